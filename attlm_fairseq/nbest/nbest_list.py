@@ -1,0 +1,39 @@
+"""The n-best list as the program holds it, whatever file it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Hypothesis:
+    """One hypothesis of a list.
+
+    ``text`` is exactly as read. ``scores`` are the named scores that came with it: natural logarithm and sums, higher is
+    better; the format converts at its door. ``rank`` is its place in the list as read, from 1. ``lm_scores`` and ``total`` are
+    what rescoring adds. ``verbatim`` is whatever the format needs to write everything else back as it was.
+    """
+
+    text: str
+    scores: dict[str, float] = field(default_factory=dict)
+    rank: int = 0
+    lm_scores: dict[str, float] = field(default_factory=dict)
+    total: float | None = None
+    verbatim: Any = None
+
+
+@dataclass(slots=True)
+class NbestList:
+    """The hypotheses of one utterance or source sentence, in order, at least one.
+
+    ``id`` is the list's name as the file gives it (or its number from 0 where the format has none). ``references`` is empty
+    unless the file carries them. ``line`` is the line of the file where the list begins, for messages. ``verbatim`` is whatever the
+    format needs to write the fields around the hypotheses back as they were.
+    """
+
+    id: str
+    hypotheses: list[Hypothesis]
+    references: tuple[str, ...] = ()
+    line: int = 0
+    verbatim: Any = None
