@@ -1,7 +1,14 @@
 """Memory-augmented recurrent language models for fairseq, and the rescoring of n-best lists with them.
 
-Importing the package is cheap: neither torch nor fairseq is loaded. fairseq imports it as ``--user-dir attlm_fairseq`` and
-expects the models and tasks to be registered afterwards; see :mod:`attlm_fairseq.plugin` (next commits).
+Importing the package is cheap: neither torch nor fairseq is loaded. Only where fairseq is there already, as in its own commands
+with ``--user-dir attlm_fairseq``, the models and tasks register themselves; see :mod:`attlm_fairseq.plugin`.
 """
 
+import sys
+
 __version__ = "0.1.0"
+
+if "fairseq" in sys.modules:
+    from attlm_fairseq.plugin import register
+
+    register()

@@ -1,0 +1,1 @@
+"""The models as plain torch modules, without fairseq."""

@@ -1,0 +1,88 @@
+"""What all models share on fairseq's side: the options of every language model and the adapter around the pure-torch one."""
+
+# no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
+from fairseq.tasks import FairseqTask
+from torch import Tensor
+
+from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
+
+OUTPUT_LAYERS = ChoiceEnum(["tied", "untied"])
+
+
+@dataclass
+class LanguageModelConfig(FairseqDataclass):
+    """The options that every model has. A model's own config adds its reader's."""
+
+    decoder_embed_dim: int = field(default=512, metadata={"help": "size of the word embeddings"})
+    decoder_hidden_size: int = field(default=512, metadata={"help": "size of an LSTM state h_t"})
+    decoder_layers: int = field(default=2, metadata={"help": "number of LSTM layers"})
+    output_layer: OUTPUT_LAYERS = field(default="tied", metadata={"help": "output matrix W: tied to the embeddings, or its own (untied)"})
+    dropout: float = field(default=0.3, metadata={"help": "dropout probability at each of the three places below"})
+    dropout_in: Optional[float] = field(default=None, metadata={"help": "dropout of the embeddings (default: --dropout)"})
+    dropout_between: Optional[float] = field(default=None, metadata={"help": "dropout between LSTM layers (default: --dropout)"})
+    dropout_out: Optional[float] = field(default=None, metadata={"help": "dropout of the features (default: --dropout)"})
+    init_range: float = field(default=0.05, metadata={"help": "weights are initialised uniformly in [-R, R], biases to 0"})
+    forget_bias: float = field(default=1.0, metadata={"help": "initial bias of the LSTM's forget gates"})
+
+
+class MemoryDecoder(FairseqIncrementalDecoder):
+    """fairseq's decoder interface around a :class:`LanguageModel`."""
+
+    def __init__(self, dictionary: Any, model: LanguageModel) -> None:
+        super().__init__(dictionary)
+        self.model = model
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: None = None,
+        incremental_state: dict | None = None,
+        need_weights: bool = False,
+        **unused: Any,
+    ) -> tuple[Tensor, dict[str, Tensor | None]]:
+        """Token ids (B, T) -> logits (B, T, V) and ``{"attn": weights (B, T, M) or None}``.
+
+        With an incremental state only the tokens that it has not seen are read and the logits are (B, 1, V), of the last one.
+        """
+        if incremental_state is None:
+            logits, weights = self.model(prev_output_tokens, need_weights)
+            return logits, {"attn": weights}
+        cached = self.get_incremental_state(incremental_state, "language_model")
+        if cached is None:
+            state, unread = self.model.initial_state(prev_output_tokens.size(0)), prev_output_tokens
+        else:
+            state, unread = cached["state"], prev_output_tokens[:, -1:]
+        for token in unread.unbind(1):
+            features, state = self.model.step_features(token, state)
+        self.set_incremental_state(incremental_state, "language_model", {"state": state})
+        return self.model.output(features).unsqueeze(1), {"attn": None}
+
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
+        """Take the rows ``new_order`` (N,) of the state, the reader's memory included."""
+        cached = self.get_incremental_state(incremental_state, "language_model")
+        if cached is not None:
+            self.set_incremental_state(incremental_state, "language_model", {"state": cached["state"].select(new_order)})
+
+    def max_positions(self) -> int:
+        """There is no limit; fairseq wants a number."""
+        return torch.iinfo(torch.int32).max
+
+
+class MemoryLanguageModel(FairseqLanguageModel):
+    """Base of the registered models: a subclass names its family of readers and its config."""
+
+    family: str
+
+    @classmethod
+    def build_model(cls, cfg: LanguageModelConfig, task: FairseqTask) -> "MemoryLanguageModel":
+        dictionary = task.target_dictionary
+        model = build_language_model(cls.family, cfg, len(dictionary), dictionary.pad())
+        model.initialise(cfg.init_range, cfg.forget_bias)
+        return cls(MemoryDecoder(dictionary, model))

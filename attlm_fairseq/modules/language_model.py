@@ -1,0 +1,141 @@
+"""The one language model of the package: embedding -> LSTM -> memory reader -> output layer.
+
+Shapes: B sentences in the batch, T positions, V vocabulary, E embedding, L layers, H size of an LSTM state, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.modules.memory import READERS, Memory, Reader
+
+
+class LanguageModelState(NamedTuple):
+    """Everything the model knows of the words read so far. A value: steps return a new one and change nothing."""
+
+    hidden: Tensor  # (B, L, H)
+    cell: Tensor  # (B, L, H)
+    memory: Memory  # the reader's; batch first
+
+    def select(self, rows: Tensor) -> LanguageModelState:
+        """The state of the given rows (N,) in their order; a row may be taken any number of times."""
+        return LanguageModelState(
+            self.hidden.index_select(0, rows),
+            self.cell.index_select(0, rows),
+            tuple(part.index_select(0, rows) for part in self.memory),
+        )
+
+
+class LanguageModel(nn.Module):
+    """A recurrent language model whose features come from a memory reader.
+
+    The whole sequence at once (:meth:`forward`, one fused LSTM call) and step by step (:meth:`step`) use the same weights and
+    agree to rounding. State and memory are passed in and out, never kept on the module.
+
+    Dropout is applied to the embeddings, between LSTM layers and to the features; the states in the memory have none.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        embedding_size: int,
+        state_size: int,
+        layers: int,
+        reader: Reader,
+        *,
+        padding_index: int,
+        tied_output: bool = True,
+        dropout: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    ) -> None:
+        """``dropout`` holds the probabilities for the embeddings, between the layers and for the features.
+
+        Raises ValueError when the output is to be tied to embeddings of another size than the features.
+        """
+        super().__init__()
+        if tied_output and embedding_size != reader.feature_size:
+            raise ValueError(
+                f"the output layer can only be tied to the embeddings when both have one size: the embeddings have {embedding_size}, "
+                f"the features {reader.feature_size}; use equal sizes or --output-layer untied"
+            )
+        embedding_dropout, layer_dropout, feature_dropout = dropout
+        self.embedding = nn.Embedding(vocabulary_size, embedding_size, padding_idx=padding_index)
+        self.lstm = nn.LSTM(embedding_size, state_size, layers, batch_first=True, dropout=layer_dropout if layers > 1 else 0.0)
+        for name, parameter in self.lstm.named_parameters():
+            if name.startswith("bias_hh"):  # torch has two biases that only ever act as their sum; the papers have one
+                nn.init.zeros_(parameter).requires_grad_(False)
+        self.reader = reader
+        self.output = nn.Linear(reader.feature_size, vocabulary_size)
+        if tied_output:
+            self.output.weight = self.embedding.weight
+        self.embedding_dropout = nn.Dropout(embedding_dropout)
+        self.feature_dropout = nn.Dropout(feature_dropout)
+
+    @torch.no_grad()
+    def initialise(self, init_range: float, forget_bias: float) -> None:
+        """All weights uniform in [-init_range, init_range], all biases 0 but the LSTM's forget gate's; padding embeds to 0."""
+        for name, parameter in self.named_parameters():
+            if "bias" in name:
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.uniform_(parameter, -init_range, init_range)
+        for layer in range(self.lstm.num_layers):
+            forget = slice(self.lstm.hidden_size, 2 * self.lstm.hidden_size)  # torch orders the gates: input, forget, cell, output
+            getattr(self.lstm, f"bias_ih_l{layer}")[forget] = forget_bias
+        self.embedding.weight[self.embedding.padding_idx] = 0.0
+
+    def parameter_count(self) -> int:
+        """Number of trained parameters; tied ones count once."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+    def forward(self, tokens: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Token ids (B, T) -> logits (B, T, V) of the token after each position and, on request, attention weights (B, T, M).
+
+        Every row starts from the initial state and an empty memory. Padding belongs on the right, where causality keeps it from
+        touching anything that counts. ``log_softmax`` of the logits gives natural-log probabilities.
+        """
+        features, weights = self.extract_features(tokens, need_weights)
+        return self.output(features), weights
+
+    def extract_features(self, tokens: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Token ids (B, T) -> features (B, T, F), the input of the output layer, and weights as :meth:`forward`."""
+        states, _ = self.lstm(self.embedding_dropout(self.embedding(tokens)))
+        features, weights = self.reader(states, need_weights)
+        return self.feature_dropout(features), weights
+
+    def initial_state(self, batch: int) -> LanguageModelState:
+        """The state before the first token: zeros and an empty memory, ``batch`` rows of it."""
+        zeros = self.embedding.weight.new_zeros(batch, self.lstm.num_layers, self.lstm.hidden_size)
+        return LanguageModelState(zeros, zeros, self.reader.empty_memory(zeros[:, 0]))
+
+    def step(self, tokens: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
+        """Token ids (B,) and the state before them -> logits (B, V) of the next token and the state after them."""
+        features, state = self.step_features(tokens, state)
+        return self.output(features), state
+
+    def step_features(self, tokens: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
+        """As :meth:`step`, without the output layer: features (B, F)."""
+        embedded = self.embedding_dropout(self.embedding(tokens)).unsqueeze(1)
+        layers_first = (state.hidden.transpose(0, 1).contiguous(), state.cell.transpose(0, 1).contiguous())  # (L, B, H)
+        output, (hidden, cell) = self.lstm(embedded, layers_first)
+        features, memory = self.reader.step(output.squeeze(1), state.memory)
+        return self.feature_dropout(features), LanguageModelState(hidden.transpose(0, 1), cell.transpose(0, 1), memory)
+
+
+def build_language_model(family: str, config: Mapping[str, Any], vocabulary_size: int, padding_index: int) -> LanguageModel:
+    """Build the model of a family (a key of ``READERS``) from its options, named as on fairseq-train's command line."""
+    return LanguageModel(
+        vocabulary_size,
+        config["decoder_embed_dim"],
+        config["decoder_hidden_size"],
+        config["decoder_layers"],
+        READERS[family].from_config(config["decoder_hidden_size"], config),
+        padding_index=padding_index,
+        tied_output=config["output_layer"] == "tied",
+        dropout=tuple(
+            config["dropout"] if config[place] is None else config[place] for place in ("dropout_in", "dropout_between", "dropout_out")
+        ),
+    )

@@ -1,0 +1,57 @@
+"""What makes the package a fairseq plugin: registration, safe loading of checkpoints, one-line input errors."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import importlib
+import pkgutil
+import sys
+import typing
+from types import TracebackType
+
+import omegaconf
+import omegaconf.base
+import torch
+from fairseq.distributed.utils import _TensorPlaceholder
+
+from attlm_fairseq.errors import InputError
+
+SAFE_GLOBALS = [
+    # what checkpoints of fairseq's argparse models and a distributed resume hold besides tensors: containers of options, no code
+    argparse.Namespace,
+    omegaconf.DictConfig,
+    omegaconf.ListConfig,
+    omegaconf.base.ContainerMetadata,
+    omegaconf.base.Metadata,
+    omegaconf.nodes.AnyNode,
+    typing.Any,
+    dict,
+    int,
+    list,
+    collections.defaultdict,
+    _TensorPlaceholder,
+]
+
+
+def register() -> None:
+    """Register the models, tasks and criterions with fairseq and allow its checkpoints to be loaded with ``weights_only``.
+
+    fairseq's commands get this from ``--user-dir attlm_fairseq``; a Python program that imported this package before fairseq
+    calls it itself. Calling it again does nothing.
+    """
+    torch.serialization.add_safe_globals(SAFE_GLOBALS)
+    for folder in ("criterions", "tasks", "models"):
+        package = importlib.import_module(f"attlm_fairseq.{folder}")
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = one_line_input_errors
+
+
+def one_line_input_errors(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Exception hook: an InputError that ends a fairseq command is one line and exit code 2, as in ``attlm``."""
+    if isinstance(error, InputError):
+        print(f"attlm: error: {error}", file=sys.stderr)
+        raise SystemExit(2)
+    sys.__excepthook__(kind, error, traceback)

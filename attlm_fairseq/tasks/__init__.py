@@ -1,0 +1,1 @@
+"""fairseq tasks. fairseq imports them with ``--user-dir``."""

@@ -1,0 +1,134 @@
+"""Sentences for the language-modelling task: one line of text a sample, nothing dropped, and their division into batches.
+
+Shapes: B sentences in the batch, T positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, FairseqDataset
+from torch import Tensor
+
+from attlm_fairseq.errors import InputError
+
+BATCH_ORDERS = ("corpus", "shuffled", "length")
+
+
+class SentenceDataset(FairseqDataset):
+    """Each line ``w_1 .. w_n </s>`` of an indexed dataset as input ``</s> w_1 .. w_n`` and target ``w_1 .. w_n </s>``.
+
+    With ``cut`` > 0 a line of more than ``cut`` words keeps its first ``cut``, and its end is not predicted: the sentence did not
+    end there.
+    """
+
+    def __init__(
+        self,
+        lines: Sequence[Tensor],
+        sizes: Sequence[int] | np.ndarray,
+        dictionary: Dictionary,
+        name: str,
+        *,
+        training: bool = False,
+        cut: int = 0,
+        skip_blank: bool = False,
+    ) -> None:
+        """``lines`` are token ids (n + 1,) ending in ``</s>``, of the given ``sizes``; ``name`` is for messages."""
+        self.lines = lines
+        self.dictionary = dictionary
+        self.name = name
+        self.training = training
+        sizes = np.asarray(sizes)
+        self.kept = np.flatnonzero(sizes > 1) if skip_blank else np.arange(len(sizes))
+        if len(self.kept) == 0:
+            raise InputError("the split has no sentences; preprocess a text with at least one line", path=name)
+        self.cut = cut
+        self.sizes = sizes[self.kept]
+        if cut:
+            self.sizes = np.where(self.sizes > cut + 1, cut, self.sizes)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        target = self.lines[int(self.kept[index])].long()[: int(self.sizes[index])]
+        return {"id": index, "target": target}
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.sizes[index])
+
+    def size(self, index: int) -> int:
+        return int(self.sizes[index])
+
+    def ordered_indices(self) -> np.ndarray:
+        return np.arange(len(self))
+
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Samples -> a batch as fairseq wants it, padded on the right: ``src_tokens`` and ``target`` are (B, T)."""
+        if not samples:
+            return {}
+        return collate([sample["id"] for sample in samples], [sample["target"] for sample in samples], self.dictionary)
+
+    def batches(self, order: str, seed: int, max_sentences: int | None, max_tokens: int | None) -> list[list[int]]:
+        """All sentences in batches of at most ``max_sentences`` sentences and ``max_tokens`` positions, padding counted.
+
+        ``corpus``: consecutive sentences; ``shuffled``: any sentences; ``length``: sentences of like length, in batches whose order is
+        shuffled. Random choices depend on ``seed`` alone. Raises InputError when a single sentence exceeds ``max_tokens``.
+        """
+        longest = int(self.sizes.argmax())
+        if max_tokens is not None and self.sizes[longest] > max_tokens:
+            raise InputError(
+                f"the line has {self.sizes[longest]} tokens, end of sentence included, more than --max-tokens {max_tokens} allows in a "
+                "batch; raise --max-tokens, or batch with --batch-size alone, or (training only) cut with --cut-sentences",
+                path=self.name,
+                line=int(self.kept[longest]) + 1,
+            )
+        random = np.random.RandomState(seed)
+        indices = np.arange(len(self))
+        if order == "shuffled":
+            random.shuffle(indices)
+        elif order == "length":
+            indices = np.lexsort((random.permutation(len(self)), self.sizes))
+        batches = list(filled(indices.tolist(), self.sizes, max_sentences, max_tokens))
+        if order == "length":
+            random.shuffle(batches)
+        return batches
+
+
+def filled(indices: Iterable[int], sizes: np.ndarray, max_sentences: int | None, max_tokens: int | None) -> Iterable[list[int]]:
+    """Fill batches in the order given; every index is in exactly one."""
+    batch: list[int] = []
+    longest = 0
+    for index in indices:
+        size = max(longest, int(sizes[index]))
+        full = (max_sentences is not None and len(batch) >= max_sentences) or (
+            max_tokens is not None and size * (len(batch) + 1) > max_tokens
+        )
+        if batch and full:
+            yield batch
+            batch, size = [], int(sizes[index])
+        batch.append(index)
+        longest = size
+    if batch:
+        yield batch
+
+
+def collate(ids: Sequence[int], targets: Sequence[Tensor], dictionary: Dictionary) -> dict[str, Any]:
+    """Targets ``w_1 .. w_n </s>`` (or cut) of several sentences -> fairseq's batch, the inputs shifted behind ``</s>``."""
+    lengths = torch.tensor([len(target) for target in targets])
+    target = torch.full((len(targets), int(lengths.max())), dictionary.pad())
+    for row, sentence in zip(target, targets, strict=True):
+        row[: len(sentence)] = sentence
+    source = target.roll(1, dims=1)
+    source[:, 0] = dictionary.eos()
+    source[torch.arange(source.size(1)) >= lengths.unsqueeze(1)] = dictionary.pad()  # what was shifted behind a shorter sentence
+    return {
+        "id": torch.tensor(ids),
+        "nsentences": len(targets),
+        "ntokens": int(lengths.sum()),
+        "net_input": {"src_tokens": source, "src_lengths": lengths},
+        "target": target,
+    }

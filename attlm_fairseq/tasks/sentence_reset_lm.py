@@ -1,0 +1,193 @@
+"""``--task sentence_reset_lm``: one sentence a sample, state and memory anew at every sentence."""
+
+# no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from fairseq import utils
+from fairseq.data import Dictionary, data_utils, iterators
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.logging import metrics
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II
+from torch import Tensor
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
+
+
+@dataclass
+class SentenceResetLMConfig(FairseqDataclass):
+    data: Optional[str] = field(default=None, metadata={"help": "folder written by fairseq-preprocess --only-source"})
+    cut_sentences: int = field(
+        default=0,
+        metadata={"help": "cut training sentences at N words (0: never); the papers cut at 35. Evaluation always sees whole sentences"},
+    )
+    blank_lines: ChoiceEnum(["keep", "skip"]) = field(
+        default="keep", metadata={"help": "a blank line is a sentence of no words, whose end is predicted (keep), or is left out (skip)"}
+    )
+    batch_order: ChoiceEnum(list(BATCH_ORDERS)) = field(
+        default="shuffled",
+        metadata={"help": "training batches of consecutive sentences (corpus), of any sentences (shuffled), of like lengths (length)"},
+    )
+    train_subset: str = II("dataset.train_subset")
+    dataset_impl: Optional[str] = II("dataset.dataset_impl")
+
+
+@register_task("sentence_reset_lm", dataclass=SentenceResetLMConfig)
+class SentenceResetLMTask(FairseqTask):
+    """Language modelling over independent sentences.
+
+    Input ``</s> w_1 .. w_n``, target ``w_1 .. w_n </s>``. No sentence is ever dropped, whatever fairseq's batch-size multiple or length
+    limits say. Validation logs ``ppl``, over all words and sentence ends, and ``ppl_salton2017``: the summed loss of everything
+    but the first event of each sentence, divided by the count of all events, as the code behind Salton et al. (2017) counts.
+    """
+
+    def __init__(self, cfg: SentenceResetLMConfig, dictionary: Dictionary) -> None:
+        super().__init__(cfg)
+        self.dictionary = dictionary
+
+    @classmethod
+    def setup_task(cls, cfg: SentenceResetLMConfig, **unused: Any) -> "SentenceResetLMTask":
+        if not cfg.data:
+            raise InputError("no data folder given; name the folder written by fairseq-preprocess --only-source")
+        path = Path(utils.split_paths(cfg.data)[0]) / "dict.txt"
+        if not path.is_file():
+            raise InputError("there is no dict.txt; write the folder with fairseq-preprocess --only-source --destdir", path=path.parent)
+        return cls(cfg, Dictionary.load(str(path)))
+
+    def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
+        """Load a split. Sentences are cut only where fairseq's trainer asks for its training data."""
+        paths = utils.split_paths(self.cfg.data)
+        path = Path(paths[(epoch - 1) % len(paths)]) / split
+        lines = data_utils.load_indexed_dataset(str(path), self.dictionary, self.cfg.dataset_impl, combine=combine)
+        if lines is None:
+            raise InputError(f"there is no split {split!r}; preprocess it, or name another with the subset options", path=path.parent)
+        # the trainer alone passes data_selector: the same split may also be loaded to be evaluated, and is then never cut
+        training = split == self.cfg.train_subset and "data_selector" in kwargs
+        if training and self.cfg.cut_sentences and split in self.datasets and not self.datasets[split].training:
+            raise InputError(
+                f"split {split!r} is cut for training and cannot be the validation data too; copy it under another name", path=path
+            )
+        self.datasets[split] = SentenceDataset(
+            lines,
+            lines.sizes,
+            self.dictionary,
+            str(path),
+            training=training,
+            cut=self.cfg.cut_sentences if training else 0,
+            skip_blank=self.cfg.blank_lines == "skip",
+        )
+
+    def get_batch_iterator(
+        self,
+        dataset: SentenceDataset,
+        max_tokens: Optional[int] = None,
+        max_sentences: Optional[int] = None,
+        seed: int = 1,
+        num_shards: int = 1,
+        shard_id: int = 0,
+        num_workers: int = 0,
+        epoch: int = 1,
+        data_buffer_size: int = 0,
+        **unused: Any,
+    ) -> iterators.EpochBatchIterator:
+        """All sentences of the dataset in batches. Evaluation groups them by length, whatever the training order."""
+        order = str(self.cfg.batch_order) if dataset.training else "length"
+
+        def batches(dataset: SentenceDataset, epoch: int) -> list[list[int]]:
+            return dataset.batches(order, seed + epoch, max_sentences, max_tokens)
+
+        return iterators.EpochBatchIterator(
+            dataset=dataset,
+            collate_fn=dataset.collater,
+            batch_sampler=batches,  # called for every epoch, so that a resumed run sees the order of the uninterrupted one
+            disable_shuffling=True,  # the order is made above
+            seed=seed,
+            num_shards=num_shards,
+            shard_id=shard_id,
+            num_workers=num_workers,
+            epoch=epoch,
+            buffer_size=data_buffer_size,
+        )
+
+    def eval_lm_dataloader(
+        self,
+        dataset: SentenceDataset,
+        max_tokens: Optional[int] = 36000,
+        batch_size: Optional[int] = None,
+        context_window: int = 0,
+        max_positions: Optional[int] = None,
+        **kwargs: Any,
+    ) -> iterators.CountingIterator:
+        """What fairseq-eval-lm iterates over. A context window would break the reset at every sentence and is refused."""
+        if context_window:
+            raise InputError("--context-window does not fit sentences scored independently of each other; leave it out")
+        return self.get_batch_iterator(dataset, max_tokens, batch_size, **kwargs).next_epoch_itr(shuffle=False)
+
+    def valid_step(self, sample: dict[str, Any], model: torch.nn.Module, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
+        loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
+        # the first event of a sentence follows </s> alone: one distribution serves all sentences
+        start = sample["target"].new_full((1, 1), self.dictionary.eos())
+        first = model.get_normalized_probs(model(start), log_probs=True)[0, -1]
+        logging_output["first_nll"] = -first.float()[sample["target"][:, 0]].sum()
+        return loss, sample_size, logging_output
+
+    def reduce_metrics(self, logging_outputs: list[dict], criterion: torch.nn.Module) -> None:
+        tokens = sum(float(log.get("ntokens", 0)) for log in logging_outputs)
+        nll = sum(float(log.get("nll_loss", log.get("loss", 0))) for log in logging_outputs)
+        if tokens:
+            # before the criterion's own `ppl`: that one divides by sentences where every sentence of a batch is blank
+            metrics.log_scalar("_nll", nll / tokens, tokens, round=6)
+            metrics.log_derived("ppl", lambda meters: perplexity(meters["_nll"].avg))
+            if any("first_nll" in log for log in logging_outputs):
+                first = sum(float(log.get("first_nll", 0)) for log in logging_outputs)
+                metrics.log_scalar("_nll_salton2017", (nll - first) / tokens, tokens, round=6)
+                metrics.log_derived("ppl_salton2017", lambda meters: perplexity(meters["_nll_salton2017"].avg))
+        super().reduce_metrics(logging_outputs, criterion)
+
+    def build_dataset_for_inference(self, src_tokens: list[Tensor], src_lengths: list[int], **unused: Any) -> SentenceDataset:
+        """Lines typed into fairseq-interactive, as prefixes to continue."""
+        return SentenceDataset(src_tokens, src_lengths, self.dictionary, "standard input")
+
+    def inference_step(
+        self,
+        generator: Any,
+        models: list,
+        sample: dict[str, Any],
+        prefix_tokens: Optional[Tensor] = None,
+        constraints: Optional[Tensor] = None,
+    ) -> Any:
+        """Continue the given prefixes (B, T): the sentence itself, or as much of it as fairseq-generate --prefix-size says."""
+        if constraints is not None:
+            raise InputError("constrained decoding is not supported by --task sentence_reset_lm")
+        with torch.no_grad():
+            if prefix_tokens is None:
+                prefix_tokens = sample["net_input"]["src_tokens"][:, 1:]  # without the </s> that starts every sentence
+            if prefix_tokens.size(1) == 0:
+                prefix_tokens = None
+            return generator.generate(models, sample, prefix_tokens=prefix_tokens, bos_token=self.dictionary.eos())
+
+    def max_positions(self) -> None:
+        """There is no limit."""
+        return
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+
+def perplexity(nll: Any) -> float:
+    """exp of a mean negative natural-log probability; infinity where that overflows."""
+    try:
+        return round(math.exp(float(nll)), 4)
+    except OverflowError:
+        return math.inf
