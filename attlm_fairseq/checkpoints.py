@@ -1,0 +1,109 @@
+"""From a checkpoint of fairseq-train to a language model that runs without fairseq, executing nothing that is hidden in the file."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
+from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.vocabulary import PAD, Vocabulary
+
+WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the LanguageModel
+
+torch.serialization.add_safe_globals([argparse.Namespace])  # fairseq saves some options as one; a container, it runs nothing
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A language model in evaluation mode, the words it knows and where it came from."""
+
+    model: LanguageModel
+    vocabulary: Vocabulary
+    path: Path
+    architecture: str
+    sha256: str
+
+
+def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu") -> TrainedModel:
+    """Load a checkpoint of one of this package's models, in float32 whatever it was trained in.
+
+    Without ``dictionary``, ``dict.txt`` is looked for beside the checkpoint and then in the data folder that the checkpoint
+    names. Raises InputError: no such file, not a checkpoint, another architecture, no dictionary or one of another size.
+    """
+    checkpoint = read_checkpoint(path)
+    config = checkpoint["cfg"]["model"]
+    architecture = str(config["_name"])
+    family = max((name for name in READERS if architecture.startswith(name)), key=len, default=None)
+    if family is None:
+        raise InputError(f"architecture {architecture!r} is none of this package's: {', '.join(READERS)}", path=path)
+    dictionary = dictionary or find_dictionary(path, checkpoint["cfg"])
+    vocabulary = Vocabulary.read(dictionary)
+    weights = {
+        name.removeprefix(WEIGHTS_PREFIX): value.float() for name, value in checkpoint["model"].items() if name.startswith(WEIGHTS_PREFIX)
+    }
+    rows = len(weights["embedding.weight"]) if "embedding.weight" in weights else 0
+    if rows != len(vocabulary):
+        raise InputError(
+            f"the dictionary {dictionary} has {len(vocabulary)} symbols, special ones included, the model {rows}; "
+            "give the dict.txt that the model was trained with",
+            path=path,
+        )
+    model = build_language_model(family, config, len(vocabulary), PAD)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise InputError(f"the weights do not fit architecture {architecture!r}: {error}", path=path) from None
+    return TrainedModel(model.to(device).eval(), vocabulary, path, architecture, sha256(path))
+
+
+def read_checkpoint(path: Path) -> Mapping[str, Any]:
+    """The content of a checkpoint written by fairseq-train, on the CPU: at least ``cfg`` and ``model``."""
+    if not path.is_file():
+        raise InputError("there is no such file; give a checkpoint written by fairseq-train", path=path)
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except pickle.UnpicklingError as error:
+        raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None
+    except (RuntimeError, EOFError, KeyError, ValueError) as error:
+        raise InputError(f"is not a checkpoint written by fairseq-train, or is cut short ({first_sentence(error)})", path=path) from None
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("cfg"), dict) or not isinstance(checkpoint.get("model"), dict):
+        raise InputError("holds no `cfg` and `model`; give a checkpoint written by fairseq-train", path=path)
+    if not isinstance(checkpoint["cfg"].get("model"), dict):
+        raise InputError(f"architecture is none of this package's: {', '.join(READERS)}", path=path)
+    return checkpoint
+
+
+def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:
+    """``dict.txt`` beside the checkpoint, or in the data folder it was trained on."""
+    task = config.get("task")
+    data = (task.get("data") if isinstance(task, dict) else getattr(task, "data", None)) or ""
+    candidates = [path.parent / "dict.txt", *(Path(folder) / "dict.txt" for folder in str(data).split(":") if folder)]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    raise InputError(
+        f"no dict.txt found: looked at {', '.join(map(str, candidates))}; copy it beside the checkpoint or name it with --dict", path=path
+    )
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return (
+            hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else hashlib.sha256(file.read()).hexdigest()
+        )
+
+
+def first_sentence(error: BaseException) -> str:
+    """The gist of torch's long explanations, which give advice that would be unsafe here."""
+    text = str(error).split("WeightsUnpickler error:")[-1]
+    return text.strip().split("\n")[0].split(". ")[0][:200]

@@ -1,0 +1,62 @@
+"""fairseq's ``dict.txt`` without fairseq: words to token ids, exactly as the model was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+
+BOS, PAD, EOS, UNK = range(4)
+"""Ids of ``<s> <pad> </s> <unk>``, which every fairseq dictionary starts with and ``dict.txt`` leaves out."""
+
+SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
+
+
+class Vocabulary:
+    """The words an LM knows. ``<s> <pad> </s>`` met as words of a text are unknown words: they are no words of a sentence."""
+
+    def __init__(self, symbols: Sequence[str]) -> None:
+        """``symbols`` in the order of their ids, the four special ones first."""
+        self.symbols = tuple(symbols)
+        self._ids = {symbol: index for index, symbol in enumerate(self.symbols) if index > EOS}
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and self.symbols == other.symbols
+
+    def __hash__(self) -> int:
+        return hash(self.symbols)
+
+    def ids(self, words: Sequence[str]) -> list[int]:
+        """The ids of the words; ``UNK`` for those not in the vocabulary."""
+        return [self._ids.get(word, UNK) for word in words]
+
+    @classmethod
+    def read(cls, path: Path) -> Vocabulary:
+        """Read a ``dict.txt``: one ``word count`` a line, ids from 4 on. Raises InputError with the line number."""
+        symbols = list(SPECIAL_SYMBOLS)
+        seen = dict.fromkeys(symbols, 0)
+        try:
+            text = path.read_bytes().decode("utf-8")
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", path=path) from None
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"is not UTF-8 (byte {error.start}); a dict.txt as written by fairseq-preprocess is expected", path=path
+            ) from None
+        for number, line in enumerate(text.split("\n"), 1):
+            if not line.strip():
+                continue
+            fields = line.rstrip().split(" ")
+            overwrite = fields[-1] == "#fairseq:overwrite"  # fairseq's mark for a word that may repeat an earlier one
+            word, count = " ".join(fields[: -2 if overwrite else -1]), fields[-2 if overwrite else -1]
+            if not word or not count.lstrip("-").isdigit():
+                raise InputError(f"found {line[:60]!r}, expected `word count`; is this the dict.txt of the model?", path=path, line=number)
+            if word in seen and not overwrite:
+                raise InputError(f"the word {word!r} stands in line {seen[word] or '0 (special)'} already", path=path, line=number)
+            seen[word] = number
+            symbols.append(word)
+        return cls(symbols)
