@@ -1,0 +1,85 @@
+# What the README's commands call. `make` alone lists them.
+# The environment holds a normal, not an editable install: only so does fairseq find `--user-dir attlm_fairseq` from any
+# directory. It is refreshed whenever a source changed; the tests use the checkout itself (tests/conftest.py).
+
+VENV ?= .venv
+PYTHON ?= $(shell for python in python3.11 python3.10 python3.12 python3; do \
+	$$python -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$python && break; done)
+CUDA ?=
+
+HERE := $(abspath $(VENV))
+BIN := $(HERE)/bin
+DONE := $(HERE)/done
+LOG := $(HERE)/install.log
+TORCH := $(shell sed -n 's/^\(torch==[^; ]*\).*/\1/p' constraints.txt)
+PIP := "$(BIN)/python" -m pip --disable-pip-version-check --no-input
+INSTALL := $(PIP) install -c constraints.txt
+# From 23.3 on a dry run downloads no wheels; from 24.1 on pip refuses the metadata of fairseq 0.12.2's dependencies.
+PIP_VERSION := 'pip>=24.1; python_version >= "3.11"' 'pip>=23.3,<24.1; python_version < "3.11"'
+SOURCES := $(shell find attlm_fairseq cli -name '*.py') $(wildcard README.md)
+# setuptools would install what an earlier build left there, deleted modules included.
+FRESH_BUILD := rm -rf build/lib
+BENCHMARKS = $(wildcard benchmarks/*.py)
+
+# $(call step,WHAT,COMMAND): says what it does, keeps the noise in the log, and shows the log's end if it fails.
+step = @echo "-- $(1)"; { echo "== $(1)"; $(2); } >>"$(LOG)" 2>&1 || { tail -n 25 "$(LOG)"; echo "-- failed: $(1). All of it: $(LOG)"; exit 1; }
+
+.PHONY: help install kenlm demo test lint bench
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo     install into $(VENV), train an attentive language model and rescore n-best lists with it"
+	@echo "make test     install, check the style, run the tests"
+	@echo "make lint     check the style alone"
+	@echo "make kenlm    build KenLM's lmplz, which \`attlm ngram\` needs, into $(VENV)/bin"
+	@echo "make bench    run the benchmarks"
+	@echo "make install  make or refresh $(VENV) and nothing else"
+	@echo "VENV=folder, PYTHON=python3.x and CUDA=1 (torch with its CUDA libraries, gigabytes) change what is installed where."
+
+install: $(DONE)/package
+
+$(DONE)/venv:
+	@sh tools/check_build_tools.sh "$(PYTHON)"
+	@echo "-- Python environment in $(VENV), from $(PYTHON)"
+	@"$(PYTHON)" -m venv "$(VENV)" && mkdir -p "$(DONE)"
+	$(call step,pip and what compiling needs,$(INSTALL) --upgrade $(PIP_VERSION) setuptools wheel cython 'numpy<2')
+	@touch $@
+
+# Alone and first, so that nothing else decides which torch it is. pip is asked what the plain requirement would bring.
+$(DONE)/torch: $(DONE)/venv constraints.txt
+	$(call step,$(TORCH) (about 200 MB to download; a minute or two),\
+		if [ -z "$(CUDA)" ] && $(INSTALL) --dry-run $(TORCH) | grep -qiE '(nvidia|cuda)-'; then \
+			$(INSTALL) --extra-index-url https://download.pytorch.org/whl/cpu '$(TORCH)+cpu'; \
+		else \
+			$(INSTALL) $(TORCH); \
+		fi)
+	@touch $@
+
+# Not isolated: an isolated build would fetch a torch of its own.
+$(DONE)/dependencies: $(DONE)/torch setup.py
+	$(call step,fairseq and the other dependencies (compiled here: 2 to 5 minutes),$(FRESH_BUILD) && $(INSTALL) --no-build-isolation '.[test]')
+	@touch $@
+
+$(DONE)/package: $(DONE)/dependencies $(SOURCES)
+	$(call step,attlm-fairseq into $(VENV),$(FRESH_BUILD) && $(INSTALL) --no-deps --no-build-isolation .)
+	@touch $@
+
+kenlm: $(BIN)/lmplz
+
+$(BIN)/lmplz: $(DONE)/venv tools/build_kenlm.sh
+	$(call step,KenLM's lmplz (compiled here: about a minute),sh tools/build_kenlm.sh "$(HERE)" constraints.txt)
+	@touch $@
+
+demo: install kenlm
+	@PATH="$(BIN):$$PATH" bash examples/quickstart/run.sh
+
+test: lint kenlm
+	@echo "-- tests"
+	@PATH="$(BIN):$$PATH" "$(BIN)/python" -m pytest
+
+lint: install
+	@echo "-- style"
+	@"$(BIN)/ruff" check . && "$(BIN)/ruff" format --check .
+
+bench: install kenlm
+	@for benchmark in $(BENCHMARKS); do echo "-- $$benchmark"; PATH="$(BIN):$$PATH" "$(BIN)/python" $$benchmark || exit 1; done
