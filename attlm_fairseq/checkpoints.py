@@ -97,10 +97,11 @@ def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return (
-            hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else hashlib.sha256(file.read()).hexdigest()
-        )
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def first_sentence(error: BaseException) -> str:

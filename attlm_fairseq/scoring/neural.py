@@ -6,7 +6,7 @@ Shapes: N nodes of a level or a tree, F features, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +32,8 @@ class NeuralScorer:
     together.
     """
 
-    def __init__(
-        self,
-        models: Sequence[TrainedModel],
-        name: str = "lm",
-        weights: Sequence[float] | None = None,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> None:
-        """``on_progress`` is called with the number of sentences finished since the last call. Raises InputError on unlike vocabularies."""
+    def __init__(self, models: Sequence[TrainedModel], name: str = "lm", weights: Sequence[float] | None = None) -> None:
+        """Raises InputError when the models' vocabularies differ."""
         for other in models[1:]:
             if other.vocabulary != models[0].vocabulary:
                 raise InputError(
@@ -53,7 +47,6 @@ class NeuralScorer:
         self.models = tuple(models)
         self.vocabulary = models[0].vocabulary
         self.log_weights = [math.log(weight / sum(weights)) if weight else -math.inf for weight in weights]
-        self.on_progress = on_progress
 
     @classmethod
     def load(
@@ -94,8 +87,6 @@ class NeuralScorer:
             )
             for sentence, path, last in zip(block, tree.paths, to_end, strict=True):
                 log_probs[sentence] = (*into_node[path].tolist(), float(last))
-            if self.on_progress:
-                self.on_progress(len(block))
         return [SentenceScore(log_probs[sentence], tuple(token == UNK for token in sentence)) for sentence in ids]
 
 

@@ -1,28 +1,38 @@
-"""Perplexity, under the two names that must never be mixed."""
+"""Perplexity, under names that must never be mixed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 from attlm_fairseq.scoring.scorer import SentenceScore
 
 
-@dataclass(frozen=True)
-class Perplexity:
-    """Two perplexities of a text and the events behind them.
+class PerplexityCounter:
+    """Sums over the sentences of a text, and the perplexities that follow. All sums are natural logarithms.
 
-    ``ppl``: every word and every sentence end is predicted and counted. ``ppl_salton2017``: the first event of each sentence is not
-    predicted but counted all the same, as in the code behind Salton et al. (2017). ``ppl_known`` leaves the OOV words out of sum and count.
+    - ``ppl``: every word and every sentence end is predicted and counted.
+    - ``ppl_salton2017``: the first event of each sentence is counted but not predicted, as in the code behind Salton et al. (2017).
+    - ``ppl_without_oov``: unknown words are neither predicted nor counted.
+
+    Each is nan where it has no events.
     """
 
-    sentences: int
-    words: int
-    oov: int
-    log_prob: float
-    log_prob_first: float
-    log_prob_oov: float
+    def __init__(self) -> None:
+        self.sentences = 0
+        self.words = 0
+        self.oov = 0
+        self._all: list[float] = []
+        self._first: list[float] = []
+        self._oov: list[float] = []
+
+    def add(self, score: SentenceScore) -> None:
+        """Count one more sentence."""
+        self.sentences += 1
+        self.words += score.words
+        self.oov += score.oov_count
+        self._all.append(score.total)
+        self._first.append(score.log_probs[0])
+        self._oov.append(math.fsum(value for value, unknown in zip(score.log_probs, score.oov, strict=False) if unknown))
 
     @property
     def events(self) -> int:
@@ -31,36 +41,22 @@ class Perplexity:
 
     @property
     def ppl(self) -> float:
-        return exponential(-self.log_prob / self.events)
+        return perplexity(math.fsum(self._all), self.events)
 
     @property
     def ppl_salton2017(self) -> float:
-        return exponential(-(self.log_prob - self.log_prob_first) / self.events)
+        return perplexity(math.fsum(self._all) - math.fsum(self._first), self.events)
 
     @property
-    def ppl_known(self) -> float:
-        return exponential(-(self.log_prob - self.log_prob_oov) / (self.events - self.oov))
+    def ppl_without_oov(self) -> float:
+        return perplexity(math.fsum(self._all) - math.fsum(self._oov), self.events - self.oov)
 
 
-def measure_perplexity(scores: Iterable[SentenceScore]) -> Perplexity:
-    """Sum up the scores of a text's sentences. Raises ValueError when there are none."""
-    sentences = words = oov = 0
-    sums, firsts, unknown = [], [], []
-    for score in scores:
-        sentences += 1
-        words += score.words
-        oov += score.oov_count
-        sums.append(score.total)
-        firsts.append(score.log_probs[0])
-        unknown.extend(value for value, is_oov in zip(score.log_probs, score.oov, strict=False) if is_oov)
-    if not sentences:
-        raise ValueError("perplexity of no sentences")
-    return Perplexity(sentences, words, oov, math.fsum(sums), math.fsum(firsts), math.fsum(unknown))
-
-
-def exponential(value: float) -> float:
-    """exp, infinite where it overflows."""
+def perplexity(log_prob: float, events: int) -> float:
+    """exp(-log_prob / events): infinite where it overflows, nan without events."""
+    if not events:
+        return math.nan
     try:
-        return math.exp(value)
+        return math.exp(-log_prob / events)
     except OverflowError:
         return math.inf

@@ -1,0 +1,54 @@
+"""Lists with references as tuning and evaluation need them: features and metric statistics of every hypothesis, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.combination import feature_names, features
+from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+
+@dataclass
+class MeasuredLists:
+    """N lists: ``features[i]`` (n_i, F) with columns ``names``, ``statistics[i]`` (n_i, S) of the metric, ``references[i]``.
+
+    ``left_out`` names the scores that some hypothesis lacks and that therefore cannot be features.
+    """
+
+    names: list[str]
+    left_out: list[str]
+    features: list[np.ndarray] = field(default_factory=list)
+    statistics: list[np.ndarray] = field(default_factory=list)
+    references: list[tuple[str, ...]] = field(default_factory=list)
+
+    @property
+    def first(self) -> np.ndarray:
+        """Statistics (N, S) of the hypotheses that stand first."""
+        return np.array([of_list[0] for of_list in self.statistics])
+
+
+def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
+    """Measure lists that carry references. Raises InputError for one without, for scores that are not finite, and for no lists."""
+    lists = list(lists)
+    if not lists:
+        raise InputError("there are no lists")
+    names_of_lists = [feature_names(nbest) for nbest in lists]
+    everywhere = set(names_of_lists[0]).intersection(*names_of_lists)
+    anywhere = dict.fromkeys(
+        name for nbest in lists for hypothesis in nbest.hypotheses for name in (*hypothesis.scores, *hypothesis.lm_scores)
+    )
+    measured = MeasuredLists(
+        [name for name in names_of_lists[0] if name in everywhere], [name for name in anywhere if name not in everywhere]
+    )
+    for nbest in lists:
+        if not nbest.references:
+            raise InputError(f"list {nbest.id!r} has no reference; give references with --refs")
+        measured.features.append(features(nbest, measured.names))
+        measured.statistics.append(metric.statistics([hypothesis.text for hypothesis in nbest.hypotheses], nbest.references))
+        measured.references.append(nbest.references)
+    return measured

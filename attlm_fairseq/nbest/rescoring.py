@@ -1,0 +1,66 @@
+"""Adding LM scores to n-best lists, and putting the best hypotheses first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from attlm_fairseq.nbest.combination import combine
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.text import OOVCount, TextPipeline
+
+BLOCK_HYPOTHESES = 8192  # scored together: what bounds memory, and wide enough for an LM to share prefixes and fill its batches
+
+
+class Rescorer:
+    """LMs applied to a stream of lists, in constant memory, order kept.
+
+    ``oov`` holds, per LM, the unknown words met so far. The LMs see each hypothesis' words as the text pipeline gives them; the
+    hypothesis stays as read.
+    """
+
+    def __init__(self, scorers: Sequence[Scorer], text: TextPipeline, on_progress: Callable[[int], None] | None = None) -> None:
+        """``on_progress`` is called with the number of hypotheses finished since the last call."""
+        self.scorers = tuple(scorers)
+        self.text = text
+        self.oov = [OOVCount(scorer.name) for scorer in scorers]
+        self.on_progress = on_progress
+
+    def score(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+        """Copies of the lists whose hypotheses carry one score per LM: natural log, summed over words and sentence end."""
+        for block in blocks(lists, lambda nbest: len(nbest.hypotheses), BLOCK_HYPOTHESES):
+            hypotheses = list(chain.from_iterable(nbest.hypotheses for nbest in block))
+            sentences = [self.text.words(hypothesis.text) for hypothesis in hypotheses]
+            totals = []
+            for scorer, oov in zip(self.scorers, self.oov, strict=True):
+                scores = scorer.score(sentences)
+                oov.add(sentences, (score.oov for score in scores))
+                totals.append([score.total for score in scores])
+            names = [scorer.name for scorer in self.scorers]
+            scored = iter(
+                replace(hypothesis, lm_scores=hypothesis.lm_scores | dict(zip(names, values, strict=True)))
+                for hypothesis, values in zip(hypotheses, zip(*totals, strict=True) if totals else [()] * len(hypotheses), strict=True)
+            )
+            for nbest in block:
+                yield replace(nbest, hypotheses=[next(scored) for _ in nbest.hypotheses])
+            if self.on_progress:
+                self.on_progress(len(hypotheses))
+
+    def rescore(self, lists: Iterable[NbestList], weights: Mapping[str, float]) -> Iterator[NbestList]:
+        """Scored lists, each sorted by its total under the weights, best first."""
+        return (combine(nbest, weights) for nbest in self.score(lists))
+
+
+def blocks(items: Iterable, size: Callable[[object], int], limit: int) -> Iterator[list]:
+    """Consecutive items in lists whose sizes sum to ``limit`` or just above."""
+    block, total = [], 0
+    for item in items:
+        block.append(item)
+        total += size(item)
+        if total >= limit:
+            yield block
+            block, total = [], 0
+    if block:
+        yield block

@@ -1,0 +1,69 @@
+"""``attlm``: the group of commands, and how errors reach the user."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from attlm_fairseq import __version__
+from attlm_fairseq.errors import InputError
+
+COMMANDS = {
+    "rescore": "Put the best hypothesis of each n-best list first.",
+    "tune": "Find the weights that rescore needs, on lists with references.",
+    "eval": "Measure lists or texts against references.",
+    "score": "Log-probability of each line of a text, or of each word.",
+    "ppl": "Perplexity of a text.",
+    "ngram": "Estimate an n-gram LM with KenLM.",
+}
+
+
+class OneLineError(click.ClickException):
+    """An InputError as the user sees it: one line, exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"attlm: error: {self.format_message()}", err=True)
+
+
+class Commands(click.Group):
+    """Loads a command's module only when it is called: start-up stays below what a user notices."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"{__package__}.{name}"), f"{name}_command")
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except InputError as error:
+            raise OneLineError(str(error)) from None
+        except BrokenPipeError:
+            raise SystemExit(141) from None  # the reader of our output has gone, as in `attlm score text | head`
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="attlm")
+def main() -> None:
+    """Rescore MT and ASR n-best lists with neural and n-gram language models.
+
+    \b
+    Example:
+      attlm tune dev.json --refs dev.ref --lm checkpoint_best.pt --kenlm lm.arpa
+      attlm rescore test.json -o test.rescored.json
+    """
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""``attlm ngram``: an n-gram LM from text, with KenLM's lmplz."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+
+
+@click.command("ngram")
+@click.argument("text")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The model: .arpa, or .bin for KenLM's binary format.")
+@click.option("-n", "--order", default=3, show_default=True, help="Length of the longest n-grams.")
+@click.option("--discount-fallback", is_flag=True, help="For tiny texts, from which the discounts cannot be estimated.")
+@click.option("--vocabulary-pad", type=int, help="Share p(<unk>) as if the vocabulary had this many types (lmplz --vocab_pad).")
+def ngram_command(text: str, output: Path, order: int, discount_fallback: bool, vocabulary_pad: int | None) -> None:
+    """Estimate an n-gram LM with modified Kneser-Ney smoothing from TEXT (- is standard input), a sentence a line.
+
+    The work is done by KenLM's lmplz. Where it is not installed, `make kenlm` builds it.
+
+    \b
+    Example:
+      attlm ngram train.txt -o lm.arpa -n 4
+    """
+    report = estimate_ngram(text, output, order, discount_fallback=discount_fallback, vocabulary_pad=vocabulary_pad)
+    click.echo(f"wrote {output}: {report}", err=True)

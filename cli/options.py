@@ -1,0 +1,189 @@
+"""Options that several commands share, each declared once."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats import FORMATS
+from attlm_fairseq.nbest.metrics import METRICS, make_metric
+from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.text import OOVCount, TextPipeline, require_language
+
+
+@dataclass(frozen=True)
+class Setup:
+    """LMs, text steps and weights of a run, from options and ``attlm.toml``."""
+
+    config: Config
+    device: str
+
+    def load(self) -> list[Scorer]:
+        """The LMs, ready to score. Raises InputError."""
+        if not self.config.lms:
+            raise InputError(f"no LM given: use --lm or --kenlm, or an {DEFAULT_CONFIG} in this folder, or --config")
+        return [lm.load(self.device) for lm in self.config.lms]
+
+
+format_option = click.option(
+    "--format", "format_name", type=click.Choice(sorted(FORMATS)), help="Format of NBEST. Default: recognised by its content."
+)
+refs_option = click.option(
+    "--refs", multiple=True, metavar="FILE", help="References, a line a list. Repeat for several per list. Default: those in NBEST."
+)
+
+
+def lm_options(command: Callable) -> Callable:
+    """``--lm --kenlm --dict --config --lowercase --tokenize --device``, handed to the command as ``setup``."""
+
+    def wrapper(
+        lm: tuple[str, ...],
+        kenlm: tuple[str, ...],
+        dictionary: Path | None,
+        config: Path | None,
+        lowercase: bool | None,
+        tokenize: str | None,
+        device: str,
+        **rest: Any,
+    ) -> Any:
+        return command(setup=make_setup(lm, kenlm, dictionary, config, lowercase, tokenize, device), **rest)
+
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    wrapper.__click_params__ = getattr(command, "__click_params__", [])
+    for option in reversed(
+        [
+            click.option(
+                "--lm",
+                multiple=True,
+                metavar="[NAME=]CHECKPOINT[:CHECKPOINT..]",
+                help="A neural LM: a checkpoint of fairseq-train, or several as an ensemble that averages probabilities. May be repeated.",
+            ),
+            click.option("--kenlm", multiple=True, metavar="[NAME=]FILE", help="An n-gram LM: ARPA or KenLM binary. May be repeated."),
+            click.option(
+                "--dict",
+                "dictionary",
+                type=click.Path(path_type=Path),
+                help="dict.txt of the neural LMs. Default: beside the checkpoint, then its data folder.",
+            ),
+            click.option(
+                "--config",
+                type=click.Path(path_type=Path),
+                help=f"LMs, text steps and weights. Default: {DEFAULT_CONFIG} in this folder unless --lm or --kenlm is given.",
+            ),
+            click.option("--lowercase/--no-lowercase", default=None, help="Lower-case the text before the LMs see it."),
+            click.option("--tokenize", metavar="LANG", help="Moses-tokenise the text for the LMs, by this language's rules (en, de)."),
+            click.option("--device", default="cpu", show_default=True, help="Where neural LMs run: cpu, cuda, cuda:1."),
+        ]
+    ):
+        wrapper = option(wrapper)
+    return wrapper
+
+
+def metric_options(command: Callable) -> Callable:
+    """``--metric --metric-lowercase --bleu-tokenize``, handed to the command as ``metric``."""
+
+    def wrapper(metric: str, metric_lowercase: bool, bleu_tokenize: str, **rest: Any) -> Any:
+        options = {"lowercase": True} if metric_lowercase else {}
+        return command(metric=make_metric(metric, **options, **({"tokenize": bleu_tokenize} if metric == "bleu" else {})), **rest)
+
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    wrapper.__click_params__ = getattr(command, "__click_params__", [])
+    for option in reversed(
+        [
+            click.option("--metric", type=click.Choice(sorted(METRICS)), default="wer", show_default=True, help="What counts."),
+            click.option("--metric-lowercase", is_flag=True, help="The metric ignores case."),
+            click.option("--bleu-tokenize", default="13a", show_default=True, help="sacreBLEU's tokenisation: 13a, none, zh, intl, .."),
+        ]
+    ):
+        wrapper = option(wrapper)
+    return wrapper
+
+
+def make_setup(
+    lm: Iterable[str],
+    kenlm: Iterable[str],
+    dictionary: Path | None,
+    config_path: Path | None,
+    lowercase: bool | None,
+    tokenize: str | None,
+    device: str,
+) -> Setup:
+    """Options over the configuration file; the one of this folder counts only where no LM is given. Raises InputError."""
+    lm, kenlm = tuple(lm), tuple(kenlm)
+    if config_path is None and not lm and not kenlm and DEFAULT_CONFIG.is_file():
+        config_path = DEFAULT_CONFIG
+    config = read_config(config_path) if config_path else Config()
+    lms = {spec.name: spec for spec in config.lms}
+    for text, default in [*((text, "lm") for text in lm), *((text, "kenlm") for text in kenlm)]:
+        name, equals, files = text.partition("=")
+        if not equals:
+            name, files = next(name for name in numbered(default) if name not in lms), text
+        elif check_name(name) in lms:
+            raise InputError(f"two LMs are called {name!r}; name them apart: --{default} NAME=FILE")
+        if not files:
+            raise InputError(f"--{default} {text!r} names no file")
+        if default == "kenlm":
+            lms[name] = LMSpec(name, kenlm=Path(files))
+        else:
+            lms[name] = LMSpec(name, checkpoints=tuple(Path(file) for file in files.split(":") if file))
+    if dictionary is not None:
+        lms = {name: replace(spec, dictionary=dictionary) if spec.checkpoints else spec for name, spec in lms.items()}
+    pipeline = TextPipeline(
+        tokenize=require_language(tokenize) if tokenize else config.text.tokenize,
+        lowercase=config.text.lowercase if lowercase is None else lowercase,
+    )
+    return Setup(Config(tuple(lms.values()), pipeline, config.weights), device)
+
+
+def numbered(name: str) -> Iterator[str]:
+    """``name``, ``name2``, ``name3``, .."""
+    yield name
+    number = 2
+    while True:
+        yield f"{name}{number}"
+        number += 1
+
+
+def parse_weights(texts: Iterable[str]) -> dict[str, float]:
+    """``NAME=NUMBER`` options as weights. Raises InputError."""
+    weights = {}
+    for text in texts:
+        name, equals, number = text.rpartition("=")
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not name or not math.isfinite(weights[name]):
+            raise InputError(f"--weight {text!r}: expected NAME=NUMBER, such as --weight lm=0.5")
+    return weights
+
+
+def progress(unit: str, total: int | None) -> tqdm:
+    """A bar with rate and time left on a terminal, nothing in a pipe."""
+    return tqdm(total=total, unit=f" {unit}", unit_scale=True, disable=None, file=sys.stderr, dynamic_ncols=True, smoothing=0.1)
+
+
+def on_terminal() -> bool:
+    """Whether the user watches: only then is it worth reading a file once more to know how long the work will take."""
+    return sys.stderr.isatty()
+
+
+def note(text: str) -> None:
+    """One line to the user, beside the output."""
+    click.echo(text, err=True)
+
+
+def warn_of_oov(counts: Iterable[OOVCount]) -> None:
+    """The loud warning, for each LM that does not know many of the words."""
+    for count in counts:
+        if warning := count.warning():
+            note(click.style(warning, fg="red", bold=True) if on_terminal() else warning)

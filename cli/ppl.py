@@ -1,0 +1,41 @@
+"""``attlm ppl``: perplexity of raw text."""
+
+from __future__ import annotations
+
+import click
+
+from attlm_cli.options import Setup, lm_options, on_terminal, progress, warn_of_oov
+from attlm_fairseq.scoring.perplexity import PerplexityCounter
+from attlm_fairseq.scoring.text_file import count_lines, score_text
+
+
+@click.command("ppl")
+@click.argument("text")
+@lm_options
+def ppl_command(text: str, setup: Setup) -> None:
+    """Perplexity of TEXT (- is standard input), a sentence a line, blank ones included, for each LM.
+
+    \b
+    ppl              every word and every sentence end is predicted and counted
+    ppl_salton2017   the first event of each sentence is counted but not predicted, as in the code
+                     behind Salton et al. (2017): lower, and comparable with their figures only
+    ppl_without_oov  unknown words are neither predicted nor counted
+
+    \b
+    Example:
+      attlm ppl test.txt --lm checkpoint_best.pt --kenlm lm.arpa
+    """
+    scorers = setup.load()
+    counters = [PerplexityCounter() for _ in scorers]
+    with progress("lines", count_lines(text) if on_terminal() and text != "-" else None) as bar:
+        result = score_text(text, scorers, setup.config.text, bar.update)
+        for _, _, scores in result.lines:
+            for counter, score in zip(counters, scores, strict=True):
+                counter.add(score)
+    click.echo("lm\tppl\tppl_salton2017\tppl_without_oov\tsentences\twords\toov")
+    for scorer, found in zip(scorers, counters, strict=True):
+        click.echo(
+            f"{scorer.name}\t{found.ppl:.4f}\t{found.ppl_salton2017:.4f}\t{found.ppl_without_oov:.4f}"
+            f"\t{found.sentences}\t{found.words}\t{found.oov}"
+        )
+    warn_of_oov(result.oov)

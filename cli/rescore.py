@@ -1,0 +1,76 @@
+"""``attlm rescore``: score the hypotheses with the LMs, add up, put the best first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from attlm_cli.options import Setup, format_option, lm_options, note, on_terminal, parse_weights, progress, warn_of_oov
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, open_nbest, write_nbest, write_one_best
+from attlm_fairseq.nbest.rescoring import Rescorer
+
+OUTPUTS = ("same", *sorted(FORMATS), *(f"1best-{style}" if style != "text" else "1best" for style in ONE_BEST_STYLES))
+
+
+@click.command("rescore")
+@click.argument("nbest")
+@click.option("-o", "--output", default="-", metavar="FILE", help="Where to write; - is standard output (default). .gz compresses.")
+@format_option
+@click.option("--to", type=click.Choice(OUTPUTS), default="same", show_default=True, help="The lists reordered, or the first texts.")
+@click.option("--weight", multiple=True, metavar="NAME=NUMBER", help="Weight of an LM, a score of the lists, words or rank. Repeatable.")
+@lm_options
+def rescore_command(nbest: str, output: str, format_name: str | None, to: str, weight: tuple[str, ...], setup: Setup) -> None:
+    """Put the best hypothesis of each list of NBEST (- is standard input) first.
+
+    A hypothesis' total is the weighted sum of its LM scores (natural log, summed over words and sentence end), the
+    scores it came with, its number of words and its rank. LMs and weights come from attlm.toml, as written by
+    `attlm tune`, or from options. The output has the format of the input, with one named score per LM added.
+
+    \b
+    Examples:
+      attlm rescore test.nbest > test.rescored
+      attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
+    """
+    weights = setup.config.weights | parse_weights(weight)
+    missing = [lm.name for lm in setup.config.lms if lm.name not in weights]
+    if missing:
+        raise InputError(
+            f"no weight for {', '.join(missing)}; find the weights with `attlm tune` on lists with references, "
+            f"or give --weight {missing[0]}=NUMBER"
+        )
+    if output != "-" and Path(output).exists() and nbest != "-" and Path(output).samefile(nbest):
+        raise InputError("the output would overwrite the input; name another file", path=output)
+    scorers = setup.load()
+    total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if on_terminal() and nbest != "-" else None
+    fmt, lists = open_nbest(nbest, format_name)
+    counts = {"lists": 0, "hypotheses": 0, "changed": 0}
+    with progress("hypotheses", total) as bar:
+        rescorer = Rescorer(scorers, setup.config.text, bar.update)
+
+        def counted() -> object:
+            for found in rescorer.rescore(lists, weights):
+                if not counts["lists"]:
+                    say_formula(weights, found.hypotheses[0].scores)
+                counts["lists"] += 1
+                counts["hypotheses"] += len(found.hypotheses)
+                counts["changed"] += found.hypotheses[0].rank != 1
+                yield found
+
+        if to.startswith("1best"):
+            write_one_best(counted(), output, style=to.removeprefix("1best").removeprefix("-") or "text")
+        else:
+            target = fmt if to == "same" else FORMATS[to]
+            if not target.has_scores:
+                note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
+            write_nbest(counted(), target, output)
+    warn_of_oov(rescorer.oov)
+    note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {counts['changed']} lists have a new first hypothesis")
+
+
+def say_formula(weights: dict[str, float], scores: dict[str, float]) -> None:
+    """What is added up, and what of the list's own scores is left out."""
+    note("total = " + " + ".join(f"{value:g} {name}" for name, value in weights.items() if value))
+    if scores and not any(weights.get(name) for name in [*scores, "rank"]):
+        note(f"WARNING: none of the lists' own scores ({', '.join(scores)}) has a weight: the LMs decide alone")

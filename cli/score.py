@@ -1,0 +1,43 @@
+"""``attlm score``: log-probabilities of raw text, line by line or word by word."""
+
+from __future__ import annotations
+
+import click
+
+from attlm_cli.options import Setup, lm_options, on_terminal, progress, warn_of_oov
+from attlm_fairseq.scoring.text_file import count_lines, score_text
+
+
+@click.command("score")
+@click.argument("text")
+@click.option("--words", "each_word", is_flag=True, help="One line for each word and sentence end instead of one for each sentence.")
+@click.option("--header/--no-header", default=True, show_default=True, help="Name the columns in a first line.")
+@lm_options
+def score_command(text: str, each_word: bool, header: bool, setup: Setup) -> None:
+    """Natural-log probability of each line of TEXT (- is standard input), a sentence a line, blank ones included.
+
+    Tab-separated columns: line number, number of words, and for each LM its score (summed over the words and the
+    sentence end) and the number of words it does not know. With --words: line number, word, and for each LM the
+    word's score and whether it is unknown (1 or 0).
+
+    \b
+    Examples:
+      attlm score text.txt --lm checkpoint_best.pt --kenlm lm.arpa
+      echo "a sentence" | attlm score - --kenlm lm.arpa --words
+    """
+    scorers = setup.load()
+    names = [scorer.name for scorer in scorers]
+    if header:
+        columns = [column for name in names for column in (name, f"{name}_oov")]
+        click.echo("\t".join(["line", "word" if each_word else "words", *columns]))
+    with progress("lines", count_lines(text) if on_terminal() and text != "-" else None) as bar:
+        result = score_text(text, scorers, setup.config.text, bar.update)
+        for number, words, scores in result.lines:
+            if not each_word:
+                values = [value for score in scores for value in (f"{score.total:.6f}", str(score.oov_count))]
+                click.echo("\t".join([str(number), str(len(words)), *values]))
+                continue
+            for place, word in enumerate([*words, "</s>"]):
+                values = [value for score in scores for value in (f"{score.log_probs[place]:.6f}", str(int((*score.oov, False)[place])))]
+                click.echo("\t".join([str(number), word, *values]))
+    warn_of_oov(result.oov)
