@@ -1,0 +1,192 @@
+"""What fairseq-generate and fairseq-interactive print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TextIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.lines import (
+    LN2,
+    FileText,
+    ListText,
+    SeenIds,
+    fresh_names,
+    number,
+    numbered,
+    one_word,
+    own_text,
+    quoted,
+    split_end,
+    write_lines,
+    written,
+)
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+SUM = "fairseq"  # ln P(hypothesis), from the P-line
+NORMALISED = "H"  # the H-line's score, length-normalised, in natural log
+_DATA = re.compile(r"([A-Z])-(\d+)(?:_\d+)?\t")
+_BROKEN = re.compile(r"\s*[STHDPAIEWCL]-\d+(\s|$)")
+_OF_HYPOTHESIS = frozenset("DPAIEL")
+LINE_END = "\n"
+_MATCHES = re.compile(r"^H-\d+\t", re.MULTILINE)
+
+
+class FairseqFormat:
+    """Tab-separated ``S- T- H- D- P-`` lines, best hypothesis first, sentence ids in any order.
+
+    Scores: ``fairseq`` is the sum of the P-line times ln 2, the model's natural-log probability of the hypothesis with its end of
+    sentence (and a fused LM, if there was one); ``H`` is the H-line's number times ln 2, divided by length^lenpen as fairseq
+    leaves it. A file without P-lines has ``H`` alone. The T-line is the reference, with ``<<unk>>`` as fairseq writes it. Any
+    other line (log, ``Generate test with beam=5: ...``) is kept in its place.
+
+    Written: the H- and D-line's number becomes ``total`` / ln 2, the P-line stays, and after it comes
+    ``L-12<TAB>name=value name=value``, the LM scores in natural log, which are read back as scores.
+    """
+
+    name = "fairseq"
+    has_scores = True
+    by_line = True
+
+    def matches(self, head: str) -> bool:
+        return _MATCHES.search(head) is not None
+
+    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+        file = FileText(self.name)
+        seen = SeenIds()
+        with_p: bool | None = None
+        for block in _blocks(lines, path, file):
+            if not seen.add(block.id):
+                message = f"the lines of sentence {block.id} continue here after other sentences: put them together"
+                raise InputError(message, path=path, line=block.lines[0].number)
+            nbest = NbestList(block.id, [], line=block.lines[0].number, verbatim=ListText(file, block.before))
+            for line in block.lines:
+                _take(line, nbest, path)
+            if not nbest.hypotheses:
+                raise InputError(f"sentence {nbest.id} has no H-line", path=path, line=nbest.line)
+            for hypothesis in nbest.hypotheses:
+                has_p = SUM in hypothesis.scores
+                with_p = has_p if with_p is None else with_p
+                if has_p != with_p:
+                    found, others = ("a", "none") if has_p else ("no", "one")
+                    message = f"hypothesis {hypothesis.rank} of sentence {nbest.id} has {found} P-line, those before have {others}"
+                    raise InputError(message, path=path, line=_line_of(block, hypothesis))
+            yield nbest
+        if with_p is None:
+            raise InputError("no n-best list in it: no H-line", path=path)
+
+    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        write_lines(lists, out, self.name, self._lines)
+
+    def _lines(self, nbest: NbestList) -> Iterator[str]:
+        return (self._group(nbest, hypothesis) for hypothesis in nbest.hypotheses)
+
+    def _group(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
+        own_text(nbest, self.name)
+        lines = list(hypothesis.verbatim)
+        if hypothesis.total is not None:
+            total = written(hypothesis.total / LN2, "total", nbest)
+            for i, line in enumerate(lines):
+                if _kind(line) in ("H", "D"):
+                    label, _, text = line.split("\t", 2)
+                    lines[i] = f"{label}\t{total}\t{text}"
+        if hypothesis.lm_scores:
+            names = fresh_names(hypothesis.lm_scores, hypothesis.scores, one_word)
+            added = " ".join(f"{names[name]}={written(value, name, nbest)}" for name, value in hypothesis.lm_scores.items())
+            kinds = [_kind(line) for line in lines]
+            place = kinds.index("L") if "L" in kinds else max(i for i, kind in enumerate(kinds) if kind)
+            body, end = split_end(lines[place])
+            lines[place] = f"{body} {added}{end}" if "L" in kinds else f"{body}{end or LINE_END}L-{nbest.id}\t{added}{end}"
+        return "".join(lines)
+
+
+@dataclass(slots=True)
+class _Line:
+    number: int
+    kind: str  # the letter, or "" for a line that is none of fairseq's
+    text: str
+
+
+@dataclass(slots=True)
+class _Block:
+    """The lines of one sentence and the other lines before it."""
+
+    id: str
+    before: str
+    lines: list[_Line]
+
+
+def _kind(line: str) -> str:
+    match = _DATA.match(line)
+    return match[1] if match else ""
+
+
+def _blocks(lines: Iterable[str], path: str, file: FileText) -> Iterator[_Block]:
+    block: _Block | None = None
+    log: list[_Line] = []
+    for line_number, line in numbered(lines, file):
+        match = _DATA.match(line)
+        if match is None:
+            if _BROKEN.match(line):
+                raise InputError(f"found {quoted(line)}: expected a tab after the sentence number", path=path, line=line_number)
+            log.append(_Line(line_number, "", line))
+            continue
+        if block is not None and block.id == match[2]:
+            block.lines += log
+        else:
+            if block is not None:
+                yield block
+            block = _Block(match[2], "".join(other.text for other in log), [])
+        log = []
+        block.lines.append(_Line(line_number, match[1], line))
+    file.end = "".join(other.text for other in log)
+    if block is not None:
+        yield block
+
+
+def _take(line: _Line, nbest: NbestList, path: str) -> None:
+    """Add a line to the list that it belongs to."""
+    label, _, content = split_end(line.text)[0].partition("\t")
+    if line.kind == "H":
+        score, tab, text = content.partition("\t")
+        if not tab:
+            raise InputError(f"{label} has one field: expected a score and a text", path=path, line=line.number)
+        scores = {NORMALISED: number(score, f"the score of {label}", path, line.number) * LN2}
+        nbest.hypotheses.append(Hypothesis(text, scores, rank=len(nbest.hypotheses) + 1, verbatim=[line.text]))
+        return
+    before_hypotheses = not nbest.hypotheses
+    if line.kind and before_hypotheses == (line.kind in _OF_HYPOTHESIS):
+        message = (
+            f"{label} comes before its H-line" if before_hypotheses else f"{label} comes after an H-line: is the sentence there twice?"
+        )
+        raise InputError(message, path=path, line=line.number)
+    if before_hypotheses:
+        nbest.verbatim.before += line.text
+        if line.kind == "T":
+            nbest.references = (content,)
+        return
+    hypothesis = nbest.hypotheses[-1]
+    if line.kind in ("D", "P", "L") and any(_kind(other) == line.kind for other in hypothesis.verbatim):
+        raise InputError(f"{label} is there twice for one H-line", path=path, line=line.number)
+    hypothesis.verbatim.append(line.text)
+    if line.kind == "D" and "\t" not in content:
+        raise InputError(f"{label} has one field: expected a score and a text", path=path, line=line.number)
+    if line.kind == "P":
+        values = [number(value, f"a score of {label}", path, line.number) for value in content.split()]
+        words = sum(1 for word in hypothesis.text.split(" ") if word)
+        if len(values) <= words:
+            message = f"{label} has {len(values)} scores for {words} words: expected at least {words + 1}; is the line cut short?"
+            raise InputError(message, path=path, line=line.number)
+        hypothesis.scores[SUM] = sum(values) * LN2
+    if line.kind == "L":
+        for pair in content.split():
+            name, equals, value = pair.rpartition("=")
+            if not equals or not name or name in hypothesis.scores:
+                raise InputError(f"{label} has {quoted(pair)}: expected name=value, each name once", path=path, line=line.number)
+            hypothesis.scores[name] = number(value, f"the score {name} of {label}", path, line.number)
+
+
+def _line_of(block: _Block, hypothesis: Hypothesis) -> int:
+    return [line.number for line in block.lines if line.kind == "H"][hypothesis.rank - 1]

@@ -1,0 +1,97 @@
+"""HyPoradise: a JSON array of utterances."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
+from attlm_fairseq.nbest.formats.json_text import DECODER, Place, children, exact, is_number, member, with_member, with_values
+from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, fresh_names, is_as_read, own_text, quoted
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+AM_SCORE = "am_score"
+_TOTAL_KEY = f"{TOTAL}_score"
+_MATCHES = re.compile(r"\s*\[\s*([{\]]|$)")
+
+
+class HyporadiseFormat:
+    """``[{"input": [hypotheses, best first], "output": reference, "am_score": [...], ...}, ...]``.
+
+    ``am_score`` is a length-normalised natural logarithm: it is held as read under that name, since the number of model tokens is
+    not in the file and no sum can be recovered. Any other key that ends in ``score`` with a list of one number per hypothesis is
+    a score too; all other keys are kept as they are. The list's id is ``id`` or, without one, its number from 0.
+
+    Written: ``input`` and the scores in the new order, and one list ``NAME_score`` per LM and ``total_score`` after the other keys.
+    """
+
+    name = "hyporadise"
+    has_scores = True
+    by_line = False
+
+    def matches(self, head: str) -> bool:
+        return _MATCHES.match(head) is not None
+
+    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+        file = FileText(self.name)
+        for number, item in enumerate(stream_items(lines, path, file, "[")):
+            nbest = _nbest_list(item, number, path)
+            nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses))
+            yield nbest
+
+    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        write_document(lists, out, self.name, _text)
+
+
+def _nbest_list(item: Item, number: int, path: str) -> NbestList:
+    value = item.value
+    place = Place(f"item {number + 1}", item.raw, path, item.line)
+    if not isinstance(value, dict) or "input" not in value:
+        raise place.error(f'is {quoted(item.raw)}: expected {{"input": [hypotheses], "output": reference}}')
+    texts = value["input"]
+    if not isinstance(texts, list) or not texts:
+        raise place.error(f"is {quoted(json.dumps(texts))}: expected a list of at least one hypothesis", "input")
+    hypotheses = [Hypothesis(place.text(text, "input", i), rank=i + 1) for i, text in enumerate(texts)]
+    for key in _score_keys(value):
+        scores = value[key]
+        if not isinstance(scores, list) or len(scores) != len(texts):
+            raise place.error(f"is {quoted(json.dumps(scores))}: expected a list of {len(texts)} numbers, one per hypothesis", key)
+        for i, score in enumerate(scores):
+            checked = place.number(score, key, i)
+            if key != _TOTAL_KEY:
+                hypotheses[i].scores[key] = checked
+    return NbestList(place.id(value.get("id"), number), hypotheses, place.references(value.get("output"), "output"), item.line)
+
+
+def _score_keys(value: dict[str, Any]) -> list[str]:
+    """The keys that hold one number per hypothesis (``am_score`` must)."""
+    count = len(value["input"])
+
+    def is_column(key: str, scores: Any) -> bool:
+        return key.endswith("score") and isinstance(scores, list) and len(scores) == count and all(map(is_number, scores))
+
+    return [key for key, scores in value.items() if key == AM_SCORE or is_column(key, scores)]
+
+
+def _text(nbest: NbestList) -> str:
+    text = own_text(nbest, HyporadiseFormat.name).raw
+    if is_as_read(nbest):
+        return text
+    hypotheses = nbest.hypotheses
+    value = DECODER.decode(text)
+    for key in ["input", *_score_keys(value)]:
+        column = member(text, key)
+        texts = [column[child.value : child.end] for child in children(column)]
+        text = with_member(text, key, with_values(column, [texts[hypothesis.rank - 1] for hypothesis in hypotheses]))
+    names = fresh_names(hypotheses[0].lm_scores, value, _score_key)
+    for name, key in names.items():
+        text = with_member(text, key, f"[{', '.join(exact(hypothesis.lm_scores[name], name, nbest) for hypothesis in hypotheses)}]")
+    if hypotheses[0].total is not None:
+        text = with_member(text, _TOTAL_KEY, f"[{', '.join(exact(hypothesis.total, TOTAL, nbest) for hypothesis in hypotheses)}]")
+    return text
+
+
+def _score_key(name: str) -> str:
+    return name if name.endswith("score") else f"{name}_score"

@@ -1,0 +1,148 @@
+"""A JSON array or object of lists, read and written item by item, in constant memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.json_text import DECODER, SPACE
+from attlm_fairseq.nbest.formats.lines import FileText, own_text, quoted
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+_LONGEST_ESCAPE = len("\\ud83d\\ude00")  # a value cut inside one of these fails where the escape begins
+
+
+def write_document(lists: Iterable[NbestList], out: TextIO, format_name: str, item_text: Callable[[NbestList], str]) -> None:
+    """Write lists that were read with :func:`stream_items`, with ``item_text(list)`` as the text of each item."""
+    file: FileText | None = None
+    for nbest in lists:
+        own = own_text(nbest, format_name)
+        before = own.before
+        has_comma = before.lstrip().startswith(",")
+        if file is None:
+            file = own.file
+            out.write(file.start)
+            before = before.lstrip()[1:] if has_comma else before
+        elif not has_comma:  # it was the first of the file
+            before = "," + (before if before[:1].isspace() else " " + before)
+        out.write(before + item_text(nbest))
+    out.write(file.end if file is not None else "")
+
+
+@dataclass(slots=True)
+class Item:
+    """A value directly inside the document: its key (in an object), its text and the text since the item before, its first line."""
+
+    key: str
+    before: str
+    raw: str
+    value: Any
+    line: int
+
+
+def stream_items(pieces: Iterable[str], path: str, file: FileText, opening: str) -> Iterator[Item]:
+    """The items of a JSON array (``opening`` is ``[``) or object (``{``), one at a time; ``file`` gets the text around them."""
+    text = _Window(pieces, path)
+    closing = {"[": "]", "{": "}"}[opening]
+    at = text.skip_space(1 if text.peek(0) == "\ufeff" else 0)
+    if text.peek(at) != opening:
+        raise text.error(f"found {quoted(text.peek(at))}: expected a JSON document that begins with '{opening}'", at)
+    file.start = text.take(at + 1)
+    file.end = closing  # until the true one is reached
+    count = 0
+    while True:
+        at = text.skip_space(0)
+        if text.peek(at) == closing:
+            break
+        if count:
+            if text.peek(at) != ",":
+                raise text.error(f"expected ',' or '{closing}' after item {count}", at)
+            at = text.skip_space(at + 1)
+        count += 1
+        key = ""
+        if opening == "{":
+            key, at = text.value(at, f"the key of item {count}")
+            at = text.skip_space(at)
+            if not isinstance(key, str) or text.peek(at) != ":":
+                raise text.error(f"expected a key in quotes and ':' for item {count}", at)
+            at = text.skip_space(at + 1)
+        line = text.line_at(at)
+        value, end = text.value(at, f"item {count}")
+        before = text.take(at)
+        yield Item(key, before, text.take(end - at), value, line)
+    if not count:
+        raise text.error("no n-best list in it: the JSON document is empty", at)
+    at = text.skip_space(at + 1)
+    if text.peek(at):
+        raise text.error(f"found {quoted(text.peek(at))} after the end of the JSON document", at)
+    file.end = text.take(at)
+
+
+class _Window:
+    """The part of the text that is being looked at. Positions count from what was last taken."""
+
+    def __init__(self, pieces: Iterable[str], path: str) -> None:
+        self._pieces = iter(pieces)
+        self._path = path
+        self._text = ""
+        self._taken = 0
+        self._line = 1  # of what was last taken
+
+    def _grow(self) -> bool:
+        """Read on, at least as much again as is waiting, so that a long value is not decoded too often. False at the end."""
+        waiting = self._text[self._taken :]
+        self._taken = 0
+        parts = [waiting]
+        missing = max(len(waiting), 1)
+        for piece in self._pieces:
+            parts.append(piece)
+            missing -= len(piece)
+            if missing <= 0:
+                break
+        self._text = "".join(parts)
+        return len(self._text) > len(waiting)
+
+    def take(self, length: int) -> str:
+        taken = self._text[self._taken : self._taken + length]
+        self._taken += length
+        self._line += taken.count("\n")
+        return taken
+
+    def peek(self, at: int) -> str:
+        """The character at a position, or nothing at the end."""
+        while self._taken + at >= len(self._text):
+            if not self._grow():
+                return ""
+        return self._text[self._taken + at]
+
+    def skip_space(self, at: int) -> int:
+        while True:
+            end = SPACE.match(self._text, self._taken + at).end()
+            at = end - self._taken
+            if end < len(self._text) or not self._grow():
+                return at
+
+    def value(self, at: int, what: str) -> tuple[Any, int]:
+        """The value that begins at a position, and where it ends."""
+        while True:
+            try:
+                value, end = DECODER.raw_decode(self._text, self._taken + at)
+            except json.JSONDecodeError as error:
+                cut = error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _LONGEST_ESCAPE
+                if cut and self._grow():
+                    continue
+                at_end = not self._text[error.pos :].strip() or error.msg.startswith("Unterminated string")
+                ends = "the file ends too early: " if at_end else ""
+                raise self.error(f"{what} is not valid JSON: {ends}{error.msg}", error.pos - self._taken) from None
+            except (ValueError, RecursionError) as error:
+                raise self.error(f"{what} is not usable JSON: {error}", at) from None
+            return value, end - self._taken
+
+    def line_at(self, at: int) -> int:
+        return self._line + self._text.count("\n", self._taken, self._taken + at)
+
+    def error(self, message: str, at: int) -> InputError:
+        return InputError(message, path=self._path, line=self.line_at(at))

@@ -1,0 +1,162 @@
+"""JSON as text: values checked with the line they stand on, and edits that leave every other byte alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.lines import quoted
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice in one object")
+    return members
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
+
+
+def dumped(value: Any) -> str:
+    """JSON with the text readable and floats exact."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def exact(value: float, name: str, nbest: NbestList) -> str:
+    """A score as JSON holds it, exact. Raises InputError if it is not finite: JSON has no such number."""
+    if not math.isfinite(value):
+        raise InputError(f"list {nbest.id}: the score {name} is {value}: only finite scores can be written")
+    return repr(float(value))
+
+
+@dataclass(slots=True)
+class Child:
+    """Where a value inside an array or object stands: ``[begin`` key and colon ``[value`` the value ``end[``."""
+
+    key: str | None
+    begin: int
+    value: int
+    end: int
+
+
+def children(text: str, at: int = 0) -> list[Child]:
+    """The values directly inside the array or object that stands at ``at`` of a valid JSON text; none for any other value."""
+    found: list[Child] = []
+    if text[at] not in "[{":
+        return found
+    is_object = text[at] == "{"
+    at = SPACE.match(text, at + 1).end()
+    while text[at] not in "]}":
+        if text[at] == ",":
+            at = SPACE.match(text, at + 1).end()
+        begin, key = at, None
+        if is_object:
+            key, at = DECODER.raw_decode(text, at)
+            at = SPACE.match(text, SPACE.match(text, at).end() + 1).end()
+        _, end = DECODER.raw_decode(text, at)
+        found.append(Child(key, begin, at, end))
+        at = SPACE.match(text, end).end()
+    return found
+
+
+def with_values(text: str, values: Sequence[str], is_slot: Callable[[Child], bool] = lambda child: True) -> str:
+    """The text of an array or object with new values in its slots (at least one); slots beyond the values go."""
+    found = children(text)
+    slots = [i for i, child in enumerate(found) if is_slot(child)]
+    for place in range(len(slots) - 1, -1, -1):
+        child = found[slots[place]]
+        if place < len(values):
+            text = text[: child.value] + values[place] + text[child.end :]
+        else:
+            text = text[: found[slots[place] - 1].end] + text[child.end :]
+    return text
+
+
+def member(text: str, key: str) -> str | None:
+    """The text of an object's value."""
+    return next((text[child.value : child.end] for child in children(text) if child.key == key), None)
+
+
+def with_member(text: str, key: str, value: str) -> str:
+    """The text of an object with a member replaced, or added last with the spacing of the others."""
+    found = children(text)
+    for child in found:
+        if child.key == key:
+            return text[: child.value] + value + text[child.end :]
+    if not found:
+        return "{" + f"{dumped(key)}: {value}" + text[1:].lstrip()
+    last = found[-1]
+    separator = text[found[-2].end : last.begin] if len(found) > 1 else ", "
+    colon = text[last.begin : last.value].rpartition('"')[2]
+    return text[: last.end] + separator + dumped(key) + colon + value + text[last.end :]
+
+
+@dataclass(slots=True)
+class Place:
+    """The text of one list, for messages about what is inside it. ``steps`` are the keys and indices that lead to a value."""
+
+    name: str
+    raw: str
+    path: str
+    line: int
+
+    def error(self, message: str, *steps: str | int) -> InputError:
+        """The error, with the line on which the value stands (as far as the steps lead)."""
+        at = 0
+        for step in steps:
+            child = next((child for index, child in enumerate(children(self.raw, at)) if step in (child.key, index)), None)
+            if child is None:
+                break
+            at = child.value
+        what = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+        line = self.line + self.raw.count("\n", 0, at)
+        return InputError(f"{self.name}: {what}{' ' if what else ''}{message}", path=self.path, line=line)
+
+    def text(self, value: Any, *steps: str | int) -> str:
+        """``value`` if it is a text that can be written, else the error."""
+        if not isinstance(value, str):
+            raise self.error(f"is {quoted(json.dumps(value))}: expected a text", *steps)
+        if not value.isascii() and re.search("[\ud800-\udfff]", value):
+            raise self.error("holds one half of a surrogate pair: not a Unicode text", *steps)
+        return value
+
+    def number(self, value: Any, *steps: str | int) -> float:
+        """``value`` as a float if it is a finite number, else the error."""
+        if not is_number(value):
+            raise self.error(f"is {quoted(json.dumps(value))}: expected a number", *steps)
+        try:
+            score = float(value)
+        except OverflowError:
+            score = math.inf
+        if not math.isfinite(score):
+            raise self.error(f"is {score}: expected a finite number", *steps)
+        return score
+
+    def references(self, value: Any, key: str) -> tuple[str, ...]:
+        """One reference, several, or none (null)."""
+        if value is None:
+            return ()
+        if isinstance(value, list):
+            return tuple(self.text(text, key, i) for i, text in enumerate(value))
+        return (self.text(value, key),)
+
+    def id(self, value: Any, number: int) -> str:
+        """The id as text; without one, the number of the list."""
+        if value is None:
+            return str(number)
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else self.text(value, "id")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a number (finite or not); true and false are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,123 @@
+"""The project's own format: one JSON object a line, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.json_text import DECODER, Place, children, dumped, exact, member, with_member, with_values
+from attlm_fairseq.nbest.formats.lines import (
+    TOTAL,
+    FileText,
+    ListText,
+    fresh_names,
+    is_as_read,
+    numbered,
+    quoted,
+    split_end,
+    text_of,
+    write_lines,
+)
+from attlm_fairseq.nbest.formats.mlm import MlmFormat
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+_MATCHES = re.compile(r'\s*\{\s*["}]')
+
+
+class JsonlFormat:
+    """``{"id": ..., "ref": "..." or ["...", ...], "hyps": [{"text": "...", "scores": {name: value}}, ...]}``, one a line.
+
+    Scores are natural logarithms and sums and written exactly. ``id`` (else the number from 0), ``ref`` and ``scores`` may be missing; all
+    other keys, of the list and of each hypothesis, are kept. Written: the LM scores go into ``scores``, the total beside it as
+    ``total``. Lists from any other format can be written.
+    """
+
+    name = "jsonl"
+    has_scores = True
+    by_line = True
+
+    def matches(self, head: str) -> bool:
+        return _MATCHES.match(head) is not None and not MlmFormat().matches(head)
+
+    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+        file = FileText(self.name)
+        before = ""
+        count = 0
+        for line_number, line in numbered(lines, file):
+            body, _ = split_end(line)
+            if not body.strip(" \t"):
+                before += line
+                continue
+            nbest = _nbest_list(body, count, path, line_number)
+            nbest.verbatim = ListText(file, before, line, len(nbest.hypotheses))
+            yield nbest
+            before = ""
+            count += 1
+        if not count:
+            raise InputError("no n-best list in it", path=path)
+        file.end = before
+
+    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        write_lines(lists, out, self.name, lambda nbest: [_line(nbest)])
+
+
+def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:
+    try:
+        value = DECODER.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not valid JSON ({error}): expected one whole object a line", path=path, line=line) from None
+    place = Place(f"list {count}", body.lstrip(" \t"), path, line)
+    if not isinstance(value, dict) or not isinstance(value.get("hyps"), list) or not value["hyps"]:
+        raise place.error(f'is {quoted(body)}: expected {{"id": ..., "hyps": [{{"text": ...}}, ...]}} with at least one hypothesis')
+    hypotheses = [_hypothesis(found, i, place) for i, found in enumerate(value["hyps"])]
+    return NbestList(place.id(value.get("id"), count), hypotheses, place.references(value.get("ref"), "ref"), line)
+
+
+def _hypothesis(value: Any, index: int, place: Place) -> Hypothesis:
+    if not isinstance(value, dict) or "text" not in value:
+        raise place.error(f'is {quoted(json.dumps(value))}: expected {{"text": ..., "scores": {{...}}}}', "hyps", index)
+    scores = value.get("scores", {})
+    if not isinstance(scores, dict):
+        raise place.error(f"is {quoted(json.dumps(scores))}: expected {{name: value}}", "hyps", index, "scores")
+    checked = {name: place.number(score, "hyps", index, "scores", name) for name, score in scores.items()}
+    return Hypothesis(place.text(value["text"], "hyps", index, "text"), checked, index + 1)
+
+
+def _line(nbest: NbestList) -> str:
+    own = text_of(nbest, JsonlFormat.name)
+    if own is None:
+        return _new_line(nbest)
+    if is_as_read(nbest):
+        return own.raw
+    body, end = split_end(own.raw)
+    text = body.lstrip(" \t")
+    column = member(text, "hyps")
+    texts = [column[child.value : child.end] for child in children(column)]
+    changed = [_changed(nbest, hypothesis, texts[hypothesis.rank - 1]) for hypothesis in nbest.hypotheses]
+    return body[: len(body) - len(text)] + with_member(text, "hyps", with_values(column, changed)) + end
+
+
+def _changed(nbest: NbestList, hypothesis: Hypothesis, text: str) -> str:
+    """The text of a hypothesis with what rescoring found."""
+    if hypothesis.lm_scores:
+        scores = member(text, "scores") or "{}"
+        for name, fresh in fresh_names(hypothesis.lm_scores, hypothesis.scores, str).items():
+            scores = with_member(scores, fresh, exact(hypothesis.lm_scores[name], name, nbest))
+        text = with_member(text, "scores", scores)
+    if hypothesis.total is not None:
+        text = with_member(text, TOTAL, exact(hypothesis.total, TOTAL, nbest))
+    return text
+
+
+def _new_line(nbest: NbestList) -> str:
+    """The line of a list that was read from another format."""
+    references = list(nbest.references)
+    value: dict[str, Any] = {"id": nbest.id}
+    if references:
+        value["ref"] = references[0] if len(references) == 1 else references
+    value["hyps"] = [{"text": hypothesis.text, "scores": hypothesis.scores} for hypothesis in nbest.hypotheses]
+    texts = [_changed(nbest, hypothesis, dumped(found)) for hypothesis, found in zip(nbest.hypotheses, value["hyps"], strict=True)]
+    return with_member(dumped(value), "hyps", f"[{', '.join(texts)}]") + "\n"

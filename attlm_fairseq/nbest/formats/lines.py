@@ -1,0 +1,234 @@
+"""What the line-based formats share: numbers, line ends, grouping lines into lists, writing them back."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TextIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+LN2 = math.log(2.0)
+LN10 = math.log(10.0)
+TOTAL = "total"  # the name under which rescoring's total is written: never read back as a score
+
+
+@dataclass(slots=True)
+class FileText:
+    """The text of a file before its first and after its last list, shared by all its lists (``end`` is known when all are read)."""
+
+    format: str
+    start: str = ""
+    end: str = ""
+
+
+@dataclass(slots=True)
+class ListText:
+    """The verbatim part of a list: what stands between it and the list before, and (JSON) its own text and number of hypotheses."""
+
+    file: FileText
+    before: str = ""
+    raw: str = ""
+    count: int = 0
+
+
+def text_of(nbest: NbestList, format_name: str) -> ListText | None:
+    """The list's verbatim text if it was read in this format."""
+    verbatim = nbest.verbatim
+    return verbatim if isinstance(verbatim, ListText) and verbatim.file.format == format_name else None
+
+
+def own_text(nbest: NbestList, format_name: str) -> ListText:
+    """The same, for the formats that write only what they have read."""
+    text = text_of(nbest, format_name)
+    if text is None:
+        raise InputError(f"list {nbest.id}: only a list read from {format_name} can be written as {format_name}; write jsonl instead")
+    return text
+
+
+def is_rescored(hypothesis: Hypothesis) -> bool:
+    """Whether there is anything to write that was not read."""
+    return bool(hypothesis.lm_scores) or hypothesis.total is not None
+
+
+def is_as_read(nbest: NbestList) -> bool:
+    """Whether a list read from JSON is still what its text says."""
+    hypotheses = nbest.hypotheses
+    in_order = all(hypothesis.rank == i for i, hypothesis in enumerate(hypotheses, 1))
+    return in_order and len(hypotheses) == nbest.verbatim.count and not any(map(is_rescored, hypotheses))
+
+
+def quoted(found: str) -> str:
+    """What was found, short enough for a message."""
+    return repr(found if len(found) <= 60 else found[:57] + "...")
+
+
+def number(found: str, what: str, path: object, line: int) -> float:
+    """A finite number, or InputError."""
+    try:
+        value = float(found)
+    except ValueError:
+        value = None
+    if value is None or "_" in found:  # float() takes 1_000
+        raise InputError(f"{what} is {quoted(found)}: expected a number", path=path, line=line)
+    if not math.isfinite(value):
+        raise InputError(f"{what} is {found.strip()}: expected a finite number", path=path, line=line)
+    return value
+
+
+def is_number(found: str) -> bool:
+    """Whether ``found`` is written as a number; nan and inf count, so that :func:`number` can refuse them by name."""
+    try:
+        float(found)
+    except ValueError:
+        return False
+    return True
+
+
+def written(value: float, name: str, nbest: NbestList) -> str:
+    """A score as written: 6 decimals. Raises InputError if it is not finite, since no reader would take it back."""
+    if not math.isfinite(value):
+        raise InputError(f"list {nbest.id}: the score {name} is {value}: only finite scores can be written")
+    text = f"{value:.6f}"
+    return "0.000000" if text == "-0.000000" else text
+
+
+def fresh_names(names: Iterable[str], taken: Iterable[str], legal: Callable[[str], str]) -> dict[str, str]:
+    """Each name in its legal form; where a score of that name is there already, a number from 2 is appended."""
+    used = set(taken)
+    fresh = {}
+    for name in names:
+        candidate = base = legal(name)
+        tries = 1
+        while candidate in used:
+            tries += 1
+            candidate = f"{base}{tries}"
+        used.add(candidate)
+        fresh[name] = candidate
+    return fresh
+
+
+def one_word(name: str) -> str:
+    """A score name without white space or ``=``, for fields that are split at them."""
+    return re.sub(r"[\s=]+", "_", name)
+
+
+def one_line(text: str) -> str:
+    """The text with tabs and line breaks, which no line-based format can hold, as spaces."""
+    return re.sub(r"[\t\r\n]", " ", text)
+
+
+def split_end(line: str) -> tuple[str, str]:
+    """A line and its end (``\\n``, ``\\r\\n``, or nothing)."""
+    body = line[:-1] if line.endswith("\n") else line
+    body = body[:-1] if body.endswith("\r") else body
+    return body, line[len(body) :]
+
+
+def numbered(lines: Iterable[str], file: FileText) -> Iterator[tuple[int, str]]:
+    """The lines with their numbers from 1; a byte order mark goes to ``file.start``."""
+    for line_number, line in enumerate(lines, 1):
+        if line_number == 1 and line.startswith("\ufeff"):
+            file.start = "\ufeff"
+            line = line[1:]
+        if line:
+            yield line_number, line
+
+
+class SeenIds:
+    """The list ids met so far. Plain numbers of up to 8 digits take one bit each, so that millions of lists stay small."""
+
+    def __init__(self) -> None:
+        self._bits = bytearray()
+        self._others: set[str] = set()
+
+    def add(self, name: str) -> bool:
+        """Whether the id is new."""
+        if not (name.isascii() and name.isdigit() and len(name) <= 8 and str(int(name)) == name):
+            new = name not in self._others
+            self._others.add(name)
+            return new
+        byte, bit = divmod(int(name), 8)
+        if byte >= len(self._bits):
+            self._bits.extend(bytes(byte + 1 - len(self._bits)))
+        new = not self._bits[byte] >> bit & 1
+        self._bits[byte] |= 1 << bit
+        return new
+
+
+def grouped(
+    lines: Iterable[str], path: str, format_name: str, parse: Callable[[str, int, bool], tuple[str, Hypothesis]]
+) -> Iterator[NbestList]:
+    """The lists of a file with one hypothesis a line, the lines of a list standing together.
+
+    ``parse(body, line number, comes after a blank line)`` gives the id of the list and the hypothesis. Blank lines may stand
+    between lists only. An id that comes back after other ids is an error: merging would reorder the file, and a second list
+    would lose its reference.
+    """
+    file = FileText(format_name)
+    seen = SeenIds()
+    current: NbestList | None = None
+    blank = ""
+    blank_line = 0
+    for line_number, line in numbered(lines, file):
+        body, _ = split_end(line)
+        if not body.strip(" "):
+            blank_line = blank_line if blank else line_number
+            blank += line
+            continue
+        name, hypothesis = parse(body, line_number, bool(blank))
+        hypothesis.verbatim = line
+        if current is not None and current.id == name:
+            if blank:
+                raise InputError(f"blank line inside the list of id {name}: remove it", path=path, line=blank_line)
+        else:
+            if not seen.add(name):
+                message = f"the list of id {name} continues here after other ids: put its lines together (sort by id, keeping the order)"
+                raise InputError(message, path=path, line=line_number)
+            if current is not None:
+                yield current
+            current = NbestList(name, [], line=line_number, verbatim=ListText(file, blank))
+        blank = ""
+        current.hypotheses.append(hypothesis)
+        hypothesis.rank = len(current.hypotheses)
+    if current is None:
+        raise InputError("no n-best list in it", path=path)
+    file.end = blank
+    yield current
+
+
+def write_lines(
+    lists: Iterable[NbestList],
+    out: TextIO,
+    format_name: str,
+    lines_of: Callable[[NbestList], Iterable[str]],
+    separator: Callable[[NbestList], str] = lambda nbest: "",
+) -> None:
+    """Write lists that are whole lines each, ``lines_of(list)``, with the text around them where it is known.
+
+    ``separator(list)`` goes before a list that is not the first and has nothing between it and the one before.
+    """
+    file: FileText | None = None
+    unfinished = False
+    first = True
+
+    def put(text: str) -> None:
+        nonlocal unfinished
+        if text:
+            out.write("\n" + text if unfinished else text)
+            unfinished = not text.endswith("\n")
+
+    for nbest in lists:
+        text = text_of(nbest, format_name)
+        if text is not None:
+            file = text.file
+            if first:
+                out.write(file.start)
+        put((text.before if text is not None else "") or ("" if first else separator(nbest)))
+        for line in lines_of(nbest):
+            put(line)
+        first = False
+    put(file.end if file is not None else "")

@@ -1,0 +1,87 @@
+"""mlm-scoring's JSON: an object of utterances."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
+from attlm_fairseq.nbest.formats.json_text import Child, Place, children, exact, is_number, with_member, with_values
+from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, SeenIds, fresh_names, is_as_read, own_text, quoted
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+_MATCHES = re.compile(r'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\{\s*"(hyp_|ref")')
+_HYPOTHESIS = re.compile(r"hyp_\d+")
+
+
+class MlmFormat:
+    """``{"utt1": {"hyp_1": {"score": -1.234, "text": "a b"}, ..., "ref": "a b"}, ...}``, hypotheses in the order of the file.
+
+    Every number in a hypothesis is a score in natural log, ``score`` has to be there; ``total`` is what an earlier rescoring wrote and
+    no score. Written: the values of ``hyp_1``, ``hyp_2`` ... in the new order, each with one ``NAME`` per LM and ``total``.
+    """
+
+    name = "mlm"
+    has_scores = True
+    by_line = False
+
+    def matches(self, head: str) -> bool:
+        return _MATCHES.match(head) is not None
+
+    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+        file = FileText(self.name)
+        seen = SeenIds()
+        for item in stream_items(lines, path, file, "{"):
+            if not seen.add(item.key):
+                raise InputError(f"the utterance {quoted(item.key)} is there twice", path=path, line=item.line)
+            nbest = _nbest_list(item, path)
+            nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses))
+            yield nbest
+
+    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        write_document(lists, out, self.name, _text)
+
+
+def _nbest_list(item: Item, path: str) -> NbestList:
+    value = item.value
+    place = Place(f"utterance {quoted(item.key)}", item.raw, path, item.line)
+    if not isinstance(value, dict) or not any(map(_HYPOTHESIS.fullmatch, value)):
+        raise place.error(f'is {quoted(item.raw)}: expected {{"hyp_1": {{"score": ..., "text": ...}}, ..., "ref": ...}}')
+    hypotheses: list[Hypothesis] = []
+    for key, found in value.items():
+        if _HYPOTHESIS.fullmatch(key):
+            hypotheses.append(_hypothesis(found, key, len(hypotheses) + 1, place))
+    return NbestList(place.text(item.key), hypotheses, place.references(value.get("ref"), "ref"), item.line)
+
+
+def _hypothesis(value: Any, key: str, rank: int, place: Place) -> Hypothesis:
+    if not isinstance(value, dict) or "text" not in value or "score" not in value:
+        raise place.error(f'is {quoted(json.dumps(value))}: expected {{"score": ..., "text": ...}}', key)
+    scores = {
+        name: place.number(score, key, name) for name, score in value.items() if name == "score" or (is_number(score) and name != TOTAL)
+    }
+    return Hypothesis(place.text(value["text"], key, "text"), scores, rank)
+
+
+def _text(nbest: NbestList) -> str:
+    text = own_text(nbest, MlmFormat.name).raw
+    if is_as_read(nbest):
+        return text
+    found = [text[child.value : child.end] for child in children(text) if _is_hypothesis(child)]
+    values = []
+    for hypothesis in nbest.hypotheses:
+        value = found[hypothesis.rank - 1]
+        taken = [child.key for child in children(value)]
+        for name, key in fresh_names(hypothesis.lm_scores, [*taken, TOTAL], str).items():
+            value = with_member(value, key, exact(hypothesis.lm_scores[name], name, nbest))
+        if hypothesis.total is not None:
+            value = with_member(value, TOTAL, exact(hypothesis.total, TOTAL, nbest))
+        values.append(value)
+    return with_values(text, values, _is_hypothesis)
+
+
+def _is_hypothesis(child: Child) -> bool:
+    return _HYPOTHESIS.fullmatch(child.key or "") is not None

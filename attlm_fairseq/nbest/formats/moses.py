@@ -1,0 +1,211 @@
+"""Moses n-best lists, and what Joshua, Marian and older Moses write like them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TextIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.lines import (
+    fresh_names,
+    grouped,
+    is_number,
+    is_rescored,
+    number,
+    one_line,
+    quoted,
+    split_end,
+    text_of,
+    write_lines,
+    written,
+)
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+DECODER = "decoder"  # the score of the total field
+WORD_SCORES = "WordScores"  # Marian's, one value a word: not a feature
+_FIRST_LINE = re.compile(r"\s*[^\s|]+[ \t]*\|\|\|")
+_ALIGNMENT = re.compile(r"(\s*\d+-\d+)*\s*")
+
+
+class MosesFormat:
+    """``id ||| hypothesis ||| features ||| total``, lists by consecutive equal ids.
+
+    The feature field is recognised, not counted: ``Name= 1.0 2.0``, ``name: 1.0``, ``name=1.0`` or bare numbers; other fields
+    are carried along. All scores are taken as they stand, as natural logarithms. A feature with several values gives
+    ``TM0.1``, ``TM0.2``; bare numbers are called ``f1``, ``f2``; the total field is called ``decoder``.
+
+    Written: one ``Name= value`` per LM at the end of the feature field, the total field replaced. Moses' tuners take only letters
+    and digits in a name, a letter first: other characters go, the letter after one becomes a capital, a name that begins with
+    a digit gets ``LM`` in front (``att-lm`` -> ``attLm``), and a name that the line has already gets a number.
+    """
+
+    name = "moses"
+    has_scores = True
+    by_line = True
+
+    def matches(self, head: str) -> bool:
+        return _FIRST_LINE.match(head) is not None
+
+    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+        shape: tuple[int, bool, bool] | None = None
+
+        def parse(body: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
+            nonlocal shape
+            found = _recognise(body, path, line)
+            found_shape = (len(found.fields), bool(found.features), found.total is not None)
+            shape = shape or found_shape
+            if found_shape != shape:
+                message = f"{_described(found_shape)}, but the first line has {_described(shape)}: is the line cut short?"
+                raise InputError(message, path=path, line=line)
+            return found.fields[0].strip(), Hypothesis(found.fields[1].strip(" \t"), _scores(found, path, line))
+
+        return grouped(lines, path, self.name, parse)
+
+    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        write_lines(lists, out, self.name, self._lines)
+
+    def _lines(self, nbest: NbestList) -> Iterator[str]:
+        return (self._line(nbest, hypothesis) for hypothesis in nbest.hypotheses)
+
+    def _line(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
+        if text_of(nbest, self.name) is None or hypothesis.verbatim is None:
+            return _new_line(nbest, hypothesis)
+        if not is_rescored(hypothesis):
+            return hypothesis.verbatim
+        body, end = split_end(hypothesis.verbatim)
+        found = _recognise(body, "", 0)
+        fields = found.fields
+        if hypothesis.total is not None:
+            total = written(hypothesis.total, "total", nbest)
+            if found.total is None:
+                fields.append(f" {total}")
+            else:
+                fields[found.total] = fields[found.total].replace(fields[found.total].strip(), total)
+        added = _added_features(nbest, hypothesis)
+        if added and found.features:
+            field = fields[found.features[-1]]
+            kept = field.rstrip()
+            fields[found.features[-1]] = f"{kept} {added}{field[len(kept) :] or ' '}"
+        elif added:
+            fields.insert(2 if found.total is None else found.total, f" {added} ")
+        return "|||".join(fields) + end
+
+
+@dataclass(slots=True)
+class _Line:
+    fields: list[str]
+    features: list[int]  # the fields that hold features
+    total: int | None  # the field that holds the total
+
+
+def _split(body: str) -> list[str]:
+    """The fields as they stand between the separators; a longer row of bars is a separator only if it is several of them."""
+    if "||||" not in body:
+        return body.split("|||")
+    fields = []
+    start = 0
+    for bars in re.finditer(r"\|{3,}", body):
+        if len(bars[0]) % 3 == 0:
+            for cut in range(bars.start(), bars.end(), 3):
+                fields.append(body[start:cut])
+                start = cut + 3
+    return [*fields, body[start:]]
+
+
+def _recognise(body: str, path: str, line: int) -> _Line:
+    fields = _split(body)
+    if len(fields) < 2 or not fields[0].strip():
+        raise InputError(f"found {quoted(body)}: expected 'id ||| hypothesis ||| features ||| total'", path=path, line=line)
+    rest = range(2, len(fields))
+    named = [i for i in rest if _begins_with_name(fields[i])]
+    if named:
+        after = named[-1] + 1
+        if after == len(fields) or (not is_number(fields[after]) and _ALIGNMENT.fullmatch(fields[after])):
+            return _Line(fields, named, None)
+        return _Line(fields, named, after)
+    numeric = [i for i in rest if is_number((fields[i].split() or [""])[0])]
+    if not numeric or len(fields[numeric[-1]].split()) > 1:
+        return _Line(fields, numeric, None)
+    total = numeric.pop()
+    if not numeric and total > 2 and not fields[total - 1].strip():
+        numeric = [total - 1]  # no features on this line, but a field for them
+    return _Line(fields, numeric, total)
+
+
+def _begins_with_name(field: str) -> bool:
+    first = (field.split() or [""])[0]
+    if first[-1:] in ("=", ":") and len(first) > 1:
+        return first[:-1] != WORD_SCORES
+    name, equals, _ = first.rpartition("=")
+    return bool(equals) and name != WORD_SCORES and re.fullmatch(r"[\d,-]*", name) is None  # 0-1=0-1 is an alignment
+
+
+def _scores(found: _Line, path: str, line: int) -> dict[str, float]:
+    bare: list[float] = []
+    named: dict[str, list[float]] = {}
+    for i in found.features:
+        values = bare
+        name = None
+        for token in found.fields[i].split():
+            prefix, equals, value = token.rpartition("=")
+            if token[-1] in "=:" and len(token) > 1:
+                if name is not None and not values:
+                    raise InputError(f"the feature {name} has no value", path=path, line=line)
+                name = token[:-1]
+                values = named.setdefault(name, [])
+            elif equals and prefix:
+                name = prefix
+                values = named.setdefault(name, [])
+                values.append(number(value, f"the feature {name}", path, line))
+            else:
+                values.append(number(token, f"the feature {name or 'without a name'}", path, line))
+        if name is not None and not values:
+            raise InputError(f"the feature {name} has no value", path=path, line=line)
+    scores = {f"f{i}": value for i, value in enumerate(bare, 1)}
+    for name, values in named.items():
+        if len(values) == 1 and name != DECODER:
+            scores[name] = values[0]
+        else:
+            scores.update((f"{name}.{i}", value) for i, value in enumerate(values, 1))
+    if found.total is not None:
+        scores[DECODER] = number(found.fields[found.total].strip(), "the total", path, line)
+    return scores
+
+
+def _described(shape: tuple[int, bool, bool]) -> str:
+    count, features, total = shape
+    return f"{count} fields {'with' if features else 'without'} features and {'with' if total else 'without'} total"
+
+
+def _legal(name: str) -> str:
+    first, *others = re.findall("[A-Za-z0-9]+", name) or ["LM"]
+    legal = first + "".join(part[0].upper() + part[1:] for part in others)
+    return legal if legal[0].isalpha() else "LM" + legal
+
+
+def _added_features(nbest: NbestList, hypothesis: Hypothesis) -> str:
+    taken = {DECODER, *(name.partition(".")[0] for name in hypothesis.scores)}
+    names = fresh_names(hypothesis.lm_scores, taken, _legal)
+    return _features(nbest, hypothesis.lm_scores, names)
+
+
+def _features(nbest: NbestList, scores: dict[str, float], names: dict[str, str]) -> str:
+    return " ".join(f"{names[name]}= {written(value, name, nbest)}" for name, value in scores.items())
+
+
+def _new_line(nbest: NbestList, hypothesis: Hypothesis) -> str:
+    """The line of a hypothesis that was read from another format."""
+    text = one_line(hypothesis.text)
+    if "|||" in text or "|||" in nbest.id or not nbest.id.strip():
+        raise InputError(f"list {nbest.id}: a text or id with '|||', or an empty id, cannot be written in Moses' format")
+    total = hypothesis.total if hypothesis.total is not None else hypothesis.scores.get(DECODER)
+    scores = {name: value for name, value in hypothesis.scores.items() if name != DECODER}
+    names = fresh_names(scores, [DECODER], _legal)
+    lm_names = fresh_names(hypothesis.lm_scores, [DECODER, *names.values()], _legal)
+    features = [_features(nbest, scores, names), _features(nbest, hypothesis.lm_scores, lm_names)]
+    fields = [one_line(nbest.id), text, " ".join(filter(None, features))]
+    if total is not None:
+        fields.append(written(total, "total", nbest))
+    return " ||| ".join(fields) + "\n"

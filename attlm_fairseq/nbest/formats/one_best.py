@@ -1,0 +1,44 @@
+"""The first hypothesis of every list, in the layouts that scoring tools read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.files import whole_file
+from attlm_fairseq.nbest.formats.lines import SeenIds, one_line, quoted
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+
+def _text(_name: str, text: str) -> str:
+    return text
+
+
+def _kaldi(name: str, text: str) -> str:
+    return f"{name} {text}" if text else name
+
+
+def _sclite(name: str, text: str) -> str:
+    return f"{text} ({name})" if text else f"({name})"
+
+
+ONE_BEST_STYLES: dict[str, Callable[[str, str], str]] = {"text": _text, "kaldi": _kaldi, "sclite": _sclite}
+
+
+def write_one_best(lists: Iterable[NbestList], path: str, style: str = "text") -> None:
+    """One line a list, in order: the text of its first hypothesis, tabs and line breaks in it as spaces.
+
+    ``kaldi`` writes ``id text`` and ``sclite`` ``text (id)``; both need ids without white space, each one once. ``path`` as in
+    :func:`write_nbest`. Raises InputError for an id that the style cannot hold, and then writes nothing.
+    """
+    line_of = ONE_BEST_STYLES[style]
+    seen = SeenIds()
+    with whole_file(path) as out:
+        for nbest in lists:
+            if style != "text":
+                if re.search(r"\s", nbest.id) or not nbest.id:
+                    raise InputError(f"the id {quoted(nbest.id)} is empty or has white space in it: {style} lines cannot hold it")
+                if not seen.add(nbest.id):
+                    raise InputError(f"two lists have the id {quoted(nbest.id)}: {style} lines need different ones")
+            out.write(line_of(nbest.id, one_line(nbest.hypotheses[0].text)) + "\n")

@@ -1,0 +1,69 @@
+"""Plain text: hypotheses and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TextIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.lines import grouped, one_line, quoted, text_of, write_lines
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+_JSON = re.compile(r"\s*[\[{]\s*[\"\[{\]}]")
+
+
+class PlainFormat:
+    """One hypothesis a line, best first: ``id<TAB>text``, or lists separated by blank lines and numbered from 0.
+
+    The first line that is not blank says which of the two it is. Without ids there can be no empty hypothesis, since a blank
+    line ends the list. There is no place for scores: a written file is reordered, no more. Lists from another format are
+    written with their ids.
+    """
+
+    name = "plain"
+    has_scores = False
+    by_line = True
+
+    def matches(self, head: str) -> bool:
+        """Either every line has a tab, or none has and a blank line separates two lists."""
+        lines = head.strip("\r\n").split("\n")
+        tabs = ["\t" in line for line in lines if line.strip(" \r")]
+        if _JSON.match(head) or not tabs or "\0" in head:
+            return False
+        return all(tabs) or (not any(tabs) and len(tabs) < len(lines))
+
+    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+        with_ids: bool | None = None
+        block = -1
+
+        def parse(body: str, line: int, after_blank: bool) -> tuple[str, Hypothesis]:
+            nonlocal with_ids, block
+            name, tab, text = body.partition("\t")
+            with_ids = bool(tab) if with_ids is None else with_ids
+            if bool(tab) != with_ids:
+                expected = "id<TAB>text like the lines before" if with_ids else "text without a tab like the lines before"
+                raise InputError(f"found {quoted(body)}: expected {expected}", path=path, line=line)
+            if not with_ids:
+                block += after_blank or block < 0
+                return str(block), Hypothesis(body)
+            if not name.strip():
+                raise InputError(f"found {quoted(body)}: the id before the tab is empty", path=path, line=line)
+            return name, Hypothesis(text)
+
+        return grouped(lines, path, self.name, parse)
+
+    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        write_lines(lists, out, self.name, self._lines, self._separator)
+
+    def _lines(self, nbest: NbestList) -> Iterator[str]:
+        return (self._line(nbest, hypothesis) for hypothesis in nbest.hypotheses)
+
+    def _line(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
+        if text_of(nbest, self.name) is not None and hypothesis.verbatim is not None:
+            return hypothesis.verbatim
+        return f"{one_line(nbest.id)}\t{one_line(hypothesis.text)}\n"
+
+    def _separator(self, nbest: NbestList) -> str:
+        """The blank line that a list without ids needs when it has become another than the first of the file."""
+        return "" if "\t" in self._line(nbest, nbest.hypotheses[0]) else "\n"

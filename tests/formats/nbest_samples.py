@@ -1,0 +1,109 @@
+"""One rich sample a format, and short ways to read and write text."""
+
+from __future__ import annotations
+
+import io
+import re
+
+from attlm_fairseq.nbest.formats import FORMATS
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+MOSES = """\
+0 ||| das ist gut ||| LM0= -12.3 TM0= -1.3 -2.1 ||| -5.61
+0 |||  das  ist\tgut  ||| LM0= -1.5e+01 TM0= -1.0 -2.5 ||| -9.5e-05
+0 ||| ||| LM0= -3 TM0= -4 -5 ||| -6
+7 ||| nur eine ||| LM0= -1 TM0= -2 -3 ||| -4
+"""
+MARIAN = """\
+0 ||| a b ||| 0-0 1-1 ||| WordScores= -0.1 -0.2 -0.3 ||| F0= -0.6 ||| -0.2
+0 ||| a ||| 0-0 ||| WordScores= -0.4 -0.5 ||| F0= -0.9 ||| -0.45
+"""
+LEGACY = "0||| a b ||| d: 0 -1.5 lm: -37.2 w: -16 ||| -5.5 ||| 0-0 1-1\n0||| a ||| d: 0 -1 lm: -30 w: -8 ||| -6.5 ||| 0-0\n"
+JOSHUA = "0 ||| a b ||| lm_0=-27.5 tm_pt_0=-0.000 OOVPenalty=2.000 ||| -227.217\n0 ||| b ||| lm_0=-28.5 tm_pt_0=-1 OOVPenalty=0 ||| -228\n"
+UNNAMED = "0 ||| a b ||| -7.158 -0.090 0 ||| -3.25\n1 ||| b ||| -8 -0.5 1 ||| -4\n"
+FAIRSEQ = """\
+2021-03-04 10:00:00 | INFO | fairseq_cli.generate | loading model(s) from model.pt
+S-12\tthat is good
+T-12\tdas ist <<unk>>
+H-12\t-0.4301\tdas ist gut
+D-12\t-0.4301\tDas ist gut.
+P-12\t-0.51 -0.40 -0.38 -0.25
+H-12\t-0.75\tdas gut
+D-12\t-0.75\tDas gut.
+P-12\t-1 -0.5 -9.5e-05
+2021-03-04 10:00:01 | INFO | fairseq_cli.generate | a line between
+S-3\t
+T-3\t
+H-3\t-9.5e-05\t
+D-3\t-9.5e-05\t
+P-3\t-9.5e-05
+2021-03-04 10:00:02 | INFO | fairseq_cli.generate | NOTE: hypothesis and token scores are output in base 2
+Generate test with beam=5: BLEU4 = 35.73, 67.8/42.2/28.8/20.2 (BP=0.978, ratio=0.978, syslen=6, reflen=7)
+"""
+HYPORADISE = """\
+[{"id": "u1", "input": ["a b", "a", ""], "output": "a b c", "am_score": [-0.5, -0.25, -1e-3]},
+ {"input": ["\\u00e9t\\u00e9", "\u00e9t\u00e9"],  "output":"", "am_score": [-1, -2], "input1": "x", "extra": {"b": [1, 2], "a": null}}
+]
+"""
+HYPORADISE_PRETTY = """\
+[
+  {
+    "input": [
+      "one two",
+      "one too"
+    ],
+    "output": "one two",
+    "n": 2
+  }
+]"""
+JSONL = """\
+{"id": "u1", "ref": "a b", "hyps": [{"text": "a b", "scores": {"am": -1.25, "lm": -3}, "words": [1, 2]}, {"text": ""}], "x": 1}
+{"id": 7,"ref":["a","b"],"hyps":[{"text":"a","scores":{}},{"scores":{"am":-0.1},"text":"a"},{"text":"b\\n"}]}
+
+{"hyps": [{"text": "only"}]}
+"""
+MLM = """\
+{
+  "utt1": {
+    "hyp_1": {"score": -1.234, "text": "a b"},
+    "hyp_2": {"score": -2, "text": "", "lm": -7.5},
+    "ref": "a b"
+  },
+  "utt 2": {"ref": "", "hyp_1": {"text": "x", "score": 0.5, "tokens": ["x"]}}
+}
+"""
+PLAIN_BLOCKS = "a b\na\n\nc d\nc d\n\n\n e\n"
+PLAIN_IDS = "u1\ta b\nu1\t\nu2\tc\td\nu2\tc\n"
+SRILM = "-123.5 -20.25 3 a b c\n-124.0 -19 2 a b\n-130 -1.5 0\n"
+NEMO = 'a b\t-12.5\nnull\t-13.25\n\t-9.5e-05\n"c\t-1.0\n'
+KALDI = "spk-utt-1 oh yeah\nspk-utt-2 oh\nspk-utt-3\nspk-utu-1 yes 1\n"
+
+SAMPLES = {
+    "moses": [MOSES, MARIAN, LEGACY, JOSHUA, UNNAMED],
+    "fairseq": [FAIRSEQ],
+    "hyporadise": [HYPORADISE, HYPORADISE_PRETTY],
+    "jsonl": [JSONL],
+    "mlm": [MLM],
+    "plain": [PLAIN_BLOCKS, PLAIN_IDS],
+    "srilm": [SRILM],
+    "nemo": [NEMO],
+    "kaldi": [KALDI],
+}
+ALL_SAMPLES = [(name, sample) for name, samples in SAMPLES.items() if name in FORMATS for sample in samples]
+
+
+def cut(text: str, name: str, piece: int = 7) -> list[str]:
+    """The text as the format's ``read`` wants it."""
+    if FORMATS[name].by_line:
+        return re.findall(r"[^\n]*\n|[^\n]+", text)
+    return [text[i : i + piece] for i in range(0, len(text), piece)]
+
+
+def read(text: str, name: str, piece: int = 7) -> list[NbestList]:
+    return list(FORMATS[name].read(cut(text, name, piece), "FILE"))
+
+
+def write(lists: list[NbestList], name: str) -> str:
+    out = io.StringIO()
+    FORMATS[name].write(lists, out)
+    return out.getvalue()
