@@ -1,0 +1,201 @@
+"""Estimating an n-gram model with interpolated modified Kneser-Ney smoothing, by KenLM's program ``lmplz``."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.kenlm import gist, read_ngram_counts
+
+ORDERS = range(2, 7)  # KenLM reads no unigram models, and is compiled for 6 unless told otherwise
+RESERVED = frozenset(["<s>", "</s>", "<unk>"])
+
+
+@dataclass(frozen=True)
+class NgramReport:
+    """What was estimated from what: ``ngrams`` of each order from 1 up; ``words`` without the ends of the ``sentences``.
+
+    ``ngrams[0]`` counts ``<s> </s> <unk>`` too. ``skipped_symbols``: reserved words of the text that were left out, on request.
+    ``fallback_orders``: the orders whose discounts are not estimated but the fallback's.
+    """
+
+    path: Path
+    order: int
+    ngrams: tuple[int, ...]
+    sentences: int
+    words: int
+    skipped_symbols: int
+    fallback_orders: tuple[int, ...]
+
+
+def estimate_ngram(
+    text: Path | Iterable[str],
+    output: Path,
+    order: int,
+    *,
+    memory: str = "1G",
+    discount_fallback: bool = False,
+    skip_symbols: bool = False,
+    vocabulary_pad: int | None = None,
+    lmplz: Path | None = None,
+) -> NgramReport:
+    """Estimate an unpruned n-gram model from text, one sentence a line, and write it as ``.arpa`` or ``.bin`` (by the name).
+
+    Lines are split into words at white space, as everywhere in this package; a blank line is an empty sentence. ``text`` may be
+    compressed (``.gz``), ``Path("-")`` (standard input) or any lines. ``memory`` is what lmplz sorts in: a number with K, M, G
+    or % (of the machine's). ``vocabulary_pad`` shares the unknown words' probability as if the vocabulary had that many words.
+
+    ``<s>``, ``</s>`` and ``<unk>`` as words of the text are refused, for an n-gram model keeps them for itself;
+    with ``skip_symbols`` they are left out, their neighbours becoming adjacent, and counted in the report.
+    ``discount_fallback`` sets the discounts to 0.5, 1 and 1.5 where the text is too small or too regular to estimate them.
+
+    Raises InputError: unreadable text (with the line), an order that cannot be, a text too small, lmplz missing or
+    failing. ``output`` then stays as it was; it is replaced only when the new model is complete.
+    """
+    if order not in ORDERS:
+        raise InputError(f"the order must be {ORDERS[0]} to {ORDERS[-1]}, not {order}: KenLM can use no other")
+    if output.suffix not in (".arpa", ".bin"):
+        raise InputError("the model's name must end in .arpa (text) or .bin (KenLM binary, loads at once)", path=output)
+    if not output.parent.is_dir():
+        raise InputError("its folder does not exist", path=output)
+    program = lmplz or find_program("lmplz")
+    command = [str(program), "--order", str(order), "--memory", memory]
+    command += ["--vocab_pad", str(vocabulary_pad)] if vocabulary_pad else []
+    command += ["--discount_fallback"] if discount_fallback else []
+    source = "the text" if not isinstance(text, Path) else "standard input" if text == Path("-") else text
+    sentences = _Sentences(text, source, skip_symbols)
+    # Beside the output: on its file system, so that the finished model is moved and never copied, and where there is room for it.
+    with _temporary_folder(output.parent) as folder:
+        arpa = model = Path(folder) / "model.arpa"
+        code, said = _run([*command, "--temp_prefix", f"{folder}/", "--arpa", str(arpa)], sentences)
+        if not sentences.words:
+            raise InputError("has no words: there is nothing to estimate", path=source)
+        if code:
+            raise InputError(_explain(code, said), path=source)
+        if output.suffix == ".bin":
+            model = Path(folder) / "model.bin"
+            code, binary_said = _run([str(find_program("build_binary", beside=program)), str(arpa), str(model)])
+            if code:
+                raise InputError(f"build_binary failed: {gist(binary_said)}", path=output)
+        ngrams = read_ngram_counts(model)
+        model.replace(output)
+    fallback_orders = tuple(int(index) + 1 for index in re.findall(r"fallback discounts for order (\d+)", said))
+    return NgramReport(output, order, ngrams, sentences.sentences, sentences.words, sentences.skipped, fallback_orders)
+
+
+def _temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix=".attlm-ngram-", dir=parent)
+    except OSError as error:
+        raise InputError(f"nothing can be written into this folder: {error.strerror}", path=parent) from None
+
+
+def _explain(code: int, said: str) -> str:
+    if code == -signal.SIGKILL:
+        return "lmplz was killed; if memory ran out, give a smaller --memory"
+    reason = gist(said)
+    if "BadDiscountException" in said:
+        return (
+            f"is too small or too regular to estimate the discounts ({reason.partition(';')[0]}): give more text, one without "
+            "repetitions, or --discount-fallback"
+        )
+    return f"lmplz failed: {reason}"
+
+
+def find_program(name: str, beside: Path | None = None) -> Path:
+    """One of KenLM's programs: beside another of them, on PATH, or beside Python (where `make kenlm` puts it). Raises InputError."""
+    places = [beside and beside.parent / name, shutil.which(name), Path(sys.executable).parent / name]
+    for place in places:
+        if place and Path(place).is_file():
+            return Path(place)
+    raise InputError(
+        f"KenLM's program {name} is neither on PATH nor beside {sys.executable}: `make kenlm` in the source folder of attlm builds it; "
+        "then use that environment, or put the program on PATH"
+    )
+
+
+class _Sentences:
+    """The lines of a text as lmplz reads them, checked and counted on their way."""
+
+    def __init__(self, text: Path | Iterable[str], source: object, skip_symbols: bool) -> None:
+        self.text = text
+        self.source = source
+        self.skip_symbols = skip_symbols
+        self.sentences = 0
+        self.words = 0
+        self.skipped = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for number, line in enumerate(self._lines(), 1):
+            try:
+                words = (line.decode("utf-8") if isinstance(line, bytes) else line).split()
+                if not RESERVED.isdisjoint(words):
+                    words = self._without_symbols(words, number)
+                encoded = " ".join(words).encode("utf-8") + b"\n"
+            except UnicodeError as error:
+                raise InputError(f"is not UTF-8 ({error.reason}, byte {error.start} of the line)", path=self.source, line=number) from None
+            if b"\0" in encoded:
+                raise InputError("holds a NUL character, which no word can have: is this a text file?", path=self.source, line=number)
+            self.sentences += 1
+            self.words += len(words)
+            yield encoded
+
+    def _without_symbols(self, words: list[str], number: int) -> list[str]:
+        kept = [word for word in words if word not in RESERVED]
+        if not self.skip_symbols:
+            found = next(word for word in words if word in RESERVED)
+            raise InputError(
+                f"found the word {found}, which an n-gram model keeps for itself; replace it in the text, or leave such words out with "
+                "--skip-symbols",
+                path=self.source,
+                line=number,
+            )
+        self.skipped += len(words) - len(kept)
+        return kept
+
+    def _lines(self) -> Iterator[bytes | str]:
+        if not isinstance(self.text, Path):
+            yield from self.text
+            return
+        try:
+            if self.text == Path("-"):
+                yield from sys.stdin.buffer
+            else:
+                with gzip.open(self.text) if self.text.suffix == ".gz" else self.text.open("rb") as file:
+                    yield from file
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", path=self.source) from None
+
+
+def _run(command: list[str], lines: Iterable[bytes] = ()) -> tuple[int, str]:
+    """Run a program on the lines: its exit code and all that it said. Ends it if the lines raise an exception."""
+    with tempfile.TemporaryFile() as said:
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
+        except OSError as error:
+            raise InputError(f"cannot be run: {error.strerror}", path=command[0]) from None
+        try:
+            for line in lines:
+                process.stdin.write(line)
+        except BrokenPipeError:  # it ended before its input did, and has said why
+            pass
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            process.wait()
+        said.seek(0)
+        return process.returncode, said.read().decode("utf-8", "replace")

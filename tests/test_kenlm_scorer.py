@@ -1,0 +1,206 @@
+"""KenLMScorer against probabilities worked out by hand and against KenLM's own sentence scores."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import kenlm
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.kenlm import KenLMScorer, read_ngram_counts
+from attlm_fairseq.scoring.ngram_estimation import find_program
+from attlm_fairseq.scoring.scorer import Scorer
+
+LN_10 = math.log(10.0)
+
+ARPA = """\\data\\
+ngram 1=6
+ngram 2=5
+
+\\1-grams:
+-2.0\t<unk>
+-99\t<s>\t-0.3
+-1.0\t</s>
+-0.5\ta\t-0.2
+-0.7\tb\t-0.1
+-0.9\ta\u00a0b\t-0.4
+
+\\2-grams:
+-0.25\t<s> a
+-0.35\ta b
+-0.45\tb </s>
+-0.55\tb a
+-0.15\ta\u00a0b a
+
+\\end\\
+"""
+WORDS = ["a", "b", "a\u00a0b", "unseen", "<unk>"]
+
+
+@pytest.fixture(scope="module")
+def arpa(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("kenlm") / "lm.arpa"
+    path.write_text(ARPA, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def scorer(arpa) -> KenLMScorer:
+    return KenLMScorer(arpa)
+
+
+@pytest.fixture(scope="module")
+def binary(arpa) -> Path:
+    try:
+        program = find_program("build_binary")
+    except InputError as error:
+        pytest.skip(str(error))
+    path = arpa.with_suffix(".bin")
+    subprocess.run([program, arpa, path], check=True, capture_output=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "log10"),
+    [
+        ([], [-0.3 - 1.0]),
+        (["a"], [-0.25, -0.2 - 1.0]),
+        (["a", "b"], [-0.25, -0.35, -0.45]),
+        (["b", "b", "a"], [-0.3 - 0.7, -0.1 - 0.7, -0.55, -0.2 - 1.0]),
+        (["a", "unseen", "a"], [-0.25, -0.2 - 2.0, -0.5, -0.2 - 1.0]),
+        (["a\u00a0b", "a"], [-0.3 - 0.9, -0.15, -0.2 - 1.0]),
+    ],
+)
+def test_events_by_hand(scorer, words, log10):
+    assert scorer.score([words])[0].log_probs == pytest.approx([value * LN_10 for value in log10], abs=1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(words=st.lists(st.sampled_from(WORDS), max_size=12))
+def test_equals_kenlms_own_sentence_score(arpa, scorer, words):
+    [score] = scorer.score([words])
+    assert score.total == pytest.approx(_kenlm_model(arpa).score(" ".join(words)) * LN_10, abs=1e-4)
+    assert score.total == math.fsum(score.log_probs)
+    assert len(score.log_probs) == score.words + 1 == len(words) + 1
+
+
+@cache
+def _kenlm_model(path: Path) -> kenlm.Model:
+    return kenlm.Model(str(path))
+
+
+@settings(max_examples=50, deadline=None)
+@given(sentences=st.lists(st.lists(st.sampled_from(WORDS), max_size=6), max_size=8), random=st.randoms(use_true_random=False))
+def test_a_score_does_not_depend_on_the_neighbours(scorer, sentences, random):
+    alone = [scorer.score([words])[0] for words in sentences]
+    assert scorer.score(sentences) == alone
+    order = list(range(len(sentences)))
+    random.shuffle(order)
+    assert scorer.score([sentences[i] for i in order]) == [alone[i] for i in order]
+
+
+def test_it_is_a_scorer(scorer):
+    assert isinstance(scorer, Scorer)
+    assert scorer.score([]) == []
+
+
+def test_unknown_words_are_flagged_one_by_one(scorer):
+    [score] = scorer.score([["a", "unseen", "b", "<unk>"]])
+    assert score.oov == (False, True, False, True)
+    assert score.oov_count == 2
+
+
+@pytest.mark.parametrize("symbol", ["<s>", "</s>", "<unk>", "a\0b", "\ud800"])
+def test_what_is_no_word_of_the_model_is_an_unknown_word(scorer, symbol):
+    assert scorer.score([["a", symbol, "b"]]) == scorer.score([["a", "unseen", "b"]])
+
+
+@pytest.mark.parametrize("word", ["a\u00a0b", "a\u2028b", "a\u3000b", "\u00a0", "a\x1cb", "a\x85b"])
+def test_white_space_that_kenlm_does_not_know_does_not_split_a_word(scorer, word):
+    [score] = scorer.score([["a", word, "b"]])
+    assert len(score.log_probs) == 4
+    assert score.oov == (False, word != "a\u00a0b", False)
+
+
+@pytest.mark.parametrize("word", ["", " ", "a b", "a\tb", "a\n", "\r"])
+def test_what_is_no_word_is_refused(scorer, word):
+    with pytest.raises(ValueError, match="is not a word"):
+        scorer.score([["a", word]])
+
+
+def test_signature_identifies_the_model(arpa, scorer):
+    signature = scorer.signature()
+    assert signature["sha256"] == hashlib.sha256(arpa.read_bytes()).hexdigest()
+    assert signature["order"] == 2
+    assert signature["vocabulary"] == 6
+    assert signature["ngrams"] == [6, 5]
+    assert signature["ln p(<unk>)"] == pytest.approx(-2.0 * LN_10)
+    assert "<unk>" in signature["OOV policy"]
+
+
+def test_compressed_and_binary_models_score_the_same(arpa, binary, scorer, tmp_path):
+    compressed = tmp_path / "lm.arpa.gz"
+    compressed.write_bytes(gzip.compress(arpa.read_bytes()))
+    sentences = [["a", "b"], [], ["b", "unseen", "a\u00a0b", "a"]]
+    for path in (binary, compressed):
+        assert KenLMScorer(path).score(sentences) == scorer.score(sentences)
+        assert read_ngram_counts(path) == (6, 5)
+
+
+def test_loading_says_nothing(arpa, capfd):
+    KenLMScorer(arpa)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", "End of file"),
+        (b"hello\n", "hello"),
+        (b"\xff\xfehello\n", "xff"),
+        (ARPA.encode()[:150], "End of file"),
+        (ARPA.replace("ngram 2=5", "ngram 2=4").encode(), "Expected \\end\\"),
+        (ARPA.replace("-0.35", "0.35").encode(), "ositive"),
+        (ARPA.replace("ngram 1=6", "ngram 1=x").encode(), "Bad count x"),
+        (gzip.compress(ARPA.encode())[:60], ""),
+    ],
+)
+def test_a_broken_model_is_one_clear_line(tmp_path, content, found):
+    path = tmp_path / "lm.arpa"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        KenLMScorer(path)
+    message = str(error.value)
+    assert message.startswith(f"{path}: cannot be loaded as an ARPA file or a KenLM binary file: ")
+    assert found in message
+    assert "\n" not in message
+    assert " threw " not in message
+
+
+def test_a_truncated_binary_model_is_one_clear_line(binary, tmp_path):
+    path = Path(shutil.copy(binary, tmp_path))
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match=r"cannot be loaded.*size 200"):
+        KenLMScorer(path)
+
+
+def test_a_missing_model_is_named(tmp_path):
+    for path in (tmp_path / "absent.arpa", tmp_path):
+        with pytest.raises(InputError, match="is not a file"):
+            KenLMScorer(path)
+
+
+def test_a_header_without_end_is_refused(tmp_path):
+    path = tmp_path / "lm.arpa"
+    path.write_text("\\data\\\nngram 1=3\n")
+    with pytest.raises(InputError, match="no readable header"):
+        read_ngram_counts(path)

@@ -1,0 +1,245 @@
+"""estimate_ngram against modified Kneser-Ney written out for bigrams, and what it does with text that cannot be used."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import random
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.ngram_estimation import estimate_ngram, find_program
+
+try:
+    LMPLZ = find_program("lmplz")
+except InputError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+FALLBACK = (0.5, 1.0, 1.5)  # discounts of n-grams seen once, twice, oftener
+
+
+def random_sentences(count: int, vocabulary: int = 30) -> list[list[str]]:
+    """Words by Zipf's law, lengths 0 to 7."""
+    source = random.Random(1)
+    ranks = range(1, vocabulary + 1)
+    words, weights = [f"w{rank}" for rank in ranks], [1 / rank for rank in ranks]
+    return [source.choices(words, weights, k=source.randint(0, 7)) for _ in range(count)]
+
+
+SENTENCES = random_sentences(60)
+
+
+@pytest.fixture
+def text(tmp_path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(" ".join(words) + "\n" for words in SENTENCES), encoding="utf-8")
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def bigram_model(sentences: list[list[str]]):
+    """p(word | history) of interpolated modified Kneser-Ney with the fallback's discounts, straight from its definition."""
+    bigrams = Counter(pair for words in sentences for pair in zip(["<s>", *words], [*words, "</s>"], strict=True))
+    followers, continuations = defaultdict(Counter), Counter()
+    for (history, word), count in bigrams.items():
+        followers[history][word] = count
+        continuations[word] += 1
+    vocabulary = {word for words in sentences for word in words} | {"</s>", "<unk>"}
+
+    def discount(count: int) -> float:
+        return FALLBACK[min(count, 3) - 1] if count else 0.0
+
+    def interpolated(counts: Counter, word: str, lower: float) -> float:
+        total = counts.total()
+        return (counts[word] - discount(counts[word])) / total + sum(map(discount, counts.values())) / total * lower
+
+    def probability(history: str, word: str) -> float:
+        unigram = interpolated(continuations, word, 1 / len(vocabulary))
+        return interpolated(followers[history], word, unigram) if followers[history] else unigram
+
+    return probability, vocabulary
+
+
+def test_probabilities_are_those_of_the_definition(tmp_path):
+    # Few words: the discounts of no order can be estimated, so that all of them are the fallback's.
+    sentences = [["a", "b", "a"], ["a", "c"], ["c", "c", "c"], [], ["b"]] * 2
+    report = estimate_ngram((" ".join(words) for words in sentences), tmp_path / "lm.arpa", 2, discount_fallback=True)
+    assert report.fallback_orders == (1, 2)
+    probability, vocabulary = bigram_model(sentences)
+    scorer = KenLMScorer(tmp_path / "lm.arpa")
+    for history in sorted(vocabulary - {"</s>", "<unk>"}):
+        for word in sorted(vocabulary - {"</s>"}):
+            log_probs = scorer.score([[history, word]])[0].log_probs
+            assert log_probs[0] == pytest.approx(math.log(probability("<s>", history)), abs=1e-5)
+            assert log_probs[1] == pytest.approx(math.log(probability(history, word)), abs=1e-5)
+        assert scorer.score([[history]])[0].log_probs[-1] == pytest.approx(math.log(probability(history, "</s>")), abs=1e-5)
+
+
+@pytest.mark.parametrize("order", [2, 4])
+def test_probabilities_sum_to_one_after_every_history(text, tmp_path, order):
+    estimate_ngram(text, tmp_path / "lm.arpa", order, discount_fallback=True)
+    scorer = KenLMScorer(tmp_path / "lm.arpa")
+    words = [*sorted({word for sentence in SENTENCES for word in sentence}), "<unk>"]
+    for history in ([], SENTENCES[1][:1], SENTENCES[1][:3], SENTENCES[2][:5], ["w1", "unseen"], ["unseen", "w2"]):
+        events = [score.log_probs[len(history)] for score in scorer.score([[*history, word] for word in words])]
+        end = scorer.score([history])[0].log_probs[-1]
+        assert math.fsum(map(math.exp, [*events, end])) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_report_states_what_was_estimated_from_what(text, tmp_path):
+    report = estimate_ngram(text, tmp_path / "lm.arpa", 3, discount_fallback=True)
+    padded = [["<s>", *words, "</s>"] for words in SENTENCES]
+    distinct = [len({tuple(words[i : i + n]) for words in padded for i in range(len(words) - n + 1)}) for n in (1, 2, 3)]
+    assert report.ngrams == (distinct[0] + 1, *distinct[1:])  # and <unk>
+    assert report.path == tmp_path / "lm.arpa"
+    assert report.order == 3
+    assert report.sentences == len(SENTENCES)
+    assert report.words == sum(map(len, SENTENCES))
+    assert report.skipped_symbols == 0
+
+
+def test_discounts_are_estimated_where_the_text_allows_it(tmp_path):
+    sentences = [" ".join(words) for words in random_sentences(2000, vocabulary=3000)]
+    models = []
+    for fallback in (False, True):
+        report = estimate_ngram(sentences, tmp_path / "lm.arpa", 2, discount_fallback=fallback)
+        assert report.fallback_orders == ()
+        models.append((tmp_path / "lm.arpa").read_bytes())
+    assert models[0] == models[1]
+
+
+def test_every_kind_of_text_gives_the_same_model(text, tmp_path, monkeypatch):
+    compressed = tmp_path / "text.gz"
+    compressed.write_bytes(gzip.compress(text.read_bytes()))
+    windows = tmp_path / "windows.txt"
+    windows.write_bytes(text.read_bytes().replace(b"\n", b"\r\n").replace(b" ", " \u3000\t".encode()))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
+    models = []
+    for source in (text, text, compressed, windows, Path("-"), text.read_text().splitlines()):
+        output = tmp_path / f"lm{len(models)}.arpa"
+        estimate_ngram(source, output, 3, discount_fallback=True)
+        models.append(output.read_bytes())
+    assert set(models) == {models[0]}
+
+
+def test_binary_model_scores_the_same_and_is_reproducible(text, tmp_path):
+    outputs = [tmp_path / name for name in ("lm.arpa", "lm.bin", "again.bin")]
+    reports = [estimate_ngram(text, output, 3, discount_fallback=True) for output in outputs]
+    assert reports[0].ngrams == reports[1].ngrams
+    assert KenLMScorer(outputs[1]).score(SENTENCES) == KenLMScorer(outputs[0]).score(SENTENCES)
+    assert outputs[1].read_bytes() == outputs[2].read_bytes()
+
+
+def test_vocabulary_pad_makes_an_unknown_word_less_likely(text, tmp_path):
+    unknown = []
+    for pad in (None, 10_000):
+        estimate_ngram(text, tmp_path / "lm.arpa", 2, discount_fallback=True, vocabulary_pad=pad)
+        unknown.append(KenLMScorer(tmp_path / "lm.arpa").score([["unseen"]])[0].log_probs[0])
+    assert unknown[1] < unknown[0] - 3
+
+
+@pytest.mark.parametrize("symbol", ["<s>", "</s>", "<unk>"])
+def test_reserved_words_are_refused_or_left_out_and_counted(tmp_path, symbol):
+    path = tmp_path / "text.txt"
+    path.write_text(f"a b\na {symbol} c {symbol}\n")
+    with pytest.raises(InputError) as error:
+        estimate_ngram(path, tmp_path / "lm.arpa", 2, discount_fallback=True)
+    assert str(error.value).startswith(f"{path}:2: found the word {symbol},")
+    assert "--skip-symbols" in str(error.value)
+    assert not (tmp_path / "lm.arpa").exists()
+
+    report = estimate_ngram(path, tmp_path / "lm.arpa", 2, discount_fallback=True, skip_symbols=True)
+    assert (report.skipped_symbols, report.words) == (2, 4)
+    estimate_ngram(["a b", "a c"], tmp_path / "without.arpa", 2, discount_fallback=True)
+    assert (tmp_path / "lm.arpa").read_bytes() == (tmp_path / "without.arpa").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "found"),
+    [
+        (b"a b\nb \xff a\n", 2, "is not UTF-8"),
+        (b"a b\n\nb\0c\n", 3, "NUL"),
+        (b"\n \n", None, "no words"),
+        (b"", None, "no words"),
+        (b"a b\n", None, "--discount-fallback"),
+    ],
+)
+def test_unusable_text_is_one_clear_line_and_changes_nothing(tmp_path, content, line, found):
+    path = tmp_path / "text.txt"
+    path.write_bytes(content)
+    output = tmp_path / "lm.arpa"
+    output.write_text("what was there")
+    with pytest.raises(InputError) as error:
+        estimate_ngram(path, output, 3)
+    message = str(error.value)
+    assert message.startswith(f"{path}: " if line is None else f"{path}:{line}: ")
+    assert found in message
+    assert "\n" not in message
+    assert output.read_text() == "what was there"
+    assert names(tmp_path) == ["lm.arpa", "text.txt"]
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [(None, "No such file"), (b"plain text", "gzip"), (gzip.compress(b"a b\n" * 9999)[:60], "ended before")],
+)
+def test_unreadable_files_are_named(tmp_path, content, found):
+    path = tmp_path / "text.gz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"{path}: cannot be read.*{found}"):
+        estimate_ngram(path, tmp_path / "lm.arpa", 2)
+
+
+@pytest.mark.parametrize(
+    ("output", "order", "options", "found"),
+    [
+        ("lm.arpa", 1, {}, "2 to 6, not 1"),
+        ("lm.arpa", 7, {}, "2 to 6, not 7"),
+        ("lm.txt", 3, {}, "must end in .arpa"),
+        ("absent/lm.arpa", 3, {}, "folder does not exist"),
+        ("lm.arpa", 3, {"memory": "much"}, "Failed to parse much"),
+        ("lm.arpa", 3, {"lmplz": Path("absent/lmplz")}, "absent/lmplz: cannot be run"),
+    ],
+)
+def test_impossible_requests_are_one_clear_line(text, tmp_path, output, order, options, found):
+    with pytest.raises(InputError) as error:
+        estimate_ngram(text, tmp_path / output, order, discount_fallback=True, **options)
+    assert found in str(error.value)
+    assert names(tmp_path) == ["text.txt"]
+
+
+def test_a_killed_lmplz_is_told_from_bad_text(text, tmp_path):
+    killed = tmp_path / "lmplz"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o755)
+    with pytest.raises(InputError, match="was killed"):
+        estimate_ngram(text, tmp_path / "lm.arpa", 3, lmplz=killed)
+
+
+def test_an_error_while_the_text_is_read_reaches_the_caller(tmp_path):
+    def lines():
+        yield from ["a b"] * 20_000
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        estimate_ngram(lines(), tmp_path / "lm.arpa", 3)
+    assert names(tmp_path) == []
+
+
+def test_a_missing_lmplz_is_told_how_to_get(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(InputError, match="make kenlm"):
+        estimate_ngram(["a b"], tmp_path / "lm.arpa", 2)
+    (tmp_path / "lmplz").symlink_to(LMPLZ)
+    assert estimate_ngram(["a b"], tmp_path / "lm.arpa", 2, discount_fallback=True).words == 2
