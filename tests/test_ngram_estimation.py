@@ -105,6 +105,7 @@ def test_report_states_what_was_estimated_from_what(text, tmp_path):
     assert report.sentences == len(SENTENCES)
     assert report.words == sum(map(len, SENTENCES))
     assert report.skipped_symbols == 0
+    assert str(report).startswith(f"{report.ngrams[0]} 1-grams, {report.ngrams[1]} 2-grams, {report.ngrams[2]} 3-grams, from ")
 
 
 def test_discounts_are_estimated_where_the_text_allows_it(tmp_path):
@@ -124,7 +125,7 @@ def test_every_kind_of_text_gives_the_same_model(text, tmp_path, monkeypatch):
     windows.write_bytes(text.read_bytes().replace(b"\n", b"\r\n").replace(b" ", " \u3000\t".encode()))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
     models = []
-    for source in (text, text, compressed, windows, Path("-"), text.read_text().splitlines()):
+    for source in (text, str(text), compressed, windows, Path("-"), text.read_text().splitlines()):
         output = tmp_path / f"lm{len(models)}.arpa"
         estimate_ngram(source, output, 3, discount_fallback=True)
         models.append(output.read_bytes())

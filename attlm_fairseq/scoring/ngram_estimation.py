@@ -38,9 +38,18 @@ class NgramReport:
     skipped_symbols: int
     fallback_orders: tuple[int, ...]
 
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{count:,} {order}-grams" for order, count in enumerate(self.ngrams, 1))
+        notes = [f"{sizes}, from {self.words:,} words in {self.sentences:,} sentences"]
+        if self.skipped_symbols:
+            notes.append(f"{self.skipped_symbols:,} words <s> </s> <unk> of the text left out")
+        if self.fallback_orders:
+            notes.append(f"fallback discounts for order {', '.join(map(str, self.fallback_orders))}")
+        return "; ".join(notes)
+
 
 def estimate_ngram(
-    text: Path | Iterable[str],
+    text: str | Path | Iterable[str],
     output: Path,
     order: int,
     *,
@@ -52,9 +61,10 @@ def estimate_ngram(
 ) -> NgramReport:
     """Estimate an unpruned n-gram model from text, one sentence a line, and write it as ``.arpa`` or ``.bin`` (by the name).
 
-    Lines are split into words at white space, as everywhere in this package; a blank line is an empty sentence. ``text`` may be
-    compressed (``.gz``), ``Path("-")`` (standard input) or any lines. ``memory`` is what lmplz sorts in: a number with K, M, G
-    or % (of the machine's). ``vocabulary_pad`` shares the unknown words' probability as if the vocabulary had that many words.
+    ``text`` is a file, which may be compressed (``.gz``), ``-`` for standard input, or any lines (a single string is a file's
+    name). Lines are split into words at white space, as everywhere in this package; a blank line is an empty sentence. ``memory``
+    is what lmplz sorts in: a number with K, M, G or % (of the machine's). ``vocabulary_pad`` shares the unknown words'
+    probability as if the vocabulary had that many words.
 
     ``<s>``, ``</s>`` and ``<unk>`` as words of the text are refused, for an n-gram model keeps them for itself;
     with ``skip_symbols`` they are left out, their neighbours becoming adjacent, and counted in the report.
@@ -69,6 +79,8 @@ def estimate_ngram(
         raise InputError("the model's name must end in .arpa (text) or .bin (KenLM binary, loads at once)", path=output)
     if not output.parent.is_dir():
         raise InputError("its folder does not exist", path=output)
+    if isinstance(text, str):
+        text = Path(text)
     program = lmplz or find_program("lmplz")
     command = [str(program), "--order", str(order), "--memory", memory]
     command += ["--vocab_pad", str(vocabulary_pad)] if vocabulary_pad else []
