@@ -70,7 +70,7 @@ def read_checkpoint(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise InputError("there is no such file; give a checkpoint written by fairseq-train", path=path)
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None
     except (RuntimeError, EOFError, KeyError, ValueError) as error:

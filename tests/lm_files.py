@@ -1,0 +1,50 @@
+"""Language models as files, for tests: untrained neural ones in the form fairseq-train saves, without running it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import torch
+
+from attlm_fairseq.modules.language_model import build_language_model
+from attlm_fairseq.vocabulary import PAD
+
+OPTIONS = {
+    "_name": "attentive_lstm_lm",
+    "decoder_embed_dim": 12,
+    "decoder_hidden_size": 12,
+    "decoder_layers": 2,
+    "output_layer": "tied",
+    "dropout": 0.3,
+    "dropout_in": None,
+    "dropout_between": None,
+    "dropout_out": None,
+    "init_range": 0.05,
+    "forget_bias": 1.0,
+    "attention_score": "single",
+}
+
+
+def write_dictionary(path: Path, words: list[str]) -> Path:
+    path.write_text("".join(f"{word} {100 - place}\n" for place, word in enumerate(words)), encoding="utf-8")
+    return path
+
+
+def write_checkpoint(path: Path, words: list[str], seed: int = 1, **options: object) -> Path:
+    """A checkpoint as fairseq-train saves it, with ``dict.txt`` beside it."""
+    config = OPTIONS | options
+    torch.manual_seed(seed)
+    model = build_language_model("attentive_lstm_lm", config, 4 + len(words), PAD)
+    model.initialise(0.7, 1.0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_dictionary(path.with_name("dict.txt"), words)
+    torch.save(
+        {
+            "args": None,
+            "cfg": {"model": config, "task": {"_name": "sentence_reset_lm", "data": "data-bin"}, "optimizer": Namespace(momentum=0.0)},
+            "model": {f"decoder.model.{name}": value for name, value in model.state_dict().items()},
+        },
+        path,
+    )
+    return path

@@ -1,0 +1,129 @@
+"""Loading checkpoints: the right model, never hidden code, one clear line for everything else."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+from lm_files import write_checkpoint, write_dictionary
+
+from attlm_fairseq.checkpoints import load_model
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.vocabulary import Vocabulary
+
+WORDS = ["the", "a", "naïve", "house"]
+
+
+def test_a_preset_is_loaded_as_its_family(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, _name="attentive_lstm_lm_ptb")
+    loaded = load_model(path)
+    assert loaded.architecture == "attentive_lstm_lm_ptb"
+    assert not loaded.model.training
+    assert loaded.vocabulary.ids(["naïve", "the", "unheard-of", "</s>", "<pad>", "<s>", "<unk>"]) == [6, 4, 3, 3, 3, 3, 3]
+
+
+def test_half_precision_checkpoints_become_float32(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    content = torch.load(path)
+    content["model"] = {name: value.half() for name, value in content["model"].items()}
+    torch.save(content, path)
+    assert {parameter.dtype for parameter in load_model(path).model.parameters()} == {torch.float32}
+
+
+def test_the_dictionary_is_found_in_the_data_folder_or_asked_for(tmp_path, monkeypatch):
+    path = write_checkpoint(tmp_path / "checkpoints" / "lm.pt", WORDS)
+    (tmp_path / "data-bin").mkdir()
+    (path.parent / "dict.txt").rename(tmp_path / "data-bin" / "dict.txt")
+    monkeypatch.chdir(tmp_path)
+    assert load_model(path).vocabulary.symbols[4:] == tuple(WORDS)
+    (tmp_path / "data-bin" / "dict.txt").rename(tmp_path / "elsewhere.txt")
+    with pytest.raises(InputError, match=r"no dict.txt found: looked at .*checkpoints/dict.txt, data-bin/dict.txt; .*--dict"):
+        load_model(path)
+    assert len(load_model(path, tmp_path / "elsewhere.txt").vocabulary) == 8
+
+
+def test_a_dictionary_of_another_size_is_refused(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    write_dictionary(tmp_path / "dict.txt", WORDS[:-1])
+    with pytest.raises(InputError, match="has 7 symbols, special ones included, the model 8"):
+        load_model(path)
+
+
+class Hidden:
+    ran = False
+
+    def __reduce__(self):
+        return (setattr, (Hidden, "ran", True))
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_hidden_code_is_refused_and_never_runs(tmp_path, legacy):
+    path = tmp_path / "evil.pt"
+    content = {"cfg": {"model": Hidden()}, "model": {}}
+    if legacy:
+        path.write_bytes(pickle.dumps(content))
+    else:
+        torch.save(content, path)
+    with pytest.raises(InputError, match=r"evil.pt: refused: .*code"):
+        load_model(path)
+    assert not Hidden.ran
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04" + b"\0" * 100])
+def test_other_files_are_named(tmp_path, content):
+    path = tmp_path / "broken.pt"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"broken.pt: ") as error:
+        load_model(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_truncated_checkpoint_is_named(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(InputError, match=r"lm.pt: .*cut short"):
+        load_model(path)
+
+
+def test_other_architectures_and_unfitting_weights_are_named(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, _name="transformer_lm")
+    with pytest.raises(InputError, match=r"architecture 'transformer_lm' is none of this package's: attentive_lstm_lm"):
+        load_model(path)
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    content = torch.load(path)
+    content["cfg"]["model"]["attention_score"] = "combined"
+    torch.save(content, path)
+    with pytest.raises(InputError, match=r"the weights do not fit .*reader.query.weight"):
+        load_model(path)
+    with pytest.raises(InputError, match="no such file"):
+        load_model(tmp_path / "nosuch.pt")
+
+
+def test_the_vocabulary_is_fairseqs_own(tmp_path):
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary()
+    for word in [*WORDS, "<unk>", "a", "non\u00a0breaking", "ⅷ"]:
+        dictionary.add_symbol(word)
+    dictionary.finalize(padding_factor=8)
+    dictionary.save(str(tmp_path / "dict.txt"))
+    vocabulary = Vocabulary.read(tmp_path / "dict.txt")
+    assert vocabulary.symbols == tuple(dictionary.symbols)
+    assert vocabulary.ids(["a", "ⅷ", "non\u00a0breaking"]) == [dictionary.index(word) for word in ("a", "ⅷ", "non\u00a0breaking")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("the 3\na\n", r"dict.txt:2: found 'a', expected `word count`"),
+        ("the 3\na 2\nthe 1\n", r"dict.txt:3: the word 'the' stands in line 1 already"),
+        ("the 3\n</s> 1\n", r"dict.txt:2: the word '</s>'"),
+        (b"the 3\n\xff 1\n", r"not UTF-8"),
+    ],
+)
+def test_a_broken_dictionary_is_named_by_line(tmp_path, content, message):
+    path = tmp_path / "dict.txt"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError, match=message):
+        Vocabulary.read(path)

@@ -1,0 +1,188 @@
+"""The commands as a user runs them: what they print, what they write, how they refuse."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import kenlm
+import pytest
+from click.testing import CliRunner
+from lm_files import write_checkpoint
+
+from attlm_cli.main import COMMANDS, main
+from attlm_fairseq.config import read_config
+from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+
+WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
+TEXT = ["the cat sat on the mat", "a dog sat on a mat", "the dog ran", "a cat ran", "", "the cat sat on a dog", "the mat", "a mat"] * 3
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with an n-gram LM, a neural LM and an n-best list, as the current one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("\n".join(TEXT) + "\n")
+    estimate_ngram(tmp_path / "text", tmp_path / "lm.arpa", 2, discount_fallback=True)
+    write_checkpoint(tmp_path / "lm.pt", WORDS)
+    lists = [
+        {"input": ["the cat sad on the mat", "the cat sat on the mat", "the cats at on the mat"], "output": "the cat sat on the mat"},
+        {"input": ["a dog ran", "a dock ran"], "output": "a dog ran"},
+        {"input": ["a mad", "a mat"], "output": "a mat"},
+    ]
+    for nbest in lists:
+        nbest["am_score"] = [-0.1 * place - 0.2 for place in range(len(nbest["input"]))]
+    (tmp_path / "dev.json").write_text(json.dumps(lists))
+    return tmp_path
+
+
+def run(*arguments: object, stdin: str | bytes | None = None, code: int = 0):
+    result = CliRunner().invoke(main, list(map(str, arguments)), input=stdin)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def refused(*arguments: object, stdin: str | bytes | None = None) -> str:
+    """The one line with which the command ends with exit code 2."""
+    result = run(*arguments, stdin=stdin, code=2)
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("total = ")]
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("attlm: error: ")
+    return lines[0]
+
+
+def test_tune_then_rescore_then_eval(folder):
+    tuned = run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa")
+    assert "first as read    18.18" in tuned.stdout
+    assert "oracle            0.00" in tuned.stdout
+    weights = read_config(folder / "attlm.toml").weights
+    assert set(weights) == {"am_score", "neural", "kenlm", "words", "rank"}
+    first = (folder / "attlm.toml").read_bytes()
+    run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa")
+    assert (folder / "attlm.toml").read_bytes() == first
+
+    run("rescore", "dev.json", "-o", "out.json")
+    out = json.loads((folder / "out.json").read_text())
+    for before, after in zip(json.loads((folder / "dev.json").read_text()), out, strict=True):
+        assert sorted(after["input"]) == sorted(before["input"])
+        assert len(after["neural_score"]) == len(after["kenlm_score"]) == len(after["input"])
+        assert after["total_score"] == sorted(after["total_score"], reverse=True)
+    table = run("eval", "dev.json", "out.json").stdout
+    after = next(line for line in tuned.stdout.splitlines() if line.startswith("tuned ")).split()[1]
+    assert next(line for line in table.splitlines() if line.startswith("out.json")).split()[1] == after
+    assert "3 lists; " in table
+
+
+def test_kenlm_scores_are_kenlms_own(folder):
+    run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out.json")
+    model = kenlm.Model("lm.arpa")
+    for nbest in json.loads((folder / "out.json").read_text()):
+        for text, value in zip(nbest["input"], nbest["kenlm_score"], strict=True):
+            assert value == pytest.approx(model.score(text) * math.log(10), abs=1e-4)
+
+
+def test_weights_decide_and_are_told(folder):
+    result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--to", "1best")
+    assert result.stdout == "the cat sat on the mat\na dog ran\na mat\n"
+    assert "total = 1 kenlm" in result.stderr
+    assert "the LMs decide alone" in result.stderr
+    assert "3 lists, 7 hypotheses; 2 lists have a new first hypothesis" in result.stderr
+    result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=0", "--weight", "am_score=1", "--to", "1best")
+    assert result.stdout == "the cat sad on the mat\na dog ran\na mad\n"
+    assert "decide alone" not in result.stderr
+    plain = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--to", "plain")
+    assert "plain has no place for scores" in plain.stderr
+
+
+def test_high_oov_rate_is_loud(folder):
+    upper = (folder / "dev.json").read_text().replace("the", "THE")
+    result = run("rescore", "-", "--kenlm", "lm.arpa", "--weight", "kenlm=1", stdin=upper)
+    assert "WARNING: " in result.stderr
+    assert "THE (6)" in result.stderr
+    result = run("rescore", "-", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--lowercase", stdin=upper)
+    assert "THE" not in result.stderr
+    assert "THE cat sat" in result.stdout  # the text is the hypothesis as read
+
+
+def test_score_lines_and_words(folder):
+    lines = run("score", "-", "--kenlm", "lm.arpa", "--lm", "lm.pt", stdin="the cat sat\n\na zebra\n").stdout.splitlines()
+    assert lines[0].split("\t") == ["line", "words", "lm", "lm_oov", "kenlm", "kenlm_oov"]
+    assert [line.split("\t")[:2] for line in lines[1:]] == [["1", "3"], ["2", "0"], ["3", "2"]]
+    model = kenlm.Model("lm.arpa")
+    for line, text in zip(lines[1:], ["the cat sat", "", "a zebra"], strict=True):
+        assert float(line.split("\t")[4]) == pytest.approx(model.score(text) * math.log(10), abs=1e-4)
+    assert lines[3].split("\t")[3::2] == ["1", "1"]
+    words = run("score", "-", "--lm", "lm.pt", "--words", "--no-header", stdin="the cat sat\n\na zebra\n").stdout.splitlines()
+    assert [line.split("\t")[1] for line in words] == ["the", "cat", "sat", "</s>", "</s>", "a", "zebra", "</s>"]
+    total = sum(float(line.split("\t")[2]) for line in words[:4])
+    assert total == pytest.approx(float(lines[1].split("\t")[2]), abs=1e-5)
+
+
+def test_ppl_counts_words_and_sentence_ends(folder):
+    header, row = (line.split("\t") for line in run("ppl", "text", "--kenlm", "lm.arpa").stdout.splitlines())
+    found = dict(zip(header, row, strict=True))
+    model = kenlm.Model("lm.arpa")
+    log10 = sum(model.score(line) for line in TEXT)
+    events = sum(len(line.split()) + 1 for line in TEXT)
+    assert float(found["ppl"]) == pytest.approx(10 ** (-log10 / events), abs=1e-4)
+    first = sum(next(model.full_scores(line))[0] for line in TEXT)
+    assert float(found["ppl_salton2017"]) == pytest.approx(10 ** (-(log10 - first) / events), abs=1e-4)
+    assert (found["sentences"], found["oov"]) == ("24", "0")
+
+
+def test_ngram_writes_a_model(folder):
+    run("ngram", "text", "-o", "new.arpa", "-n", "3", "--discount-fallback")
+    assert kenlm.Model("new.arpa").order == 3
+
+
+def test_bad_input_is_one_line(folder):
+    kenlm_options = ["--kenlm", "lm.arpa", "--weight", "kenlm=1"]
+    assert "no LM given" in refused("score", "text")
+    assert "no weight for lm; find the weights with `attlm tune`" in refused("rescore", "dev.json", "--lm", "lm.pt")
+    assert "nosuch.json: cannot be read" in refused("rescore", "nosuch.json", *kenlm_options)
+    assert "--weight 'kenlm'" in refused("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm")
+    assert "--weight 'kenlm=nan'" in refused("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=nan")
+    assert "not a feature" in refused("rescore", "dev.json", *kenlm_options, "--weight", "other=1")
+    assert "two LMs are called 'x'" in refused("score", "text", "--lm", "x=lm.pt", "--kenlm", "x=lm.arpa")
+    assert "cannot be the name" in refused("score", "text", "--lm", "words=lm.pt")
+    assert "the output would overwrite the input" in refused("rescore", "dev.json", "-o", "./dev.json", *kenlm_options)
+    (folder / "latin1").write_bytes(b"caf\xc3\xa9\ncaf\xe9\n")
+    assert "latin1:2: byte 4 of the line is not UTF-8" in refused("ppl", "latin1", "--kenlm", "lm.arpa")
+    assert "empty" in refused("ppl", "-", "--kenlm", "lm.arpa", stdin="")
+    (folder / "one.ref").write_text("the cat sat\n")
+    assert "one.ref" in refused("tune", "dev.json", "--refs", "one.ref", "--kenlm", "lm.arpa")
+    assert sorted(path.name for path in folder.iterdir()) == ["dev.json", "dict.txt", "latin1", "lm.arpa", "lm.pt", "one.ref", "text"]
+
+
+def test_no_partial_output_is_left(folder):
+    broken = (folder / "dev.json").read_text()[:-40]
+    (folder / "broken.json").write_text(broken)
+    (folder / "out.json").write_text("precious")
+    assert "broken.json:1: " in refused("rescore", "broken.json", "-o", "out.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1")
+    assert (folder / "out.json").read_text() == "precious"
+    assert not [path for path in folder.iterdir() if "tmp" in path.name or path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command):
+    assert "Example" in run(command, "--help").stdout
+
+
+def test_kenlm_alone_starts_without_torch(folder):
+    """What keeps `attlm rescore` of one list with KenLM below a second."""
+    program = (
+        "import sys; from attlm_cli.main import main;"
+        "main(['rescore', 'dev.json', '--kenlm', 'lm.arpa', '--weight', 'kenlm=1'], standalone_mode=False);"
+        "assert 'torch' not in sys.modules and 'fairseq' not in sys.modules, 'imported'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_neural_lms_run_without_fairseq(folder):
+    program = (
+        "import sys; from attlm_cli.main import main; main(['ppl','text','--lm','lm.pt'], standalone_mode=False);"
+        "assert 'fairseq' not in sys.modules, 'imported'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

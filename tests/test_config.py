@@ -1,0 +1,97 @@
+"""attlm.toml: read, written, and every wrong entry named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attlm_fairseq.config import Config, LMSpec, read_config, write_config
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.text import TextPipeline
+
+EXAMPLE = """\
+# by hand
+[lm.attentive]
+checkpoint = ["a.pt", "/elsewhere/b.pt"]
+ensemble_weights = [1, 3]
+dict = "data-bin/dict.txt"
+
+[lm.ngram]
+kenlm = "lm.arpa"
+
+[text]
+lowercase = true
+tokenize = "en"
+
+[weights]
+attentive = 0.25
+rank = -1
+"""
+
+
+def test_reading(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text(EXAMPLE)
+    assert read_config(path) == Config(
+        lms=(
+            LMSpec(
+                "attentive",
+                checkpoints=(tmp_path / "a.pt", Path("/elsewhere/b.pt")),
+                ensemble_weights=(1.0, 3.0),
+                dictionary=tmp_path / "data-bin" / "dict.txt",
+            ),
+            LMSpec("ngram", kenlm=tmp_path / "lm.arpa"),
+        ),
+        text=TextPipeline("en", True),
+        weights={"attentive": 0.25, "rank": -1.0},
+    )
+
+
+def test_writing_keeps_comments_and_gives_the_same_back(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text(EXAMPLE)
+    config = read_config(path)
+    write_config(path, config, {"metric": "WER", "lm": {"ngram": {"order": 3}}})
+    assert read_config(path) == config
+    assert path.read_text().startswith("# by hand\n")
+    assert [file.name for file in tmp_path.iterdir()] == ["attlm.toml"]
+    once = path.read_bytes()
+    write_config(path, config, {"metric": "WER", "lm": {"ngram": {"order": 3}}})
+    assert path.read_bytes() == once
+
+
+def test_writing_to_another_folder_keeps_the_files_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    config = Config((LMSpec("a", kenlm=Path("lm.arpa")), LMSpec("b", kenlm=Path("sub/lm.arpa"))))
+    write_config(Path("sub/attlm.toml"), config, {})
+    read = read_config(Path("sub/attlm.toml"))
+    assert [lm.kenlm.resolve() for lm in read.lms] == [tmp_path / "lm.arpa", tmp_path / "sub" / "lm.arpa"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[weights]\na = 'x'", r"\[weights\] a = 'x', expected a finite number"),
+        ("[weights]\na = nan", r"\[weights\] a = nan"),
+        ("[weights]\na = true", r"\[weights\] a = True"),
+        ("[weigths]\na = 1", r"'weigths' is no table; known are lm, text, tuning, weights"),
+        ("weights = 3", r"`weights` is 3, expected a table"),
+        ("[lm.x]", r"\[lm.x\] needs either `kenlm` or `checkpoint`"),
+        ("[lm.x]\nkenlm = 'a'\ncheckpoint = 'b'", r"\[lm.x\] needs either"),
+        ("[lm.x]\nkenlm = ['a', 'b']", r"\[lm.x\] `kenlm` and `dict` are a file name"),
+        ("[lm.x]\nkenlm = 'a'\ndict = 'd'", r"'dict' is no entry of \[lm.x\]"),
+        ("[lm.x]\ncheckpoint = ['a', 'b']\nensemble_weights = [1]", r"ensemble_weights needs 2 numbers"),
+        ("[lm.'a b']\nkenlm = 'a'", r"'a b' cannot be the name of an LM"),
+        ("[lm.rank]\nkenlm = 'a'", r"'rank' cannot be the name of an LM"),
+        ("[text]\ntokenize = 'english'", r"--tokenize 'english' is not a two-letter"),
+        ("[text]\nlowercase = 'yes'", r"lowercase = 'yes', expected true or false"),
+        ("[lm.x\n", r"attlm.toml:1: is not TOML"),
+    ],
+)
+def test_wrong_entries_are_named(tmp_path, text, message):
+    path = tmp_path / "attlm.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_config(path)

@@ -1,0 +1,224 @@
+"""The pure-torch models against the loop reference, and the properties every reader has."""
+
+from __future__ import annotations
+
+import pytest
+import reference
+import torch
+
+from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
+from attlm_fairseq.vocabulary import EOS, PAD
+
+V, SIZE, LAYERS = 19, 6, 2
+VARIANTS = {
+    "single": ("attentive_lstm_lm", {"attention_score": "single"}),
+    "combined": ("attentive_lstm_lm", {"attention_score": "combined"}),
+}
+
+
+def make_model(variant: str, dtype: torch.dtype = torch.float64, size: int = SIZE, vocabulary: int = V, **options) -> LanguageModel:
+    family, own = VARIANTS[variant]
+    config = {
+        "decoder_embed_dim": size,
+        "decoder_hidden_size": size,
+        "decoder_layers": LAYERS,
+        "output_layer": "tied",
+        "dropout": 0.0,
+        "dropout_in": None,
+        "dropout_between": None,
+        "dropout_out": None,
+        **own,
+        **options,
+    }
+    torch.manual_seed(7)
+    model = build_language_model(family, config, vocabulary, PAD).to(dtype)
+    model.initialise(0.8, 1.0)  # large weights, so that the tanh and the attention are far from linear
+    with torch.no_grad():  # biases other than zero, so that a forgotten one is seen
+        for name, parameter in model.named_parameters():
+            if "bias" in name and parameter.requires_grad:
+                parameter.uniform_(-0.5, 0.5)
+    return model.eval()
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request) -> str:
+    return request.param
+
+
+def sentences(count: int = 5, longest: int = 40) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(4, V, (count, longest), generator=generator)
+    tokens[:, 0] = EOS
+    return tokens
+
+
+def reference_log_probs(model: LanguageModel, tokens: list[int], variant: str) -> tuple[torch.Tensor, list]:
+    lstm = model.lstm
+    layers = [
+        {"W_x": getattr(lstm, f"weight_ih_l{k}"), "W_h": getattr(lstm, f"weight_hh_l{k}"), "b": getattr(lstm, f"bias_ih_l{k}")}
+        for k in range(LAYERS)
+    ]
+    h = reference.lstm_states(tokens, model.embedding.weight, layers)
+    reader = model.reader
+    features, weights = reference.attentive_features(
+        h,
+        reader.state_scores.weight,
+        reader.score_vector,
+        reader.merge.weight,
+        reader.merge.bias,
+        reader.query.weight if variant == "combined" else None,
+    )
+    return reference.next_token_log_probs(features, model.output.weight, model.output.bias), weights
+
+
+def test_values_gradients_and_weights_are_those_of_the_equations(variant):
+    model = make_model(variant)
+    tokens = sentences(count=2, longest=35)  # longer than a block of queries
+    logits, weights = model(tokens, need_weights=True)
+    log_probs = torch.log_softmax(logits, dim=-1)
+    targets = tokens.roll(-1, dims=1)
+    log_probs.gather(2, targets.unsqueeze(2)).sum().backward()
+    got = {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.requires_grad}
+    model.zero_grad()
+
+    expected = [reference_log_probs(model, sentence.tolist(), variant) for sentence in tokens]
+    sum(values.gather(1, target.unsqueeze(1)).sum() for (values, _), target in zip(expected, targets, strict=True)).backward()
+    torch.testing.assert_close(log_probs, torch.stack([values for values, _ in expected]), rtol=0, atol=1e-10)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            torch.testing.assert_close(got[name], parameter.grad, rtol=1e-7, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}")
+    for row, (_, of_sentence) in enumerate(expected):
+        for t, a in enumerate(of_sentence):
+            full = torch.zeros(tokens.size(1), dtype=torch.float64)
+            full[: len(a)] = torch.stack(a) if a else full[:0]
+            torch.testing.assert_close(weights[row, t], full, rtol=0, atol=1e-10)
+
+
+def test_weights_come_only_when_asked_for(variant):
+    assert make_model(variant)(sentences())[1] is None
+
+
+def test_a_position_does_not_depend_on_later_tokens(variant):
+    model, tokens = make_model(variant), sentences()
+    changed = tokens.clone()
+    changed[:, 17:] = changed[:, 17:].flip(1)
+    before, after = model(tokens)[0], model(changed)[0]
+    torch.testing.assert_close(before[:, :17], after[:, :17], rtol=0, atol=1e-12)
+    assert (before[:, 18:] - after[:, 18:]).abs().max() > 1e-3  # the change reaches what comes after it
+
+
+def test_a_position_depends_on_the_first_token_through_the_memory(variant):
+    """A reader that forgot to read would still pass every test of causality."""
+    model, tokens = make_model(variant), sentences(count=1)
+    states, _ = model.lstm(model.embedding(tokens))
+    changed = states.clone()
+    changed[:, 0] += 1.0  # the state in memory only: the LSTM has run already
+    difference = (model.reader(states)[0] - model.reader(changed)[0]).abs().amax(dim=(0, 2))
+    assert difference[1:6].min() > 1e-6
+
+
+def test_sentences_do_not_depend_on_neighbours_or_padding(variant):
+    model, tokens = make_model(variant), sentences()
+    together = model(tokens)[0]
+    for row in range(len(tokens)):
+        alone = model(tokens[row : row + 1, : 9 + row])[0]
+        padded = tokens.clone()
+        padded[row, 9 + row :] = PAD
+        torch.testing.assert_close(alone[0], together[row, : 9 + row], rtol=0, atol=1e-12)
+        torch.testing.assert_close(model(padded)[0][row, : 9 + row], alone[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [1, 2, 40])
+def test_steps_agree_with_the_full_pass_also_when_rows_move(variant, length):
+    model, tokens = make_model(variant), sentences(longest=length)
+    full = model(tokens)[0]
+    state = model.initial_state(len(tokens))
+    order = torch.arange(len(tokens))
+    for t in range(length):
+        logits, state = model.step(tokens[order, t], state)
+        torch.testing.assert_close(logits, full[order, t], rtol=0, atol=1e-10)
+        rows = torch.tensor([4, 0, 0, 2]) if t % 2 else torch.tensor([1, 1, 3, 0, 2])  # duplicated, dropped, exchanged
+        rows = rows % len(order)
+        state, order = state.select(rows), order[rows]
+
+
+def test_a_step_leaves_the_state_it_was_given_as_it_was(variant):
+    model, tokens = make_model(variant), sentences()
+    _, state = model.step(tokens[:, 0], model.initial_state(len(tokens)))
+    before = [part.clone() for part in (state.hidden, state.cell, *state.memory)]
+    model.step(tokens[:, 1], state)
+    for old, new in zip(before, (state.hidden, state.cell, *state.memory), strict=True):
+        assert torch.equal(old, new)
+
+
+def test_the_state_of_single_does_not_grow():
+    model, tokens = make_model("single"), sentences()
+    sizes = set()
+    state = model.initial_state(len(tokens))
+    for token in tokens.unbind(1):
+        _, state = model.step(token, state)
+        sizes.add(sum(part.numel() for part in (state.hidden, state.cell, *state.memory)))
+    assert len(sizes) == 1
+
+
+def test_steps_survive_scores_far_apart():
+    """Running sums of exp(score) must not overflow or vanish: float32, scores of a thousand."""
+    model = make_model("single", torch.float32)
+    with torch.no_grad():
+        model.reader.score_vector.mul_(2000)
+    tokens = sentences()
+    full = model(tokens)[0]
+    state = model.initial_state(len(tokens))
+    for t, token in enumerate(tokens.unbind(1)):
+        logits, state = model.step(token, state)
+        torch.testing.assert_close(logits, full[:, t], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_low_precision_stays_near(variant, precision):
+    model, tokens = make_model(variant, torch.float32), sentences()
+    exact = torch.log_softmax(model(tokens)[0], dim=-1)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision is torch.bfloat16):
+        near = torch.log_softmax(model(tokens)[0].float(), dim=-1)
+    assert (exact - near).abs().mean() < (0.05 if precision is torch.bfloat16 else 1e-6)
+
+
+def test_dropout_is_at_the_three_places_and_not_in_the_memory():
+    model = make_model("single", dropout_in=0.5, dropout_between=0.4, dropout_out=0.3).train()
+    assert (model.embedding_dropout.p, model.lstm.dropout, model.feature_dropout.p) == (0.5, 0.4, 0.3)
+    memory_only = make_model("single", dropout_out=0.9).train()
+    tokens = sentences()
+    states = memory_only.lstm(memory_only.embedding(tokens))[0]
+    kept = memory_only.reader(states)[0]
+    dropped = memory_only.extract_features(tokens)[0]
+    surviving = dropped != 0
+    torch.testing.assert_close(dropped[surviving], kept[surviving] / 0.1)  # dropout scales by 1 / (1 - p), after the reader
+
+
+def test_parameter_counts_of_the_papers():
+    ptb = make_model("single", torch.float32, size=650, vocabulary=10_001)
+    # embeddings and output (tied) + 2 LSTM layers with one bias a gate + W_s, v_s + W_c, b_c + b
+    assert ptb.parameter_count() == 10_001 * 650 + 2 * 4 * (2 * 650 * 650 + 650) + (650 * 650 + 650) + (1300 * 650 + 650) + 10_001
+    assert round(ptb.parameter_count() / 1e6, 1) == 14.5
+    combined = make_model("combined", torch.float32, size=650, vocabulary=10_001)
+    assert combined.parameter_count() - ptb.parameter_count() == 650 * 650  # W_q
+
+
+def test_initialisation():
+    model = make_model("single", torch.float32)
+    model.initialise(0.05, 1.0)
+    for name, parameter in model.named_parameters():
+        if "bias" not in name:
+            assert parameter.abs().max() <= 0.05
+    assert torch.equal(model.lstm.bias_ih_l1, torch.tensor([0.0] * SIZE + [1.0] * SIZE + [0.0] * 2 * SIZE))
+    assert not model.lstm.bias_hh_l1.any()
+    assert not model.embedding.weight[PAD].any()
+    assert not model.reader.merge.bias.any()
+
+
+def test_untied_output_and_the_refusal_to_tie_unequal_sizes():
+    model = make_model("single", output_layer="untied", decoder_embed_dim=4)
+    assert model.output.weight is not model.embedding.weight
+    assert model(sentences())[0].shape == (5, 40, V)
+    with pytest.raises(ValueError, match="4, the features 6"):
+        make_model("single", decoder_embed_dim=4)

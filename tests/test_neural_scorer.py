@@ -1,0 +1,129 @@
+"""Neural LMs as scorers: the prefix tree against one sentence at a time, ensembles, unknown words."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lm_files import write_checkpoint
+
+from attlm_fairseq.checkpoints import load_model
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring import neural
+from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.prefix_tree import build_prefix_tree, split_into_blocks
+from attlm_fairseq.scoring.scorer import Scorer
+
+WORDS = [f"w{number}" for number in range(30)]
+
+
+@pytest.fixture(scope="module", params=["single", "combined"])
+def checkpoint(tmp_path_factory, request):
+    return write_checkpoint(tmp_path_factory.mktemp(request.param) / "lm.pt", WORDS, attention_score=request.param)
+
+
+def nbest_like(count: int, seed: int = 0) -> list[list[str]]:
+    """Sentences that share beginnings, among them empty, equal and unknown ones."""
+    random_ = random.Random(seed)
+    made: list[list[str]] = [[]]
+    for _ in range(count):
+        old = random_.choice(made)
+        made.append(old[: random_.randint(0, len(old))] + random_.choices([*WORDS, "unheard-of", "</s>"], k=random_.randint(0, 6)))
+    return made
+
+
+def one_by_one(scorer: NeuralScorer, words: list[str]) -> list[float]:
+    """A full pass over one sentence, no tree."""
+    ids = [2, *scorer.vocabulary.ids(words)]
+    logits, _ = scorer.models[0].model(torch.tensor([ids]))
+    return torch.log_softmax(logits[0].double(), dim=-1)[range(len(ids)), [*ids[1:], 2]].tolist()
+
+
+def test_scores_are_those_of_one_sentence_at_a_time(checkpoint, monkeypatch):
+    scorer = NeuralScorer.load([checkpoint])
+    sentences = nbest_like(300)
+    scores = scorer.score(sentences)
+    assert isinstance(scorer, Scorer)
+    for words, score in zip(sentences, scores, strict=True):
+        assert score.log_probs == pytest.approx(one_by_one(scorer, words), abs=1e-5)
+        assert score.oov == tuple(word not in WORDS for word in words)
+    monkeypatch.setattr(neural, "BLOCK_NODES", 40)  # many small trees, and logits a few at a time: the same scores
+    monkeypatch.setattr(neural, "LOGITS", 100)
+    for whole, in_blocks in zip(scores, scorer.score(sentences), strict=True):
+        assert whole.log_probs == pytest.approx(in_blocks.log_probs, abs=1e-5)
+
+
+def test_a_score_does_not_depend_on_its_neighbours_or_their_order(checkpoint):
+    scorer = NeuralScorer.load([checkpoint])
+    sentences = nbest_like(60, seed=2)
+    alone = [scorer.score([words])[0].total for words in sentences]
+    mixed = random.Random(1).sample(range(len(sentences)), len(sentences))
+    for place, score in zip(mixed, scorer.score([sentences[place] for place in mixed]), strict=True):
+        assert score.total == pytest.approx(alone[place], abs=1e-4)
+    assert scorer.score([]) == []
+
+
+def test_probabilities_of_all_continuations_sum_to_one(checkpoint):
+    scorer = NeuralScorer.load([checkpoint])
+    prefix = ["w3", "w1"]
+    continuations = [[*prefix, word] for word in [*WORDS, "unheard-of"]]
+    mass = sum(math.exp(score.log_probs[2]) for score in scorer.score(continuations))
+    mass += math.exp(scorer.score([prefix])[0].log_probs[2])
+    never = torch.softmax(scorer.models[0].model(torch.tensor([[2, *scorer.vocabulary.ids(prefix)]]))[0][0, -1], dim=-1)[:2].sum()
+    assert mass + never.item() == pytest.approx(1.0, abs=1e-5)  # <s> and <pad> have a little mass too, as in fairseq
+
+
+def test_an_ensemble_averages_probabilities(tmp_path):
+    paths = [write_checkpoint(tmp_path / str(seed) / "lm.pt", WORDS, seed=seed) for seed in (1, 2)]
+    sentences = nbest_like(20)
+    one, two = ([score.log_probs for score in NeuralScorer.load([path]).score(sentences)] for path in paths)
+    for weights, share in ((None, 0.5), ([3.0, 1.0], 0.75), ([1.0, 0.0], 1.0)):
+        together = NeuralScorer.load(paths, weights=weights).score(sentences)
+        for first, second, score in zip(one, two, together, strict=True):
+            expected = [math.log(share * math.exp(a) + (1 - share) * math.exp(b)) for a, b in zip(first, second, strict=True)]
+            assert score.log_probs == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(ValueError, match="as many weights"):
+        NeuralScorer.load(paths, weights=[1.0])
+
+
+def test_an_ensemble_of_unlike_dictionaries_is_refused(tmp_path):
+    paths = [write_checkpoint(tmp_path / "a" / "lm.pt", WORDS), write_checkpoint(tmp_path / "b" / "lm.pt", WORDS[::-1])]
+    with pytest.raises(InputError, match=r"b/lm.pt: its dictionary is not that of"):
+        NeuralScorer.load(paths)
+
+
+def test_the_signature_tells_files_and_policy(checkpoint):
+    signature = NeuralScorer.load([checkpoint], "mine").signature()
+    assert signature["sha256"] == [load_model(checkpoint).sha256]
+    assert signature["vocabulary"] == 34
+
+
+tokens = st.lists(st.lists(st.integers(0, 3), max_size=6), min_size=1, max_size=25)
+
+
+@settings(max_examples=200, deadline=None)
+@given(tokens)
+def test_the_tree_has_each_prefix_once(sentences):
+    distinct = sorted(set(map(tuple, sentences)))
+    tree = build_prefix_tree(distinct)
+    assert tree.size == len({sentence[:length] for sentence in distinct for length in range(len(sentence) + 1)})
+    prefixes = [()]
+    for level, (last, parents) in enumerate(zip(tree.tokens, tree.parents, strict=True)):
+        above = [prefix for prefix in prefixes if len(prefix) == level]
+        prefixes += [(*above[parent], int(token)) for token, parent in zip(last, parents, strict=True)]
+    for sentence, path in zip(distinct, tree.paths, strict=True):
+        assert [prefixes[node] for node in path] == [sentence[:length] for length in range(1, len(sentence) + 1)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(tokens, st.integers(1, 30))
+def test_blocks_hold_all_sentences_in_order_within_the_limit(sentences, limit):
+    distinct = sorted(set(map(tuple, sentences)))
+    blocks = split_into_blocks(distinct, limit)
+    assert [place for begin, end in blocks for place in range(begin, end)] == list(range(len(distinct)))
+    for begin, end in blocks:
+        assert end - begin == 1 or build_prefix_tree(distinct[begin:end]).size - 1 <= limit

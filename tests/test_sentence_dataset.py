@@ -1,0 +1,92 @@
+"""Sentences as samples and their division into batches: nothing dropped, nothing invented."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
+
+
+def make_dictionary() -> Dictionary:
+    dictionary = Dictionary()
+    for word in "abcdefgh":
+        dictionary.add_symbol(word)
+    return dictionary
+
+
+DICTIONARY = make_dictionary()
+EOS, PAD = DICTIONARY.eos(), DICTIONARY.pad()
+
+
+def make_dataset(lengths: list[int], **options) -> SentenceDataset:
+    """Lines of the given numbers of words, each word telling its line and place."""
+    lines = [torch.tensor([4 + (line + place) % 8 for place in range(length)] + [EOS]) for line, length in enumerate(lengths)]
+    return SentenceDataset(lines, [len(line) for line in lines], DICTIONARY, "corpus", **options)
+
+
+def test_input_is_shifted_behind_the_end_symbol():
+    dataset = make_dataset([3, 0, 1])
+    batch = dataset.collater([dataset[0], dataset[1], dataset[2]])
+    assert batch["net_input"]["src_tokens"].tolist() == [[EOS, 4, 5, 6], [EOS, PAD, PAD, PAD], [EOS, 6, PAD, PAD]]
+    assert batch["target"].tolist() == [[4, 5, 6, EOS], [EOS, PAD, PAD, PAD], [6, EOS, PAD, PAD]]
+    assert (batch["ntokens"], batch["nsentences"]) == (7, 3)
+    assert batch["net_input"]["src_lengths"].tolist() == [4, 1, 2]
+
+
+def test_cutting_keeps_n_words_and_predicts_no_end_that_was_not_there():
+    dataset = make_dataset([2, 3, 4, 9], training=True, cut=3)
+    targets = [dataset[index]["target"].tolist() for index in range(4)]
+    assert targets == [[4, 5, EOS], [5, 6, 7, EOS], [6, 7, 8], [7, 8, 9]]
+    assert dataset.sizes.tolist() == [3, 4, 3, 3]
+
+
+def test_blank_lines_are_kept_or_skipped():
+    assert len(make_dataset([1, 0, 2])) == 3
+    assert len(make_dataset([1, 0, 2], skip_blank=True)) == 2
+    assert make_dataset([1, 0, 2], skip_blank=True)[1]["target"].tolist() == [6, 7, EOS]
+    with pytest.raises(InputError, match="no sentences"):
+        make_dataset([0, 0], skip_blank=True)
+    with pytest.raises(InputError, match="no sentences"):
+        make_dataset([])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 12), min_size=1, max_size=60),
+    order=st.sampled_from(BATCH_ORDERS),
+    max_sentences=st.one_of(st.none(), st.integers(1, 9)),
+    max_tokens=st.one_of(st.none(), st.integers(13, 40)),
+    seed=st.integers(0, 5),
+)
+def test_every_sentence_is_in_exactly_one_batch_within_the_limits(lengths, order, max_sentences, max_tokens, seed):
+    dataset = make_dataset(lengths)
+    batches = dataset.batches(order, seed, max_sentences, max_tokens)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert batch
+        assert max_sentences is None or len(batch) <= max_sentences
+        assert max_tokens is None or len(batch) * max(dataset.sizes[batch]) <= max_tokens
+    assert batches == dataset.batches(order, seed, max_sentences, max_tokens)
+
+
+def test_orders():
+    lengths = np.random.RandomState(0).randint(0, 30, 200).tolist()
+    dataset = make_dataset(lengths)
+    corpus = dataset.batches("corpus", 1, 8, None)
+    assert [index for batch in corpus for index in batch] == list(range(200))
+    assert dataset.batches("shuffled", 1, 8, None) != dataset.batches("shuffled", 2, 8, None)
+    by_length = dataset.batches("length", 1, 8, None)
+    spread = [max(dataset.sizes[batch]) - min(dataset.sizes[batch]) for batch in by_length]
+    assert max(spread) <= 4  # 25 batches over 30 lengths
+    assert [dataset.sizes[batch[0]] for batch in by_length] != sorted(dataset.sizes[batch[0]] for batch in by_length)
+
+
+def test_a_line_longer_than_a_batch_is_named():
+    with pytest.raises(InputError, match=r"^corpus:3: the line has 21 tokens.*--max-tokens 20"):
+        make_dataset([3, 0, 20, 5]).batches("length", 1, None, 20)
