@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 
-from attlm_fairseq.nbest.formats import FORMATS
+from attlm_fairseq.nbest.formats import find_format
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 MOSES = """\
@@ -86,24 +86,24 @@ SAMPLES = {
     "mlm": [MLM],
     "plain": [PLAIN_BLOCKS, PLAIN_IDS],
     "srilm": [SRILM],
-    "nemo": [NEMO],
+    "nemo:2": [NEMO],
     "kaldi": [KALDI],
 }
-ALL_SAMPLES = [(name, sample) for name, samples in SAMPLES.items() if name in FORMATS for sample in samples]
+ALL_SAMPLES = [(name, sample) for name, samples in SAMPLES.items() for sample in samples]
 
 
 def cut(text: str, name: str, piece: int = 7) -> list[str]:
     """The text as the format's ``read`` wants it."""
-    if FORMATS[name].by_line:
+    if find_format(name).by_line:
         return re.findall(r"[^\n]*\n|[^\n]+", text)
     return [text[i : i + piece] for i in range(0, len(text), piece)]
 
 
 def read(text: str, name: str, piece: int = 7) -> list[NbestList]:
-    return list(FORMATS[name].read(cut(text, name, piece), "FILE"))
+    return list(find_format(name).read(cut(text, name, piece), "FILE"))
 
 
 def write(lists: list[NbestList], name: str) -> str:
     out = io.StringIO()
-    FORMATS[name].write(lists, out)
+    find_format(name).write(lists, out)
     return out.getvalue()

@@ -7,9 +7,10 @@ import random
 import pytest
 from nbest_samples import ALL_SAMPLES, read, write
 
-from attlm_fairseq.nbest.formats import FORMATS, open_nbest
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats import FOLDER_FORMATS, FORMATS, find_format, open_nbest
 
-samples = pytest.mark.parametrize(("name", "sample"), ALL_SAMPLES)
+samples = pytest.mark.parametrize(("name", "sample"), ALL_SAMPLES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(ALL_SAMPLES)])
 
 
 @samples
@@ -31,23 +32,25 @@ def test_reordered_and_rescored_lists_read_back_as_such(name, sample, end):
         for hypothesis in nbest.hypotheses:
             hypothesis.lm_scores = {"att-lm": -0.5 * hypothesis.rank, "lm": -1.25}
             hypothesis.total = -2.5 * hypothesis.rank
-    again = read(write(lists, name), name)
+    written = write(lists, name)
+    assert name == "nemo:2" or next(other for other, form in FORMATS.items() if other != "espnet" and form.matches(written)) == name
+    again = read(written, name)
     assert [nbest.id for nbest in again] == [nbest.id for nbest in lists]
     assert [nbest.references for nbest in again] == [nbest.references for nbest in lists]
     for old, new in zip(lists, again, strict=True):
         assert [hypothesis.text for hypothesis in new.hypotheses] == [hypothesis.text for hypothesis in old.hypotheses]
         for before, after in zip(old.hypotheses, new.hypotheses, strict=True):
-            if FORMATS[name].has_scores:
+            if find_format(name).has_scores:
                 kept = {key: value for key, value in before.scores.items() if key not in ("decoder", "H")}
                 assert {key: after.scores[key] for key in kept} == kept
                 added = {key: value for key, value in after.scores.items() if key not in before.scores}
                 assert sorted(added.values()) == pytest.approx(sorted([-0.5 * before.rank, -1.25]))
             else:
-                assert after.scores == {}
+                assert after.scores == before.scores
 
 
-@samples
-def test_the_lists_may_be_cut_and_dropped(name, sample):
+@pytest.mark.parametrize(("name", "sample"), [(name, sample) for name, sample in ALL_SAMPLES if name != "nemo:2"])
+def test_lists_may_be_cut_dropped_and_put_in_another_order(name, sample):
     lists = read(sample, name)[::-1]
     for nbest in lists:
         del nbest.hypotheses[2:]
@@ -62,8 +65,13 @@ def test_the_lists_may_be_cut_and_dropped(name, sample):
 def test_recognised_by_content_and_taken_for_no_other(name, sample, tmp_path):
     path = tmp_path / "list"
     path.write_text(sample, encoding="utf-8")
-    assert open_nbest(str(path))[0].name == name
-    assert [other.name for other in FORMATS.values() if other.matches(sample)] == [name]
+    if name == "nemo:2":
+        with pytest.raises(InputError, match="--format nemo:BEAM"):
+            open_nbest(str(path))
+    else:
+        assert open_nbest(str(path))[0].name == name
+    takers = [other for other, form in FORMATS.items() if other != "espnet" and form.matches(sample)]
+    assert takers == ([name] if name != "nemo:2" else ["nemo", "plain"])  # nemo is tried first
 
 
 @samples
@@ -73,3 +81,41 @@ def test_every_format_can_become_jsonl(name, sample):
     assert [(n.id, n.references, [(h.text, h.scores) for h in n.hypotheses]) for n in again] == [
         (n.id, n.references, [(h.text, h.scores) for h in n.hypotheses]) for n in lists
     ]
+
+
+@samples
+@pytest.mark.parametrize("target", ["moses", "plain", "kaldi"])
+def test_the_line_formats_can_hold_lists_of_others(name, sample, target):
+    lists = [nbest for nbest in read(sample, name) if " " not in nbest.id]
+    for nbest in lists:
+        for hypothesis in nbest.hypotheses:
+            hypothesis.lm_scores = {"lm": -1.5}
+            hypothesis.total = -2.0
+    again = read(write(lists, target), target)
+    assert [nbest.id for nbest in again] == [nbest.id for nbest in lists]
+    for old, new in zip(lists, again, strict=True):
+        assert [h.text.split() for h in new.hypotheses] == [h.text.split() for h in old.hypotheses]
+        if target == "moses":
+            assert all(h.scores["decoder"] == -2.0 and -1.5 in h.scores.values() for h in new.hypotheses)
+
+
+@pytest.mark.parametrize("target", ["fairseq", "hyporadise", "mlm", "srilm", "nemo:2"])
+def test_a_format_that_cannot_hold_foreign_lists_says_so(target):
+    with pytest.raises(InputError, match=r"list u1: only a list read from \w+ can be written as \w+; write jsonl instead"):
+        write(read("u1\ta b\n", "plain"), target)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "espnet"])
+def test_a_file_without_a_list_is_an_error(name):
+    for text in ("\n", " \r\n\r\n", *(["[]", "{}"] if name in ("hyporadise", "mlm", "jsonl") else [])):
+        with pytest.raises(InputError, match=r"^FILE:"):
+            read(text, "nemo:2" if name == "nemo" else name)
+
+
+def test_the_names_of_the_registry_are_those_of_the_formats():
+    assert all(form.name == name for name, form in [*FORMATS.items(), *FOLDER_FORMATS.items()])
+    assert set(FORMATS) == {"moses", "fairseq", "hyporadise", "jsonl", "plain", "kaldi", "mlm", "espnet", "srilm", "nemo"}
+    assert find_format("nemo:8").beam == 8
+    for name in ("nemo:0", "nemo:x", "csv", ""):
+        with pytest.raises(InputError, match="unknown n-best format"):
+            find_format(name)

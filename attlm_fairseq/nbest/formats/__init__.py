@@ -7,49 +7,115 @@ else: inside the program they are natural logarithms and sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.espnet import EspnetFolder
 from attlm_fairseq.nbest.formats.fairseq import FairseqFormat
-from attlm_fairseq.nbest.formats.files import HEAD, TextSource, whole_file
+from attlm_fairseq.nbest.formats.files import HEAD, TextSource, whole_file, whole_folder
 from attlm_fairseq.nbest.formats.hyporadise import HyporadiseFormat
 from attlm_fairseq.nbest.formats.jsonl import JsonlFormat
+from attlm_fairseq.nbest.formats.kaldi import KaldiFolder, KaldiFormat
 from attlm_fairseq.nbest.formats.mlm import MlmFormat
 from attlm_fairseq.nbest.formats.moses import MosesFormat
+from attlm_fairseq.nbest.formats.nemo import NemoFormat
 from attlm_fairseq.nbest.formats.one_best import ONE_BEST_STYLES, write_one_best
 from attlm_fairseq.nbest.formats.plain import PlainFormat
 from attlm_fairseq.nbest.formats.protocol import NbestFolderFormat, NbestFormat
+from attlm_fairseq.nbest.formats.srilm import SrilmFolder, SrilmFormat
 from attlm_fairseq.nbest.nbest_list import NbestList
 
-__all__ = ["FORMATS", "ONE_BEST_STYLES", "NbestFolderFormat", "NbestFormat", "open_nbest", "write_nbest", "write_one_best"]
+__all__ = [
+    "FOLDER_FORMATS",
+    "FORMATS",
+    "ONE_BEST_STYLES",
+    "NbestFolderFormat",
+    "NbestFormat",
+    "find_format",
+    "open_nbest",
+    "write_nbest",
+    "write_one_best",
+]
 
-# in the order in which they are tried: plain takes almost anything
-FORMATS: dict[str, NbestFormat] = {
-    form.name: form for form in (MosesFormat(), FairseqFormat(), HyporadiseFormat(), MlmFormat(), JsonlFormat(), PlainFormat())
+FOLDER_FORMATS: dict[str, NbestFolderFormat] = {form.name: form for form in (EspnetFolder(), KaldiFolder(), SrilmFolder())}
+
+_FILE_FORMATS: dict[str, NbestFormat] = {
+    form.name: form
+    for form in (  # in the order in which they are tried: plain takes almost anything
+        MosesFormat(),
+        FairseqFormat(),
+        HyporadiseFormat(),
+        MlmFormat(),
+        JsonlFormat(),
+        SrilmFormat(),
+        NemoFormat(),
+        KaldiFormat(),
+        PlainFormat(),
+    )
 }
 
+# every format by its name; kaldi and srilm are the single file, their folders are in FOLDER_FORMATS
+FORMATS: dict[str, NbestFormat | NbestFolderFormat] = FOLDER_FORMATS | _FILE_FORMATS
 
-def open_nbest(path: str, format: str | None = None) -> tuple[NbestFormat, Iterator[NbestList]]:
-    """The format of a file and its lists, read as they are asked for.
 
-    ``path`` may be ``-`` for standard input; gzip is recognised by content, and so is the format unless its name is given. The text
-    has to be UTF-8. Raises InputError, here for what can be seen in the first 64 KiB, later from the iterator.
+def find_format(name: str) -> NbestFormat | NbestFolderFormat:
+    """The format of a name in :data:`FORMATS`; ``nemo:8`` is NeMo's with a beam of 8. Raises InputError."""
+    beam = re.fullmatch(r"nemo:([1-9]\d*)", name)
+    if beam:
+        return NemoFormat(int(beam[1]))
+    if name not in FORMATS:
+        raise InputError(f"unknown n-best format {name!r}: expected one of {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size)")
+    return FORMATS[name]
+
+
+def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[NbestFormat | NbestFolderFormat, Iterator[NbestList]]:
+    """The format of a file or folder and its lists, read as they are asked for.
+
+    ``path`` is a file, ``-`` for standard input, a folder (ESPnet, Kaldi with costs, SRILM) or several SRILM files. gzip is
+    recognised by content, and so is the format unless its name is given (``nemo:BEAM`` has to be). The text has to be UTF-8.
+    Raises InputError: here for what can be seen in the first 64 KiB, later from the iterator.
     """
-    if format is not None and format not in FORMATS:
-        raise InputError(f"unknown n-best format {format!r}: expected one of {', '.join(FORMATS)}")
+    form = find_format(format) if format is not None else None
+    if not isinstance(path, str):
+        if form is not None and form.name != "srilm":
+            raise InputError(f"several files: only srilm has one file for each list, {form.name} has not")
+        return FOLDER_FORMATS["srilm"], SrilmFolder().read_files([Path(one) for one in path])
+    if path != "-" and Path(path).is_dir():
+        return _open_folder(Path(path), form)
+    if form is not None and form.name not in _FILE_FORMATS:
+        raise InputError(f"a file: expected a folder, as {form.name} has it", path=path)
     source = TextSource(path)
-    found = FORMATS[format] if format is not None else _recognise(source)
+    found = form or _recognise(source)
     return found, found.read(source.lines() if found.by_line else source.pieces(), source.name)
 
 
-def write_nbest(lists: Iterable[NbestList], fmt: NbestFormat, path: str) -> None:
-    """Write the lists in a format. ``path`` is ``-`` for standard output or a file, compressed if its name ends in .gz.
+def write_nbest(lists: Iterable[NbestList], fmt: NbestFormat | NbestFolderFormat, path: str) -> None:
+    """Write the lists in a format. ``path`` is ``-`` for standard output, a file (compressed if its name ends in .gz) or a new folder.
 
-    A file appears, or replaces another, only when it is whole; whether it may be replaced is for the caller to ask. Raises
-    InputError if the format cannot hold a list or the file cannot be written.
+    It appears under its name, or a file replaces another, only when it is whole; whether a file may be replaced is for the caller
+    to ask. Raises InputError if the format cannot hold a list, or for what the file system refuses.
     """
+    if isinstance(fmt, NbestFolderFormat):
+        if path == "-":
+            raise InputError(f"{fmt.name} is written as a folder, not to standard output: give a name for the folder")
+        with whole_folder(path) as folder:
+            fmt.write_folder(lists, folder)
+        return
     with whole_file(path) as out:
         fmt.write(lists, out)
+
+
+def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> tuple[NbestFolderFormat, Iterator[NbestList]]:
+    if form is not None and form.name not in FOLDER_FORMATS:
+        raise InputError(f"a folder: expected a file, as {form.name} has it", path=folder)
+    candidates = FOLDER_FORMATS.values() if form is None else [FOLDER_FORMATS[form.name]]
+    for candidate in candidates:
+        if form is not None or candidate.matches_folder(folder):
+            return candidate, candidate.read_folder(folder)
+    tried = ", ".join(FOLDER_FORMATS)
+    raise InputError(f"not recognised as a folder of n-best lists (tried {tried}): name its format with --format", path=folder)
 
 
 def _recognise(source: TextSource) -> NbestFormat:
@@ -58,8 +124,8 @@ def _recognise(source: TextSource) -> NbestFormat:
         raise InputError("nothing but blank lines: expected an n-best list", path=source.name)
     if len(head.encode()) > HEAD - 8 and "\n" in head:  # perhaps cut in the middle of a line
         head = head[: head.rindex("\n") + 1]
-    for candidate in FORMATS.values():
+    for candidate in _FILE_FORMATS.values():
         if candidate.matches(head):
             return candidate
-    tried = ", ".join(FORMATS)
+    tried = ", ".join(_FILE_FORMATS)
     raise InputError(f"not recognised as an n-best list (tried {tried}): name its format with --format", path=source.name)

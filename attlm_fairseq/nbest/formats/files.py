@@ -78,6 +78,11 @@ class TextSource:
                 if not piece:
                     return
 
+    def close(self) -> None:
+        """Stop reading."""
+        if not self._keep_open:
+            self._file.close()
+
     def _decoded_head(self, head: bytes) -> str:
         try:
             return codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD).removeprefix("\ufeff")
@@ -104,8 +109,14 @@ class TextSource:
         try:
             yield
         finally:
-            if not self._keep_open:
-                self._file.close()
+            self.close()
+
+
+def head_of(path: Path) -> str:
+    """The beginning of a text file."""
+    source = TextSource(str(path))
+    source.close()
+    return source.head
 
 
 class _Joined(io.RawIOBase):

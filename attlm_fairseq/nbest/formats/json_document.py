@@ -131,12 +131,13 @@ class _Window:
             try:
                 value, end = DECODER.raw_decode(self._text, self._taken + at)
             except json.JSONDecodeError as error:
+                fault = error.pos - self._taken
+                rest = self._text[error.pos :].strip()
                 cut = error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _LONGEST_ESCAPE
                 if cut and self._grow():
                     continue
-                at_end = not self._text[error.pos :].strip() or error.msg.startswith("Unterminated string")
-                ends = "the file ends too early: " if at_end else ""
-                raise self.error(f"{what} is not valid JSON: {ends}{error.msg}", error.pos - self._taken) from None
+                ends = "the file ends too early: " if not rest or error.msg.startswith("Unterminated string") else ""
+                raise self.error(f"{what} is not valid JSON: {ends}{error.msg}", fault) from None
             except (ValueError, RecursionError) as error:
                 raise self.error(f"{what} is not usable JSON: {error}", at) from None
             return value, end - self._taken

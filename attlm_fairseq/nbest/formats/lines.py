@@ -164,9 +164,9 @@ def grouped(
 ) -> Iterator[NbestList]:
     """The lists of a file with one hypothesis a line, the lines of a list standing together.
 
-    ``parse(body, line number, comes after a blank line)`` gives the id of the list and the hypothesis. Blank lines may stand
-    between lists only. An id that comes back after other ids is an error: merging would reorder the file, and a second list
-    would lose its reference.
+    ``parse(line, line number, comes after a blank line)`` gives the id of the list and the hypothesis, whose rank and verbatim
+    text are set here if they are not. Blank lines may stand between lists only. An id that comes back after other ids is an
+    error: merging would reorder the file, and a second list would lose its reference.
     """
     file = FileText(format_name)
     seen = SeenIds()
@@ -174,13 +174,11 @@ def grouped(
     blank = ""
     blank_line = 0
     for line_number, line in numbered(lines, file):
-        body, _ = split_end(line)
-        if not body.strip(" "):
+        if not line.strip(" \r\n"):
             blank_line = blank_line if blank else line_number
             blank += line
             continue
-        name, hypothesis = parse(body, line_number, bool(blank))
-        hypothesis.verbatim = line
+        name, hypothesis = parse(line, line_number, bool(blank))
         if current is not None and current.id == name:
             if blank:
                 raise InputError(f"blank line inside the list of id {name}: remove it", path=path, line=blank_line)
@@ -193,11 +191,26 @@ def grouped(
             current = NbestList(name, [], line=line_number, verbatim=ListText(file, blank))
         blank = ""
         current.hypotheses.append(hypothesis)
-        hypothesis.rank = len(current.hypotheses)
+        hypothesis.rank = hypothesis.rank or len(current.hypotheses)
+        hypothesis.verbatim = hypothesis.verbatim or line
     if current is None:
         raise InputError("no n-best list in it", path=path)
     file.end = blank
     yield current
+
+
+class WholeLines:
+    """Puts lines into a file; one that lacks its end, once the last of its file, gets it when another follows."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._unfinished = False
+
+    def put(self, text: str) -> None:
+        """Write one or more lines, or nothing."""
+        if text:
+            self._out.write("\n" + text if self._unfinished else text)
+            self._unfinished = not text.endswith("\n")
 
 
 def write_lines(
@@ -212,23 +225,14 @@ def write_lines(
     ``separator(list)`` goes before a list that is not the first and has nothing between it and the one before.
     """
     file: FileText | None = None
-    unfinished = False
-    first = True
-
-    def put(text: str) -> None:
-        nonlocal unfinished
-        if text:
-            out.write("\n" + text if unfinished else text)
-            unfinished = not text.endswith("\n")
-
-    for nbest in lists:
+    lines = WholeLines(out)
+    for i, nbest in enumerate(lists):
         text = text_of(nbest, format_name)
         if text is not None:
             file = text.file
-            if first:
+            if not i:
                 out.write(file.start)
-        put((text.before if text is not None else "") or ("" if first else separator(nbest)))
+        lines.put((text.before if text is not None else "") or (separator(nbest) if i else ""))
         for line in lines_of(nbest):
-            put(line)
-        first = False
-    put(file.end if file is not None else "")
+            lines.put(line)
+    lines.put(file.end if file is not None else "")

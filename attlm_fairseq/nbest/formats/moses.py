@@ -51,9 +51,9 @@ class MosesFormat:
     def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
         shape: tuple[int, bool, bool] | None = None
 
-        def parse(body: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
+        def parse(text: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
             nonlocal shape
-            found = _recognise(body, path, line)
+            found = _recognise(split_end(text)[0], path, line)
             found_shape = (len(found.fields), bool(found.features), found.total is not None)
             shape = shape or found_shape
             if found_shape != shape:
@@ -80,7 +80,7 @@ class MosesFormat:
         if hypothesis.total is not None:
             total = written(hypothesis.total, "total", nbest)
             if found.total is None:
-                fields.append(f" {total}")
+                _insert(fields, len(fields), total)
             else:
                 fields[found.total] = fields[found.total].replace(fields[found.total].strip(), total)
         added = _added_features(nbest, hypothesis)
@@ -89,7 +89,7 @@ class MosesFormat:
             kept = field.rstrip()
             fields[found.features[-1]] = f"{kept} {added}{field[len(kept) :] or ' '}"
         elif added:
-            fields.insert(2 if found.total is None else found.total, f" {added} ")
+            _insert(fields, 2 if found.total is None else found.total, added)
         return "|||".join(fields) + end
 
 
@@ -172,6 +172,13 @@ def _scores(found: _Line, path: str, line: int) -> dict[str, float]:
     if found.total is not None:
         scores[DECODER] = number(found.fields[found.total].strip(), "the total", path, line)
     return scores
+
+
+def _insert(fields: list[str], place: int, text: str) -> None:
+    """A new field, with spaces at the separators."""
+    if not fields[place - 1].endswith(" "):
+        fields[place - 1] += " "
+    fields.insert(place, f" {text} " if place < len(fields) else f" {text}")
 
 
 def _described(shape: tuple[int, bool, bool]) -> str:

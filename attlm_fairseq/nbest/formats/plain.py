@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.lines import grouped, one_line, quoted, text_of, write_lines
+from attlm_fairseq.nbest.formats.lines import grouped, one_line, quoted, split_end, text_of, write_lines
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 _JSON = re.compile(r"\s*[\[{]\s*[\"\[{\]}]")
@@ -37,8 +37,9 @@ class PlainFormat:
         with_ids: bool | None = None
         block = -1
 
-        def parse(body: str, line: int, after_blank: bool) -> tuple[str, Hypothesis]:
+        def parse(whole: str, line: int, after_blank: bool) -> tuple[str, Hypothesis]:
             nonlocal with_ids, block
+            body, _ = split_end(whole)
             name, tab, text = body.partition("\t")
             with_ids = bool(tab) if with_ids is None else with_ids
             if bool(tab) != with_ids:

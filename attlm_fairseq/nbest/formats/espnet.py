@@ -1,0 +1,85 @@
+"""ESPnet's n-best folders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.keyed import Table, TableWriter, file_name, tables_beside
+from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, SeenIds, fresh_names, number, own_text, written
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+_FOLDER = re.compile(r"(\d+)best_recog")
+_TENSOR = re.compile(r"tensor\(\[?([^\],)]*).*\)")  # what str() makes of a score that is still a tensor
+_TEXT = "text"
+_TOTAL_FILE = f"score_{TOTAL}"
+
+
+class EspnetFolder:
+    """``1best_recog/{text,score}``, ``2best_recog/...``: lines ``utt1 the text`` and ``utt1 -3.2`` (or ``utt1 tensor(-3.2)``).
+
+    A later folder may lack utterances, but not have them in another order. ``score`` is ESPnet's weighted sum in natural log, as it
+    stands; so is any file ``score_NAME``. Other files with the same keys (``token``, ``token_int``) are carried along. Written: every
+    line in the folder of its new place, and in each folder ``score_NAME`` per LM and ``score_total``.
+    """
+
+    name = "espnet"
+    has_scores = True
+
+    def matches_folder(self, folder: Path) -> bool:
+        return (folder / "1best_recog" / _TEXT).is_file()
+
+    def read_folder(self, folder: Path) -> Iterator[NbestList]:
+        places = sorted(int(match[1]) for path in folder.iterdir() if (match := _FOLDER.fullmatch(path.name)))
+        if not places or places != list(range(1, len(places) + 1)):
+            found = ", ".join(f"{place}best_recog" for place in places) or "none"
+            raise InputError(f"found the folders {found}: expected 1best_recog, 2best_recog and so on", path=folder)
+        first = folder / "1best_recog" / _TEXT
+        names = tables_beside(first)
+        tables = [{name: Table(folder / f"{place}best_recog" / name) for name in [_TEXT, *names]} for place in places]
+        file = FileText(self.name)
+        seen = SeenIds()
+        while (line := tables[0][_TEXT].next) is not None:
+            if not seen.add(line.key):
+                raise InputError(f"the utterance {line.key} is there twice", path=first, line=line.line)
+            nbest = NbestList(line.key, [], line=line.line, verbatim=ListText(file))
+            for rank, place in enumerate(tables, 1):
+                text = place[_TEXT].take(nbest.id)
+                if text is None:
+                    break
+                hypothesis = Hypothesis(text.value, rank=rank, verbatim={_TEXT: text.raw})
+                for name in names:
+                    found = place[name].require(nbest.id)
+                    hypothesis.verbatim[name] = found.raw
+                    if name == "score" or (name.startswith("score_") and name != _TOTAL_FILE):
+                        match = _TENSOR.fullmatch(found.value)
+                        hypothesis.scores[name] = number(match[1] if match else found.value, "the score", place[name].path, found.line)
+                nbest.hypotheses.append(hypothesis)
+            yield nbest
+        for place in tables:
+            for table in place.values():
+                table.require_end()
+
+    def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
+        with TableWriter(folder) as files:
+            for nbest in lists:
+                own_text(nbest, self.name)
+                for place, hypothesis in enumerate(nbest.hypotheses, 1):
+                    for name, line in _lines(nbest, hypothesis).items():
+                        files.put(f"{place}best_recog/{name}", line)
+
+
+def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
+    """The line for each file."""
+    lines: dict[str, str] = dict(hypothesis.verbatim)
+    for name, fresh in fresh_names(hypothesis.lm_scores, lines, _score_file).items():
+        lines[fresh] = f"{nbest.id} {written(hypothesis.lm_scores[name], name, nbest)}\n"
+    if hypothesis.total is not None:
+        lines[_TOTAL_FILE] = f"{nbest.id} {written(hypothesis.total, TOTAL, nbest)}\n"
+    return lines
+
+
+def _score_file(name: str) -> str:
+    return f"score_{file_name(name)}"

@@ -1,0 +1,136 @@
+"""Kaldi n-best lists: a text file, or a folder with the costs beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.files import TextSource, head_of
+from attlm_fairseq.nbest.formats.keyed import KeyedLine, Table, TableWriter, file_name, parse_keyed, tables_beside
+from attlm_fairseq.nbest.formats.lines import TOTAL, fresh_names, grouped, number, one_line, own_text, quoted, text_of, write_lines, written
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+TEXTS = ("text", "words_text")  # the second is what Kaldi's own rescoring scripts call it
+_KEY = re.compile(r"(\S+)-(\d+)(?=\s|$)")
+_COSTS = re.compile(r"cost|score|^acwt|^lmwt")
+_TOTAL_FILE = f"{TOTAL}_cost"
+
+
+class KaldiFormat:
+    """``utt-1 oh yeah``: the utterance and, after the last dash, the place of the hypothesis in its list; an empty text is legal.
+
+    The rank goes by that number, the order by the file, which may be sorted as text. A file has no place for scores: for those
+    see :class:`KaldiFolder`. Written: the lines in the new order, keys as they were.
+    """
+
+    name = "kaldi"
+    has_scores = False
+    by_line = True
+
+    def matches(self, head: str) -> bool:
+        """Whether every line begins with such a key, some with that of a first hypothesis, and a space separates the text."""
+        lines = head.rstrip("\r\n").split("\n")
+        keys = [re.split(r"[ \r]", line, maxsplit=1)[0] for line in lines]
+        return any(key.endswith("-1") for key in keys) and all(_KEY.fullmatch(key) and "\t" not in key for key in keys)
+
+    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+        def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
+            return _parse(parse_keyed(whole, path, line), path)
+
+        for nbest in grouped(lines, path, self.name, parse):
+            _set_ranks(nbest, path)
+            yield nbest
+
+    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        write_lines(lists, out, self.name, lambda nbest: [_line(nbest, hypothesis) for hypothesis in nbest.hypotheses])
+
+
+class KaldiFolder:
+    """A folder with ``text`` (or ``words_text``) as above and files of costs, ``utt-1 5.67``, in the same order.
+
+    The files whose name has ``cost`` or ``score`` in it or begins with ``acwt`` or ``lmwt`` hold costs: the score of that name is minus the
+    number, a natural-log sum. Other files with the same keys are carried along; files of another kind stay behind.
+
+    Written: all of these in the new order, and ``lmwt.NAME`` per LM and ``total_cost``, negated like the others.
+    """
+
+    name = "kaldi"
+    has_scores = True
+
+    def matches_folder(self, folder: Path) -> bool:
+        return any((folder / text).is_file() and _KEY.match(head_of(folder / text)) is not None for text in TEXTS)
+
+    def read_folder(self, folder: Path) -> Iterator[NbestList]:
+        text = next((folder / name for name in TEXTS if (folder / name).is_file()), None)
+        if text is None:
+            raise InputError(f"no file {' or '.join(TEXTS)} in it: expected a Kaldi n-best folder", path=folder)
+        costs = {path.name for path in folder.iterdir() if path.is_file() and path != text and _COSTS.search(path.name)}
+        others = {name: Table(folder / name) for name in sorted({*tables_beside(text), *costs})}
+
+        def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
+            keyed = parse_keyed(whole, source.name, line)
+            name, hypothesis = _parse(keyed, source.name)
+            hypothesis.verbatim = {text.name: whole}
+            for other, table in others.items():
+                found = table.require(keyed.key)
+                hypothesis.verbatim[other] = found.raw
+                if other in costs and other != _TOTAL_FILE:
+                    hypothesis.scores[other] = -number(found.value, "the cost", table.path, found.line)
+            return name, hypothesis
+
+        source = TextSource(str(text))
+        for nbest in grouped(source.lines(), source.name, self.name, parse):
+            _set_ranks(nbest, source.name)
+            yield nbest
+        for table in others.values():
+            table.require_end()
+
+    def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
+        with TableWriter(folder) as files:
+            for nbest in lists:
+                own_text(nbest, self.name)
+                for hypothesis in nbest.hypotheses:
+                    _put(files, nbest, hypothesis)
+
+
+def _parse(keyed: KeyedLine, path: str) -> tuple[str, Hypothesis]:
+    match = _KEY.fullmatch(keyed.key)
+    if match is None:
+        raise InputError(f"found the key {quoted(keyed.key)}: expected UTTERANCE-NUMBER", path=path, line=keyed.line)
+    return match[1], Hypothesis(keyed.value, rank=int(match[2]) + 1)  # + 1: not 0, which is no rank
+
+
+def _set_ranks(nbest: NbestList, path: str) -> None:
+    """From the numbers in the keys to places from 1."""
+    numbers = [hypothesis.rank for hypothesis in nbest.hypotheses]
+    if len(set(numbers)) < len(numbers):
+        twice = next(number for number in numbers if numbers.count(number) > 1) - 1
+        raise InputError(f"the list of {nbest.id} has the key {nbest.id}-{twice} twice", path=path, line=nbest.line)
+    for rank, hypothesis in enumerate(sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank), 1):
+        hypothesis.rank = rank
+
+
+def _line(nbest: NbestList, hypothesis: Hypothesis) -> str:
+    if text_of(nbest, KaldiFormat.name) is not None and hypothesis.verbatim is not None:
+        return hypothesis.verbatim if isinstance(hypothesis.verbatim, str) else next(iter(hypothesis.verbatim.values()))
+    if re.search(r"\s", nbest.id) or not nbest.id:
+        raise InputError(f"the id {quoted(nbest.id)} is empty or has white space in it: Kaldi's keys cannot hold it")
+    return f"{nbest.id}-{hypothesis.rank} {one_line(hypothesis.text)}\n"
+
+
+def _put(files: TableWriter, nbest: NbestList, hypothesis: Hypothesis) -> None:
+    lines: dict[str, str] = dict(hypothesis.verbatim)
+    key = _line(nbest, hypothesis).split(maxsplit=1)[0]
+    for name, fresh in fresh_names(hypothesis.lm_scores, lines, _cost_file).items():
+        lines[fresh] = f"{key} {written(-hypothesis.lm_scores[name], name, nbest)}\n"
+    if hypothesis.total is not None:
+        lines[_TOTAL_FILE] = f"{key} {written(-hypothesis.total, TOTAL, nbest)}\n"
+    for name, line in lines.items():
+        files.put(name, line)
+
+
+def _cost_file(name: str) -> str:
+    return f"lmwt.{file_name(name)}"

@@ -1,0 +1,107 @@
+"""Kaldi-style tables, ``key value`` lines, and several of them read in step."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.files import TextSource, head_of, whole_file
+from attlm_fairseq.nbest.formats.lines import WholeLines, quoted, split_end
+
+_LINE = re.compile(r"(\S+)[ \t]?(.*)", re.DOTALL)
+
+
+@dataclass(slots=True)
+class KeyedLine:
+    key: str
+    value: str
+    line: int
+    raw: str
+
+
+def parse_keyed(line: str, path: str, line_number: int) -> KeyedLine:
+    """A line ``key value`` (the value may be empty), or InputError."""
+    match = _LINE.fullmatch(split_end(line)[0])
+    if match is None or line.startswith("\ufeff"):
+        raise InputError(f"found {quoted(line)}: expected a key at the beginning of the line", path=path, line=line_number)
+    return KeyedLine(match[1], match[2], line_number, line)
+
+
+class Table:
+    """A file of ``key value`` lines, read in order."""
+
+    def __init__(self, path: Path) -> None:
+        source = TextSource(str(path))
+        self.path = source.name
+        self._lines = (parse_keyed(line, self.path, number) for number, line in enumerate(source.lines(), 1))
+        self.next: KeyedLine | None = None
+        self._advance()
+
+    def _advance(self) -> None:
+        self.next = next(self._lines, None)
+
+    def take(self, key: str) -> KeyedLine | None:
+        """The next line if it has this key."""
+        line = self.next
+        if line is None or line.key != key:
+            return None
+        self._advance()
+        return line
+
+    def require(self, key: str) -> KeyedLine:
+        """The next line, which must have this key."""
+        line = self.take(key)
+        if line is None:
+            found = f"key {quoted(self.next.key)}" if self.next else "the end of the file"
+            message = f"found {found}, expected {quoted(key)}: the files have to hold the same keys in the same order"
+            raise InputError(message, path=self.path, line=self.next.line if self.next else None)
+        return line
+
+    def require_end(self) -> None:
+        """InputError if there are lines that nobody has taken."""
+        if self.next is not None:
+            message = f"the key {quoted(self.next.key)} is not in the texts, or not in this place: put the files into the same order"
+            raise InputError(message, path=self.path, line=self.next.line)
+
+
+def tables_beside(text: Path) -> list[str]:
+    """The names of the other files of a folder that begin with the same key as ``text``, sorted."""
+    key = re.split(r"\s", head_of(text), maxsplit=1)[0].encode()
+    found = []
+    for path in sorted(text.parent.iterdir()):
+        if path != text and path.is_file():
+            with path.open("rb") as file:
+                if re.match(re.escape(key) + rb"\s", file.read(len(key) + 1)):
+                    found.append(path.name)
+    return found
+
+
+class TableWriter:
+    """Writes many files of a new folder at once, each opened when its first line comes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = ExitStack()
+        self._files: dict[str, WholeLines] = {}
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.__exit__(*error)
+
+    def put(self, name: str, line: str) -> None:
+        """Add a line to the file of that name, which may have a folder in it."""
+        if name not in self._files:
+            path = self._folder / name
+            path.parent.mkdir(exist_ok=True)
+            self._files[name] = WholeLines(self._stack.enter_context(whole_file(str(path))))
+        self._files[name].put(line)
+
+
+def file_name(name: str) -> str:
+    """A score name as a file name."""
+    return re.sub(r"[\s/=]+", "_", name).lstrip(".") or "_"

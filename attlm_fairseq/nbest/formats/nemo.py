@@ -1,0 +1,100 @@
+"""NeMo's beam search output: a table without ids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, TextIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.lines import (
+    TOTAL,
+    fresh_names,
+    grouped,
+    is_rescored,
+    number,
+    one_word,
+    own_text,
+    quoted,
+    split_end,
+    write_lines,
+    written,
+)
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+_LINE = re.compile(r"[^\t]*\t\s*[-+]?(\d+\.\d*|\d*\.\d+|\d+(?=e))(e[-+]?\d+)?\s*(\t[^\t=]+=[^\t]*)*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class NemoFormat:
+    """``text<TAB>score``, the same number of hypotheses for every utterance: ``beam``. No quoting, and ``null`` is a word.
+
+    The lists are numbered from 0. ``score`` is the beam search's, a sum in natural log as it stands. Written: the columns ``NAME=value``,
+    one per LM, and ``total=value`` after those that are there, which are read back as scores (but for the total).
+    """
+
+    beam: int | None = None
+    name: ClassVar[str] = "nemo"
+    has_scores: ClassVar[bool] = True
+    by_line: ClassVar[bool] = True
+
+    def matches(self, head: str) -> bool:
+        """Whether every line is a text and a number with a decimal point (a text of digits after an id has none)."""
+        lines = [line for line in head.split("\n") if line.strip(" \r")]
+        return bool(lines) and all(_LINE.fullmatch(line) for line in lines)
+
+    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+        if self.beam is None:
+            raise InputError("text<TAB>score lines as NeMo writes them have no ids: give the beam size, --format nemo:BEAM", path=path)
+        return self._lists(lines, path, self.beam)
+
+    def _lists(self, lines: Iterable[str], path: str, beam: int) -> Iterator[NbestList]:
+        count = 0
+
+        def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
+            nonlocal count
+            body, _ = split_end(whole)
+            text, *columns = body.split("\t")
+            if not columns:
+                raise InputError(f"found {quoted(body)}: expected text<TAB>score", path=path, line=line)
+            scores = {"score": number(columns[0], "the score", path, line)}
+            for column in columns[1:]:
+                name, equals, value = column.rpartition("=")
+                if not equals or name in scores:
+                    raise InputError(f"found the column {quoted(column)}: expected name=value, each name once", path=path, line=line)
+                scores[name] = number(value, f"the score {name}", path, line)
+            scores.pop(TOTAL, None)
+            count += 1
+            return str((count - 1) // beam), Hypothesis(text, scores)
+
+        for nbest in grouped(lines, path, self.name, parse):
+            if len(nbest.hypotheses) != beam:
+                message = (
+                    f"the last list has {len(nbest.hypotheses)} of {beam} hypotheses: is the file cut short, or the beam size another?"
+                )
+                raise InputError(message, path=path, line=nbest.line)
+            nbest.verbatim.count = beam
+            yield nbest
+
+    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        write_lines(lists, out, self.name, self._lines)
+
+    def _lines(self, nbest: NbestList) -> list[str]:
+        beam = own_text(nbest, self.name).count
+        if len(nbest.hypotheses) != beam:
+            raise InputError(f"list {nbest.id} has {len(nbest.hypotheses)} hypotheses: NeMo's lists all have the same number, here {beam}")
+        return [_line(nbest, hypothesis) for hypothesis in nbest.hypotheses]
+
+
+def _line(nbest: NbestList, hypothesis: Hypothesis) -> str:
+    if not is_rescored(hypothesis):
+        return hypothesis.verbatim
+    body, end = split_end(hypothesis.verbatim)
+    columns = body.split("\t")
+    names = fresh_names(hypothesis.lm_scores, [*hypothesis.scores, TOTAL], one_word)
+    columns += [f"{names[name]}={written(value, name, nbest)}" for name, value in hypothesis.lm_scores.items()]
+    if hypothesis.total is not None:
+        columns = [column for column in columns if not column.startswith(f"{TOTAL}=")]
+        columns.append(f"{TOTAL}={written(hypothesis.total, TOTAL, nbest)}")
+    return "\t".join(columns) + end

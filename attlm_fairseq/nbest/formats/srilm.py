@@ -1,0 +1,153 @@
+"""SRILM n-best lists: one file a sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats.files import TextSource, head_of, whole_file
+from attlm_fairseq.nbest.formats.keyed import file_name
+from attlm_fairseq.nbest.formats.lines import (
+    LN10,
+    TOTAL,
+    ListText,
+    fresh_names,
+    grouped,
+    is_number,
+    number,
+    own_text,
+    quoted,
+    split_end,
+    write_lines,
+    written,
+)
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+_BYTELOG = re.compile(r"\s*NBestList\d")
+_OWN_SCORES = ("acoustic", "lm")
+
+
+class SrilmFormat:
+    """One sentence: ``acoustic lm nwords words...``, log10; the scores are called ``acoustic`` and ``lm``.
+
+    The words are kept as they are, ``<s>`` and ``</s>`` included if they are there. The list's id is the file's name without
+    ``.gz``. Lists that begin with ``NBestList`` have the LM mixed into byte-log scores and are refused. A single file has no
+    place for further scores: see :class:`SrilmFolder`.
+    """
+
+    name = "srilm"
+    has_scores = False
+    by_line = True
+
+    def matches(self, head: str) -> bool:
+        """Whether every line begins with two numbers and a count."""
+        lines = [line.split(None, 3) for line in head.rstrip("\r\n").split("\n")]
+        return _BYTELOG.match(head) is not None or all(
+            len(line) >= 3 and is_number(line[0]) and is_number(line[1]) and line[2].isdecimal() for line in lines
+        )
+
+    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+        name = "0" if path == "<stdin>" else _list_id(path)
+
+        def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
+            if line == 1 and _BYTELOG.match(whole):
+                message = "the list has byte-log scores with the LM mixed in: write it in SRILM's plain form, 'acoustic lm nwords words...'"
+                raise InputError(message, path=path, line=line)
+            fields = split_end(whole)[0].split(None, 3)
+            if len(fields) < 3 or not fields[2].isdecimal():
+                raise InputError(f"found {quoted(whole)}: expected 'acoustic lm nwords words...'", path=path, line=line)
+            scores = {name: number(field, f"the {name} score", path, line) * LN10 for name, field in zip(_OWN_SCORES, fields, strict=False)}
+            text = fields[3] if len(fields) > 3 else ""
+            if len(text.split()) < int(fields[2]):
+                raise InputError(f"found {len(text.split())} words, expected {fields[2]}: is the line cut short?", path=path, line=line)
+            return name, Hypothesis(text, scores)
+
+        return grouped(lines, path, self.name, parse)
+
+    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        write_lines(_only_one(lists), out, self.name, lambda nbest: [_lines(nbest, hypothesis)[""] for hypothesis in nbest.hypotheses])
+
+
+class SrilmFolder:
+    """A folder of such files, or several files, in the order of their names. The id of a list is the name without ``.gz``.
+
+    A folder within it is a score directory as SRILM's rescoring scripts use them: a file of the same name for each list with one
+    log10 number a line, the score called like the directory. Written: every file in its new order, and a score directory per LM
+    and ``total``.
+    """
+
+    name = "srilm"
+    has_scores = True
+
+    def matches_folder(self, folder: Path) -> bool:
+        first = next(iter(_files(folder)), None)
+        return first is not None and SrilmFormat().matches(head_of(first))
+
+    def read_folder(self, folder: Path) -> Iterator[NbestList]:
+        directories = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+        return self.read_files(_files(folder), directories)
+
+    def read_files(self, files: Sequence[Path], score_directories: Sequence[Path] = ()) -> Iterator[NbestList]:
+        for path in files:
+            source = TextSource(str(path))
+            for nbest in SrilmFormat().read(source.lines(), source.name):
+                nbest.verbatim.raw = path.name
+                for hypothesis in nbest.hypotheses:
+                    hypothesis.verbatim = {"": hypothesis.verbatim}
+                for directory in score_directories:
+                    _read_scores(directory, nbest)
+                yield nbest
+
+    def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
+        for nbest in lists:
+            own: ListText = own_text(nbest, self.name)
+            lines = [_lines(nbest, hypothesis) for hypothesis in nbest.hypotheses]
+            for name in lines[0]:
+                (folder / name).mkdir(exist_ok=True)
+                with whole_file(str(folder / name / own.raw)) as out:
+                    write_lines(
+                        [nbest], out, self.name if not name else "", lambda _, name=name, lines=lines: [line[name] for line in lines]
+                    )
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+
+
+def _list_id(path: str) -> str:
+    return Path(path).name.removesuffix(".gz")
+
+
+def _only_one(lists: Iterable[NbestList]) -> Iterator[NbestList]:
+    for count, nbest in enumerate(lists):
+        own_text(nbest, SrilmFormat.name)
+        if count:
+            raise InputError("SRILM has one file for each sentence: these are several lists, write jsonl instead")
+        yield nbest
+
+
+def _read_scores(directory: Path, nbest: NbestList) -> None:
+    source = TextSource(str(directory / nbest.verbatim.raw))
+    lines = list(source.lines())
+    if len(lines) != len(nbest.hypotheses):
+        raise InputError(f"found {len(lines)} scores for {len(nbest.hypotheses)} hypotheses: expected one a line", path=source.name)
+    for line_number, (line, hypothesis) in enumerate(zip(lines, nbest.hypotheses, strict=True), 1):
+        score = number(line.strip(), "the score", source.name, line_number) * LN10
+        if directory.name != TOTAL:
+            hypothesis.scores[directory.name] = score
+        hypothesis.verbatim[directory.name] = line
+
+
+def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
+    """The line for the list's own file, called "", and for each score directory."""
+    if isinstance(hypothesis.verbatim, str):
+        return {"": hypothesis.verbatim}
+    lines: dict[str, str] = dict(hypothesis.verbatim)
+    for name, fresh in fresh_names(hypothesis.lm_scores, [*lines, *_OWN_SCORES, TOTAL], file_name).items():
+        lines[fresh] = f"{written(hypothesis.lm_scores[name] / LN10, name, nbest)}\n"
+    if hypothesis.total is not None:
+        lines[TOTAL] = f"{written(hypothesis.total / LN10, TOTAL, nbest)}\n"
+    return lines

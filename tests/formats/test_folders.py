@@ -1,0 +1,208 @@
+"""Formats that spread their lists over a folder: ESPnet, Kaldi with costs, SRILM."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+
+import pytest
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats import open_nbest, write_nbest
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+ESPNET = {
+    "1best_recog/text": "utt1 the text\nutt2\nutt3 three\n",
+    "1best_recog/score": "utt1 -3.2\nutt2 tensor(-0.5)\nutt3 tensor([-1.25], device='cuda:0')\n",
+    "1best_recog/token": "utt1 the te xt\nutt2 \nutt3 three\n",
+    "2best_recog/text": "utt1 a text\nutt3 tree",
+    "2best_recog/score": "utt1 -4\nutt3 tensor(-2e-05)\n",
+    "2best_recog/token": "utt1 a te xt\nutt3 tree\n",
+    "3best_recog/text": "utt3 free\n",
+    "3best_recog/score": "utt3 -7.5\n",
+    "3best_recog/token": "utt3 free\n",
+}
+KALDI = {
+    "text": "s-u-1 oh yeah\ns-u-2 oh\ns-v-1\n",
+    "ac_cost": "s-u-1 5.67\ns-u-2 -6\ns-v-1 1e-3\n",
+    "lmwt.nolm": "s-u-1 1\ns-u-2 2\ns-v-1 3\n",
+    "ids": "s-u-1 4 5\ns-u-2 4\ns-v-1\n",
+}
+SRILM = {
+    "a": "-10 -1 2 x y\n-11 -1.5 1 x\n",
+    "b.gz": "-5 -2 0\n",
+    "pron/a": "-0.5\n-0.25\n",
+    "pron/b.gz": "-1",
+}
+
+
+def make(folder: Path, files: dict[str, str]) -> str:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return str(folder)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            found[str(path.relative_to(folder))] = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    return found
+
+
+def scored_backwards(lists: list[NbestList]) -> list[NbestList]:
+    for nbest in lists:
+        nbest.hypotheses.reverse()
+        for hypothesis in nbest.hypotheses:
+            hypothesis.lm_scores = {"my lm": -0.5 * hypothesis.rank}
+            hypothesis.total = -2.0 * hypothesis.rank
+    return lists
+
+
+@pytest.mark.parametrize(("name", "files"), [("espnet", ESPNET), ("kaldi", KALDI), ("srilm", SRILM)])
+def test_a_folder_comes_back_byte_for_byte_and_survives_rescoring(name, files, tmp_path):
+    form, lists = open_nbest(make(tmp_path / "in", files))
+    assert form.name == name
+    write_nbest(lists, form, str(tmp_path / "out"))
+    assert contents(tmp_path / "out") == files
+    lists = scored_backwards(list(open_nbest(str(tmp_path / "in"), name)[1]))
+    write_nbest(lists, form, str(tmp_path / "again"))
+    again = list(open_nbest(str(tmp_path / "again"))[1])
+    assert [[h.text for h in nbest.hypotheses] for nbest in again] == [[h.text for h in nbest.hypotheses] for nbest in lists]
+    for old, new in zip(lists, again, strict=True):
+        for before, after in zip(old.hypotheses, new.hypotheses, strict=True):
+            (added,) = after.scores.keys() - before.scores.keys()
+            assert after.scores[added] == pytest.approx(-0.5 * before.rank, rel=1e-5)
+            assert {key: after.scores[key] for key in before.scores} == before.scores
+
+
+def test_espnet_scores(tmp_path):
+    first, second, third = open_nbest(make(tmp_path, ESPNET))[1]
+    assert [nbest.id for nbest in (first, second, third)] == ["utt1", "utt2", "utt3"]
+    assert [[h.text for h in nbest.hypotheses] for nbest in (first, second, third)] == [
+        ["the text", "a text"],
+        [""],
+        ["three", "tree", "free"],
+    ]
+    assert [h.scores["score"] for nbest in (first, second, third) for h in nbest.hypotheses] == [-3.2, -4, -0.5, -1.25, -2e-05, -7.5]
+
+
+def test_espnet_output(tmp_path):
+    form, lists = open_nbest(make(tmp_path / "in", ESPNET))
+    write_nbest(scored_backwards(list(lists)), form, str(tmp_path / "out"))
+    found = contents(tmp_path / "out")
+    assert found["1best_recog/text"] == "utt1 a text\nutt2\nutt3 free\n"
+    assert found["1best_recog/token"] == "utt1 a te xt\nutt2 \nutt3 free\n"
+    assert found["1best_recog/score"] == "utt1 -4\nutt2 tensor(-0.5)\nutt3 -7.5\n"
+    assert found["1best_recog/score_my_lm"] == "utt1 -1.000000\nutt2 -0.500000\nutt3 -1.500000\n"
+    assert found["3best_recog/score_total"] == "utt3 -2.000000\n"
+    assert len(found) == 3 * 5
+
+
+def test_kaldi_costs(tmp_path):
+    first, second = open_nbest(make(tmp_path, KALDI))[1]
+    assert (first.id, second.id) == ("s-u", "s-v")
+    assert first.hypotheses[0].scores == {"ac_cost": -5.67, "lmwt.nolm": -1.0}
+    assert second.hypotheses[0].scores == {"ac_cost": -0.001, "lmwt.nolm": -3.0}
+
+
+def test_kaldi_output(tmp_path):
+    form, lists = open_nbest(make(tmp_path / "in", KALDI))
+    write_nbest(scored_backwards(list(lists)), form, str(tmp_path / "out"))
+    assert contents(tmp_path / "out") == {
+        "text": "s-u-2 oh\ns-u-1 oh yeah\ns-v-1\n",
+        "ac_cost": "s-u-2 -6\ns-u-1 5.67\ns-v-1 1e-3\n",
+        "lmwt.nolm": "s-u-2 2\ns-u-1 1\ns-v-1 3\n",
+        "ids": "s-u-2 4\ns-u-1 4 5\ns-v-1\n",
+        "lmwt.my_lm": "s-u-2 1.000000\ns-u-1 0.500000\ns-v-1 0.500000\n",
+        "total_cost": "s-u-2 4.000000\ns-u-1 2.000000\ns-v-1 2.000000\n",
+    }
+
+
+def test_srilm_scores(tmp_path):
+    first, second = open_nbest(make(tmp_path, SRILM))[1]
+    assert (first.id, second.id) == ("a", "b")
+    expected = {"acoustic": -11.0, "lm": -1.5, "pron": -0.25}
+    assert first.hypotheses[1].scores == pytest.approx({name: score * math.log(10) for name, score in expected.items()})
+    assert [h.text for h in second.hypotheses] == [""]
+
+
+def test_srilm_output(tmp_path):
+    form, lists = open_nbest(make(tmp_path / "in", SRILM))
+    write_nbest(scored_backwards(list(lists)), form, str(tmp_path / "out"))
+    assert contents(tmp_path / "out") == {
+        "a": "-11 -1.5 1 x\n-10 -1 2 x y\n",
+        "b.gz": "-5 -2 0\n",
+        "pron/a": "-0.25\n-0.5\n",
+        "pron/b.gz": "-1",
+        "my_lm/a": f"{-1 / math.log(10):.6f}\n{-0.5 / math.log(10):.6f}\n",
+        "my_lm/b.gz": f"{-0.5 / math.log(10):.6f}\n",
+        "total/a": f"{-4 / math.log(10):.6f}\n{-2 / math.log(10):.6f}\n",
+        "total/b.gz": f"{-2 / math.log(10):.6f}\n",
+    }
+
+
+def test_several_srilm_files(tmp_path):
+    make(tmp_path, SRILM)
+    form, lists = open_nbest([str(tmp_path / "b.gz"), str(tmp_path / "a")])
+    lists = list(lists)
+    assert [nbest.id for nbest in lists] == ["b", "a"]
+    write_nbest(lists, form, str(tmp_path / "out"))
+    assert contents(tmp_path / "out") == {"a": SRILM["a"], "b.gz": SRILM["b.gz"]}
+    with pytest.raises(InputError, match="several files"):
+        open_nbest(["a", "b"], "moses")
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "text", "message"),
+    [
+        (
+            ESPNET,
+            "2best_recog/text",
+            "utt0 tree\nutt1 a text\n",
+            "2best_recog/text:1: the key 'utt0' is not in the texts, or not in this place",
+        ),
+        (ESPNET, "2best_recog/score", "utt1 -4\n", "2best_recog/score: found the end of the file, expected 'utt3'"),
+        (ESPNET, "2best_recog/score", "utt2 -4\n", "2best_recog/score:1: found key 'utt2', expected 'utt1'"),
+        (ESPNET, "2best_recog/score", None, "2best_recog/score: cannot be read: No such file"),
+        (ESPNET, "1best_recog/score", ESPNET["1best_recog/score"].replace("-0.5", "nan"), "1best_recog/score:2: the score is nan"),
+        (ESPNET, "1best_recog/text", "utt1 a\nutt1 b\n", "1best_recog/text:2: the utterance utt1 is there twice"),
+        (ESPNET, "1best_recog/text", "utt1 a\n\nutt2\nutt3 b\n", "1best_recog/text:2: found '\\n': expected a key"),
+        (ESPNET, "5best_recog/text", "utt1 a\n", "expected 1best_recog, 2best_recog and so on"),
+        (KALDI, "ac_cost", "s-u-1 5\ns-v-1 6\n", "ac_cost:2: found key 's-v-1', expected 's-u-2'"),
+        (KALDI, "ac_cost", KALDI["ac_cost"] + "s-w-1 3\n", "ac_cost:4: the key 's-w-1' is not in the texts"),
+        (KALDI, "ac_cost", KALDI["ac_cost"].replace("5.67", "inf"), "ac_cost:1: the cost is inf"),
+        (KALDI, "ac_cost", "7 8\n", "ac_cost:1: found key '7', expected 's-u-1'"),
+        (KALDI, "text", KALDI["text"] + "s-u-3 no\n", "ac_cost: found the end of the file, expected 's-u-3'"),
+        (SRILM, "pron/a", "-1\n", "pron/a: found 1 scores for 2 hypotheses"),
+        (SRILM, "pron/a", "-1\nx\n", "pron/a:2: the score is 'x'"),
+        (SRILM, "pron/b.gz", None, "pron/b.gz: cannot be read: No such file"),
+        (SRILM, "a", "-1 -2 3 x\n", "a:1: found 1 words, expected 3"),
+    ],
+)
+def test_malformed_folders(files, name, text, message, tmp_path):
+    folder = make(tmp_path, {file: content for file, content in (files | {name: text}).items() if content is not None})
+    with pytest.raises(InputError) as caught:
+        list(open_nbest(folder)[1])
+    assert message in str(caught.value)
+
+
+def test_a_folder_is_never_written_over_and_never_half(tmp_path):
+    form, lists = open_nbest(make(tmp_path / "in", KALDI))
+    with pytest.raises(InputError, match="there already"):
+        write_nbest(lists, form, str(tmp_path / "in"))
+    with pytest.raises(InputError, match="not to standard output"):
+        write_nbest(lists, form, "-")
+
+    def broken():
+        yield from lists
+        raise InputError("broken")
+
+    with pytest.raises(InputError, match="broken"):
+        write_nbest(broken(), form, str(tmp_path / "out"))
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    assert contents(tmp_path / "in") == KALDI

@@ -1,0 +1,145 @@
+"""Every kind of broken list gives one clear line with the number of the line at fault."""
+
+from __future__ import annotations
+
+import pytest
+from nbest_samples import FAIRSEQ, HYPORADISE_PRETTY, MOSES, NEMO, cut
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats import find_format
+
+GOOD = "0 ||| a ||| LM0= -1 ||| -2\n"
+H, P = "H-1\t-0.5\ta b\n", "P-1\t-0.1 -0.2 -0.3\n"
+FIRST = '{"hyps": [{"text": "a"}]}\n'
+PRETTY_SCORES = '[\n {\n  "input": ["a", "b"],\n  "am_score": [\n   -1,\n   %s\n  ]\n }\n]\n'
+
+BROKEN = [
+    # Moses
+    ("moses", GOOD + "0 ||| b ||| LM0= -1\n", 2, "3 fields with features and without total, but the first line has 4 fields"),
+    ("moses", GOOD + "0 ||| b\n", 2, "2 fields without features"),
+    ("moses", GOOD + "0 b\n", 2, "expected 'id ||| hypothesis ||| features ||| total'"),
+    ("moses", GOOD + " ||| b ||| LM0= -1 ||| -2\n", 2, "expected 'id"),
+    ("moses", "0 ||| b ||| LM0= nan ||| -2\n", 1, "the feature LM0 is nan: expected a finite number"),
+    ("moses", GOOD + "0 ||| b ||| LM0= -1 ||| -inf\n", 2, "the total is -inf: expected a finite number"),
+    ("moses", GOOD + "0 ||| b ||| LM0= -1.x ||| -2\n", 2, "the feature LM0 is '-1.x': expected a number"),
+    ("moses", GOOD + "0 ||| b ||| LM0=-1.x ||| -2\n", 2, "the feature LM0 is '-1.x': expected a number"),
+    ("moses", GOOD + "0 ||| b ||| LM0= ||| -2\n", 2, "the feature LM0 has no value"),
+    ("moses", GOOD + "0 ||| b ||| LM0= TM0= -1 ||| -2\n", 2, "the feature LM0 has no value"),
+    ("moses", GOOD + "0 ||| b ||| LM0= -1 ||| two\n", 2, "the total is 'two': expected a number"),
+    ("moses", GOOD + "0 ||| b ||| LM0= 1_0 ||| -2\n", 2, "expected a number"),
+    ("moses", "0 ||| b ||| -1 x ||| -2\n", 1, "the feature without a name is 'x'"),
+    ("moses", GOOD + GOOD.replace("0", "1", 1) + GOOD, 3, "the list of id 0 continues here after other ids"),
+    ("moses", GOOD + "\n" + GOOD, 2, "blank line inside the list of id 0"),
+    # fairseq
+    ("fairseq", H + P + "H-1\t-0.6\n" + P, 3, "H-1 has one field"),
+    ("fairseq", H + P + "H-1\n", 3, "expected a tab after the sentence number"),
+    ("fairseq", H + P + "H-1 -0.6 a b\n", 3, "expected a tab after the sentence number"),
+    ("fairseq", "H-1\tnan\ta b\n" + P, 1, "the score of H-1 is nan: expected a finite number"),
+    ("fairseq", "H-1\tx\ta b\n" + P, 1, "the score of H-1 is 'x': expected a number"),
+    ("fairseq", H + "P-1\t-0.1 -inf -0.2\n", 2, "a score of P-1 is -inf: expected a finite number"),
+    ("fairseq", H + "P-1\t-0.1 -0.2\n", 2, "P-1 has 2 scores for 2 words: expected at least 3"),
+    ("fairseq", H + P + "H-1\t-1\tc\n", 3, "hypothesis 2 of sentence 1 has no P-line, those before have one"),
+    ("fairseq", H + "H-2\t-1\tc\nP-2\t-1 -1\n", 2, "hypothesis 1 of sentence 2 has a P-line, those before have none"),
+    ("fairseq", H + P + P, 3, "P-1 is there twice"),
+    ("fairseq", P + H, 1, "P-1 comes before its H-line"),
+    ("fairseq", H + "P-2\t-0.1 -0.2\n", 2, "P-2 comes before its H-line"),
+    ("fairseq", "S-1\ta\nS-2\tb\n" + H.replace("1", "2", 1), 1, "sentence 1 has no H-line"),
+    ("fairseq", FAIRSEQ + "S-12\tagain\n" + H.replace("1", "12", 1), 18, "sentence 12 continue here after other sentences"),
+    ("fairseq", "S-1\ta\n" + H + P + "S-1\ta\n" + H + P, 4, "S-1 comes after an H-line"),
+    ("fairseq", H + P + "L-1\tlm\n", 3, "expected name=value"),
+    ("fairseq", H + P + "D-1\t-0.5\n", 3, "D-1 has one field"),
+    ("fairseq", "a log line\n", None, "no H-line"),
+    # HyPoradise
+    ("hyporadise", HYPORADISE_PRETTY[:-1], 10, "expected ',' or ']' after item 1"),
+    ("hyporadise", HYPORADISE_PRETTY[:60], 6, "item 1 is not valid JSON: the file ends too early"),
+    ("hyporadise", HYPORADISE_PRETTY[:40], 5, "item 1 is not valid JSON: the file ends too early"),
+    ("hyporadise", HYPORADISE_PRETTY + "x", 10, "found 'x' after the end"),
+    ("hyporadise", '[{"input": ["a"]}\n{"input": ["b"]}]', 2, "expected ',' or ']' after item 1"),
+    ("hyporadise", '[{"input": ["a"]},\n]', 2, "item 2 is not valid JSON: Expecting value"),
+    ("hyporadise", '[{"input": ["a"]},\n{"output": "b"}]', 2, 'item 2: is \'{"output": "b"}\': expected {"input"'),
+    ("hyporadise", '[{"input": ["a"]},\n 3]', 2, "item 2: is '3': expected"),
+    ("hyporadise", '[{"input":\n []}]', 2, "item 1: input is '[]': expected a list of at least one hypothesis"),
+    ("hyporadise", '[{"input":\n "a"}]', 2, "item 1: input is '\"a\"': expected a list"),
+    ("hyporadise", '[{"input":\n ["a",\n null]}]', 3, "item 1: input[1] is 'null': expected a text"),
+    ("hyporadise", '[{"input":\n ["a",\n "\\ud800"]}]', 3, "item 1: input[1] holds one half of a surrogate pair"),
+    ("hyporadise", PRETTY_SCORES % "NaN", 6, "item 1: am_score[1] is nan: expected a finite number"),
+    ("hyporadise", PRETTY_SCORES % "1e999", 6, "item 1: am_score[1] is inf: expected a finite number"),
+    ("hyporadise", PRETTY_SCORES % ("9" * 400), 6, "item 1: am_score[1] is inf: expected a finite number"),
+    ("hyporadise", PRETTY_SCORES % "null", 6, "item 1: am_score[1] is 'null': expected a number"),
+    ("hyporadise", PRETTY_SCORES % "true", 6, "item 1: am_score[1] is 'true': expected a number"),
+    ("hyporadise", PRETTY_SCORES % "-2, -3", 4, "item 1: am_score is '[-1, -2, -3]': expected a list of 2 numbers"),
+    ("hyporadise", '[{"input": ["a"], "am_score": -1}]', 1, "item 1: am_score is '-1': expected a list of 1 numbers"),
+    ("hyporadise", '[{"input": ["a"],\n "output": 3}]', 2, "item 1: output is '3': expected a text"),
+    ("hyporadise", '[{"input": ["a"], "input": ["b"]}]', 1, "the key 'input' is there twice"),
+    ("hyporadise", "[" * 100_000, 1, "item 1 is not usable JSON"),
+    # JSONL
+    ("jsonl", FIRST + '{"hyps": [{"text": "a"}\n', 2, "not valid JSON"),
+    ("jsonl", FIRST + '{"id": "x"}\n', 2, "with at least one hypothesis"),
+    ("jsonl", FIRST + '{"hyps": []}\n', 2, "with at least one hypothesis"),
+    ("jsonl", FIRST + '["a"]\n', 2, "with at least one hypothesis"),
+    ("jsonl", FIRST + '{"hyps": ["a"]}\n', 2, "list 1: hyps[0] is '\"a\"': expected"),
+    ("jsonl", FIRST + '{"hyps": [{"text": 3}]}\n', 2, "list 1: hyps[0].text is '3': expected a text"),
+    ("jsonl", FIRST + '{"hyps": [{"text": "a", "scores": {"lm": NaN}}]}\n', 2, "hyps[0].scores.lm is nan: expected a finite number"),
+    ("jsonl", FIRST + '{"hyps": [{"text": "a", "scores": [1]}]}\n', 2, "hyps[0].scores is '[1]': expected"),
+    ("jsonl", FIRST + '{"id": [1], "hyps": [{"text": "a"}]}\n', 2, "id is '[1]': expected a text"),
+    ("jsonl", FIRST + '{"ref": 1, "hyps": [{"text": "a"}]}\n', 2, "ref is '1': expected a text"),
+    ("jsonl", FIRST[:-1] + FIRST, 1, "not valid JSON"),
+    # mlm-scoring
+    ("mlm", '{"u": {"hyp_1": {"score": -1, "text": "a"}},\n "v": {"ref": "a"}}', 2, "utterance 'v': is "),
+    (
+        "mlm",
+        '{"u": {"hyp_1": {"score": -1, "text": "a"}},\n "u": {"hyp_1": {"score": -1, "text": "a"}}}',
+        2,
+        "the utterance 'u' is there twice",
+    ),
+    ("mlm", '{"u": {"hyp_1": {"score": -1}}}', 1, "utterance 'u': hyp_1 is '{\"score\": -1}': expected"),
+    ("mlm", '{"u": {"hyp_1": {"text": "a"}}}', 1, "utterance 'u': hyp_1 is '{\"text\": \"a\"}': expected"),
+    ("mlm", '{"u": {\n"hyp_1": {\n"score": NaN, "text": "a"}}}', 3, "utterance 'u': hyp_1.score is nan: expected a finite number"),
+    ("mlm", '{"u": {\n"hyp_1": {"score": "-1", "text": "a"}}}', 2, "utterance 'u': hyp_1.score is '\"-1\"': expected a number"),
+    ("mlm", '{"u": {\n"hyp_1": {"score": -1, "text": ["a"]}}}', 2, "utterance 'u': hyp_1.text is"),
+    ("mlm", '{"u": 1}', 1, "utterance 'u': is '1': expected"),
+    ("mlm", '{"u" {}}', 1, "expected a key in quotes and ':' for item 1"),
+    # plain
+    ("plain", "u1\ta\nb\n", 2, "found 'b': expected id<TAB>text like the lines before"),
+    ("plain", "a\nu1\tb\n", 2, "expected text without a tab"),
+    ("plain", "u1\ta\n\tb\n", 2, "the id before the tab is empty"),
+    ("plain", "u1\ta\nu2\tb\nu1\tc\n", 3, "the list of id u1 continues here after other ids"),
+    ("plain", "u1\ta\n\nu1\tb\n", 2, "blank line inside the list of id u1"),
+    # Kaldi
+    ("kaldi", "u-1 a\nu b\n", 2, "found the key 'u': expected UTTERANCE-NUMBER"),
+    ("kaldi", "u-1 a\n b\n", 2, "expected a key at the beginning of the line"),
+    ("kaldi", "u-1 a\nu-1 b\n", 1, "the key u-1 twice"),
+    ("kaldi", "u-1 a\nv-1 b\nu-2 b\n", 3, "the list of id u continues here"),
+    # SRILM
+    ("srilm", "-1 -2 1 a\n-1 -2\n", 2, "expected 'acoustic lm nwords words...'"),
+    ("srilm", "-1 -2 1 a\n-1 nan 1 a\n", 2, "the lm score is nan"),
+    ("srilm", "-1 -2 1 a\n-1 -2 x a\n", 2, "expected 'acoustic lm nwords words...'"),
+    ("srilm", "-1 -2 3 a b\n", 1, "found 2 words, expected 3"),
+    ("srilm", "-1 -2 1 a\n\n-1 -2 1 a\n", 2, "blank line inside the list"),
+    ("srilm", "NBestList1.0\n(-123) a b\n", 1, "byte-log scores with the LM mixed in"),
+    ("srilm", "NBestList2.0\n(-123) a b\n", 1, "byte-log scores with the LM mixed in"),
+    # NeMo
+    ("nemo:2", "a\t-1.0\nb\n", 2, "expected text<TAB>score"),
+    ("nemo:2", "a\t-1.0\nb\tx\n", 2, "the score is 'x': expected a number"),
+    ("nemo:2", "a\t-1.0\nb\tinf\n", 2, "the score is inf: expected a finite number"),
+    ("nemo:2", "a\t-1.0\nb\t-1.0\t7\n", 2, "found the column '7': expected name=value"),
+    ("nemo:3", NEMO, 4, "the last list has 1 of 3 hypotheses"),
+    ("nemo", NEMO, None, "give the beam size, --format nemo:BEAM"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "line", "message"), BROKEN)
+def test_one_clear_line(name, text, line, message):
+    form = find_format(name)
+    with pytest.raises(InputError) as caught:
+        list(form.read(cut(text, name), "FILE"))
+    assert str(caught.value).startswith(f"FILE:{line}: " if line else "FILE: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_lists_before_the_fault_have_come_out():
+    lists = find_format("moses").read(cut(MOSES + "0 ||| again\n", "moses"), "FILE")
+    assert next(lists).id == "0"
+    with pytest.raises(InputError, match="FILE:5"):
+        list(lists)

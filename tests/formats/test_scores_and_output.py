@@ -1,0 +1,321 @@
+"""Scores against numbers worked out by hand, and what a rescored list looks like."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from nbest_samples import (
+    FAIRSEQ,
+    HYPORADISE,
+    HYPORADISE_PRETTY,
+    JOSHUA,
+    JSONL,
+    LEGACY,
+    MARIAN,
+    MLM,
+    MOSES,
+    NEMO,
+    PLAIN_BLOCKS,
+    PLAIN_IDS,
+    SRILM,
+    UNNAMED,
+    read,
+    write,
+)
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+
+def texts(nbest: NbestList) -> list[str]:
+    return [hypothesis.text for hypothesis in nbest.hypotheses]
+
+
+def scores(nbest: NbestList) -> list[dict[str, float]]:
+    return [hypothesis.scores for hypothesis in nbest.hypotheses]
+
+
+def swapped(text: str, name: str, lm: str = "att-lm") -> str:
+    """The file with the first two hypotheses of the first list exchanged and that list scored: -3.5 and -4.25, totals -1 and -2."""
+    lists = read(text, name)
+    hypotheses = lists[0].hypotheses
+    hypotheses[0], hypotheses[1] = hypotheses[1], hypotheses[0]
+    for i, hypothesis in enumerate(hypotheses):
+        hypothesis.lm_scores = {lm: -3.5 - 0.75 * i}
+        hypothesis.total = -1.0 - i
+    return write(lists, name)
+
+
+def test_moses_scores():
+    first, last = read(MOSES, "moses")
+    assert (first.id, last.id, first.line, last.line) == ("0", "7", 1, 4)
+    assert texts(first) == ["das ist gut", "das  ist\tgut", ""]
+    assert scores(first)[0] == {"LM0": -12.3, "TM0.1": -1.3, "TM0.2": -2.1, "decoder": -5.61}
+    assert scores(first)[1] == {"LM0": -15.0, "TM0.1": -1.0, "TM0.2": -2.5, "decoder": -9.5e-05}
+
+
+def test_moses_relatives():
+    assert scores(read(MARIAN, "moses")[0]) == [{"F0": -0.6, "decoder": -0.2}, {"F0": -0.9, "decoder": -0.45}]
+    assert scores(read(LEGACY, "moses")[0])[0] == {"d.1": 0.0, "d.2": -1.5, "lm": -37.2, "w": -16.0, "decoder": -5.5}
+    assert scores(read(JOSHUA, "moses")[0])[0] == {"lm_0": -27.5, "tm_pt_0": -0.0, "OOVPenalty": 2.0, "decoder": -227.217}
+    assert scores(read(UNNAMED, "moses")[0])[0] == {"f1": -7.158, "f2": -0.09, "f3": 0.0, "decoder": -3.25}
+    assert scores(read("0 ||| a\n0 ||| b\n", "moses")[0]) == [{}, {}]
+    assert scores(read("0 ||| a ||| -1.5\n", "moses")[0]) == [{"decoder": -1.5}]
+    assert scores(read("0 ||| a ||| -1.5 ||| -2\n", "moses")[0]) == [{"f1": -1.5, "decoder": -2.0}]
+    assert scores(read("0 ||| a ||| TM= -1 LM= -2 TM= -3 ||| -2\n", "moses")[0]) == [
+        {"TM.1": -1.0, "TM.2": -3.0, "LM": -2.0, "decoder": -2.0}
+    ]
+    assert scores(read("0 ||| a ||| decoder= -1 ||| -2\n", "moses")[0]) == [{"decoder.1": -1.0, "decoder": -2.0}]
+
+
+@pytest.mark.parametrize("line", ["0|||das ist|||LM= -1|||-2\n", "0 |||das ist||| LM= -1 ||| -2\n", "0||| das ist\t|||\tLM=-1 ||| -2"])
+def test_moses_separators_without_spaces(line):
+    (nbest,) = read(line, "moses")
+    assert (nbest.id, texts(nbest), scores(nbest)) == ("0", ["das ist"], [{"LM": -1.0, "decoder": -2.0}])
+    assert write([nbest], "moses") == line
+
+
+def test_moses_bars_in_the_text():
+    assert texts(read("0 ||| a | b || c |||| d ||| LM= -1 ||| -2\n", "moses")[0]) == ["a | b || c |||| d"]
+    assert texts(read("0||||||LM= -1 ||| -2\n", "moses")[0]) == [""]
+
+
+def test_moses_output():
+    assert swapped(MOSES, "moses").splitlines()[:3] == [
+        "0 |||  das  ist\tgut  ||| LM0= -1.5e+01 TM0= -1.0 -2.5 attLm= -3.500000 ||| -1.000000",
+        "0 ||| das ist gut ||| LM0= -12.3 TM0= -1.3 -2.1 attLm= -4.250000 ||| -2.000000",
+        "0 ||| ||| LM0= -3 TM0= -4 -5 attLm= -5.000000 ||| -3.000000",
+    ]
+    assert swapped(LEGACY, "moses").splitlines()[0] == "0||| a ||| d: 0 -1 lm: -30 w: -8 attLm= -3.500000 ||| -1.000000 ||| 0-0"
+    assert swapped(MARIAN, "moses").splitlines()[0] == (
+        "0 ||| a ||| 0-0 ||| WordScores= -0.4 -0.5 ||| F0= -0.9 attLm= -3.500000 ||| -1.000000"
+    )
+    assert swapped("0 ||| a ||| -1\n0 ||| b ||| -2", "moses") == (
+        "0 ||| b ||| attLm= -3.500000 ||| -1.000000\n0 ||| a ||| attLm= -4.250000 ||| -2.000000\n"
+    )
+    assert swapped("0 ||| a\n0 ||| b\n", "moses").splitlines()[0] == "0 ||| b ||| attLm= -3.500000 ||| -1.000000"
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("LM", "LM"), ("att_lm", "attLm"), ("lm-3.arpa", "lm3Arpa"), ("3gram", "LM3gram"), ("LM0", "LM02"), ("TM0", "TM02"), ("\u00e9", "LM")],
+)
+def test_moses_names(name, written):
+    assert f" {written}= -3.500000 |||" in swapped(MOSES, "moses", name)
+
+
+def test_two_names_that_become_the_same_stay_apart():
+    lists = read(MOSES, "moses")
+    lists[1].hypotheses[0].lm_scores = {"att-lm": -1.0, "att_lm": -2.0}
+    assert write(lists, "moses").splitlines()[3] == "7 ||| nur eine ||| LM0= -1 TM0= -2 -3 attLm= -1.000000 attLm2= -2.000000 ||| -4"
+
+
+def test_fairseq_scores():
+    good, empty = read(FAIRSEQ, "fairseq")
+    assert (good.id, good.references, good.line) == ("12", ("das ist <<unk>>",), 2)
+    assert (empty.id, empty.references, empty.line) == ("3", ("",), 11)
+    assert texts(good) == ["das ist gut", "das gut"]
+    assert texts(empty) == [""]
+    assert scores(good)[0] == pytest.approx({"fairseq": -1.54 * math.log(2), "H": -0.4301 * math.log(2)})
+    assert scores(good)[1]["fairseq"] == pytest.approx(-1.500095 * math.log(2))
+    assert scores(empty)[0]["fairseq"] == pytest.approx(-9.5e-05 * math.log(2))
+
+
+def test_fairseq_without_p_has_the_normalised_score_alone():
+    (nbest,) = read("H-0\t-1\ta b\nH-0\t-2\tc\n", "fairseq")
+    assert scores(nbest) == [{"H": -math.log(2)}, {"H": -2 * math.log(2)}]
+
+
+def test_fairseq_output():
+    lines = FAIRSEQ.splitlines()
+    one, two = f"{-1 / math.log(2):.6f}", f"{-2 / math.log(2):.6f}"
+    assert (one, two) == ("-1.442695", "-2.885390")
+    assert swapped(FAIRSEQ, "fairseq").splitlines() == [
+        *lines[:3],
+        f"H-12\t{one}\tdas gut",
+        f"D-12\t{one}\tDas gut.",
+        lines[8],
+        "L-12\tatt-lm=-3.500000",
+        f"H-12\t{two}\tdas ist gut",
+        f"D-12\t{two}\tDas ist gut.",
+        lines[5],
+        "L-12\tatt-lm=-4.250000",
+        *lines[9:],
+    ]
+
+
+def test_fairseq_scores_of_an_earlier_rescoring_stay():
+    again = read(swapped(FAIRSEQ, "fairseq", "my lm=1"), "fairseq")
+    assert again[0].hypotheses[0].scores["my_lm_1"] == -3.5
+    again[0].hypotheses[0].lm_scores = {"my_lm_1": -7.0}
+    assert "L-12\tmy_lm_1=-3.500000 my_lm_12=-7.000000\n" in write(again, "fairseq")
+
+
+def test_fairseq_log_lines_inside_a_sentence_follow_their_hypothesis():
+    text = "H-1\t-1\ta\nlog 1\nP-1\t-1 -1\nlog 2\nH-1\t-2\tb\nP-1\t-1 -1\nthe end\n"
+    assert write(read(text, "fairseq"), "fairseq") == text
+    assert swapped(text, "fairseq").splitlines() == [
+        *("H-1\t-1.442695\tb", "P-1\t-1 -1", "L-1\tatt-lm=-3.500000"),
+        *("H-1\t-2.885390\ta", "log 1", "P-1\t-1 -1", "L-1\tatt-lm=-4.250000", "log 2", "the end"),
+    ]
+
+
+def test_fairseq_interactive_lines():
+    text = "S-0\ta b\nW-0\t0.123\tseconds\nC-0\tx\nH-0\t-1\ta\nD-0\t-1\ta\nP-0\t-1 -1\nA-0\t0-0 1-0\nI-0\t3\nE-0_0\ta b\nE-0_1\ta\n"
+    (nbest,) = read(text, "fairseq")
+    assert texts(nbest) == ["a"]
+    assert write([nbest], "fairseq") == text
+
+
+def test_hyporadise_scores():
+    first, second = read(HYPORADISE, "hyporadise")
+    assert (first.id, second.id, first.line, second.line) == ("u1", "1", 1, 2)
+    assert (first.references, second.references) == (("a b c",), ("",))
+    assert texts(first) == ["a b", "a", ""]
+    assert texts(second) == ["\u00e9t\u00e9", "\u00e9t\u00e9"]
+    assert scores(first) == [{"am_score": -0.5}, {"am_score": -0.25}, {"am_score": -0.001}]
+    assert read('[{"input": ["a"], "output": ["b", "c"]}]', "hyporadise")[0].references == ("b", "c")
+    assert read('[{"input": ["a"]}]', "hyporadise")[0].references == ()
+
+
+def test_hyporadise_output():
+    assert swapped(HYPORADISE.replace(', "a", ""]', ', "a"]').replace(", -1e-3", ""), "hyporadise").splitlines()[:2] == [
+        '[{"id": "u1", "input": ["a", "a b"], "output": "a b c", "am_score": [-0.25, -0.5], '
+        '"att-lm_score": [-3.5, -4.25], "total_score": [-1.0, -2.0]},',
+        HYPORADISE.splitlines()[1],
+    ]
+    assert swapped(HYPORADISE_PRETTY, "hyporadise") == (
+        HYPORADISE_PRETTY.replace("one two", "one ?", 1)
+        .replace("one too", "one two")
+        .replace("one ?", "one too")
+        .replace('"n": 2', '"n": 2,\n    "att-lm_score": [-3.5, -4.25],\n    "total_score": [-1.0, -2.0]')
+    )
+
+
+def test_hyporadise_lists_of_other_things_stay_where_they_are():
+    text = '[{"input": ["a", "b"], "tokens": ["x", "y"], "lm_score": [-1, -2], "quality_score": [1, 2, 3], "total_score": [0, 1]}]'
+    lists = read(text, "hyporadise")
+    assert scores(lists[0]) == [{"lm_score": -1.0}, {"lm_score": -2.0}]
+    lists[0].hypotheses.reverse()
+    assert write(lists, "hyporadise") == (
+        '[{"input": ["b", "a"], "tokens": ["x", "y"], "lm_score": [-2, -1], "quality_score": [1, 2, 3], "total_score": [1, 0]}]'
+    )
+    assert '"total_score": [-1.0, -2.0], "att-lm_score": [-3.5, -4.25]}]' in swapped(text, "hyporadise")
+    assert '"lm_score2": [-3.5, -4.25]' in swapped(text, "hyporadise", "lm_score")
+
+
+def test_jsonl_scores():
+    first, second, third = read(JSONL, "jsonl")
+    assert [nbest.id for nbest in (first, second, third)] == ["u1", "7", "2"]
+    assert [nbest.line for nbest in (first, second, third)] == [1, 2, 4]
+    assert [nbest.references for nbest in (first, second, third)] == [("a b",), ("a", "b"), ()]
+    assert scores(first) == [{"am": -1.25, "lm": -3.0}, {}]
+    assert texts(second) == ["a", "a", "b\n"]
+
+
+def test_jsonl_output():
+    assert swapped(JSONL, "jsonl", "lm").splitlines()[0] == (
+        '{"id": "u1", "ref": "a b", "hyps": [{"text": "", "scores": {"lm": -3.5}, "total": -1.0}, '
+        '{"text": "a b", "scores": {"am": -1.25, "lm": -3, "lm2": -4.25}, "words": [1, 2], "total": -2.0}], "x": 1}'
+    )
+    again = swapped(JSONL, "jsonl")
+    assert '"total": 0.1' in write(_with_totals(read(again, "jsonl"), 0.1), "jsonl")
+    assert "-2.0" not in write(_with_totals(read(again, "jsonl"), 0.1), "jsonl")
+
+
+def _with_totals(lists: list[NbestList], total: float) -> list[NbestList]:
+    for nbest in lists:
+        for hypothesis in nbest.hypotheses:
+            hypothesis.total = total
+    return lists
+
+
+def test_jsonl_from_elsewhere_is_exact():
+    (nbest, *_) = read(FAIRSEQ, "fairseq")
+    nbest.hypotheses[0].lm_scores = {"lm": 0.1 + 0.2}
+    (again,) = read(write([nbest], "jsonl"), "jsonl")
+    assert again.hypotheses[0].scores == nbest.hypotheses[0].scores | {"lm": 0.1 + 0.2}
+
+
+def test_mlm_scores():
+    first, second = read(MLM, "mlm")
+    assert (first.id, first.line, first.references) == ("utt1", 2, ("a b",))
+    assert (second.id, second.line, second.references) == ("utt 2", 7, ("",))
+    assert scores(first) == [{"score": -1.234}, {"score": -2.0, "lm": -7.5}]
+
+
+def test_mlm_output():
+    assert swapped(MLM, "mlm", "lm").splitlines()[2:4] == [
+        '    "hyp_1": {"score": -2, "text": "", "lm": -7.5, "lm2": -3.5, "total": -1.0},',
+        '    "hyp_2": {"score": -1.234, "text": "a b", "lm": -4.25, "total": -2.0},',
+    ]
+    assert swapped(MLM, "mlm").splitlines()[4:] == MLM.splitlines()[4:]
+
+
+def test_plain_lists():
+    first, second, third = read(PLAIN_BLOCKS, "plain")
+    assert [nbest.id for nbest in (first, second, third)] == ["0", "1", "2"]
+    assert [nbest.line for nbest in (first, second, third)] == [1, 4, 8]
+    assert [texts(nbest) for nbest in (first, second, third)] == [["a b", "a"], ["c d", "c d"], [" e"]]
+    assert [(nbest.id, texts(nbest)) for nbest in read(PLAIN_IDS, "plain")] == [("u1", ["a b", ""]), ("u2", ["c\td", "c"])]
+
+
+def test_plain_output():
+    assert swapped(PLAIN_IDS, "plain") == "u1\t\nu1\ta b\nu2\tc\td\nu2\tc\n"
+    assert swapped("a\nb\n\nc", "plain") == "b\na\n\nc"
+
+
+def test_lines_end_at_line_feeds_only():
+    odd = "a\u2028b\x85c\x0bd\x0ce\x1cf\rg"
+    for name, line in (("moses", "0 ||| {} ||| L= 1 ||| 2\n"), ("fairseq", "H-0\t-1\t{}\n"), ("plain", "u\t{}\n"), ("kaldi", "u-1 {}\n")):
+        (nbest,) = read(line.format(odd), name)
+        assert texts(nbest) == [odd]
+        assert write([nbest], name) == line.format(odd)
+
+
+def test_srilm_scores():
+    (nbest,) = read(SRILM, "srilm")
+    assert nbest.id == "FILE"
+    assert texts(nbest) == ["a b c", "a b", ""]
+    assert scores(nbest)[0] == {"acoustic": pytest.approx(-123.5 * math.log(10)), "lm": pytest.approx(-20.25 * math.log(10))}
+    nbest.hypotheses.reverse()
+    assert write([nbest], "srilm").splitlines() == SRILM.splitlines()[::-1]
+    with pytest.raises(InputError, match="one file for each sentence"):
+        write([nbest, nbest], "srilm")
+
+
+def test_nemo_scores():
+    first, second = read(NEMO, "nemo:2")
+    assert (first.id, second.id, second.line) == ("0", "1", 3)
+    assert (texts(first), texts(second)) == (["a b", "null"], ["", '"c'])
+    assert scores(second) == [{"score": -9.5e-05}, {"score": -1.0}]
+    assert swapped(NEMO, "nemo:2").splitlines()[:3] == [
+        *("null\t-13.25\tatt-lm=-3.500000\ttotal=-1.000000", "a b\t-12.5\tatt-lm=-4.250000\ttotal=-2.000000"),
+        "\t-9.5e-05",
+    ]
+    del first.hypotheses[1]
+    with pytest.raises(InputError, match="list 0 has 1 hypotheses: NeMo's lists all have the same number, here 2"):
+        write([first], "nemo:2")
+
+
+def test_kaldi_ranks_go_by_the_number_in_the_key():
+    text = "".join(f"a-b-{i} x{i}\n" for i in sorted(map(str, range(1, 12))))
+    (nbest,) = read(text, "kaldi")
+    assert nbest.id == "a-b"
+    assert {hypothesis.text: hypothesis.rank for hypothesis in nbest.hypotheses} == {f"x{i}": i for i in range(1, 12)}
+    assert nbest.hypotheses[1].text == "x10"
+    assert write([nbest], "kaldi") == text
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("moses", MOSES), ("fairseq", FAIRSEQ), ("hyporadise", HYPORADISE), ("jsonl", JSONL), ("mlm", MLM), ("nemo:2", NEMO)],
+)
+def test_a_score_that_is_not_finite_is_not_written(name, text, bad):
+    lists = read(text, name)
+    for hypothesis in lists[0].hypotheses:
+        hypothesis.lm_scores = {"lm": bad}
+    with pytest.raises(InputError, match=f"list {lists[0].id}: the score lm is {bad}: only finite scores can be written"):
+        write(lists, name)
