@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# What `make demo` runs: from a text to rescored n-best lists, in the folder `work` beside this script.
+#
+#   run.sh            does what has not been done yet (a step runs again when its command, or a step before it, has changed)
+#   run.sh --fresh    starts over
+#
+# The commands are printed as they run; each can be repeated by hand in the folder `work`.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$here/work
+case ${1-} in
+    "") ;;
+    --fresh) rm -rf "$work" ;;
+    *) echo "usage: run.sh [--fresh]" >&2 && exit 2 ;;
+esac
+for command in python fairseq-preprocess fairseq-train attlm; do
+    if ! command -v "$command" >/dev/null; then
+        echo "run.sh: no \`$command\` on PATH: call \`make demo\`, or activate the environment that \`make install\` makes" >&2
+        exit 2
+    fi
+done
+mkdir -p "$work/logs" "$work/done"
+cd "$work"
+
+number=0
+changed=
+# step NAME OUTPUT WHAT COMMAND: run the command unless its OUTPUT is there already, made by the same command from the same inputs.
+step() {
+    local name=$1 output=$2 what=$3 command=$4 started=$SECONDS
+    number=$((number + 1))
+    echo "[$number] $what"
+    echo "    $command"
+    if [[ ! $changed && -e $output && -e done/$name && $(<"done/$name") == "$command" ]]; then
+        echo "    done before"
+        return
+    fi
+    changed=yes
+    rm -rf "$output" "done/$name"
+    if ! bash -euo pipefail -c "$command" >"logs/$name.log" 2>&1; then
+        echo "    failed; the end of $work/logs/$name.log:" >&2
+        tail -n 15 "logs/$name.log" >&2
+        exit 1
+    fi
+    echo "$command" >"done/$name"
+    echo "    $((SECONDS - started)) s"
+}
+
+echo "in $work:"
+step corpus train.txt "English sentences from Python's manual and docstrings" \
+    "python ../corpus.py ."
+step binarise data "fairseq's dictionary and binary data" \
+    "fairseq-preprocess --only-source --trainpref train.txt --validpref dev.txt --testpref test.txt --destdir data"
+step train model "a small attentive LSTM language model, 3 epochs (about two minutes)" \
+    "fairseq-train data --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm \
+--decoder-embed-dim 256 --decoder-hidden-size 256 --decoder-layers 1 --dropout 0.3 --init-range 0.1 \
+--optimizer adam --lr 0.006 --lr-scheduler polynomial_decay --warmup-updates 60 --total-num-update 1080 --clip-norm 5 \
+--max-tokens 600 --batch-order length --max-epoch 3 --cpu --save-dir model --no-epoch-checkpoints --log-format simple"
+step ngram lm.arpa "a 4-gram language model with KenLM" \
+    "attlm ngram train.txt -o lm.arpa -n 4"
+for split in dev test; do
+    step "$split" "$split.jsonl" "$split: type it with errors, then guess what was meant: the 20 best sentences each" \
+        "python ../noisy_channel.py corrupt $split.txt --seed 1 > $split.typed && \
+python ../noisy_channel.py decode $split.typed --train train.txt --refs $split.txt -n 20 > $split.jsonl"
+done
+for system in ngram attentive both; do
+    case $system in
+        ngram) what="the n-gram alone" models="--kenlm ngram=lm.arpa" ;;
+        attentive) what="the attentive LM alone" models="--lm attentive=model/checkpoint_best.pt" ;;
+        both) what="both" models="--kenlm ngram=lm.arpa --lm attentive=model/checkpoint_best.pt" ;;
+    esac
+    step "tune-$system" "$system.toml" "$what: tune the weights on dev" \
+        "attlm tune dev.jsonl $models -o $system.toml"
+    step "rescore-$system" "test.$system.jsonl" "$what: rescore test" \
+        "attlm rescore test.jsonl --config $system.toml -o test.$system.jsonl"
+done
+step perplexity perplexity.tsv "perplexities on test" \
+    "attlm ppl test.txt --config both.toml > perplexity.tsv"
+step errors errors.txt "word error rates on test: as decoded, rescored, and the best that the lists hold" \
+    "attlm eval test.jsonl test.ngram.jsonl test.attentive.jsonl test.both.jsonl > errors.txt"
+step gain gain.txt "does the attentive LM add to the n-gram?" \
+    "attlm eval test.ngram.jsonl test.both.jsonl > gain.txt"
+
+echo
+cut -f 1-3 perplexity.tsv
+echo
+cat errors.txt
+echo
+grep -v oracle gain.txt
+echo
+echo "$SECONDS s. The lists, models and weights are in $work"
