@@ -59,3 +59,70 @@ def attentive_features(
 def next_token_log_probs(features: list[Tensor], W: Tensor, b: Tensor) -> Tensor:
     """Eq. 8: (T, V) natural-log probabilities of the token after each position."""
     return torch.stack([torch.log_softmax(W @ feature + b, dim=0) for feature in features])
+
+
+def averaging_features(h: list[Tensor], W_c: Tensor, b_c: Tensor) -> list[Tensor]:
+    """Salton and Kelleher (2018): the memory begins with a zero vector that counts; the current state is stored before averaging."""
+    features, memory = [], [torch.zeros_like(h[0])]
+    for h_t in h:
+        memory.append(h_t)
+        context = sum(memory) / len(memory)
+        features.append(torch.tanh(W_c @ torch.cat([h_t, context]) + b_c))
+    return features
+
+
+def selection_features(
+    h: list[Tensor], selection: str, W_kh: Tensor, b_k: Tensor, gate1: tuple[Tensor, Tensor] | None, gate2: tuple[Tensor, Tensor] | None
+) -> tuple[list[Tensor], list[list[Tensor]]]:
+    """Liu et al. (2016): ``[h_t; r_t]`` and alpha over ``h_0 .. h_{t-1}``; gates as (matrix, bias)."""
+    features, weights = [], []
+    memory = [torch.zeros_like(h[0])]
+    for h_t in h:
+        k = W_kh @ h_t + b_k
+        ones = torch.ones_like(k)
+        w_h2 = ones if gate2 is None else torch.sigmoid(gate2[0] @ h_t + gate2[1])
+        if selection == "independent":
+            w_h1 = torch.sigmoid(gate1[0] @ h_t + gate1[1])
+        else:
+            w_h1 = {"none": ones, "tied": w_h2, "complementary": ones - w_h2}[selection]
+        alpha = softmax([((h_i * w_h1) * k).sum() for h_i in memory])
+        r = sum(alpha_i * (h_i * w_h2) for alpha_i, h_i in zip(alpha, memory, strict=True))
+        features.append(torch.cat([h_t, r]))
+        weights.append(alpha)
+        memory.append(h_t)
+    return features, weights
+
+
+def key_value_predict_features(
+    h: list[Tensor], parts: int, L: int, W_Y: Tensor, W_h: Tensor, w: Tensor, W_r: Tensor, W_x: Tensor
+) -> tuple[list[Tensor], list[list[Tensor]]]:
+    """Daniluk et al. (2017): attention (1 part), key-value (2), key-value-predict (3); alpha over the window, oldest first."""
+    size = len(h[0]) // parts
+    pieces = [[h_t[part * size : (part + 1) * size] for part in range(parts)] for h_t in h]
+    features, weights = [], []
+    for t, current in enumerate(pieces):
+        memory = pieces[max(0, t - L) : t]
+        r = torch.zeros(size, dtype=h[0].dtype)
+        alpha = []
+        if memory:
+            scores = []
+            for slot in memory:
+                M = torch.tanh(W_Y @ slot[0] + W_h @ current[0])
+                scores.append(w @ M)
+            alpha = softmax(scores)
+            r = sum(alpha_i * slot[min(1, parts - 1)] for alpha_i, slot in zip(alpha, memory, strict=True))
+        features.append(torch.tanh(W_r @ r + W_x @ current[-1]))
+        weights.append(alpha)
+    return features, weights
+
+
+def ngram_features(h: list[Tensor], N: int, W_N: Tensor) -> list[Tensor]:
+    """Daniluk et al. (2017): part k of the output k - 1 positions back, k = 1 .. N; zeros where there is none."""
+    size = len(h[0]) // N
+    features = []
+    for t in range(len(h)):
+        parts = []
+        for k in range(N):
+            parts.append(h[t - k][k * size : (k + 1) * size] if t >= k else torch.zeros(size, dtype=h[0].dtype))
+        features.append(torch.tanh(W_N @ torch.cat(parts)))
+    return features

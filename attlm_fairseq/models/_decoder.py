@@ -32,6 +32,11 @@ class LanguageModelConfig(FairseqDataclass):
     forget_bias: float = field(default=1.0, metadata={"help": "initial bias of the LSTM's forget gates"})
 
 
+def inherited(name: str, default: Any) -> Any:
+    """A field of :class:`LanguageModelConfig` again, with another default: for configs whose paper wants one."""
+    return field(default=default, metadata=LanguageModelConfig.__dataclass_fields__[name].metadata)
+
+
 class MemoryDecoder(FairseqIncrementalDecoder):
     """fairseq's decoder interface around a :class:`LanguageModel`."""
 

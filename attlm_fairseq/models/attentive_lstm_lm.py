@@ -29,19 +29,19 @@ class AttentiveLSTMLanguageModel(MemoryLanguageModel):
 @register_model_architecture("attentive_lstm_lm", "attentive_lstm_lm_ptb")
 def attentive_lstm_lm_ptb(args: Namespace) -> None:
     """Table 1: 2 x 650, dropout 0.5; 14.5 M parameters at V = 10,001."""
-    salton_preset(args, size=650, dropout=0.5)
+    salton_preset(args, size=650, dropout=0.5, forget_bias=0.0)
 
 
 @register_model_architecture("attentive_lstm_lm", "attentive_lstm_lm_wikitext2")
 def attentive_lstm_lm_wikitext2(args: Namespace) -> None:
     """Table 2: 2 x 1000, dropout 0.65; about 51 M parameters at V = 33,278."""
-    salton_preset(args, size=1000, dropout=0.65)
+    salton_preset(args, size=1000, dropout=0.65, forget_bias=0.0)
 
 
-def salton_preset(args: Namespace, size: int, dropout: float) -> None:
-    """What the experiments of Salton et al. share: two layers of one size, all biases 0. Given options win."""
+def salton_preset(args: Namespace, size: int, dropout: float, forget_bias: float) -> None:
+    """What the experiments of Salton et al. share: two layers of one size, biases 0 but the forget gates'. Given options win."""
     args.decoder_embed_dim = getattr(args, "decoder_embed_dim", size)
     args.decoder_hidden_size = getattr(args, "decoder_hidden_size", size)
     args.decoder_layers = getattr(args, "decoder_layers", 2)
     args.dropout = getattr(args, "dropout", dropout)
-    args.forget_bias = getattr(args, "forget_bias", 0.0)
+    args.forget_bias = getattr(args, "forget_bias", forget_bias)

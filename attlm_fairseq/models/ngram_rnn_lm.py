@@ -1,0 +1,36 @@
+"""``--arch ngram_rnn_lm``: the N-gram RNNs of Daniluk et al. (2017), with presets for the rows of their Table 2b."""
+
+# no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
+
+from argparse import Namespace
+from dataclasses import dataclass, field
+
+from fairseq.models import register_model, register_model_architecture
+
+from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LanguageModelConfig, MemoryLanguageModel, inherited
+from attlm_fairseq.models.kvp_lstm_lm import daniluk_preset
+
+
+@dataclass
+class NgramRNNConfig(LanguageModelConfig):
+    output_layer: OUTPUT_LAYERS = inherited("output_layer", default="untied")
+    init_range: float = inherited("init_range", default=0.1)
+    ngram_order: int = field(default=4, metadata={"help": "N: the current output and N - 1 earlier ones, a part of each"})
+
+
+@register_model("ngram_rnn_lm", dataclass=NgramRNNConfig)
+class NgramRNNLanguageModel(MemoryLanguageModel):
+    family = "ngram_rnn_lm"
+
+
+def preset(order: int, hidden: int) -> None:
+    """Register ``ngram_rnn_lm_<order>gram``, a row of Table 2b."""
+
+    @register_model_architecture("ngram_rnn_lm", f"ngram_rnn_lm_{order}gram")
+    def row(args: Namespace) -> None:
+        args.ngram_order = getattr(args, "ngram_order", order)
+        daniluk_preset(args, hidden)
+
+
+for order, hidden in ((2, 564), (3, 786), (4, 968), (5, 1120)):
+    preset(order, hidden)

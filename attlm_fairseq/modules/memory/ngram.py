@@ -1,0 +1,49 @@
+"""Parts of the last N outputs side by side: the N-gram RNN of Daniluk et al. (2017).
+
+Shapes: B sentences in the batch, T positions, H size of an LSTM state, D = H / N of one of its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.modules.memory.reader import Memory
+
+
+class NgramReader(nn.Module):
+    r"""Features ``h* = tanh(W_N [h^1_t; h^2_{t-1}; ..; h^N_{t-N+1}])`` of size D = H / N: part k comes from k - 1 positions before.
+
+    Missing positions are zeros. There are no attention weights. The paper's Eq. 13 writes N - 1 parts, but its table of sizes only works
+    out with N.
+    """
+
+    def __init__(self, state_size: int, order: int = 4) -> None:
+        super().__init__()
+        if order < 1 or state_size % order:
+            raise ValueError(f"the state size {state_size} is not divisible into {order} parts")
+        self.order = order
+        self.feature_size = state_size // order
+        self.merge = nn.Linear(state_size, self.feature_size, bias=False)  # W_N
+
+    @classmethod
+    def from_config(cls, state_size: int, config: Mapping[str, Any]) -> NgramReader:
+        return cls(state_size, config["ngram_order"])
+
+    def forward(self, states: Tensor, need_weights: bool = False) -> tuple[Tensor, None]:
+        """States (B, T, H) -> features (B, T, D)."""
+        parts = states.chunk(self.order, dim=-1)
+        shifted = [nn.functional.pad(part, (0, 0, back, 0))[:, : states.size(1)] for back, part in enumerate(parts)]
+        return torch.tanh(self.merge(torch.cat(shifted, dim=-1))), None
+
+    def empty_memory(self, state: Tensor) -> Memory:
+        """The last N - 1 outputs (B, N - 1, H), newest first: zeros."""
+        return (state.new_zeros(state.size(0), self.order - 1, state.size(1)),)
+
+    def step(self, state: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        outputs = torch.cat((state.unsqueeze(1), memory[0]), dim=1)  # (B, N, H)
+        parts = [outputs[:, back].chunk(self.order, dim=-1)[back] for back in range(self.order)]
+        return torch.tanh(self.merge(torch.cat(parts, dim=-1))), (outputs[:, :-1],)

@@ -1,0 +1,81 @@
+"""Attention with memory selection: Liu, Tsai, Chen and Lee (2016), "Attention-based Memory Selection Recurrent Network".
+
+Shapes: B sentences in the batch, T positions, H size of an LSTM state, M memory slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.modules.memory.reader import Memory
+
+SELECTIONS = ("none", "independent", "tied", "complementary")
+
+
+class SelectionReader(nn.Module):
+    r"""Features ``[h_t; r_t]``, over which the output layer computes ``softmax(W_ph h_t + W_pr r_t + b_p)``.
+
+    ``k_t = W_kh h_t + b_k``; ``e_ti = (h_i * w_h1) . k_t``; ``alpha = softmax_i(e_ti)``; ``r_t = sum_i alpha_ti (h_i * w_h2)``. The memory
+    holds ``h_0 .. h_{t-1}`` with ``h_0`` the LSTM's initial state, zeros; the current state is not in it. The gates select dimensions:
+
+    - ``none``: both all ones;
+    - ``independent``: ``w_h1 = sigmoid(W_hh1 h_t + b_h1)``, ``w_h2 = sigmoid(W_hh2 h_t + b_h2)``;
+    - ``tied``: ``w_h1 = w_h2``;
+    - ``complementary``: ``w_h1 = 1 - w_h2``.
+
+    Gates do not depend on i, so ``e_ti = h_i . (w_h1 * k_t)`` and ``r_t = w_h2 * sum_i alpha_ti h_i``: dot-product attention with a gated
+    query and a gated result. Column i of the weights (B, T, T) is ``h_i``, from ``h_0`` on: position t has its last weight in column t - 1.
+    """
+
+    def __init__(self, state_size: int, selection: str = "tied") -> None:
+        super().__init__()
+        if selection not in SELECTIONS:
+            raise ValueError(f"selection {selection!r} is not one of: {', '.join(SELECTIONS)}")
+        self.feature_size = 2 * state_size
+        self.selection = selection
+        self.query = nn.Linear(state_size, state_size)  # W_kh, b_k
+        self.value_gate = nn.Linear(state_size, state_size) if selection != "none" else None  # W_hh2, b_h2
+        self.key_gate = nn.Linear(state_size, state_size) if selection == "independent" else None  # W_hh1, b_h1
+
+    @classmethod
+    def from_config(cls, state_size: int, config: Mapping[str, Any]) -> SelectionReader:
+        return cls(state_size, str(config["selection"]))
+
+    def gated(self, states: Tensor) -> tuple[Tensor, Tensor | None]:
+        """States (.., H) -> queries ``w_h1 * k_t`` (.., H) and the gates ``w_h2`` of the results (.., H), None for all ones."""
+        queries = self.query(states)
+        if self.value_gate is None:
+            return queries, None
+        value_gates = torch.sigmoid(self.value_gate(states))
+        if self.key_gate is not None:
+            return queries * torch.sigmoid(self.key_gate(states)), value_gates
+        return queries * (value_gates if self.selection == "tied" else 1 - value_gates), value_gates
+
+    def forward(self, states: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
+        """States (B, T, H) -> features (B, T, 2 H) and, on request, weights (B, T, T)."""
+        queries, gates = self.gated(states)
+        memory = nn.functional.pad(states[:, :-1], (0, 0, 1, 0))  # h_0 .. h_{T-1}: slot i is visible from position i + 1 on
+        if need_weights:
+            later = torch.ones(states.size(1), states.size(1), dtype=torch.bool, device=states.device).triu(1)
+            weights = torch.softmax((queries @ memory.transpose(1, 2)).masked_fill(later, -torch.inf), dim=-1)
+            read = weights @ memory
+        else:
+            weights = None
+            read = nn.functional.scaled_dot_product_attention(queries, memory, memory, is_causal=True, scale=1.0)
+        return torch.cat((states, read if gates is None else read * gates), dim=-1), weights
+
+    def empty_memory(self, state: Tensor) -> Memory:
+        """The states so far (B, M, H): ``h_0`` alone."""
+        return (torch.zeros_like(state).unsqueeze(1),)
+
+    def step(self, state: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        (states,) = memory
+        query, gate = self.gated(state)
+        weights = torch.softmax((states @ query.unsqueeze(2)).squeeze(2), dim=-1)  # (B, M)
+        read = (weights.unsqueeze(1) @ states).squeeze(1)
+        features = torch.cat((state, read if gate is None else read * gate), dim=-1)
+        return features, (torch.cat((states, state.unsqueeze(1)), dim=1),)

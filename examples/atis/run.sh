@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Rescoring real ASR 5-best lists (ATIS, Whisper) with a 3-gram, with attentive LMs and with both.
+#
+# usage: run.sh atis-train.json.gz [FOLDER]
+# The lists are those of HyPoradise v0. About 20 minutes on 2 cores; finished steps are kept.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+lists=$(realpath "${1:?usage: run.sh atis-train.json.gz [FOLDER]}")
+work=${2:-$here/work}
+
+python "$here/prepare.py" "$lists" "$work"
+cd "$work"
+[ -e lm.arpa ] || attlm ngram train-all.txt -o lm.arpa -n 3
+[ -e bin/dict.txt ] || fairseq-preprocess --only-source --trainpref train.txt --validpref valid.txt --destdir bin --thresholdsrc 2 > preprocess.log 2>&1
+for score in single combined; do
+    [ -e "$score/checkpoint_best.pt" ] || fairseq-train bin --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm \
+        --attention-score "$score" --decoder-embed-dim 300 --decoder-hidden-size 300 --dropout 0.5 \
+        --optimizer adam --lr 0.002 --lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --lr-patience 1 --clip-norm 5 \
+        --batch-size 16 --max-epoch 25 --patience 6 --best-checkpoint-metric ppl --no-epoch-checkpoints --no-last-checkpoints \
+        --cpu --num-workers 0 --no-progress-bar --save-dir "$score" > "$score.log" 2>&1
+done
+ngram="--kenlm ngram=lm.arpa"
+neural="--lm attentive=single/checkpoint_best.pt:combined/checkpoint_best.pt"
+for system in ngram neural both; do
+    case $system in
+        ngram) lms=$ngram ;;
+        neural) lms=$neural ;;
+        both) lms="$ngram $neural" ;;
+    esac
+    echo "== $system"
+    # shellcheck disable=SC2086 # options with their arguments
+    attlm tune dev.json --metric wer $lms -o "$system.toml"
+done
