@@ -45,10 +45,12 @@ $(DONE)/venv:
 	$(call step,pip and what compiling needs,$(INSTALL) --upgrade $(PIP_VERSION) setuptools wheel cython 'numpy<2')
 	@touch $@
 
-# Alone and first, so that nothing else decides which torch it is. pip is asked what the plain requirement would bring.
+# Alone and first, so that nothing else decides which torch it is. pip is asked what the plain requirement would bring on Linux:
+# where that is the CUDA libraries, torch comes from PyTorch's own index of CPU builds.
 $(DONE)/torch: $(DONE)/venv constraints.txt
 	$(call step,$(TORCH) (about 200 MB to download; a minute or two),\
-		if [ -z "$(CUDA)" ] && $(INSTALL) --dry-run $(TORCH) | grep -qiE '(nvidia|cuda)-'; then \
+		if [ -z "$(CUDA)" ] && [ "$$(uname -s)" = Linux ] && \
+			$(INSTALL) --dry-run --no-deps --quiet --report - $(TORCH) | grep -q '"nvidia-'; then \
 			$(INSTALL) --extra-index-url https://download.pytorch.org/whl/cpu '$(TORCH)+cpu'; \
 		else \
 			$(INSTALL) $(TORCH); \
@@ -67,7 +69,7 @@ $(DONE)/package: $(DONE)/dependencies $(SOURCES)
 kenlm: $(BIN)/lmplz
 
 $(BIN)/lmplz: $(DONE)/venv tools/build_kenlm.sh
-	$(call step,KenLM's lmplz (compiled here: about a minute),sh tools/build_kenlm.sh "$(HERE)" constraints.txt)
+	$(call step,KenLM's lmplz (compiled here: a minute or two),sh tools/build_kenlm.sh "$(HERE)" constraints.txt)
 	@touch $@
 
 demo: install kenlm
