@@ -8,7 +8,9 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nbest_samples import read, write
+from nbest_samples import ALL_SAMPLES, read, write
+
+from attlm_fairseq.errors import InputError
 
 FAST = settings(max_examples=40, deadline=None)
 SETTINGS = {"blacklist_categories": ["Cs"]}
@@ -18,6 +20,7 @@ SCORES = st.floats(allow_nan=False, allow_infinity=False)
 ENDS = st.sampled_from(["\n", "\r\n"])
 SPACES = st.sampled_from(["", " ", "  ", "\t"])
 BOM = st.sampled_from(["", "\ufeff"])
+DAMAGE = st.sampled_from(["", "\n", "\r", "|||", "\t", '"', "{", "]", ",", "=", "nan", "\0", "-1 "])
 SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 
 
@@ -199,3 +202,27 @@ def test_rescored_lists_are_read_back(name, data):
             assert {key: after.scores[key] for key in kept} == kept
             if name not in ("plain", "kaldi", "srilm"):
                 assert -0.5 * before.rank in [after.scores[key] for key in after.scores if key not in before.scores]
+
+
+@pytest.mark.parametrize(("name", "sample"), ALL_SAMPLES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_damaged_file_is_an_input_error_or_comes_back_byte_for_byte(name, sample, data):
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(sample)))
+        end = start + data.draw(st.sampled_from([0, 1, 2, 10, 1000]))
+        sample = (
+            sample[:start]
+            + data.draw(st.sampled_from(["", "\n", "\r", "|||", "\t", '"', "{", "]", ",", "=", "nan", "\0", "-1 "]))
+            + sample[end:]
+        )
+    try:
+        lists = read(sample, name)
+    except InputError:
+        return
+    assert write(lists, name) == sample
+    for nbest in lists:
+        for hypothesis in nbest.hypotheses:
+            hypothesis.total = -1.0
+            hypothesis.lm_scores = {"lm": -2.0}
+    write(lists, name)

@@ -174,7 +174,8 @@ def _take(line: _Line, nbest: NbestList, path: str) -> None:
     if line.kind == "D" and "\t" not in content:
         raise InputError(f"{label} has one field: expected a score and a text", path=path, line=line.number)
     if line.kind == "P":
-        values = [number(value, f"a score of {label}", path, line.number) for value in content.split()]
+        what = f"a score of {label}"
+        values = [number(value, what, path, line.number) for value in content.split()]
         words = sum(1 for word in hypothesis.text.split(" ") if word)
         if len(values) <= words:
             message = f"{label} has {len(values)} scores for {words} words: expected at least {words + 1}; is the line cut short?"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_text import DECODER, Place, children, exact, is_number, member, with_member, with_values
+from attlm_fairseq.nbest.formats.json_text import DECODER, Place, children, exact, is_number, member, with_members, with_values
 from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, fresh_names, is_as_read, own_text, quoted
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
@@ -81,16 +81,16 @@ def _text(nbest: NbestList) -> str:
         return text
     hypotheses = nbest.hypotheses
     value = DECODER.decode(text)
+    new = {}
     for key in ["input", *_score_keys(value)]:
         column = member(text, key)
         texts = [column[child.value : child.end] for child in children(column)]
-        text = with_member(text, key, with_values(column, [texts[hypothesis.rank - 1] for hypothesis in hypotheses]))
-    names = fresh_names(hypotheses[0].lm_scores, value, _score_key)
-    for name, key in names.items():
-        text = with_member(text, key, f"[{', '.join(exact(hypothesis.lm_scores[name], name, nbest) for hypothesis in hypotheses)}]")
+        new[key] = with_values(column, [texts[hypothesis.rank - 1] for hypothesis in hypotheses])
+    for name, key in fresh_names(hypotheses[0].lm_scores, [*value, _TOTAL_KEY], _score_key).items():
+        new[key] = f"[{', '.join(exact(hypothesis.lm_scores[name], name, nbest) for hypothesis in hypotheses)}]"
     if hypotheses[0].total is not None:
-        text = with_member(text, _TOTAL_KEY, f"[{', '.join(exact(hypothesis.total, TOTAL, nbest) for hypothesis in hypotheses)}]")
-    return text
+        new[_TOTAL_KEY] = f"[{', '.join(exact(hypothesis.total, TOTAL, nbest) for hypothesis in hypotheses)}]"
+    return with_members(text, new)
 
 
 def _score_key(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
+_SCAN = json.JSONDecoder().scan_once  # for texts known to be valid: value and end of what begins at a position
 
 
 def dumped(value: Any) -> str:
@@ -61,9 +62,9 @@ def children(text: str, at: int = 0) -> list[Child]:
             at = SPACE.match(text, at + 1).end()
         begin, key = at, None
         if is_object:
-            key, at = DECODER.raw_decode(text, at)
+            key, at = _SCAN(text, at)
             at = SPACE.match(text, SPACE.match(text, at).end() + 1).end()
-        _, end = DECODER.raw_decode(text, at)
+        _, end = _SCAN(text, at)
         found.append(Child(key, begin, at, end))
         at = SPACE.match(text, end).end()
     return found
@@ -87,18 +88,23 @@ def member(text: str, key: str) -> str | None:
     return next((text[child.value : child.end] for child in children(text) if child.key == key), None)
 
 
-def with_member(text: str, key: str, value: str) -> str:
-    """The text of an object with a member replaced, or added last with the spacing of the others."""
+def with_members(text: str, members: Mapping[str, str]) -> str:
+    """The text of an object with members replaced, or added last with the spacing of the others."""
     found = children(text)
-    for child in found:
-        if child.key == key:
-            return text[: child.value] + value + text[child.end :]
-    if not found:
-        return "{" + f"{dumped(key)}: {value}" + text[1:].lstrip()
-    last = found[-1]
-    separator = text[found[-2].end : last.begin] if len(found) > 1 else ", "
-    colon = text[last.begin : last.value].rpartition('"')[2]
-    return text[: last.end] + separator + dumped(key) + colon + value + text[last.end :]
+    separator, colon, end = ", ", ": ", 1
+    if found:
+        last = found[-1]
+        end = last.end
+        colon = text[last.begin : last.value].rpartition('"')[2]
+        separator = text[found[-2].end : last.begin] if len(found) > 1 else separator
+    present = {child.key for child in found}
+    added = [dumped(key) + colon + value for key, value in members.items() if key not in present]
+    if added:
+        text = text[:end] + (separator if found else "") + separator.join(added) + text[end:]
+    for child in reversed(found):
+        if child.key in members:
+            text = text[: child.value] + members[child.key] + text[child.end :]
+    return text
 
 
 @dataclass(slots=True)

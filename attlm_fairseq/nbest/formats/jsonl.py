@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.json_text import DECODER, Place, children, dumped, exact, member, with_member, with_values
+from attlm_fairseq.nbest.formats.json_text import DECODER, Place, children, dumped, exact, member, with_members, with_values
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     FileText,
@@ -97,19 +97,19 @@ def _line(nbest: NbestList) -> str:
     column = member(text, "hyps")
     texts = [column[child.value : child.end] for child in children(column)]
     changed = [_changed(nbest, hypothesis, texts[hypothesis.rank - 1]) for hypothesis in nbest.hypotheses]
-    return body[: len(body) - len(text)] + with_member(text, "hyps", with_values(column, changed)) + end
+    return body[: len(body) - len(text)] + with_members(text, {"hyps": with_values(column, changed)}) + end
 
 
 def _changed(nbest: NbestList, hypothesis: Hypothesis, text: str) -> str:
     """The text of a hypothesis with what rescoring found."""
+    new = {}
     if hypothesis.lm_scores:
-        scores = member(text, "scores") or "{}"
-        for name, fresh in fresh_names(hypothesis.lm_scores, hypothesis.scores, str).items():
-            scores = with_member(scores, fresh, exact(hypothesis.lm_scores[name], name, nbest))
-        text = with_member(text, "scores", scores)
+        fresh = fresh_names(hypothesis.lm_scores, hypothesis.scores, str)
+        scores = {fresh[name]: exact(value, name, nbest) for name, value in hypothesis.lm_scores.items()}
+        new["scores"] = with_members(member(text, "scores") or "{}", scores)
     if hypothesis.total is not None:
-        text = with_member(text, TOTAL, exact(hypothesis.total, TOTAL, nbest))
-    return text
+        new[TOTAL] = exact(hypothesis.total, TOTAL, nbest)
+    return with_members(text, new) if new else text
 
 
 def _new_line(nbest: NbestList) -> str:
@@ -120,4 +120,4 @@ def _new_line(nbest: NbestList) -> str:
         value["ref"] = references[0] if len(references) == 1 else references
     value["hyps"] = [{"text": hypothesis.text, "scores": hypothesis.scores} for hypothesis in nbest.hypotheses]
     texts = [_changed(nbest, hypothesis, dumped(found)) for hypothesis, found in zip(nbest.hypotheses, value["hyps"], strict=True)]
-    return with_member(dumped(value), "hyps", f"[{', '.join(texts)}]") + "\n"
+    return with_members(dumped(value), {"hyps": f"[{', '.join(texts)}]"}) + "\n"

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_text import Child, Place, children, exact, is_number, with_member, with_values
+from attlm_fairseq.nbest.formats.json_text import Child, Place, children, exact, is_number, with_members, with_values
 from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, SeenIds, fresh_names, is_as_read, own_text, quoted
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
@@ -75,11 +75,11 @@ def _text(nbest: NbestList) -> str:
     for hypothesis in nbest.hypotheses:
         value = found[hypothesis.rank - 1]
         taken = [child.key for child in children(value)]
-        for name, key in fresh_names(hypothesis.lm_scores, [*taken, TOTAL], str).items():
-            value = with_member(value, key, exact(hypothesis.lm_scores[name], name, nbest))
+        fresh = fresh_names(hypothesis.lm_scores, [*taken, TOTAL], str)
+        new = {fresh[name]: exact(score, name, nbest) for name, score in hypothesis.lm_scores.items()}
         if hypothesis.total is not None:
-            value = with_member(value, TOTAL, exact(hypothesis.total, TOTAL, nbest))
-        values.append(value)
+            new[TOTAL] = exact(hypothesis.total, TOTAL, nbest)
+        values.append(with_members(value, new))
     return with_values(text, values, _is_hypothesis)
 
 

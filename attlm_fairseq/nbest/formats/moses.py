@@ -149,18 +149,20 @@ def _scores(found: _Line, path: str, line: int) -> dict[str, float]:
         values = bare
         name = None
         for token in found.fields[i].split():
-            prefix, equals, value = token.rpartition("=")
-            if token[-1] in "=:" and len(token) > 1:
-                if name is not None and not values:
-                    raise InputError(f"the feature {name} has no value", path=path, line=line)
-                name = token[:-1]
-                values = named.setdefault(name, [])
-            elif equals and prefix:
-                name = prefix
-                values = named.setdefault(name, [])
-                values.append(number(value, f"the feature {name}", path, line))
-            else:
-                values.append(number(token, f"the feature {name or 'without a name'}", path, line))
+            prefix = value = ""
+            if token[-1] in "=:":
+                prefix = token[:-1]
+            elif "=" in token:
+                prefix, _, value = token.rpartition("=")
+            if not prefix:
+                values.append(number(token, name or "a feature without a name", path, line))
+                continue
+            if name is not None and not values:
+                raise InputError(f"the feature {name} has no value", path=path, line=line)
+            name = prefix
+            values = named.setdefault(name, [])
+            if value:
+                values.append(number(value, name, path, line))
         if name is not None and not values:
             raise InputError(f"the feature {name} has no value", path=path, line=line)
     scores = {f"f{i}": value for i, value in enumerate(bare, 1)}
