@@ -35,7 +35,10 @@ class Setup:
 
 
 format_option = click.option(
-    "--format", "format_name", type=click.Choice(sorted(FORMATS)), help="Format of NBEST. Default: recognised by its content."
+    "--format",
+    "format_name",
+    metavar="NAME",
+    help=f"Format of NBEST: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size). Default: recognised by its content.",
 )
 refs_option = click.option(
     "--refs", multiple=True, metavar="FILE", help="References, a line a list. Repeat for several per list. Default: those in NBEST."
@@ -65,9 +68,10 @@ def lm_options(command: Callable) -> Callable:
                 "--lm",
                 multiple=True,
                 metavar="[NAME=]CHECKPOINT[:CHECKPOINT..]",
-                help="A neural LM: a checkpoint of fairseq-train, or several as an ensemble that averages probabilities. May be repeated.",
+                help="A neural LM: a checkpoint of fairseq-train, or several as an ensemble that averages their probabilities "
+                "(with weights: ensemble_weights in attlm.toml). Repeatable.",
             ),
-            click.option("--kenlm", multiple=True, metavar="[NAME=]FILE", help="An n-gram LM: ARPA or KenLM binary. May be repeated."),
+            click.option("--kenlm", multiple=True, metavar="[NAME=]FILE", help="An n-gram LM: ARPA or KenLM binary. Repeatable."),
             click.option(
                 "--dict",
                 "dictionary",

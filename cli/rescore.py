@@ -8,7 +8,7 @@ import click
 
 from attlm_cli.options import Setup, format_option, lm_options, note, on_terminal, parse_weights, progress, warn_of_oov
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, open_nbest, write_nbest, write_one_best
+from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
 from attlm_fairseq.nbest.rescoring import Rescorer
 
 OUTPUTS = ("same", *sorted(FORMATS), *(f"1best-{style}" if style != "text" else "1best" for style in ONE_BEST_STYLES))
@@ -61,7 +61,7 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
         if to.startswith("1best"):
             write_one_best(counted(), output, style=to.removeprefix("1best").removeprefix("-") or "text")
         else:
-            target = fmt if to == "same" else FORMATS[to]
+            target = fmt if to == "same" else find_format(to)
             if not target.has_scores:
                 note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
             write_nbest(counted(), target, output)
@@ -71,6 +71,7 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
 
 def say_formula(weights: dict[str, float], scores: dict[str, float]) -> None:
     """What is added up, and what of the list's own scores is left out."""
-    note("total = " + " + ".join(f"{value:g} {name}" for name, value in weights.items() if value))
-    if scores and not any(weights.get(name) for name in [*scores, "rank"]):
+    terms = " + ".join(f"{value:g} {name}" for name, value in weights.items() if value)
+    note(f"total = {terms}" if terms else "all weights are 0: the lists stay as they are")
+    if terms and scores and not any(weights.get(name) for name in [*scores, "rank"]):
         note(f"WARNING: none of the lists' own scores ({', '.join(scores)}) has a weight: the LMs decide alone")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -55,8 +56,8 @@ def refused(*arguments: object, stdin: str | bytes | None = None) -> str:
 
 def test_tune_then_rescore_then_eval(folder):
     tuned = run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa")
-    assert "first as read    18.18" in tuned.stdout
-    assert "oracle            0.00" in tuned.stdout
+    assert re.search(r"^first as read +18\.18 ", tuned.stdout, re.MULTILINE)
+    assert re.search(r"^oracle +0\.00 ", tuned.stdout, re.MULTILINE)
     weights = read_config(folder / "attlm.toml").weights
     assert set(weights) == {"am_score", "neural", "kenlm", "words", "rank"}
     first = (folder / "attlm.toml").read_bytes()
@@ -152,7 +153,7 @@ def test_bad_input_is_one_line(folder):
     assert "latin1:2: byte 4 of the line is not UTF-8" in refused("ppl", "latin1", "--kenlm", "lm.arpa")
     assert "empty" in refused("ppl", "-", "--kenlm", "lm.arpa", stdin="")
     (folder / "one.ref").write_text("the cat sat\n")
-    assert "one.ref" in refused("tune", "dev.json", "--refs", "one.ref", "--kenlm", "lm.arpa")
+    assert "3 lists" in refused("tune", "dev.json", "--refs", "one.ref", "--kenlm", "lm.arpa")
     assert sorted(path.name for path in folder.iterdir()) == ["dev.json", "dict.txt", "latin1", "lm.arpa", "lm.pt", "one.ref", "text"]
 
 
