@@ -10,7 +10,7 @@ CUDA ?=
 HERE := $(abspath $(VENV))
 BIN := $(HERE)/bin
 DONE := $(HERE)/done
-LOG := $(HERE)/install.log
+LOG = $(HERE)/log/$(@F).txt
 TORCH := $(shell sed -n 's/^\(torch==[^; ]*\).*/\1/p' constraints.txt)
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check --no-input
 INSTALL := $(PIP) install -c constraints.txt
@@ -21,8 +21,11 @@ SOURCES := $(shell find attlm_fairseq cli -name '*.py') $(wildcard README.md)
 FRESH_BUILD := rm -rf build/lib
 BENCHMARKS = $(wildcard benchmarks/*.py)
 
-# $(call step,WHAT,COMMAND): says what it does, keeps the noise in the log, and shows the log's end if it fails.
-step = @echo "-- $(1)"; { echo "== $(1)"; $(2); } >>"$(LOG)" 2>&1 || { tail -n 25 "$(LOG)"; echo "-- failed: $(1). All of it: $(LOG)"; exit 1; }
+# $(call step,WHAT,COMMAND): says what it does, keeps the noise in a log, and shows its end if it fails.
+step = @mkdir -p "$(dir $(LOG))"; echo "-- $(1)"; { $(2); } >"$(LOG)" 2>&1 || { tail -n 25 "$(LOG)"; echo "-- failed: $(1). All of it: $(LOG)"; exit 1; }
+
+# lmplz is compiled beside the installation, which keeps one core busy at a time.
+MAKEFLAGS += -j2
 
 .PHONY: help install kenlm demo test lint bench
 .DELETE_ON_ERROR:
@@ -68,7 +71,7 @@ $(DONE)/package: $(DONE)/dependencies $(SOURCES)
 
 kenlm: $(BIN)/lmplz
 
-$(BIN)/lmplz: $(DONE)/venv tools/build_kenlm.sh
+$(BIN)/lmplz: tools/build_kenlm.sh | $(DONE)/venv
 	$(call step,KenLM's lmplz (compiled here: a minute or two),sh tools/build_kenlm.sh "$(HERE)" constraints.txt)
 	@touch $@
 

@@ -36,7 +36,7 @@ if [ -n "$boost" ]; then
     done
 fi
 for program in build_binary query lmplz; do # lmplz last: the Makefile takes it as the sign that all are there
-    cp "$work/build/bin/$program" "$venv/bin/$program"
+    mv -f "$work/build/bin/$program" "$venv/bin/$program" # not cp: one of them may be running
 done
 echo "a b" | "$venv/bin/lmplz" -o 2 --discount_fallback -S 64M >/dev/null
 rm -rf "$work"
