@@ -104,7 +104,7 @@ def jsonl_files(draw: st.DrawFn) -> tuple[str, list]:
             hypotheses.append({"text": draw(ANYTHING), "scores": draw(st.dictionaries(ANYTHING, SCORES, max_size=2)), "z": draw(ANYTHING)})
             meant.append((str(number), hypotheses[-1]["text"], hypotheses[-1]["scores"]))
         line = json.dumps({"id": number, "ref": draw(ANYTHING), "hyps": hypotheses}, ensure_ascii=draw(st.booleans()))
-        lines += [draw(SPACES) + line, *[""] * draw(st.integers(0, 1))]
+        lines += [draw(SPACES) + draw(st.sampled_from(["", "\r"])) + line, *[""] * draw(st.integers(0, 1))]
     return finished(draw, lines), meant
 
 

@@ -48,7 +48,7 @@ class JsonlFormat:
         count = 0
         for line_number, line in numbered(lines, file):
             body, _ = split_end(line)
-            if not body.strip(" \t"):
+            if not body.strip(" \t\r"):
                 before += line
                 continue
             nbest = _nbest_list(body, count, path, line_number)
@@ -69,7 +69,7 @@ def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:
         value = DECODER.decode(body)
     except (ValueError, RecursionError) as error:
         raise InputError(f"not valid JSON ({error}): expected one whole object a line", path=path, line=line) from None
-    place = Place(f"list {count}", body.lstrip(" \t"), path, line)
+    place = Place(f"list {count}", body.lstrip(" \t\r"), path, line)
     if not isinstance(value, dict) or not isinstance(value.get("hyps"), list) or not value["hyps"]:
         raise place.error(f'is {quoted(body)}: expected {{"id": ..., "hyps": [{{"text": ...}}, ...]}} with at least one hypothesis')
     hypotheses = [_hypothesis(found, i, place) for i, found in enumerate(value["hyps"])]
@@ -93,7 +93,7 @@ def _line(nbest: NbestList) -> str:
     if is_as_read(nbest):
         return own.raw
     body, end = split_end(own.raw)
-    text = body.lstrip(" \t")
+    text = body.lstrip(" \t\r")
     column = member(text, "hyps")
     texts = [column[child.value : child.end] for child in children(column)]
     changed = [_changed(nbest, hypothesis, texts[hypothesis.rank - 1]) for hypothesis in nbest.hypotheses]
