@@ -1,0 +1,89 @@
+"""Log-linear combination: a hypothesis' total is the weighted sum of its features, and the best total comes first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+# What can be computed from any hypothesis. A score of the same name that came with the list takes precedence.
+COMPUTED = {
+    "words": lambda hypothesis: float(len(hypothesis.text.split())),
+    "rank": lambda hypothesis: float(hypothesis.rank - 1),
+}
+
+
+def feature_names(nbest: NbestList) -> list[str]:
+    """The features that every hypothesis of the list has: scores as read, LM scores, computed ones; in that order."""
+    names = dict.fromkeys([*nbest.hypotheses[0].scores, *nbest.hypotheses[0].lm_scores, *COMPUTED])
+    return [name for name in names if all(_value(hypothesis, name) is not None for hypothesis in nbest.hypotheses)]
+
+
+def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
+    """The named features of each hypothesis, (n_hypotheses, n_features) float64, rows in the order of the list.
+
+    The features of a hypothesis are its ``lm_scores``, its ``scores`` as read (an LM score of the same name replaces them), ``words``
+    (whitespace-separated words of the text) and ``rank`` (places behind the first as read: 0, 1, 2, ..).
+    Raises InputError where a hypothesis lacks a named score or where it is not a finite number.
+    """
+    matrix = np.empty((len(nbest.hypotheses), len(names)))
+    for row, hypothesis in enumerate(nbest.hypotheses):
+        for column, name in enumerate(names):
+            value = _value(hypothesis, name)
+            if value is None:
+                known = dict.fromkeys([*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED])
+                raise InputError(f"list {nbest.id!r}, hypothesis {row + 1} has no score {name!r}; it has {', '.join(known)}")
+            if not math.isfinite(value):
+                raise InputError(f"list {nbest.id!r}, hypothesis {row + 1}: score {name!r} is {value}, expected a finite number")
+            matrix[row, column] = value
+    return matrix
+
+
+def log_linear(columns: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    """The weighted sum of feature columns (at least one, all of one shape): totals of that shape.
+
+    Added up column by column, never as a matrix product: a hypothesis' total must not depend on what else is in the array, or
+    equal hypotheses would not tie and tuning would not see the totals that :func:`combine` sees.
+    """
+    totals, term = np.zeros_like(columns[0]), np.empty_like(columns[0])
+    for column, weight in zip(columns, weights, strict=True):
+        if weight:
+            totals += np.multiply(column, weight, out=term)
+    return totals
+
+
+def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
+    """A copy of the list with totals set and hypotheses sorted, best total first, equal totals in their rank as read.
+
+    Features are added up in alphabetical order of their names, so the order of ``weights`` does not matter. A feature that is not
+    named has weight 0; without any weight the list stays in the order as read.
+    Raises InputError for a weight that is not finite, for a name that no hypothesis has, and whatever :func:`features` raises.
+    """
+    names = sorted(weights)
+    for name in names:
+        if not math.isfinite(weights[name]):
+            raise InputError(f"weight of {name!r} is {weights[name]}, expected a finite number")
+        if all(_value(hypothesis, name) is None for hypothesis in nbest.hypotheses):
+            known = dict.fromkeys(
+                name for hypothesis in nbest.hypotheses for name in [*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED]
+            )
+            raise InputError(f"weight for {name!r}, which is not a feature of list {nbest.id!r}; its features are {', '.join(known)}")
+    if names:
+        totals = log_linear(features(nbest, names).T, [weights[name] for name in names])
+    else:
+        totals = np.zeros(len(nbest.hypotheses))
+    hypotheses = [replace(hypothesis, total=float(total)) for hypothesis, total in zip(nbest.hypotheses, totals, strict=True)]
+    return replace(nbest, hypotheses=sorted(hypotheses, key=lambda hypothesis: (-hypothesis.total, hypothesis.rank)))
+
+
+def _value(hypothesis: Hypothesis, name: str) -> float | None:
+    if name in hypothesis.lm_scores:
+        return hypothesis.lm_scores[name]
+    if name in hypothesis.scores:
+        return hypothesis.scores[name]
+    return COMPUTED[name](hypothesis) if name in COMPUTED else None

@@ -1,0 +1,439 @@
+"""Weights by exact line search on the corpus metric (Och 2003), and how honest the resulting score is.
+
+Along a direction d from weights w, each hypothesis' total is a line in t: ``(w + t d) . x``. The hypothesis a list chooses changes
+only where its upper envelope of lines has a corner, so the corpus metric is piecewise constant, and all of its values can be
+computed exactly from the corners of all lists (the thresholds) and the differences in statistics there.
+
+Shapes: N lists, n_i hypotheses each, T = sum of n_i, F features, S statistics of the metric. The rows of a list stand in
+the order of their rank as read, because that order decides between equal totals, here as in :func:`combination.combine`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.combination import log_linear
+from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
+
+GAIN = 1e-9  # percent points: what counts as a gain rather than rounding
+NARROWEST = 1e-9  # radians: an interval narrower than this is not a place to put weights
+BLOCK = 1 << 15  # hypotheses worked on at a time: memory stays small, and calls few
+ROUNDINGS = (3, 4, 5, 6, 8, 10, 12, 15)  # significant digits tried for the weights, fewest first
+
+
+@dataclass(frozen=True, slots=True)
+class TuningResult:
+    """Tuned weights. ``score`` (percent) is what exactly these weights give on the lists tuned on.
+
+    ``first_best_score`` is that of the lists as read. ``influence`` is each feature's share of the decision: |weight| times the
+    feature's standard deviation within lists, summing to 1. ``searches`` counts line searches.
+    """
+
+    weights: dict[str, float]
+    score: float
+    first_best_score: float
+    influence: dict[str, float]
+    searches: int
+    restarts: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CrossValidation:
+    """Each list's choice made with weights tuned on the other folds. ``score`` (percent) is of ``statistics`` (N, S), pooled.
+
+    List i is in fold i modulo the number of folds; ``results[k]`` was tuned without fold k.
+    """
+
+    score: float
+    statistics: np.ndarray
+    results: tuple[TuningResult, ...]
+
+
+def tune(
+    feature_matrices: Sequence[np.ndarray],
+    statistics: Sequence[np.ndarray],
+    metric: Metric,
+    *,
+    names: Sequence[str],
+    start: np.ndarray | None = None,
+    restarts: int = 10,
+    seed: int = 1,
+    random_directions: int | None = None,
+    signs: Mapping[str, int] | None = None,
+    l2: float = 0.0,
+) -> TuningResult:
+    """Find the weights of the features that give the best corpus score.
+
+    ``feature_matrices[i]`` is (n_i, F), its columns called ``names``; ``statistics[i]`` is (n_i, S), from ``metric.statistics``.
+    ``start`` are weights (F,) to begin from as well. The search goes along every feature and ``random_directions`` (default F) random
+    directions, in random order, until a whole round has no gain; it begins at ``start``, at the best single feature, at
+    equal weights and at ``restarts`` random points. It moves only for a strict gain, into the middle (as an angle) of the
+    widest of the best intervals. If nothing beats the lists as read, all weights are 0.
+
+    ``signs`` maps a name to +1 (its weight must not be negative) or -1 (not positive). ``l2`` pulls towards ``start``: percent points
+    that the score must gain for a squared distance of 1 between the directions of weights and ``start``, features in units of
+    their standard deviation within lists (directions at a right angle are 2 apart).
+
+    The order of hypotheses depends on the direction of the weights only: they are scaled so that the most influential has absolute
+    value 1. A feature that is constant within every list gets 0, and so does one without which the score is as good.
+    Weights are rounded to as few significant digits (3 or more) as leave the score as good. Deterministic for a seed.
+    """
+    order = sorted(range(len(names)), key=lambda column: names[column])
+    sorted_names = [names[column] for column in order]
+    if len(set(names)) != len(names):
+        raise ValueError(f"feature names are not distinct: {list(names)}")
+    for name, sign in (signs or {}).items():
+        if sign not in (1, -1):
+            raise ValueError(f"sign of {name!r} is {sign}, expected 1 or -1")
+    corpus = _Corpus(feature_matrices, statistics, order)
+    allowed = np.array([(signs or {}).get(name, 0) for name in sorted_names], dtype=np.float64)
+    if start is not None:
+        start = np.asarray(start, dtype=np.float64)
+        if start.shape != (len(names),) or not np.isfinite(start).all():
+            raise ValueError(f"start must be {len(names)} finite weights")
+        start = start[order]
+    search = _LineSearch(corpus, metric, start, allowed, l2)
+    if l2 and (search.anchor is None or not search.anchor.any()):
+        raise ValueError("l2 pulls towards start: give a start that is not 0 for every feature that varies")
+
+    generator = np.random.default_rng(seed)
+    best, best_value = np.zeros(len(names)), search.value(np.zeros(len(names)))
+    for point in _starting_points(search, restarts, generator):
+        point, value = search.climb(point, len(search.free) if random_directions is None else random_directions, generator)
+        if value > best_value + GAIN:
+            best, best_value = point, value
+
+    weights = _written(search, best)
+    influence = np.abs(weights) * search.scale
+    influence /= influence.sum() or 1.0
+    return TuningResult(
+        weights={name: float(weights[sorted_names.index(name)]) for name in names},
+        score=corpus_score(metric, corpus.chosen(weights)),
+        first_best_score=corpus_score(metric, corpus.chosen(np.zeros(len(names)))),
+        influence={name: float(influence[sorted_names.index(name)]) for name in names},
+        searches=search.searches,
+        restarts=restarts,
+        seed=seed,
+    )
+
+
+def cross_validate(
+    feature_matrices: Sequence[np.ndarray],
+    statistics: Sequence[np.ndarray],
+    metric: Metric,
+    *,
+    names: Sequence[str],
+    folds: int = 5,
+    **options: object,
+) -> CrossValidation:
+    """Tune on all folds but one, choose in that one, pool: the score that tuned weights can be expected to give on new lists.
+
+    ``options`` are those of :func:`tune`. Raises InputError when there are fewer lists than folds.
+    """
+    lists = len(feature_matrices)
+    if not 2 <= folds <= lists:
+        raise InputError(f"{lists} lists cannot be cross-validated in {folds} folds: at least 2 folds and one list a fold are needed")
+    results = []
+    chosen = np.empty((lists, np.asarray(statistics[0]).shape[1]))
+    for fold in range(folds):
+        rest = [i for i in range(lists) if i % folds != fold]
+        held_out = range(fold, lists, folds)
+        result = tune([feature_matrices[i] for i in rest], [statistics[i] for i in rest], metric, names=names, **options)
+        chosen[fold::folds] = selection(
+            [feature_matrices[i] for i in held_out], [statistics[i] for i in held_out], result.weights, names=names
+        )
+        results.append(result)
+    return CrossValidation(corpus_score(metric, chosen), chosen, tuple(results))
+
+
+def selection(
+    feature_matrices: Sequence[np.ndarray],
+    statistics: Sequence[np.ndarray],
+    weights: Mapping[str, float],
+    *,
+    names: Sequence[str],
+) -> np.ndarray:
+    """The statistics (N, S) of the hypotheses that these weights put first. Without weights, of those first as read."""
+    for name in weights:
+        if name not in names:
+            raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(names)}")
+    order = sorted(range(len(names)), key=lambda column: names[column])
+    corpus = _Corpus(feature_matrices, statistics, order)
+    return corpus.chosen(np.array([weights.get(names[column], 0.0) for column in order]))
+
+
+def oracle(statistics: Sequence[np.ndarray], metric: Metric) -> np.ndarray:
+    """The statistics (N, S) of the best hypotheses, one a list: the best score that any choice from the lists can have.
+
+    Exact for error rates (the ratio is minimised by Dinkelbach's iteration). For BLEU and chrF, which do not decompose, each list in
+    turn takes the hypothesis that is best given the others, until nothing changes: a lower bound, in practice a close one.
+    """
+    rows = [np.asarray(of_list, dtype=np.float64) for of_list in statistics]
+    choice = np.zeros(len(rows), dtype=np.int64)
+    if isinstance(metric, ErrorRate):
+        score = math.inf
+        while True:
+            chosen = np.array([of_list[row] for of_list, row in zip(rows, choice, strict=True)])
+            if corpus_score(metric, chosen) >= score:
+                return chosen
+            score = corpus_score(metric, chosen)
+            choice = np.array([np.argmin(of_list[:, 0] - score / 100.0 * of_list[:, 1]) for of_list in rows])
+    sign = 1.0 if metric.higher_is_better else -1.0
+    totals = np.sum([of_list[0] for of_list in rows], axis=0)
+    value, changed = sign * float(metric.score(totals)), True
+    while changed:
+        changed = False
+        for i, of_list in enumerate(rows):
+            alternatives = sign * metric.score(totals - of_list[choice[i]] + of_list)
+            row = int(np.argmax(alternatives))
+            if alternatives[row] > value + GAIN:
+                totals = totals - of_list[choice[i]] + of_list[row]
+                choice[i], value, changed = row, float(alternatives[row]), True
+    return np.array([of_list[row] for of_list, row in zip(rows, choice, strict=True)])
+
+
+class _Corpus:
+    """All lists end to end: ``features`` (F, T) in the order given, ``statistics`` (T, S); list i begins at row ``starts[i]``."""
+
+    def __init__(self, feature_matrices: Sequence[np.ndarray], statistics: Sequence[np.ndarray], order: Sequence[int]) -> None:
+        if not len(feature_matrices) or len(feature_matrices) != len(statistics):
+            raise ValueError(
+                f"{len(feature_matrices)} feature matrices and {len(statistics)} statistics; expected equally many, at least 1"
+            )
+        self.sizes = np.array([len(matrix) for matrix in feature_matrices])
+        if (self.sizes < 1).any() or any(len(of_list) != size for of_list, size in zip(statistics, self.sizes, strict=True)):
+            raise ValueError("each list needs at least one hypothesis, and as many rows of statistics as of features")
+        self.starts = np.cumsum(self.sizes) - self.sizes
+        self.features = np.ascontiguousarray(np.concatenate(feature_matrices, axis=0, dtype=np.float64)[:, order].T)
+        if not np.isfinite(self.features).all():
+            raise ValueError("features must be finite")
+        self.statistics = np.concatenate(statistics, axis=0, dtype=np.float64)
+        self.blocks = [(lists, rows, self.features.take(rows, axis=1)) for lists, rows in self.split(np.arange(len(self.sizes)))]
+
+    def split(self, lists: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Blocks of lists (k,) with the rows of their hypotheses (k, n), each in one rectangle.
+
+        A list shorter than n is filled up with its first row again and again: a copy can never beat the first, which comes first.
+        """
+        by_size = lists[np.argsort(-self.sizes[lists], kind="stable")]  # so that blocks need little filling
+        while len(by_size):
+            place = np.arange(self.sizes[by_size[0]])
+            block, by_size = np.split(by_size, [max(1, BLOCK // len(place))])
+            yield block, self.starts[block, None] + np.where(place < self.sizes[block, None], place, 0)
+
+    def chosen(self, weights: np.ndarray) -> np.ndarray:
+        """Statistics (N, S) of each list's best total under weights (F,) of the features as they are, ties to the first row."""
+        best = self.starts.copy()
+        if weights.any():
+            for lists, rows, columns in self.blocks:
+                best[lists] = rows[np.arange(len(lists)), log_linear(columns, weights).argmax(axis=1)]
+        return self.statistics[best]
+
+
+class _LineSearch:
+    """Climbs on the objective: the metric, as higher is better, less the pull towards the anchor.
+
+    Points are weights (F,) of the features in units of their standard deviation within lists (``scale``, 0 for a feature that is
+    constant within every list). ``start`` and ``allowed`` (a sign or 0) are of the features as they are.
+    """
+
+    def __init__(self, corpus: _Corpus, metric: Metric, start: np.ndarray | None, allowed: np.ndarray, l2: float) -> None:
+        self.corpus, self.metric, self.allowed, self.l2 = corpus, metric, allowed, l2
+        self.sign = 1.0 if metric.higher_is_better else -1.0
+        self.searches = 0
+        starts, sizes = corpus.starts, corpus.sizes
+        # Within a list only differences count; centred, no precision is lost to a large common offset.
+        self.scale = np.zeros(len(corpus.features))
+        scaled = np.zeros_like(corpus.features)
+        for column, values in enumerate(corpus.features):
+            if (np.maximum.reduceat(values, starts) != np.minimum.reduceat(values, starts)).any():
+                centred = values - np.repeat(np.add.reduceat(values, starts) / sizes, sizes)
+                self.scale[column] = math.sqrt(float(np.square(centred).mean()))
+                scaled[column] = centred / (self.scale[column] or 1.0)
+        self.free = np.flatnonzero(self.scale)
+        self.start = None if start is None else np.where(allowed * start < 0, 0.0, start) * self.scale
+        self.anchor = None if self.start is None else _unit(self.start)
+        # Lists whose hypotheses are all equally good have no threshold that matters: they are added up once.
+        statistics = corpus.statistics
+        differs = (np.maximum.reduceat(statistics, starts) != np.minimum.reduceat(statistics, starts)).any(axis=1)
+        self.settled = statistics[starts[~differs]].sum(axis=0)
+        self.blocks = [(rows, scaled.take(rows, axis=1)) for _, rows in corpus.split(np.flatnonzero(differs))]
+
+    def raw(self, point: np.ndarray) -> np.ndarray:
+        return np.where(self.scale > 0, point / np.where(self.scale > 0, self.scale, 1.0), 0.0)
+
+    def value(self, point: np.ndarray) -> float:
+        """The objective at a point, by choosing there; what every move must pass, whatever the thresholds promised."""
+        return self.objective_of_raw(self.raw(point))
+
+    def objective_of_raw(self, weights: np.ndarray) -> float:
+        score = self.sign * corpus_score(self.metric, self.corpus.chosen(weights))
+        return score - float(self._penalty(weights * self.scale, np.zeros(len(weights)), np.zeros(1))[0])
+
+    def climb(self, point: np.ndarray, random_directions: int, generator: np.random.Generator) -> tuple[np.ndarray, float]:
+        """Line searches from ``point`` until a round of directions brings nothing."""
+        free = self.free
+        point = _unit(point)
+        value = self.value(point)
+        if not len(free) or not self.blocks:
+            return point, value
+        totals = self._totals(point)
+        while True:
+            directions = np.zeros((len(free) + random_directions, len(point)))
+            directions[np.arange(len(free)), free] = 1.0
+            directions[len(free) :, free] = generator.standard_normal((random_directions, len(free)))
+            before = value
+            for direction in generator.permutation(directions):
+                moved, moved_value = self._search(point, value, totals, _unit(direction))
+                if moved_value > value:
+                    point, value, totals = moved, moved_value, self._totals(moved)
+            if value <= before:
+                return point, value
+
+    def _totals(self, point: np.ndarray) -> list[np.ndarray]:
+        return [log_linear(columns, point) for _, columns in self.blocks]
+
+    def _search(self, point: np.ndarray, value: float, totals: list[np.ndarray], direction: np.ndarray) -> tuple[np.ndarray, float]:
+        """The best point on the line through ``point``, where the objective is ``value``; ``point`` itself where nothing is better."""
+        self.searches += 1
+        lower, upper = self._allowed_range(point, direction)
+        if not lower < upper:
+            return point, value
+        thresholds, scores = self._scores_along(totals, direction)
+
+        # As angles about the origin all intervals are finite, and their widths do not depend on where on the line one stands.
+        foot = -float(point @ direction)
+        height = float(np.linalg.norm(point + foot * direction))
+        height = height if height > 1e-12 else 1.0
+        edges = np.clip(np.concatenate([[-math.inf], thresholds, [math.inf]]), lower, upper)
+        angles = np.arctan((edges - foot) / height)
+        wide = np.diff(angles) > NARROWEST
+        left, right, scores = angles[:-1][wide], angles[1:][wide], scores[wide]
+        if not len(scores):
+            return point, value
+        new = np.concatenate([[True], np.abs(np.diff(scores)) > GAIN])  # neighbours with equal scores are one interval
+        left, right, scores = left[new], right[np.concatenate([new[1:], [True]])], scores[new]
+        middle = (left + right) / 2
+        steps = foot + height * np.tan(middle)
+        values = scores - self._penalty(point, direction, steps)
+
+        best = np.flatnonzero(values >= values.max() - GAIN)
+        if values[best[0]] <= value + GAIN:
+            return point, value
+        distance = np.abs(middle[best] - math.atan(-foot / height))
+        for i in best[np.lexsort((distance, (left - right)[best]))][:3]:
+            moved = _unit(point + steps[i] * direction)
+            moved_value = self.value(moved)
+            if moved_value > value + GAIN:
+                return moved, moved_value
+        return point, value
+
+    def _scores_along(self, totals: list[np.ndarray], direction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The thresholds (E,) of all lists, ascending, and the signed scores (E + 1,) of the intervals between them."""
+        base = self.settled
+        corners = []  # (where, row left of it, row right of it)
+        for (rows, columns), intercepts in zip(self.blocks, totals, strict=True):
+            leftmost, rounds = _envelope(log_linear(columns, direction), intercepts)
+            base = base + self.corpus.statistics[rows[np.arange(len(rows)), leftmost]].sum(axis=0)
+            corners += [(where, rows[lists, left], rows[lists, right]) for lists, where, left, right in rounds]
+        thresholds, left, right = (np.concatenate(parts) for parts in zip(*corners, strict=True))
+        order = np.argsort(thresholds, kind="stable")
+        changes = self.corpus.statistics[right[order]] - self.corpus.statistics[left[order]]
+        return thresholds[order], self.sign * self.metric.score(np.cumsum(np.concatenate([base[None], changes]), axis=0))
+
+    def _allowed_range(self, point: np.ndarray, direction: np.ndarray) -> tuple[float, float]:
+        """The steps that keep every weight's sign allowed. A weight may stand at 0, its bound."""
+        lower, upper = -math.inf, math.inf
+        for column in np.flatnonzero(self.allowed * direction):
+            bound = -point[column] / direction[column]
+            if self.allowed[column] * direction[column] > 0:
+                lower = max(lower, bound)
+            else:
+                upper = min(upper, bound)
+        return lower, upper
+
+    def _penalty(self, point: np.ndarray, direction: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """The pull at ``point + steps * direction``: l2 times the squared distance of unit vectors; at the origin, as at a right angle."""
+        if not self.l2:
+            return np.zeros(len(steps))
+        length = np.sqrt(np.maximum(point @ point + 2 * steps * (point @ direction) + steps**2 * (direction @ direction), 0.0))
+        cosine = np.where(length > 0, (self.anchor @ point + steps * (self.anchor @ direction)) / np.where(length > 0, length, 1.0), 0.0)
+        return self.l2 * 2.0 * (1.0 - cosine)
+
+
+def _envelope(slopes: np.ndarray, intercepts: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, ...]]]:
+    """The upper envelopes of k lists of n lines each, (k, n), all lists at once.
+
+    Returns the line that is highest towards minus infinity (k,), and round by round the corners: lists, where, the lines that
+    are highest left and right of it. Of equal lines the first counts. From the flattest line one goes to the steeper one that is met
+    first, until none is steeper: as many rounds as the longest envelope has corners. Where more than two lines meet, there may be
+    several corners in one place, with nothing between them.
+    """
+    lists = np.arange(len(slopes))
+    flattest = slopes == slopes.min(axis=1, keepdims=True)
+    leftmost = current = np.where(flattest, intercepts, -math.inf).argmax(axis=1)
+    reached = np.full(len(slopes), -math.inf)
+    rounds = []
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        while len(lists):
+            each = np.arange(len(lists))
+            rise = slopes - slopes[each, current][:, None]
+            meets = (intercepts[each, current][:, None] - intercepts) / rise
+            np.copyto(meets, math.inf, where=rise <= 0)
+            following = meets.argmin(axis=1)
+            at = np.maximum(meets[each, following], reached)  # rounding must not turn corners around
+            going = at < math.inf
+            if not going.all():
+                lists, at, current, following = lists[going], at[going], current[going], following[going]
+                slopes, intercepts = slopes[going], intercepts[going]
+            rounds.append((lists, at, current, following))
+            current, reached = following, at
+    return leftmost, rounds
+
+
+def _starting_points(search: _LineSearch, restarts: int, generator: np.random.Generator) -> list[np.ndarray]:
+    """Start, the best single feature, equal weights, random ones; within the allowed signs."""
+    free, width = search.free, len(search.allowed)
+    points = [] if search.start is None else [search.start]
+    singles = [sign * np.eye(width)[column] for column in free for sign in (1.0, -1.0) if sign * search.allowed[column] >= 0]
+    if singles:
+        points.append(max(singles, key=search.value))
+    equal = np.zeros(width)
+    equal[free] = np.where(search.allowed[free] < 0, -1.0, 1.0)
+    points.append(equal)
+    for _ in range(restarts):
+        point = np.zeros(width)
+        point[free] = generator.standard_normal(len(free))
+        points.append(np.where(search.allowed != 0, search.allowed * np.abs(point), point))
+    return points
+
+
+def _written(search: _LineSearch, point: np.ndarray) -> np.ndarray:
+    """The weights of the features as they are: no weight that earns nothing, normalised, no more digits than needed."""
+    weights = search.raw(point)
+    value = search.objective_of_raw(weights)
+    for column in np.argsort(np.abs(point), kind="stable"):
+        without = weights.copy()
+        without[column] = 0.0
+        if weights[column] and search.objective_of_raw(without) >= value - GAIN:
+            weights = without
+            value = search.objective_of_raw(weights)
+    largest = np.abs(weights[np.argmax(np.abs(weights) * search.scale)]) if weights.any() else 1.0
+    weights = weights / largest
+    value = search.objective_of_raw(weights)
+    for digits in ROUNDINGS:
+        rounded = np.array([float(f"{weight:.{digits}g}") for weight in weights])
+        if search.objective_of_raw(rounded) >= value - GAIN:
+            return rounded
+    return weights
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    length = float(np.linalg.norm(vector))
+    return vector / length if length else vector

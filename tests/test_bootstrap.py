@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from attlm_fairseq.nbest import bootstrap
+from attlm_fairseq.nbest.bootstrap import confidence_interval, paired_bootstrap
+from attlm_fairseq.nbest.metrics import make_metric
+
+WER = make_metric("wer")
+
+
+def errors(values) -> np.ndarray:
+    """Lists of ten reference words with so many errors."""
+    return np.array([[value, 10] for value in values], dtype=np.float64)
+
+
+def test_interval_of_a_mean_agrees_with_the_normal_approximation():
+    generator = np.random.default_rng(1)
+    statistics = errors(generator.binomial(10, 0.2, size=2000))
+    interval = confidence_interval(statistics, WER, resamples=4000)
+    rates = 10 * statistics[:, 0]
+    half = 1.96 * rates.std() / math.sqrt(len(rates))
+    assert interval.score == pytest.approx(rates.mean())
+    assert interval.low == pytest.approx(rates.mean() - half, abs=0.06 * half)
+    assert interval.high == pytest.approx(rates.mean() + half, abs=0.06 * half)
+    narrower = confidence_interval(statistics, WER, resamples=4000, level=0.5)
+    assert interval.low < narrower.low < narrower.score < narrower.high < interval.high
+    assert narrower.level == 0.5
+
+
+def test_resamples_draw_lists_and_not_statistics():
+    """With two lists there are three corpora, 1/4, 1/2, 1/4; the ratio of sums is not the mean of ratios."""
+    statistics = np.array([[0, 10], [20, 30]], dtype=np.float64)
+    scores = np.concatenate([WER.score(counts @ statistics) for counts in bootstrap._draws(2, 4000, 7)])
+    values, counts = np.unique(scores.round(9), return_counts=True)
+    assert values.tolist() == pytest.approx([0, 50, 200 / 3])
+    assert counts / 4000 == pytest.approx([0.25, 0.5, 0.25], abs=0.03)
+
+
+def test_memory_is_bounded_and_every_resample_has_all_its_draws(monkeypatch):
+    monkeypatch.setattr(bootstrap, "CHUNK", 1000)
+    parts = list(bootstrap._draws(300, 10, 1))
+    assert [len(part) for part in parts] == [3, 3, 3, 1]
+    assert (np.concatenate(parts).sum(axis=1) == 300).all()
+    assert len({part.tobytes() for part in parts}) == 4
+
+
+def test_same_seed_same_interval():
+    statistics = errors(np.random.default_rng(2).integers(0, 5, size=50))
+    first = confidence_interval(statistics, WER, seed=3, resamples=99)
+    assert confidence_interval(statistics, WER, seed=3, resamples=99) == first
+    assert any(confidence_interval(statistics, WER, seed=seed, resamples=99) != first for seed in (4, 5, 6))
+
+
+def test_one_list_has_no_spread():
+    interval = confidence_interval(errors([3]), WER)
+    assert (interval.score, interval.low, interval.high) == (30, 30, 30)
+
+
+def test_a_system_does_not_differ_from_itself():
+    statistics = errors(np.random.default_rng(5).integers(0, 5, size=80))
+    comparison = paired_bootstrap(statistics, statistics.copy(), WER)
+    assert comparison.p_value == 1
+    assert (comparison.difference.score, comparison.difference.low, comparison.difference.high) == (0, 0, 0)
+
+
+def test_lists_are_paired():
+    """Lists differ far more among themselves than the systems do, which only pairing can see."""
+    generator = np.random.default_rng(6)
+    worse = generator.integers(1, 10, size=200)
+    better = worse - (generator.random(200) < 0.3)
+    comparison = paired_bootstrap(errors(better), errors(worse), WER, resamples=999)
+    assert comparison.p_value == 1 / 1000
+    assert comparison.difference.low < comparison.difference.score < comparison.difference.high < 0
+    alone = confidence_interval(errors(worse), WER)
+    assert alone.high - alone.low > 3 * (comparison.difference.high - comparison.difference.low)
+    swapped = paired_bootstrap(errors(worse), errors(better), WER, resamples=999)
+    assert swapped.p_value == comparison.p_value
+    assert swapped.difference.low == pytest.approx(-comparison.difference.high)
+
+
+def test_p_values_of_equal_systems_are_uniform():
+    generator = np.random.default_rng(7)
+    values = [
+        paired_bootstrap(
+            errors(generator.binomial(10, 0.3, size=100)), errors(generator.binomial(10, 0.3, size=100)), WER, resamples=200, seed=i
+        ).p_value
+        for i in range(300)
+    ]
+    assert np.mean(values) == pytest.approx(0.5, abs=0.06)
+    assert np.mean(np.array(values) <= 0.1) == pytest.approx(0.1, abs=0.06)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="same lists"):
+        paired_bootstrap(errors([1, 2]), errors([1]), WER)
+    with pytest.raises(ValueError, match="at least one list"):
+        confidence_interval(np.zeros((0, 2)), WER)
+    with pytest.raises(ValueError, match="level"):
+        confidence_interval(errors([1]), WER, level=95)

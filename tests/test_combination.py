@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import copy
+import random
+
+import numpy as np
+import pytest
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.combination import combine, feature_names, features, log_linear
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+
+def make_list(*hypotheses: tuple[str, dict[str, float], dict[str, float]]) -> NbestList:
+    return NbestList(
+        "utt7",
+        [Hypothesis(text, dict(scores), rank, dict(lm)) for rank, (text, scores, lm) in enumerate(hypotheses, start=1)],
+    )
+
+
+@pytest.fixture
+def nbest():
+    return make_list(
+        ("a b  c", {"am": -1.5, "extra": 2.0}, {"lm": -10.0}),
+        ("", {"am": -1.0}, {"lm": -3.0}),
+        (" a b ", {"am": -4.0}, {"lm": -1.0}),
+    )
+
+
+def test_features_are_scores_lm_scores_words_and_rank(nbest):
+    assert feature_names(nbest) == ["am", "lm", "words", "rank"]  # "extra" is not a score of every hypothesis
+    matrix = features(nbest, ["rank", "am", "words", "lm"])
+    assert matrix.dtype == np.float64
+    assert matrix.tolist() == [[0, -1.5, 3, -10], [1, -1, 0, -3], [2, -4, 2, -1]]
+
+
+def test_missing_score_names_list_hypothesis_and_known_scores(nbest):
+    with pytest.raises(InputError, match=r"^list 'utt7', hypothesis 2 has no score 'extra'; it has am, lm, words, rank$"):
+        features(nbest, ["am", "extra"])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_score_that_is_not_finite(nbest, value):
+    nbest.hypotheses[2].lm_scores["lm"] = value
+    with pytest.raises(InputError, match=r"list 'utt7', hypothesis 3: score 'lm' is -?(nan|inf)"):
+        features(nbest, ["lm"])
+
+
+def test_precedence_of_equal_names():
+    nbest = make_list(("a b", {"lm": -1.0, "words": 7.0}, {"lm": -2.0}))
+    assert features(nbest, ["lm", "words", "rank"]).tolist() == [[-2.0, 7.0, 0.0]]
+
+
+def test_combine_sorts_by_total_and_leaves_the_input_alone(nbest):
+    before = copy.deepcopy(nbest)
+    combined = combine(nbest, {"lm": 0.5, "am": 1.0})
+    assert nbest == before
+    assert [hypothesis.rank for hypothesis in combined.hypotheses] == [2, 3, 1]
+    assert [hypothesis.total for hypothesis in combined.hypotheses] == [-2.5, -4.5, -6.5]
+    assert [hypothesis.text for hypothesis in combined.hypotheses] == ["", " a b ", "a b  c"]
+    assert combined.id == "utt7"
+
+
+def test_ties_keep_the_rank_as_read():
+    nbest = make_list(*[(f"h{i}", {"am": float(i % 2)}, {}) for i in range(6)])
+    nbest.hypotheses.reverse()  # a list that has been reordered before
+    assert [hypothesis.rank for hypothesis in combine(nbest, {"am": 2.0}).hypotheses] == [2, 4, 6, 1, 3, 5]
+    assert [hypothesis.rank for hypothesis in combine(nbest, {}).hypotheses] == [1, 2, 3, 4, 5, 6]
+    assert [hypothesis.rank for hypothesis in combine(nbest, {"am": 0.0}).hypotheses] == [1, 2, 3, 4, 5, 6]
+
+
+def test_totals_do_not_depend_on_the_order_of_weights_or_on_the_other_hypotheses():
+    generator = random.Random(5)
+    names = [f"f{i}" for i in range(12)]
+    weights = {name: generator.uniform(-3, 3) for name in names}
+    hypotheses = [({name: generator.gauss(0, 100) for name in names}) for _ in range(50)]
+    nbest = make_list(*[(f"h{i}", scores, {}) for i, scores in enumerate(hypotheses)])
+    totals = {hypothesis.text: hypothesis.total for hypothesis in combine(nbest, weights).hypotheses}
+    for _ in range(5):
+        generator.shuffle(names)
+        assert {h.text: h.total for h in combine(nbest, {name: weights[name] for name in names}).hypotheses} == totals
+    for i, scores in enumerate(hypotheses):
+        assert combine(make_list((f"h{i}", scores, {})), weights).hypotheses[0].total == totals[f"h{i}"]
+
+
+def test_unknown_weight_lists_the_features(nbest):
+    with pytest.raises(
+        InputError, match=r"^weight for 'LM', which is not a feature of list 'utt7'; its features are am, extra, lm, words, rank$"
+    ):
+        combine(nbest, {"am": 1.0, "LM": 0.3})
+
+
+def test_weight_for_a_score_that_some_hypotheses_lack(nbest):
+    with pytest.raises(InputError, match="hypothesis 2 has no score 'extra'"):
+        combine(nbest, {"extra": 1.0})
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
+def test_weights_must_be_finite(nbest, weight):
+    with pytest.raises(InputError, match=r"weight of 'am' is (nan|inf), expected a finite number"):
+        combine(nbest, {"am": weight})
+
+
+def test_log_linear_is_the_weighted_sum():
+    generator = np.random.default_rng(3)
+    matrix, weights = generator.normal(size=(40, 6)), np.array([0.5, 0.0, -2.0, 3.0, 1.0, 0.0])
+    np.testing.assert_allclose(log_linear(matrix.T, weights), matrix @ weights, rtol=1e-12)
