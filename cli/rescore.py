@@ -8,10 +8,11 @@ import click
 
 from attlm_cli.options import Setup, format_option, lm_options, note, on_terminal, parse_weights, progress, warn_of_oov
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
+from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
 from attlm_fairseq.nbest.rescoring import Rescorer
 
-OUTPUTS = ("same", *sorted(FORMATS), *(f"1best-{style}" if style != "text" else "1best" for style in ONE_BEST_STYLES))
+CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
+OUTPUTS = ("same", *CONVERTIBLE, *(f"1best-{style}" if style != "text" else "1best" for style in ONE_BEST_STYLES))
 
 
 @click.command("rescore")

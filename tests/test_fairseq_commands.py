@@ -19,7 +19,7 @@ PLUGIN = ["--user-dir", str(ROOT / "attlm_fairseq"), "--task", "sentence_reset_l
 TINY = ["--arch", "attentive_lstm_lm", "--decoder-embed-dim", "16", "--decoder-hidden-size", "16", "--attention-score", "combined"]
 TRAINING = ["--optimizer", "sgd", "--lr", "1.0", "--clip-norm", "5", "--sentence-avg", "--batch-size", "7", "--seed", "3", "--cpu"]
 LOGGING = ["--log-format", "json", "--log-interval", "1", "--num-workers", "0"]
-ONE_EPOCH = ["--optimizer", "sgd", "--cpu", "--max-epoch", "1", "--num-workers", "0"]
+ONE_EPOCH = ["--optimizer", "sgd", "--cpu", "--max-epoch", "1", "--num-workers", "0", "--batch-size", "4"]
 
 
 def fairseq(command: str, *arguments: object, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess:
@@ -162,7 +162,7 @@ def expect_one_line(result: subprocess.CompletedProcess, *parts: str) -> None:
 
 def test_a_line_too_long_for_max_tokens_is_named(data):
     result = fairseq("train", data / "bin", *PLUGIN, *TINY, *ONE_EPOCH, "--max-tokens", 30, "--save-dir", data / "no", check=False)
-    expect_one_line(result, "valid:16:", "41 tokens", "--max-tokens 30")
+    expect_one_line(result, "train:16:", "41 tokens", "--max-tokens 30")
 
 
 def test_missing_dictionary_and_empty_split(data, tmp_path):
@@ -171,7 +171,7 @@ def test_missing_dictionary_and_empty_split(data, tmp_path):
     expect_one_line(result, "no dict.txt", "fairseq-preprocess")
     result = fairseq(
         "train", data / "bin", *PLUGIN, *TINY, *ONE_EPOCH, "--save-dir", tmp_path / "no", "--train-subset", "nosuch",
-        "--batch-size", 4, check=False,
+        check=False,
     )  # fmt: skip
     expect_one_line(result, "'nosuch'")
     fairseq(

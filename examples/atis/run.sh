@@ -11,12 +11,12 @@ work=${2:-$here/work}
 python "$here/prepare.py" "$lists" "$work"
 cd "$work"
 [ -e lm.arpa ] || attlm ngram train-all.txt -o lm.arpa -n 3
-[ -e bin/dict.txt ] || fairseq-preprocess --only-source --trainpref train.txt --validpref valid.txt --destdir bin --thresholdsrc 2 > preprocess.log 2>&1
+[ -e bin/dict.txt ] || fairseq-preprocess --only-source --trainpref train.txt --validpref valid.txt --destdir bin > preprocess.log 2>&1
 for score in single combined; do
     [ -e "$score/checkpoint_best.pt" ] || fairseq-train bin --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm \
-        --attention-score "$score" --decoder-embed-dim 300 --decoder-hidden-size 300 --dropout 0.5 \
-        --optimizer adam --lr 0.002 --lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --lr-patience 1 --clip-norm 5 \
-        --batch-size 16 --max-epoch 25 --patience 6 --best-checkpoint-metric ppl --no-epoch-checkpoints --no-last-checkpoints \
+        --attention-score "$score" --decoder-embed-dim 256 --decoder-hidden-size 256 --dropout 0.5 \
+        --optimizer adam --lr 0.003 --lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --lr-patience 1 --clip-norm 5 \
+        --batch-size 32 --max-epoch 22 --best-checkpoint-metric ppl --no-epoch-checkpoints --no-last-checkpoints \
         --cpu --num-workers 0 --no-progress-bar --save-dir "$score" > "$score.log" 2>&1
 done
 ngram="--kenlm ngram=lm.arpa"
