@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import sha256
 from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.vocabulary import PAD, Vocabulary
@@ -93,15 +93,6 @@ def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:
     raise InputError(
         f"no dict.txt found: looked at {', '.join(map(str, candidates))}; copy it beside the checkpoint or name it with --dict", path=path
     )
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def first_sentence(error: BaseException) -> str:

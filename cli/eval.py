@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import click
 
-from attlm_cli.options import format_option, metric_options, refs_option
+from attlm_cli.options import AddReferences, format_option, metric_options, reference_options
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import confidence_interval, paired_bootstrap
 from attlm_fairseq.nbest.evaluation import measure_lists
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.metrics import Metric
-from attlm_fairseq.nbest.references import attach_references, read_references
 from attlm_fairseq.nbest.tuning import oracle
 
 
 @click.command("eval")
 @click.argument("nbest", nargs=-1, required=True)
-@refs_option
+@reference_options
 @format_option
 @metric_options
 @click.option("--seed", default=1, show_default=True, help="Of the bootstrap.")
-def eval_command(nbest: tuple[str, ...], refs: tuple[str, ...], format_name: str | None, metric: Metric, seed: int) -> None:
+def eval_command(nbest: tuple[str, ...], format_name: str | None, metric: Metric, with_references: AddReferences, seed: int) -> None:
     """Score the first hypotheses of one or several NBEST files of the same utterances, with 95 % bootstrap intervals.
 
     Each further file is compared with the first one: difference and p-value (paired bootstrap). The last row is the best that
@@ -33,7 +32,7 @@ def eval_command(nbest: tuple[str, ...], refs: tuple[str, ...], format_name: str
     rows, references = [], None
     for path in nbest:
         lists = open_nbest(path, format_name)[1]
-        measured = measure_lists(attach_references(lists, read_references(refs)) if refs else lists, metric)
+        measured = measure_lists(with_references(lists), metric)
         if references is not None and measured.references != references:
             raise InputError(
                 f"the references are not those of {nbest[0]}; compare lists of the same utterances in the same order", path=path

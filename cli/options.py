@@ -16,8 +16,12 @@ from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, rea
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.metrics import METRICS, make_metric
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.references import attach_references, read_references
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import OOVCount, TextPipeline, require_language
+
+AddReferences = Callable[[Iterable[NbestList]], Iterator[NbestList]]
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,38 @@ format_option = click.option(
     metavar="NAME",
     help=f"Format of NBEST: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size). Default: recognised by its content.",
 )
-refs_option = click.option(
-    "--refs", multiple=True, metavar="FILE", help="References, a line a list. Repeat for several per list. Default: those in NBEST."
-)
+
+
+def reference_options(command: Callable) -> Callable:
+    """``--refs --refs-by``, handed to the command as ``with_references``: a function from lists to lists with references."""
+
+    def wrapper(refs: tuple[str, ...], refs_by: str | None, **rest: Any) -> Any:
+        def with_references(lists: Iterable[NbestList]) -> Iterator[NbestList]:
+            return attach_references(lists, read_references(refs) if refs else None, by=refs_by)
+
+        return command(with_references=with_references, **rest)
+
+    return wrapped(
+        wrapper,
+        command,
+        click.option(
+            "--refs", multiple=True, metavar="FILE", help="References, a line a list. Repeat for several per list. Default: those in NBEST."
+        ),
+        click.option(
+            "--refs-by",
+            type=click.Choice(["order", "number"]),
+            help="Which line is whose: in the order of the lists (default), or by the list's id, a line number from 0 (fairseq-generate).",
+        ),
+    )
+
+
+def wrapped(wrapper: Callable, command: Callable, *options: Callable) -> Callable:
+    """The wrapper of a command with its name, its help and the options in the order given before those that it has already."""
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    wrapper.__click_params__ = getattr(command, "__click_params__", [])
+    for option in reversed(options):
+        wrapper = option(wrapper)
+    return wrapper
 
 
 def lm_options(command: Callable) -> Callable:
@@ -60,36 +93,32 @@ def lm_options(command: Callable) -> Callable:
     ) -> Any:
         return command(setup=make_setup(lm, kenlm, dictionary, config, lowercase, tokenize, device), **rest)
 
-    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
-    wrapper.__click_params__ = getattr(command, "__click_params__", [])
-    for option in reversed(
-        [
-            click.option(
-                "--lm",
-                multiple=True,
-                metavar="[NAME=]CHECKPOINT[:CHECKPOINT..]",
-                help="A neural LM: a checkpoint of fairseq-train, or several as an ensemble that averages their probabilities "
-                "(with weights: ensemble_weights in attlm.toml). Repeatable.",
-            ),
-            click.option("--kenlm", multiple=True, metavar="[NAME=]FILE", help="An n-gram LM: ARPA or KenLM binary. Repeatable."),
-            click.option(
-                "--dict",
-                "dictionary",
-                type=click.Path(path_type=Path),
-                help="dict.txt of the neural LMs. Default: beside the checkpoint, then its data folder.",
-            ),
-            click.option(
-                "--config",
-                type=click.Path(path_type=Path),
-                help=f"LMs, text steps and weights. Default: {DEFAULT_CONFIG} in this folder unless --lm or --kenlm is given.",
-            ),
-            click.option("--lowercase/--no-lowercase", default=None, help="Lower-case the text before the LMs see it."),
-            click.option("--tokenize", metavar="LANG", help="Moses-tokenise the text for the LMs, by this language's rules (en, de)."),
-            click.option("--device", default="cpu", show_default=True, help="Where neural LMs run: cpu, cuda, cuda:1."),
-        ]
-    ):
-        wrapper = option(wrapper)
-    return wrapper
+    return wrapped(
+        wrapper,
+        command,
+        click.option(
+            "--lm",
+            multiple=True,
+            metavar="[NAME=]CHECKPOINT[:CHECKPOINT..]",
+            help="A neural LM: a checkpoint of fairseq-train, or several as an ensemble that averages their probabilities "
+            "(with weights: ensemble_weights in attlm.toml). Repeatable.",
+        ),
+        click.option("--kenlm", multiple=True, metavar="[NAME=]FILE", help="An n-gram LM: ARPA or KenLM binary. Repeatable."),
+        click.option(
+            "--dict",
+            "dictionary",
+            type=click.Path(path_type=Path),
+            help="dict.txt of the neural LMs. Default: beside the checkpoint, then its data folder.",
+        ),
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path),
+            help=f"LMs, text steps and weights. Default: {DEFAULT_CONFIG} in this folder unless --lm or --kenlm is given.",
+        ),
+        click.option("--lowercase/--no-lowercase", default=None, help="Lower-case the text before the LMs see it."),
+        click.option("--tokenize", metavar="LANG", help="Moses-tokenise the text for the LMs, by this language's rules (en, de)."),
+        click.option("--device", default="cpu", show_default=True, help="Where neural LMs run: cpu, cuda, cuda:1."),
+    )
 
 
 def metric_options(command: Callable) -> Callable:
@@ -99,17 +128,13 @@ def metric_options(command: Callable) -> Callable:
         options = {"lowercase": True} if metric_lowercase else {}
         return command(metric=make_metric(metric, **options, **({"tokenize": bleu_tokenize} if metric == "bleu" else {})), **rest)
 
-    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
-    wrapper.__click_params__ = getattr(command, "__click_params__", [])
-    for option in reversed(
-        [
-            click.option("--metric", type=click.Choice(sorted(METRICS)), default="wer", show_default=True, help="What counts."),
-            click.option("--metric-lowercase", is_flag=True, help="The metric ignores case."),
-            click.option("--bleu-tokenize", default="13a", show_default=True, help="sacreBLEU's tokenisation: 13a, none, zh, intl, .."),
-        ]
-    ):
-        wrapper = option(wrapper)
-    return wrapper
+    return wrapped(
+        wrapper,
+        command,
+        click.option("--metric", type=click.Choice(sorted(METRICS)), default="wer", show_default=True, help="What counts."),
+        click.option("--metric-lowercase", is_flag=True, help="The metric ignores case."),
+        click.option("--bleu-tokenize", default="13a", show_default=True, help="sacreBLEU's tokenisation: 13a, none, zh, intl, .."),
+    )
 
 
 def make_setup(

@@ -8,7 +8,18 @@ from pathlib import Path
 
 import click
 
-from attlm_cli.options import Setup, format_option, lm_options, metric_options, note, on_terminal, progress, refs_option, warn_of_oov
+from attlm_cli.options import (
+    AddReferences,
+    Setup,
+    format_option,
+    lm_options,
+    metric_options,
+    note,
+    on_terminal,
+    progress,
+    reference_options,
+    warn_of_oov,
+)
 from attlm_fairseq import __version__
 from attlm_fairseq.config import DEFAULT_CONFIG, write_config
 from attlm_fairseq.errors import InputError
@@ -16,14 +27,13 @@ from attlm_fairseq.nbest.bootstrap import Interval, confidence_interval, paired_
 from attlm_fairseq.nbest.evaluation import measure_lists
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.metrics import Metric
-from attlm_fairseq.nbest.references import attach_references, read_references
 from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.tuning import cross_validate, oracle, selection, tune
 
 
 @click.command("tune")
 @click.argument("nbest")
-@refs_option
+@reference_options
 @format_option
 @metric_options
 @click.option("--without", multiple=True, metavar="NAME", help="Leave this score, or words or rank, out. Repeatable.")
@@ -34,9 +44,9 @@ from attlm_fairseq.nbest.tuning import cross_validate, oracle, selection, tune
 @lm_options
 def tune_command(
     nbest: str,
-    refs: tuple[str, ...],
     format_name: str | None,
     metric: Metric,
+    with_references: AddReferences,
     without: tuple[str, ...],
     folds: int,
     restarts: int,
@@ -57,7 +67,7 @@ def tune_command(
     """
     scorers = setup.load()
     lists = open_nbest(nbest, format_name)[1]
-    lists = list(attach_references(lists, read_references(refs)) if refs else lists)
+    lists = list(with_references(lists))
     with progress("hypotheses", sum(len(found.hypotheses) for found in lists) if on_terminal() else None) as bar:
         rescorer = Rescorer(scorers, setup.config.text, bar.update)
         measured = measure_lists(rescorer.score(lists), metric)

@@ -150,7 +150,7 @@ def test_bad_input_is_one_line(folder):
     assert "cannot be the name" in refused("score", "text", "--lm", "words=lm.pt")
     assert "the output would overwrite the input" in refused("rescore", "dev.json", "-o", "./dev.json", *kenlm_options)
     (folder / "latin1").write_bytes(b"caf\xc3\xa9\ncaf\xe9\n")
-    assert "latin1:2: byte 4 of the line is not UTF-8" in refused("ppl", "latin1", "--kenlm", "lm.arpa")
+    assert "latin1:2: not UTF-8: found 0xe9 at byte 4" in refused("ppl", "latin1", "--kenlm", "lm.arpa")
     assert "empty" in refused("ppl", "-", "--kenlm", "lm.arpa", stdin="")
     (folder / "one.ref").write_text("the cat sat\n")
     assert "3 lists" in refused("tune", "dev.json", "--refs", "one.ref", "--kenlm", "lm.arpa")

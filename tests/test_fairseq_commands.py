@@ -200,4 +200,4 @@ def test_missing_dictionary_and_empty_split(data, tmp_path):
         tmp_path / "no",
         check=False,
     )
-    expect_one_line(result, "train", "no sentences")
+    expect_one_line(result, "train", "the split is empty")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.files import TextSource
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 
@@ -74,7 +74,7 @@ def attach_references(
 
 
 def _lines(path: str) -> list[str]:
-    lines = [line.removesuffix("\n").removesuffix("\r") for line in TextSource(path).lines()]
+    lines = [line.removesuffix("\n").removesuffix("\r") for line in TextSource(path, "a reference a line").lines()]
     lines[0] = lines[0].removeprefix("\ufeff")
     return lines
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
 import lzma
 import math
 import os
@@ -18,6 +17,7 @@ from typing import IO
 import kenlm
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import sha256
 from attlm_fairseq.scoring.scorer import SentenceScore
 
 LN_10 = math.log(10.0)
@@ -138,12 +138,3 @@ def _as_looked_up(word: str) -> str:
         raise ValueError(f"{word!r} is not a word: it is empty or holds a space, tab or line end")
     unencodable = any("\ud800" <= character <= "\udfff" for character in word)
     return UNKNOWN if word in ("<s>", "</s>") or "\0" in word or unencodable else word
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal; the file may be larger than the memory."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.text import OOVCount, TextPipeline
 
@@ -45,43 +41,14 @@ def score_text(path: str, scorers: Sequence[Scorer], text: TextPipeline, on_prog
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """The lines of a UTF-8 text, without their ends; ``-`` is standard input, gzip is recognised. Raises InputError, also for no lines."""
-    number = 0
-    with open_binary(path) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"byte {error.start + 1} of the line is not UTF-8; convert the text, for instance with iconv", path=path, line=number
-                ) from None
-    if not number:
-        raise InputError("the text is empty; expected a sentence a line", path=path)
+    """The lines of a UTF-8 text without their ends; ``-`` is standard input, gzip is recognised. Raises InputError, also for no lines."""
+    for line in TextSource(path, "a sentence a line").lines():
+        yield line.rstrip("\r\n").removeprefix("\ufeff")
 
 
 def count_lines(path: str) -> int:
     """How many lines there are, to know how long the work will take."""
-    with open_binary(path) as file:
-        return sum(1 for _ in file)
-
-
-@contextmanager
-def open_binary(path: str) -> Iterator[BinaryIO]:
-    """A file or ``-``, decompressed where its content is gzip. Raises InputError where it cannot be read."""
-    try:
-        if path == "-":
-            yield sys.stdin.buffer
-            return
-        with open(path, "rb") as file:  # noqa: PTH123 - the user's string stays in messages as given
-            if file.peek(2)[:2] == b"\x1f\x8b":
-                with gzip.open(file) as unzipped:
-                    yield unzipped
-            else:
-                yield file
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise InputError(f"the gzip file is damaged or cut short ({error})", path=path) from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=path) from None
+    return sum(1 for _ in read_lines(path))
 
 
 def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:

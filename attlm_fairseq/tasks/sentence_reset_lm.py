@@ -64,6 +64,9 @@ class SentenceResetLMTask(FairseqTask):
         """Load a split. Sentences are cut only where fairseq's trainer asks for its training data."""
         paths = utils.split_paths(self.cfg.data)
         path = Path(paths[(epoch - 1) % len(paths)]) / split
+        binary = path.with_name(f"{split}.bin")
+        if binary.is_file() and not binary.stat().st_size:  # numpy cannot map an empty file
+            raise InputError("the split is empty; preprocess a text with at least one line", path=path)
         lines = data_utils.load_indexed_dataset(str(path), self.dictionary, self.cfg.dataset_impl, combine=combine)
         if lines is None:
             raise InputError(f"there is no split {split!r}; preprocess it, or name another with the subset options", path=path.parent)

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import HEAD, TextSource, whole_file, whole_folder
 from attlm_fairseq.nbest.formats.espnet import EspnetFolder
 from attlm_fairseq.nbest.formats.fairseq import FairseqFormat
-from attlm_fairseq.nbest.formats.files import HEAD, TextSource, whole_file, whole_folder
 from attlm_fairseq.nbest.formats.hyporadise import HyporadiseFormat
 from attlm_fairseq.nbest.formats.jsonl import JsonlFormat
 from attlm_fairseq.nbest.formats.kaldi import KaldiFolder, KaldiFormat

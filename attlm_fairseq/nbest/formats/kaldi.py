@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.files import TextSource, head_of
+from attlm_fairseq.files import TextSource, head_of
 from attlm_fairseq.nbest.formats.keyed import KeyedLine, Table, TableWriter, file_name, parse_keyed, tables_beside
 from attlm_fairseq.nbest.formats.lines import TOTAL, fresh_names, grouped, number, one_line, own_text, quoted, text_of, write_lines, written
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.files import TextSource, head_of, whole_file
+from attlm_fairseq.files import TextSource, head_of, whole_file
 from attlm_fairseq.nbest.formats.lines import WholeLines, quoted, split_end
 
 _LINE = re.compile(r"(\S+)[ \t]?(.*)", re.DOTALL)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.files import whole_file
+from attlm_fairseq.files import whole_file
 from attlm_fairseq.nbest.formats.lines import SeenIds, one_line, quoted
 from attlm_fairseq.nbest.nbest_list import NbestList
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.files import TextSource, head_of, whole_file
+from attlm_fairseq.files import TextSource, head_of, whole_file
 from attlm_fairseq.nbest.formats.keyed import file_name
 from attlm_fairseq.nbest.formats.lines import (
     LN10,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import gzip
+import hashlib
 import io
 import os
 import secrets
@@ -30,7 +31,7 @@ class TextSource:
     the whole of it, once.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, expected: str = "an n-best list") -> None:
         self.name = "<stdin>" if path == "-" else path
         try:
             self._file: BinaryIO = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115 - closed when the text has been read
@@ -47,7 +48,7 @@ class TextSource:
         self._bytes = _rejoin(head, self._bytes)
         self.head = self._decoded_head(head)
         if not head:
-            raise InputError("the file is empty: expected an n-best list", path=self.name)
+            raise InputError(f"the file is empty: expected {expected}", path=self.name)
 
     def lines(self) -> Iterator[str]:
         """The lines with their ends, split at ``\\n`` and nowhere else."""
@@ -205,6 +206,15 @@ def whole_folder(path: str) -> Iterator[Path]:
         raise InputError(f"cannot be written: {error.strerror}", path=path) from None
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal; the file may be larger than the memory."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _beside(target: Path) -> Path:
