@@ -31,9 +31,9 @@ class Setup:
     config: Config
     device: str
 
-    def load(self) -> list[Scorer]:
-        """The LMs, ready to score. Raises InputError."""
-        if not self.config.lms:
+    def load(self, needed: bool = True) -> list[Scorer]:
+        """The LMs, ready to score. Raises InputError, also where one is needed and none is given."""
+        if needed and not self.config.lms:
             raise InputError(f"no LM given: use --lm or --kenlm, or an {DEFAULT_CONFIG} in this folder, or --config")
         return [lm.load(self.device) for lm in self.config.lms]
 

@@ -43,7 +43,7 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
         )
     if output != "-" and Path(output).exists() and nbest != "-" and Path(output).samefile(nbest):
         raise InputError("the output would overwrite the input; name another file", path=output)
-    scorers = setup.load()
+    scorers = setup.load(needed=not weights)
     total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if on_terminal() and nbest != "-" else None
     fmt, lists = open_nbest(nbest, format_name)
     counts = {"lists": 0, "hypotheses": 0, "changed": 0}

@@ -65,7 +65,7 @@ def tune_command(
       attlm tune dev.json --lm checkpoint_best.pt --kenlm lm.arpa
       attlm tune dev.nbest --refs dev.en --metric bleu --lm news=lm.pt -o news.toml
     """
-    scorers = setup.load()
+    scorers = setup.load(needed=False)  # the lists' own scores can be tuned too
     lists = open_nbest(nbest, format_name)[1]
     lists = list(with_references(lists))
     with progress("hypotheses", sum(len(found.hypotheses) for found in lists) if on_terminal() else None) as bar:

@@ -97,6 +97,12 @@ def test_weights_decide_and_are_told(folder):
     assert "plain has no place for scores" in plain.stderr
 
 
+def test_the_lists_own_scores_alone(folder):
+    assert run("rescore", "dev.json", "--weight", "words=1", "--to", "1best").stdout.splitlines()[0] == "the cat sad on the mat"
+    run("tune", "dev.json", "--without", "rank")
+    assert set(read_config(folder / "attlm.toml").weights) == {"am_score", "words"}
+
+
 def test_high_oov_rate_is_loud(folder):
     upper = (folder / "dev.json").read_text().replace("the", "THE")
     result = run("rescore", "-", "--kenlm", "lm.arpa", "--weight", "kenlm=1", stdin=upper)
