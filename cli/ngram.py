@@ -15,7 +15,11 @@ from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
 @click.option("-n", "--order", default=3, show_default=True, help="Length of the longest n-grams.")
 @click.option("--discount-fallback", is_flag=True, help="For tiny texts, from which the discounts cannot be estimated.")
 @click.option("--vocabulary-pad", type=int, help="Share p(<unk>) as if the vocabulary had this many types (lmplz --vocab_pad).")
-def ngram_command(text: str, output: Path, order: int, discount_fallback: bool, vocabulary_pad: int | None) -> None:
+@click.option("--skip-symbols", is_flag=True, help="Leave <s>, </s> and <unk> in TEXT out, instead of refusing it.")
+@click.option("--memory", default="1G", show_default=True, help="What lmplz may use: 4G, 80%.")
+def ngram_command(
+    text: str, output: Path, order: int, discount_fallback: bool, vocabulary_pad: int | None, skip_symbols: bool, memory: str
+) -> None:
     """Estimate an n-gram LM with modified Kneser-Ney smoothing from TEXT (- is standard input), a sentence a line.
 
     The work is done by KenLM's lmplz. Where it is not installed, `make kenlm` builds it.
@@ -24,5 +28,13 @@ def ngram_command(text: str, output: Path, order: int, discount_fallback: bool, 
     Example:
       attlm ngram train.txt -o lm.arpa -n 4
     """
-    report = estimate_ngram(text, output, order, discount_fallback=discount_fallback, vocabulary_pad=vocabulary_pad)
+    report = estimate_ngram(
+        text,
+        output,
+        order,
+        memory=memory,
+        discount_fallback=discount_fallback,
+        skip_symbols=skip_symbols,
+        vocabulary_pad=vocabulary_pad,
+    )
     click.echo(f"wrote {output}: {report}", err=True)

@@ -165,6 +165,23 @@ def test_a_line_too_long_for_max_tokens_is_named(data):
     expect_one_line(result, "train:16:", "41 tokens", "--max-tokens 30")
 
 
+def test_sizes_that_do_not_fit_are_named(data):
+    result = fairseq(
+        "train", data / "bin", *PLUGIN, *TINY, *ONE_EPOCH, "--decoder-embed-dim", 12, "--save-dir", data / "no", check=False
+    )  # fmt: skip
+    expect_one_line(result, "the embeddings have 12, the features 16", "--output-layer untied")
+
+
+@pytest.mark.parametrize("architecture", ["averaging_lstm_lm", "amsrn_lm_tied", "kvp_lstm_lm", "ngram_rnn_lm_4gram", "plain_lstm_lm"])
+def test_every_family_trains_and_scores_as_it_validates(data, architecture):
+    sizes = ["--decoder-embed-dim", 24, "--decoder-hidden-size", 24]
+    folder = data / architecture
+    result = fairseq(
+        "train", data / "bin", *PLUGIN, "--arch", architecture, *sizes, *TRAINING, *LOGGING, "--max-epoch", 1, "--save-dir", folder
+    )
+    assert float(logged(result, "valid")[-1]["valid_ppl"]) == pytest.approx(measured(data, folder / "checkpoint1.pt").ppl, rel=1e-4)
+
+
 def test_missing_dictionary_and_empty_split(data, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     result = fairseq("train", tmp_path, *PLUGIN, *TINY, *ONE_EPOCH, "--save-dir", tmp_path / "no", check=False)

@@ -11,6 +11,7 @@ from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
 
 OUTPUT_LAYERS = ChoiceEnum(["tied", "untied"])
@@ -88,6 +89,9 @@ class MemoryLanguageModel(FairseqLanguageModel):
     @classmethod
     def build_model(cls, cfg: LanguageModelConfig, task: FairseqTask) -> "MemoryLanguageModel":
         dictionary = task.target_dictionary
-        model = build_language_model(cls.family, cfg, len(dictionary), dictionary.pad())
+        try:
+            model = build_language_model(cls.family, cfg, len(dictionary), dictionary.pad())
+        except ValueError as error:  # sizes that do not go together
+            raise InputError(f"--arch {cls.family}: {error}") from None
         model.initialise(cfg.init_range, cfg.forget_bias)
         return cls(MemoryDecoder(dictionary, model))
