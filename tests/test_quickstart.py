@@ -7,6 +7,9 @@ import inspect
 import itertools
 import json
 import math
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from random import Random
@@ -377,3 +380,73 @@ def test_references_of_another_length(texts):
     (texts / "test.txt").write_text("the cat sat\n")
     with pytest.raises(InputError, match="1 references for 2 typed sentences"):
         noisy_channel.main(["decode", f"{texts}/test.typed", "--train", f"{texts}/train.txt", "--refs", f"{texts}/test.txt"])
+
+
+# --- run.sh ---
+
+STAND_IN = """#!/bin/sh
+# stands for each program: notes the call, fails where it is asked to, and makes what run.sh looks for afterwards
+echo "$(basename "$0") $*" >> "$CALLS"
+case "$*" in *"$FAIL_AT"*) echo "what went wrong"; exit 3;; esac
+echo "what it found"
+touch train.txt && mkdir -p data model
+while [ $# -gt 0 ]; do [ "$1" = -o ] && : > "$2"; shift; done
+exit 0
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a copy of run.sh with stand-ins for the programs; gives its exit status, its output and the calls it made."""
+    for name in ("bin/python", "bin/fairseq-preprocess", "bin/fairseq-train", "bin/attlm"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(STAND_IN)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "quick start").mkdir()
+    shutil.copy(FOLDER / "run.sh", tmp_path / "quick start")
+
+    def run(*arguments, fail_at="nowhere", path=f"{tmp_path}/bin:/usr/bin:/bin"):
+        calls = tmp_path / "calls"
+        calls.write_text("")
+        environment = os.environ | {"PATH": path, "CALLS": str(calls), "FAIL_AT": fail_at}
+        script = [shutil.which("bash"), f"{tmp_path}/quick start/run.sh", *arguments]
+        done = subprocess.run(script, env=environment, cwd="/", capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr, calls.read_text().splitlines()
+
+    return run
+
+
+def test_run_does_each_step_once(run):
+    status, output, calls = run()
+    assert status == 0
+    assert len(calls) == 17  # two for each n-best list
+    assert all(call in output for call in calls)  # what is printed is what is run
+    assert output.count("what it found") == 3  # perplexities and the two tables
+    status, output, calls = run()
+    assert (status, calls) == (0, [])
+    assert output.count("done before") == 15
+    assert len(run("--fresh")[2]) == 17
+
+
+def test_run_shows_what_failed_and_goes_on_from_there(run):
+    status, output, calls = run(fail_at="ngram train.txt")
+    assert status == 1
+    assert "what went wrong" in output
+    assert len(calls) == 4
+    status, output, calls = run()
+    assert status == 0
+    assert calls[0].startswith("attlm ngram")
+    assert len(calls) == 14
+
+
+def test_run_repeats_whatever_follows_a_step_that_is_gone(run, tmp_path):
+    run()
+    (tmp_path / "quick start" / "work" / "lm.arpa").unlink()
+    assert run()[2][0].startswith("attlm ngram")
+
+
+def test_run_says_what_is_missing_and_how_it_is_called(run):
+    status, output, calls = run(path="/usr/bin:/bin")
+    assert (status, calls) == (2, [])
+    assert "make install" in output
+    assert run("--frehs")[0] == 2

@@ -230,13 +230,69 @@ def test_useless_feature_gets_no_weight():
     assert result.score == corpus_score(WER, oracle(statistics, WER))
 
 
-def test_start_is_kept_where_nothing_is_better():
-    """Two weights as good as each other: the search must not walk away from the one it is given, nor from the lists as read."""
+@pytest.mark.parametrize("start", [(0.0, 2.0), (2.0, 0.0)])
+def test_start_is_kept_where_nothing_is_better(start):
+    """Two weights as good as each other: the search must not walk away from the one it is given."""
     statistics = [np.array([[1.0, 4.0], [0.0, 4.0]])] * 3
     matrices = [np.array([[0.0, 0.0], [1.0, 1.0]])] * 3
-    result = tune(matrices, statistics, WER, names=["a", "b"], start=np.array([0.0, 2.0]))
+    result = tune(matrices, statistics, WER, names=["a", "b"], start=np.array(start))
     assert result.score == 0
-    assert result.weights == {"a": 0, "b": 1}
+    assert result.weights == {"a": start[0] / 2, "b": start[1] / 2}
+
+
+def test_weights_that_earn_nothing_are_dropped():
+    _, statistics = wer_lists(5, 6, 1, sizes=(2, 3))
+    generator = np.random.default_rng(5)
+    matrices = [np.concatenate([-of_list[:, :1], 0.01 * generator.normal(size=(len(of_list), 2))], axis=1) for of_list in statistics]
+    start = np.array([1.0, 0.1, -0.1])  # as good as can be, and stays where it is but for what it does not need
+    result = tune(matrices, statistics, WER, names=["truth", "x", "y"], start=start)
+    assert result.weights == {"truth": 1, "x": 0, "y": 0}
+
+
+def test_rounding_must_not_cost_anything():
+    """One list wants b above 1.0001 a, another below 1.0002 a: three digits cannot say that."""
+    matrices = [np.array([[1.0001, 0.0], [0.0, 1.0]]), np.array([[0.0, 1.0], [1.0002, 0.0]])]
+    statistics = [np.array([[1.0, 4.0], [0.0, 4.0]])] * 2
+    result = tune(matrices, statistics, WER, names=["a", "b"])
+    assert result.score == 0
+    assert 1.0001 < result.weights["b"] / result.weights["a"] < 1.0002
+    assert all(float(f"{weight:.6g}") == weight for weight in result.weights.values())
+
+
+def threshold_list(*corners: float) -> np.ndarray:
+    """Hypotheses (features a, b) of which the weights (1, t) choose the next at each corner t."""
+    matrix = [[0.0, 0.0]]
+    for corner in corners:
+        a, b = matrix[-1]
+        matrix.append([a - corner, b + 1.0])
+    return np.array(matrix)
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3, -2.0])
+def test_the_middle_of_the_widest_best_interval_is_taken(at):
+    """Fewest errors for t in (0.1, 0.11), (0.5, 0.6) and (0.6, 1.5): two are one, since errors do not change, wherever one stands."""
+    matrices = [threshold_list(0.1, 0.11), threshold_list(0.5, 0.6), threshold_list(1.5)]
+    statistics = [np.array([[1.0, 9], [0, 9], [1, 9]]), np.array([[1.0, 9], [0, 9], [0, 9]]), np.array([[0.0, 9], [2, 9]])]
+    search = search_over(matrices, statistics, WER)
+    point = search.scale * [1, at] / np.linalg.norm(search.scale * [1, at])
+    ratio = search.scale[1] / search.scale[0]
+
+    def errors(t):
+        return search.value(search.scale * [1, t])
+
+    assert errors(0.3) == errors(0.05) < errors(0.105) == errors(0.55) == errors(1.4) > errors(1.6)
+    moved, value = search._search(point, search.value(point), search._totals(point), np.array([0.0, 1.0]))
+    assert value == errors(0.55)
+    middle = (math.atan(0.5 * ratio) + math.atan(1.5 * ratio)) / 2
+    assert moved[1] / moved[0] == pytest.approx(math.tan(middle))
+    assert np.linalg.norm(moved) == pytest.approx(1)
+
+
+def test_a_weight_can_change_its_sign_along_its_own_direction():
+    search = search_over([np.array([[0.0], [1.0]])], [np.array([[0.0, 9.0], [1.0, 9.0]])], WER)
+    point = np.array([1.0])
+    moved, value = search._search(point, search.value(point), search._totals(point), np.array([1.0]))
+    assert (moved.tolist(), value) == ([-1.0], 0)
 
 
 def test_signs():

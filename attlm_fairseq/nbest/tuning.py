@@ -21,6 +21,7 @@ from attlm_fairseq.nbest.combination import log_linear
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
 
 GAIN = 1e-9  # percent points: what counts as a gain rather than rounding
+ENOUGH = 1e-3  # percent points: a round of smaller gains is the last, for a pull can be followed in ever smaller steps
 NARROWEST = 1e-9  # radians: an interval narrower than this is not a place to put weights
 BLOCK = 1 << 15  # hypotheses worked on at a time: memory stays small, and calls few
 ROUNDINGS = (3, 4, 5, 6, 8, 10, 12, 15)  # significant digits tried for the weights, fewest first
@@ -293,7 +294,7 @@ class _LineSearch:
                 moved, moved_value = self._search(point, value, totals, _unit(direction))
                 if moved_value > value:
                     point, value, totals = moved, moved_value, self._totals(moved)
-            if value <= before:
+            if value - before <= (ENOUGH if self.l2 else 0.0):
                 return point, value
 
     def _totals(self, point: np.ndarray) -> list[np.ndarray]:

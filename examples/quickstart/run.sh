@@ -9,17 +9,21 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$here/work
-case ${1-} in
-    "") ;;
-    --fresh) rm -rf "$work" ;;
-    *) echo "usage: run.sh [--fresh]" >&2 && exit 2 ;;
-esac
+if [[ $# -gt 1 || ( $# -eq 1 && $1 != --fresh ) ]]; then
+    echo "usage: run.sh [--fresh]" >&2
+    exit 2
+fi
 for command in python fairseq-preprocess fairseq-train attlm; do
     if ! command -v "$command" >/dev/null; then
         echo "run.sh: no \`$command\` on PATH: call \`make demo\`, or activate the environment that \`make install\` makes" >&2
         exit 2
     fi
 done
+if [[ $# -eq 1 ]]; then
+    rm -rf "$work"
+fi
+# By default torch's threads keep their core busy while they wait: on a machine with other work, training would be several times slower.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 mkdir -p "$work/logs" "$work/done"
 cd "$work"
 
