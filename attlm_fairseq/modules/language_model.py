@@ -106,6 +106,11 @@ class LanguageModel(nn.Module):
         features, weights = self.reader(states, need_weights)
         return self.feature_dropout(features), weights
 
+    def log_probs(self, features: Tensor) -> Tensor:
+        """Features (.., F) -> natural-log probabilities (.., V) of the next token; computed in float32 at least."""
+        logits = self.output(features)
+        return torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
     def initial_state(self, batch: int) -> LanguageModelState:
         """The state before the first token: zeros and an empty memory, ``batch`` rows of it."""
         zeros = self.embedding.weight.new_zeros(batch, self.lstm.num_layers, self.lstm.hidden_size)
