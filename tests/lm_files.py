@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from attlm_fairseq.modules.language_model import build_language_model
+from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.vocabulary import PAD
 
 OPTIONS = {
@@ -24,6 +25,11 @@ OPTIONS = {
     "forget_bias": 1.0,
     "attention_score": "single",
 }
+FAMILY_OPTIONS = {
+    "amsrn_lm": {"selection": "tied", "output_layer": "untied"},
+    "kvp_lstm_lm": {"kvp_mode": "key-value-predict", "attention_window": 3, "output_layer": "untied"},
+    "ngram_rnn_lm": {"ngram_order": 3, "output_layer": "untied"},
+}
 
 
 def write_dictionary(path: Path, words: list[str]) -> Path:
@@ -32,10 +38,12 @@ def write_dictionary(path: Path, words: list[str]) -> Path:
 
 
 def write_checkpoint(path: Path, words: list[str], seed: int = 1, **options: object) -> Path:
-    """A checkpoint as fairseq-train saves it, with ``dict.txt`` beside it."""
-    config = OPTIONS | options
+    """A checkpoint as fairseq-train saves it, with ``dict.txt`` beside it; ``_name`` is its family or preset."""
+    name = str(options.get("_name", OPTIONS["_name"]))
+    family = max((family for family in READERS if name.startswith(family)), key=len, default="attentive_lstm_lm")
+    config = OPTIONS | FAMILY_OPTIONS.get(family, {}) | options
     torch.manual_seed(seed)
-    model = build_language_model("attentive_lstm_lm", config, 4 + len(words), PAD)
+    model = build_language_model(family, config, 4 + len(words), PAD)
     model.initialise(0.7, 1.0)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_dictionary(path.with_name("dict.txt"), words)

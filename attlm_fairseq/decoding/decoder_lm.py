@@ -5,21 +5,47 @@ Shapes: N hypotheses, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints import TrainedModel, load_model
 from attlm_fairseq.modules.language_model import LanguageModelState
-from attlm_fairseq.vocabulary import EOS
+from attlm_fairseq.vocabulary import EOS, Vocabulary
 
 
-class DecoderLM:
-    """A trained model as a decoder component: states are values, passed in and out; nothing is kept here between calls.
+class SteppedLM(Protocol):
+    """What decoders ask of a language model, neural or n-gram. Its states are values that only it understands: nothing is kept in it.
 
     ``states = lm.start(N)``, then ``lm.step(states, tokens)`` with the symbol that starts a sentence, ``lm.eos``, and from then on with
     the token that each hypothesis took. ``lm.select`` follows the decoder where it reorders, duplicates or drops hypotheses.
+    Token ids are those of ``vocabulary``.
+    """
+
+    vocabulary: Vocabulary
+    eos: int
+
+    def start(self, rows: int = 1) -> Any:
+        """The states of ``rows`` hypotheses that have not even begun: the first step feeds them ``eos``."""
+        ...
+
+    def step(self, states: Any, tokens: Tensor) -> tuple[Tensor, Any]:
+        """States of N hypotheses and the token (N,) each has just taken -> natural-log probabilities (N, V) of the next, new states."""
+        ...
+
+    def select(self, states: Any, rows: Tensor) -> Any:
+        """The states of the given rows (N,), in their order; a row may be taken any number of times."""
+        ...
+
+
+class DecoderLM:
+    """A trained model as a decoder component, a :class:`SteppedLM`. It runs on the device it was loaded to; tokens and rows may be on any.
+
+    A decoder that keeps its hypotheses as a batch needs ``start``, ``step`` and ``select``. One that keeps a state for each hypothesis,
+    or in a cache by prefix, calls ``step_each`` with as many of them as it has to extend.
     """
 
     def __init__(self, trained: TrainedModel) -> None:
@@ -39,10 +65,53 @@ class DecoderLM:
 
     @torch.inference_mode()
     def step(self, states: LanguageModelState, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
-        """States of N hypotheses and the token (N,) each has just taken -> natural-log probabilities (N, V) of the next, and the new states."""
+        """States of N hypotheses and the token (N,) each has just taken -> natural-log probabilities (N, V) of the next, new states."""
         features, states = self.model.step_features(tokens.to(self.device), states)
         return self.model.log_probs(features), states
 
     def select(self, states: LanguageModelState, rows: Tensor) -> LanguageModelState:
-        """The states of the given rows (N,), in their order; a row may be taken any number of times."""
+        """The states of the given rows (N,), in their order; a row may be taken any number of times. The result shares no memory."""
         return states.select(rows.to(self.device))
+
+    def join(self, states: Sequence[LanguageModelState]) -> LanguageModelState:
+        """One batched state of all rows of the given ones, in order.
+
+        The memories must be of one length: those of ``combined`` attention, AMSRN and (up to its window) KVP have a slot for each word
+        read, and padding them would give the readers a mask that no other use needs. ``step_each`` groups by length and joins what
+        fits. Raises ValueError where the lengths differ.
+        """
+        if len({memory_shape(state) for state in states}) != 1:
+            raise ValueError(f"states after unlike numbers of words cannot be one batch: memories of {sorted(map(memory_shape, states))}")
+        return LanguageModelState(
+            torch.cat([state.hidden for state in states]),
+            torch.cat([state.cell for state in states]),
+            tuple(torch.cat(parts) for parts in zip(*(state.memory for state in states), strict=True)),
+        )
+
+    def step_each(self, states: Sequence[LanguageModelState], tokens: Sequence[int]) -> tuple[Tensor, list[LanguageModelState]]:
+        """States of one row each, in any mixture of lengths -> natural-log probabilities (N, V) and N new states of one row.
+
+        Hypotheses whose memories are of one length are computed together. A new state owns its tensors: keeping it keeps nothing else.
+        """
+        if len(states) != len(tokens) or not states:
+            raise ValueError(f"{len(states)} states and {len(tokens)} tokens: one of each for every hypothesis, and at least one")
+        groups: dict[tuple, list[int]] = {}
+        for place, state in enumerate(states):
+            groups.setdefault(memory_shape(state), []).append(place)
+        log_probs: list[Tensor] = []
+        stepped: list[LanguageModelState | None] = [None] * len(states)
+        for places in groups.values():
+            together = self.join([states[place] for place in places])
+            values, together = self.step(together, torch.tensor([tokens[place] for place in places]))
+            log_probs.append(values)
+            for row, place in enumerate(places):
+                stepped[place] = self.select(together, torch.tensor([row]))
+        if len(groups) == 1:
+            return log_probs[0], stepped
+        order = torch.tensor([place for places in groups.values() for place in places])
+        return torch.cat(log_probs)[order.argsort().to(self.device)], stepped
+
+
+def memory_shape(state: LanguageModelState) -> tuple[tuple[int, ...], ...]:
+    """The shapes of one row of the memory: equal for states that fit into one batch."""
+    return tuple(tuple(part.shape[1:]) for part in state.memory)

@@ -1,0 +1,119 @@
+"""DecoderLM for every model family: steps against the full pass over each hypothesis, however the rows move."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+import torch
+from lm_files import write_checkpoint
+
+from attlm_fairseq.decoding.decoder_lm import DecoderLM, memory_shape
+from attlm_fairseq.modules.memory import READERS
+
+WORDS = [f"w{number}" for number in range(20)]
+V = 4 + len(WORDS)
+MODELS = [*READERS, "combined"]
+
+
+def load(tmp_path, name: str, seed: int = 1) -> DecoderLM:
+    options = {"_name": "attentive_lstm_lm", "attention_score": "combined"} if name == "combined" else {"_name": name}
+    return DecoderLM.load(write_checkpoint(tmp_path / name / "lm.pt", WORDS, seed, **options))
+
+
+@pytest.fixture(params=MODELS)
+def lm(tmp_path, request) -> DecoderLM:
+    return load(tmp_path, request.param)
+
+
+def full_pass(lm: DecoderLM, prefix: list[int]) -> torch.Tensor:
+    """ln p of what follows ``</s> w_1 .. w_n``, from the whole sequence at once."""
+    with torch.inference_mode():
+        return torch.log_softmax(lm.model(torch.tensor([prefix]))[0][0, -1], dim=-1)
+
+
+def test_steps_are_the_full_pass_while_rows_are_reordered_duplicated_and_dropped(lm):
+    random_ = random.Random(1)
+    prefixes = [[] for _ in range(5)]
+    states = lm.start(5)
+    for step in range(15):
+        tokens = [lm.eos if step == 0 else random_.randrange(3, V) for _ in prefixes]
+        prefixes = [[*prefix, token] for prefix, token in zip(prefixes, tokens, strict=True)]
+        log_probs, states = lm.step(states, torch.tensor(tokens))
+        assert log_probs.shape == (len(prefixes), V)
+        torch.testing.assert_close(log_probs, torch.stack([full_pass(lm, prefix) for prefix in prefixes]), rtol=0, atol=1e-5)
+        rows = random_.choices(range(len(prefixes)), k=random_.randint(1, 6))
+        prefixes, states = [prefixes[row] for row in rows], lm.select(states, torch.tensor(rows))
+
+
+def test_a_step_changes_no_earlier_state(lm):
+    _, states = lm.step(lm.start(2), torch.tensor([lm.eos, lm.eos]))
+    before, _ = lm.step(states, torch.tensor([5, 6]))
+    lm.step(lm.step(states, torch.tensor([7, 7]))[1], torch.tensor([8, 8]))
+    again, _ = lm.step(states, torch.tensor([5, 6]))
+    assert torch.equal(before, again)
+
+
+def test_states_by_prefix_are_stepped_together_whatever_their_lengths(lm):
+    """A cache as prefix decoders keep it: one state a prefix, extended in any mixture."""
+    random_ = random.Random(2)
+    cache = {(): lm.start()}
+    for _ in range(12):
+        prefixes = random_.choices(list(cache), k=random_.randint(1, 7))
+        tokens = [random_.randrange(3, V) if prefix else lm.eos for prefix in prefixes]
+        log_probs, states = lm.step_each([cache[prefix] for prefix in prefixes], tokens)
+        for prefix, token, row, state in zip(prefixes, tokens, log_probs, states, strict=True):
+            torch.testing.assert_close(row, full_pass(lm, [*prefix, token]), rtol=0, atol=1e-5)
+            cache[(*prefix, token)] = state
+    assert len({len(prefix) for prefix in cache}) > 3
+    for state in cache.values():
+        assert len(state.hidden) == 1
+        for part in (state.hidden, state.cell, *state.memory):  # nothing of the batch it was computed in is kept alive
+            assert part.untyped_storage().nbytes() <= max(1, part.numel()) * part.element_size()
+
+
+def test_join_needs_one_length_of_memory(lm):
+    one = lm.step(lm.start(), torch.tensor([lm.eos]))[1]
+    two = lm.step(one, torch.tensor([4]))[1]
+    together = lm.join([one, lm.select(one, torch.tensor([0, 0]))])
+    log_probs, _ = lm.step(together, torch.tensor([5, 6, 5]))
+    torch.testing.assert_close(log_probs[1], full_pass(lm, [lm.eos, 6]), rtol=0, atol=1e-5)
+    if memory_shape(one) == memory_shape(two):
+        log_probs, _ = lm.step(lm.join([one, two]), torch.tensor([5, 6]))
+        torch.testing.assert_close(log_probs[1], full_pass(lm, [lm.eos, 4, 6]), rtol=0, atol=1e-5)
+    else:
+        with pytest.raises(ValueError, match="unlike numbers of words"):
+            lm.join([one, two])
+
+
+def test_which_families_have_memories_that_grow(tmp_path):
+    grows = {}
+    for name in MODELS:
+        lm = load(tmp_path, name)
+        states = lm.step(lm.start(), torch.tensor([lm.eos]))[1]
+        grows[name] = memory_shape(states) != memory_shape(lm.step(states, torch.tensor([4]))[1])
+    assert {name for name, grown in grows.items() if grown} == {"combined", "amsrn_lm", "kvp_lstm_lm"}
+
+
+def test_every_state_needs_its_token(lm):
+    with pytest.raises(ValueError, match="2 states and 1 tokens"):
+        lm.step_each([lm.start(), lm.start()], [lm.eos])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_tokens_and_rows_may_stay_on_the_cpu(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, attention_score="combined")
+    lm = DecoderLM.load(path, device="cuda")
+    log_probs, states = lm.step(lm.start(2), torch.tensor([lm.eos, lm.eos]))
+    log_probs, states = lm.step(lm.select(states, torch.tensor([1, 0, 0])), torch.tensor([4, 5, 6]))
+    each, _ = lm.step_each([lm.start(), lm.select(states, torch.tensor([2]))], [lm.eos, 7])
+    on_cpu = DecoderLM.load(path)
+    torch.testing.assert_close(log_probs.cpu(), torch.stack([full_pass(on_cpu, [2, word]) for word in (4, 5, 6)]), rtol=0, atol=1e-4)
+    torch.testing.assert_close(each.cpu()[1], full_pass(on_cpu, [2, 6, 7]), rtol=0, atol=1e-4)
+
+
+def test_importing_it_imports_no_fairseq():
+    script = "import sys, attlm_fairseq.decoding.decoder_lm; print([name for name in sys.modules if name.startswith('fairseq')])"
+    assert subprocess.run([sys.executable, "-c", script], check=True, text=True, stdout=subprocess.PIPE).stdout == "[]\n"
