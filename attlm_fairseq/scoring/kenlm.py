@@ -42,7 +42,7 @@ class KenLMScorer:
         """Load an ARPA or binary file. Raises InputError where it is missing or broken."""
         self.name = name
         self.path = path
-        self._model = _load(path)
+        self._model = load_kenlm(path)
         self.order: int = self._model.order
         self.ngrams = read_ngram_counts(path)
 
@@ -57,7 +57,7 @@ class KenLMScorer:
         log_probs: list[float] = []
         oov: list[bool] = []
         for word in words:
-            event = self._model.BaseFullScore(state, _as_looked_up(word), following)
+            event = self._model.BaseFullScore(state, as_looked_up(word), following)
             log_probs.append(event.log_prob * LN_10)
             oov.append(event.oov)
             state, following = following, state
@@ -109,7 +109,7 @@ def _arpa_counts(file: IO[bytes]) -> list[int]:
     raise ValueError("no \\1-grams: section")
 
 
-def _load(path: Path) -> kenlm.Model:
+def load_kenlm(path: Path) -> kenlm.Model:
     if not path.is_file():
         raise InputError("is not a file; an ARPA file or a KenLM binary file is expected", path=path)
     config = kenlm.Config()
@@ -132,7 +132,7 @@ def gist(message: str) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def _as_looked_up(word: str) -> str:
+def as_looked_up(word: str) -> str:
     """The word for KenLM's vocabulary: ``<unk>`` for what is a symbol there, and for what its C strings cannot hold."""
     if not word or _SEPARATOR.search(word):
         raise ValueError(f"{word!r} is not a word: it is empty or holds a space, tab or line end")

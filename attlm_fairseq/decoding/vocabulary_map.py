@@ -1,0 +1,70 @@
+"""A language model seen through the decoder's vocabulary: the same symbols in the same rows, or mapped symbol by symbol.
+
+Shapes: N hypotheses, V the decoder's vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attlm_fairseq.decoding.decoder_lm import SteppedLM
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.vocabulary import EOS, UNK, Vocabulary
+
+SPECIAL = UNK + 1  # symbols before the first word
+
+
+class MappedLM:
+    """An LM whose tokens are those of another vocabulary, a :class:`SteppedLM`.
+
+    A symbol that both have is scored as it is, wherever it stands. The LM reads a symbol that it does not have as ``<unk>``, and gives all
+    such symbols, ``<unk>`` itself included, equal shares of its ln p(``<unk>``): what it gives to the whole vocabulary then sums to one
+    where the LM has no symbols of its own, and to less where it has.
+    """
+
+    def __init__(self, lm: SteppedLM, vocabulary: Vocabulary) -> None:
+        self.lm = lm
+        self.vocabulary = vocabulary
+        self.eos = EOS
+        self.ids = torch.tensor([*range(SPECIAL), *lm.vocabulary.ids(vocabulary.symbols[SPECIAL:])])
+        unknown = self.ids == UNK
+        self.missing = int(unknown.sum()) - 1
+        """How many symbols of the vocabulary the LM does not have."""
+        self.share = unknown * math.log(self.missing + 1)
+
+    def start(self, rows: int = 1) -> Any:
+        return self.lm.start(rows)
+
+    def step(self, states: Any, tokens: Tensor) -> tuple[Tensor, Any]:
+        log_probs, states = self.lm.step(states, self.ids[tokens.cpu()])
+        if self.ids.device != log_probs.device:
+            self.ids, self.share = self.ids.to(log_probs.device), self.share.to(log_probs.device)
+        return log_probs[:, self.ids] - self.share, states
+
+    def select(self, states: Any, rows: Tensor) -> Any:
+        return self.lm.select(states, rows)
+
+
+def fit_vocabulary(lm: SteppedLM, vocabulary: Vocabulary, name: object, by_symbol: bool = False) -> SteppedLM:
+    """The LM for a decoder with this vocabulary; ``name`` is the LM's in messages.
+
+    Raises InputError where the LM's vocabulary differs in any row: scores of other words than the decoder's would look as good as right
+    ones. With ``by_symbol`` such an LM is mapped instead, see :class:`MappedLM`.
+    """
+    if lm.vocabulary == vocabulary:
+        return lm
+    if by_symbol:
+        return MappedLM(lm, vocabulary)
+    rows = zip_longest(lm.vocabulary.symbols, vocabulary.symbols, fillvalue=None)
+    row, (own, other) = next((row, symbols) for row, symbols in enumerate(rows) if symbols[0] != symbols[1])
+    raise InputError(
+        f"its dictionary has {len(lm.vocabulary)} symbols, the decoder's {len(vocabulary)}; the first difference is row {row}, "
+        f"{'missing' if own is None else repr(own)} in the LM and {'missing' if other is None else repr(other)} in the decoder; "
+        "train the LM with the decoder's dictionary, or ask for mapping by symbol",
+        path=name,
+    )
