@@ -41,8 +41,8 @@ setup(
         "matplotlib",
     ],
     extras_require={
-        "test": ["pytest", "hypothesis", "ruff", "setuptools", "wheel"],
+        "test": ["pytest", "hypothesis", "ruff", "setuptools", "wheel", "sentencepiece", "subword-nmt"],
         "decoding": ["flashlight-text", "pyctcdecode", "transformers"],
-        "subword": ["sentencepiece"],
+        "subword": ["sentencepiece", "subword-nmt"],
     },
 )

@@ -7,9 +7,14 @@
     [lm.ngram]
     kenlm = "lm.arpa"
 
-    [text]
-    lowercase = true
-    tokenize = "en"
+    oov = "spread:100000"           # what an unknown word costs: unk (default), penalty:LOGPROB, spread:TYPES
+    text = { steps = ["lowercase"] }  # instead of the steps of [text]
+
+    [lm.mix]                        # linear over words; its members then have no score of their own
+    mixture = { attentive = 0.6, ngram = 0.4 }
+
+    [text]                          # in this order; `tokenize = "en"` and `lowercase = true` are short for these two
+    steps = ["unicode:nfkc", "tokenize:en", "lowercase"]
 
     [weights]                       # of any score in the list, any LM, `words` and `rank`
     attentive = 0.8
@@ -31,32 +36,13 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.lm_spec import LMSpec, only, read_lm, read_text, table, written_lm, written_text
+from attlm_fairseq.scoring.oov_policy import with_policy
 from attlm_fairseq.scoring.scorer import Scorer
-from attlm_fairseq.text import TextPipeline, require_language
+from attlm_fairseq.text import TextPipeline, describe_pipelines
 
 DEFAULT_CONFIG = Path("attlm.toml")
 RESERVED_NAMES = ("words", "rank", "total")
-
-
-@dataclass(frozen=True)
-class LMSpec:
-    """One LM of a run: a KenLM file, or the checkpoints of a neural LM (several are an ensemble)."""
-
-    name: str
-    kenlm: Path | None = None
-    checkpoints: tuple[Path, ...] = ()
-    ensemble_weights: tuple[float, ...] | None = None
-    dictionary: Path | None = None
-
-    def load(self, device: str) -> Scorer:
-        """The LM, ready to score. Raises InputError. torch is imported only for a neural one."""
-        if self.kenlm is not None:
-            from attlm_fairseq.scoring.kenlm import KenLMScorer
-
-            return KenLMScorer(self.kenlm, self.name)
-        from attlm_fairseq.scoring.neural import NeuralScorer
-
-        return NeuralScorer.load(self.checkpoints, self.name, self.ensemble_weights, self.dictionary, device)
 
 
 @dataclass(frozen=True)
@@ -66,6 +52,61 @@ class Config:
     lms: tuple[LMSpec, ...] = ()
     text: TextPipeline = field(default_factory=TextPipeline)
     weights: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        plain = {lm.name for lm in self.lms if not lm.mixture}
+        for lm in self.lms:
+            for member, _ in lm.mixture:
+                if member not in plain:
+                    raise InputError(f"[lm.{lm.name}] mixes {member!r}, which is no LM of this run; there are {', '.join(sorted(plain))}")
+
+    @property
+    def scored(self) -> tuple[LMSpec, ...]:
+        """The LMs that give hypotheses a score of their own: all but the members of mixtures."""
+        members = {member for lm in self.lms for member, _ in lm.mixture}
+        return tuple(lm for lm in self.lms if lm.name not in members)
+
+    @property
+    def texts(self) -> dict[str, TextPipeline]:
+        """What each scored LM sees, by name. Raises InputError where the members of a mixture cannot be mixed word by word."""
+        return {lm.name: self._text_of_mixture(lm) if lm.mixture else lm.text or self.text for lm in self.scored}
+
+    def load(self, device: str) -> list[Scorer]:
+        """The scored LMs, ready to score the words of :attr:`texts`. Raises InputError."""
+        texts = self.texts  # before the files, which may take long
+        return [self._mixture(lm, texts[lm.name], device) if lm.mixture else with_policy(lm.load(device), lm.oov) for lm in self.scored]
+
+    def _members(self, mixture: LMSpec) -> list[tuple[LMSpec, TextPipeline]]:
+        """The LMs of a mixture and what they see: their own steps, or the mixture's, or the run's."""
+        members = [next(lm for lm in self.lms if lm.name == name) for name, _ in mixture.mixture]
+        default = self.text if mixture.text is None else mixture.text
+        return [(lm, default if lm.text is None else lm.text) for lm in members]
+
+    def _text_of_mixture(self, mixture: LMSpec) -> TextPipeline:
+        """What all members see; words, where only some of them cut these into subwords, or each in its own way."""
+        texts = {lm.name: text for lm, text in self._members(mixture)}
+        alike = set(texts.values())
+        if len(alike) > 1:
+            alike = {text.of_words() for text in alike}
+        if len(alike) > 1:
+            raise InputError(
+                f"[lm.{mixture.name}] mixes LMs that see different words ({'; '.join(describe_pipelines(texts))}): word by word "
+                "they need the same text steps, but for a last one that cuts into subwords"
+            )
+        return alike.pop()
+
+    def _mixture(self, mixture: LMSpec, words: TextPipeline, device: str) -> Scorer:
+        from attlm_fairseq.scoring.mixture import MixtureScorer
+        from attlm_fairseq.scoring.segmented import SegmentedScorer
+
+        scorers: list[Scorer] = []
+        for lm, text in self._members(mixture):
+            scorer = with_policy(lm.load(device), lm.oov)
+            if text != words:
+                pieces = TextPipeline((text.segmentation,)).load()
+                scorer = SegmentedScorer(scorer, pieces.words, str(text.segmentation))
+            scorers.append(scorer)
+        return with_policy(MixtureScorer(scorers, [weight for _, weight in mixture.mixture], mixture.name), mixture.oov)
 
 
 def check_name(name: str, where: Path | None = None) -> str:
@@ -80,35 +121,31 @@ def check_name(name: str, where: Path | None = None) -> str:
 def read_config(path: Path) -> Config:
     """Read an ``attlm.toml``. Raises InputError naming the entry that is wrong."""
     document = _parse(path).unwrap()
-    _only(document, {"lm", "text", "weights", "tuning"}, "table", path)
-    lms = tuple(_read_lm(check_name(name, path), entry, path) for name, entry in _table(document, "lm", path).items())
-    text = _table(document, "text", path)
-    _only(text, {"lowercase", "tokenize"}, "entry of [text]", path)
-    weights = _table(document, "weights", path)
+    only(document, {"lm", "text", "weights", "tuning", "mixing"}, "table", path)
+    lms = tuple(read_lm(check_name(name, path), entry, path) for name, entry in table(document, "lm", path).items())
+    text = read_text(table(document, "text", path), "[text]", path)
+    weights = table(document, "weights", path)
     for name, value in weights.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise InputError(f"[weights] {name} = {value!r}, expected a finite number", path=path)
-    lowercase, tokenize = text.get("lowercase", False), text.get("tokenize")
-    if not isinstance(lowercase, bool):
-        raise InputError(f"[text] lowercase = {lowercase!r}, expected true or false", path=path)
-    if tokenize is not None and not isinstance(tokenize, str):
-        raise InputError(f'[text] tokenize = {tokenize!r}, expected a language such as "en"', path=path)
-    return Config(lms, TextPipeline(require_language(tokenize), lowercase), {name: float(value) for name, value in weights.items()})
+    try:
+        return Config(lms, text, {name: float(value) for name, value in weights.items()})
+    except InputError as error:
+        raise InputError(str(error), path=path) from None
 
 
-def write_config(path: Path, config: Config, record: Mapping[str, Any]) -> None:
+def write_config(path: Path, config: Config, record: Mapping[str, Any], record_name: str = "tuning") -> None:
     """Write LMs, text steps and weights, and ``record`` as ``[tuning]``: how the weights came about. An existing file keeps the rest.
 
     The file changes at once or not at all.
     """
     document = _parse(path) if path.exists() else tomlkit.document()
     folder = path.absolute().parent
-    document["lm"] = {lm.name: _written_lm(lm, folder) for lm in config.lms}
-    text = ({"tokenize": config.text.tokenize} if config.text.tokenize else {}) | ({"lowercase": True} if config.text.lowercase else {})
-    if text or "text" in document:
-        document["text"] = text
+    document["lm"] = {lm.name: written_lm(lm, folder) for lm in config.lms}
+    if config.text.steps or "text" in document:
+        document["text"] = written_text(config.text, folder)
     document["weights"] = dict(config.weights)
-    document["tuning"] = dict(record)
+    document[record_name] = dict(record)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_text(tomlkit.dumps(document), encoding="utf-8")
@@ -127,59 +164,3 @@ def _parse(path: Path) -> tomlkit.TOMLDocument:
         raise InputError(f"is not UTF-8 (byte {error.start})", path=path) from None
     except TOMLKitError as error:
         raise InputError(f"is not TOML: {error}", path=path, line=getattr(error, "line", None)) from None
-
-
-def _read_lm(name: str, entry: Any, path: Path) -> LMSpec:
-    if not isinstance(entry, dict) or ("kenlm" in entry) == ("checkpoint" in entry):
-        raise InputError(f"[lm.{name}] needs either `kenlm` or `checkpoint`", path=path)
-    _only(entry, {"kenlm"} if "kenlm" in entry else {"checkpoint", "dict", "ensemble_weights"}, f"entry of [lm.{name}]", path)
-    files = entry.get("kenlm", entry.get("checkpoint"))
-    files = [files] if isinstance(files, str) else files
-    strings = [*files, *([entry["dict"]] if "dict" in entry else [])] if isinstance(files, list) else [None]
-    if not files or not all(isinstance(file, str) for file in strings) or ("kenlm" in entry and len(files) != 1):
-        raise InputError(f"[lm.{name}] `kenlm` and `dict` are a file name, `checkpoint` a file name or a list of them", path=path)
-    weights = entry.get("ensemble_weights")
-    if weights is not None and (
-        not isinstance(weights, list)
-        or len(weights) != len(files)
-        or not all(isinstance(weight, int | float) and not isinstance(weight, bool) and weight >= 0 for weight in weights)
-        or not 0 < sum(weights) < math.inf
-    ):
-        raise InputError(f"[lm.{name}] ensemble_weights needs {len(files)} numbers, none negative, not all zero", path=path)
-    folder = path.parent
-    if "kenlm" in entry:
-        return LMSpec(name, kenlm=folder / files[0])
-    return LMSpec(
-        name,
-        checkpoints=tuple(folder / file for file in files),
-        ensemble_weights=None if weights is None else tuple(map(float, weights)),
-        dictionary=folder / entry["dict"] if "dict" in entry else None,
-    )
-
-
-def _written_lm(lm: LMSpec, folder: Path) -> dict[str, Any]:
-    def relative(path: Path) -> str:
-        path = path.absolute()
-        return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-
-    if lm.kenlm is not None:
-        return {"kenlm": relative(lm.kenlm)}
-    files = [relative(path) for path in lm.checkpoints]
-    return (
-        {"checkpoint": files[0] if len(files) == 1 else files}
-        | ({"ensemble_weights": list(lm.ensemble_weights)} if lm.ensemble_weights else {})
-        | ({"dict": relative(lm.dictionary)} if lm.dictionary else {})
-    )
-
-
-def _table(document: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:
-    table = document.get(name, {})
-    if not isinstance(table, dict):
-        raise InputError(f"`{name}` is {table!r}, expected a table [{name}]", path=path)
-    return table
-
-
-def _only(table: Mapping[str, Any], known: set[str], what: str, path: Path) -> None:
-    for name in table:
-        if name not in known:
-            raise InputError(f"{name!r} is no {what}; known are {', '.join(sorted(known))}", path=path)

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
+from attlm_cli.lm_changes import LMChanges, numbered
 from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import FORMATS
@@ -19,7 +20,9 @@ from attlm_fairseq.nbest.metrics import METRICS, make_metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import attach_references, read_references
 from attlm_fairseq.scoring.scorer import Scorer
-from attlm_fairseq.text import OOVCount, TextPipeline, require_language
+from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step
+from attlm_fairseq.text.pipeline import usage
+from attlm_fairseq.text.steps import KINDS
 
 AddReferences = Callable[[Iterable[NbestList]], Iterator[NbestList]]
 
@@ -32,10 +35,20 @@ class Setup:
     device: str
 
     def load(self, needed: bool = True) -> list[Scorer]:
-        """The LMs, ready to score. Raises InputError, also where one is needed and none is given."""
+        """The LMs, ready to score, and a line to the user on what they see. Raises InputError, also where none is given and one needed."""
         if needed and not self.config.lms:
             raise InputError(f"no LM given: use --lm or --kenlm, or an {DEFAULT_CONFIG} in this folder, or --config")
-        return [lm.load(self.device) for lm in self.config.lms]
+        scorers = self.config.load(self.device)
+        for text in self.texts:
+            text.load()
+        for line in describe_pipelines(self.config.texts):
+            note(line)
+        return scorers
+
+    @property
+    def texts(self) -> list[TextPipeline]:
+        """What each of the LMs that :meth:`load` gives is to see."""
+        return list(self.config.texts.values())
 
 
 format_option = click.option(
@@ -79,19 +92,24 @@ def wrapped(wrapper: Callable, command: Callable, *options: Callable) -> Callabl
 
 
 def lm_options(command: Callable) -> Callable:
-    """``--lm --kenlm --dict --config --lowercase --tokenize --device``, handed to the command as ``setup``."""
+    """The LMs, what they see, their unknown words, and the device, handed to the command as ``setup``."""
 
     def wrapper(
         lm: tuple[str, ...],
+        ensemble_weights: tuple[str, ...],
         kenlm: tuple[str, ...],
+        mixture: tuple[str, ...],
         dictionary: Path | None,
         config: Path | None,
+        text_steps: tuple[str, ...],
         lowercase: bool | None,
         tokenize: str | None,
+        oov: tuple[str, ...],
         device: str,
         **rest: Any,
     ) -> Any:
-        return command(setup=make_setup(lm, kenlm, dictionary, config, lowercase, tokenize, device), **rest)
+        changes = LMChanges(ensemble_weights, mixture, text_steps, oov)
+        return command(setup=make_setup(lm, kenlm, dictionary, config, lowercase, tokenize, device, changes), **rest)
 
     return wrapped(
         wrapper,
@@ -100,10 +118,21 @@ def lm_options(command: Callable) -> Callable:
             "--lm",
             multiple=True,
             metavar="[NAME=]CHECKPOINT[:CHECKPOINT..]",
-            help="A neural LM: a checkpoint of fairseq-train, or several as an ensemble that averages their probabilities "
-            "(with weights: ensemble_weights in attlm.toml). Repeatable.",
+            help="A neural LM: a checkpoint of fairseq-train, or several as an ensemble that averages their probabilities. Repeatable.",
+        ),
+        click.option(
+            "--ensemble-weights",
+            multiple=True,
+            metavar="[NAME=]NUMBER:NUMBER..",
+            help="Weights of the checkpoints of an ensemble (the one there is, or NAME). Default: equal.",
         ),
         click.option("--kenlm", multiple=True, metavar="[NAME=]FILE", help="An n-gram LM: ARPA or KenLM binary. Repeatable."),
+        click.option(
+            "--mixture",
+            multiple=True,
+            metavar="[NAME=]LM:NUMBER,..",
+            help="Mix LMs linearly, word by word, with these weights (found by `attlm mix`). Repeatable.",
+        ),
         click.option(
             "--dict",
             "dictionary",
@@ -115,8 +144,23 @@ def lm_options(command: Callable) -> Callable:
             type=click.Path(path_type=Path),
             help=f"LMs, text steps and weights. Default: {DEFAULT_CONFIG} in this folder unless --lm or --kenlm is given.",
         ),
-        click.option("--lowercase/--no-lowercase", default=None, help="Lower-case the text before the LMs see it."),
-        click.option("--tokenize", metavar="LANG", help="Moses-tokenise the text for the LMs, by this language's rules (en, de)."),
+        click.option(
+            "--text",
+            "text_steps",
+            multiple=True,
+            metavar="[NAME=]STEP,..",
+            help=f"What the text goes through before all LMs (or NAME) see it, in this order: {', '.join(map(usage, KINDS))}. "
+            "The lists' own text is never changed.",
+        ),
+        click.option("--lowercase/--no-lowercase", default=None, help="Short for --text lowercase, after --tokenize."),
+        click.option("--tokenize", metavar="LANG", help="Short for --text tokenize:LANG: Moses' rules for this language (en, de)."),
+        click.option(
+            "--oov",
+            multiple=True,
+            metavar="[NAME=]POLICY",
+            help="What an unknown word costs in all LMs (or NAME): unk (p(<unk>), default), penalty:LOGPROB (natural log), "
+            "spread:TYPES (p(<unk>) shared by so many unseen words).",
+        ),
         click.option("--device", default="cpu", show_default=True, help="Where neural LMs run: cpu, cuda, cuda:1."),
     )
 
@@ -145,6 +189,7 @@ def make_setup(
     lowercase: bool | None,
     tokenize: str | None,
     device: str,
+    changes: LMChanges | None = None,
 ) -> Setup:
     """Options over the configuration file; the one of this folder counts only where no LM is given. Raises InputError."""
     lm, kenlm = tuple(lm), tuple(kenlm)
@@ -166,20 +211,24 @@ def make_setup(
             lms[name] = LMSpec(name, checkpoints=tuple(Path(file) for file in files.split(":") if file))
     if dictionary is not None:
         lms = {name: replace(spec, dictionary=dictionary) if spec.checkpoints else spec for name, spec in lms.items()}
-    pipeline = TextPipeline(
-        tokenize=require_language(tokenize) if tokenize else config.text.tokenize,
-        lowercase=config.text.lowercase if lowercase is None else lowercase,
+    text = shorthand_steps(config.text, lowercase, tokenize)
+    return Setup((changes or LMChanges()).apply(Config(tuple(lms.values()), text, config.weights)), device)
+
+
+def shorthand_steps(text: TextPipeline, lowercase: bool | None, tokenize: str | None) -> TextPipeline:
+    """``--tokenize`` and ``--lowercase`` over steps that are these two at most. Raises InputError."""
+    if lowercase is None and tokenize is None:
+        return text
+    steps = {step.name: step for step in text.steps}
+    if steps.keys() - {"tokenize", "lowercase"}:
+        raise InputError(f"--lowercase and --tokenize would change the text steps of attlm.toml ({text}): give all steps with --text")
+    if tokenize is not None:
+        steps["tokenize"] = parse_step(f"tokenize:{tokenize}")
+    if lowercase is not None:
+        steps["lowercase"] = Step("lowercase")
+    return TextPipeline(
+        tuple(steps[name] for name in ("tokenize", "lowercase") if name in steps and (name, lowercase) != ("lowercase", False))
     )
-    return Setup(Config(tuple(lms.values()), pipeline, config.weights), device)
-
-
-def numbered(name: str) -> Iterator[str]:
-    """``name``, ``name2``, ``name3``, .."""
-    yield name
-    number = 2
-    while True:
-        yield f"{name}{number}"
-        number += 1
 
 
 def parse_weights(texts: Iterable[str]) -> dict[str, float]:

@@ -28,9 +28,9 @@ def ppl_command(text: str, setup: Setup) -> None:
     scorers = setup.load()
     counters = [PerplexityCounter() for _ in scorers]
     with progress("lines", count_lines(text) if on_terminal() and text != "-" else None) as bar:
-        result = score_text(text, scorers, setup.config.text, bar.update)
-        for _, _, scores in result.lines:
-            for counter, score in zip(counters, scores, strict=True):
+        result = score_text(text, scorers, setup.texts, bar.update)
+        for line in result.lines:
+            for counter, score in zip(counters, line.scores, strict=True):
                 counter.add(score)
     click.echo("lm\tppl\tppl_salton2017\tppl_without_oov\tsentences\twords\toov")
     for scorer, found in zip(scorers, counters, strict=True):

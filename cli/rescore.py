@@ -35,7 +35,7 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
     weights = setup.config.weights | parse_weights(weight)
-    missing = [lm.name for lm in setup.config.lms if lm.name not in weights]
+    missing = [lm.name for lm in setup.config.scored if lm.name not in weights]
     if missing:
         raise InputError(
             f"no weight for {', '.join(missing)}; find the weights with `attlm tune` on lists with references, "
@@ -48,7 +48,7 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
     fmt, lists = open_nbest(nbest, format_name)
     counts = {"lists": 0, "hypotheses": 0, "changed": 0}
     with progress("hypotheses", total) as bar:
-        rescorer = Rescorer(scorers, setup.config.text, bar.update)
+        rescorer = Rescorer(scorers, setup.texts, bar.update)
 
         def counted() -> object:
             for found in rescorer.rescore(lists, weights):

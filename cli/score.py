@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from attlm_cli.options import Setup, lm_options, on_terminal, progress, warn_of_oov
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.text_file import count_lines, score_text
 
 
@@ -18,7 +19,8 @@ def score_command(text: str, each_word: bool, header: bool, setup: Setup) -> Non
 
     Tab-separated columns: line number, number of words, and for each LM its score (summed over the words and the
     sentence end) and the number of words it does not know. With --words: line number, word, and for each LM the
-    word's score and whether it is unknown (1 or 0).
+    word's score and whether it is unknown (1 or 0). Where LMs see different words, each has its own number of words
+    in a third column, and the common one counts the words as read.
 
     \b
     Examples:
@@ -27,17 +29,26 @@ def score_command(text: str, each_word: bool, header: bool, setup: Setup) -> Non
     """
     scorers = setup.load()
     names = [scorer.name for scorer in scorers]
+    differ = len(set(setup.texts)) > 1
+    if each_word and differ:
+        raise InputError(f"--words needs LMs that see the same words; {', '.join(names)} do not: run it for each alone")
     if header:
-        columns = [column for name in names for column in (name, f"{name}_oov")]
+        columns = [column for name in names for column in (name, f"{name}_oov", *([f"{name}_tokens"] if differ else []))]
         click.echo("\t".join(["line", "word" if each_word else "words", *columns]))
     with progress("lines", count_lines(text) if on_terminal() and text != "-" else None) as bar:
-        result = score_text(text, scorers, setup.config.text, bar.update)
-        for number, words, scores in result.lines:
+        result = score_text(text, scorers, setup.texts, bar.update)
+        for number, line in enumerate(result.lines, 1):
             if not each_word:
-                values = [value for score in scores for value in (f"{score.total:.6f}", str(score.oov_count))]
-                click.echo("\t".join([str(number), str(len(words)), *values]))
+                values = [
+                    value
+                    for score in line.scores
+                    for value in (f"{score.total:.6f}", str(score.oov_count), *([str(score.words)] if differ else []))
+                ]
+                click.echo("\t".join([str(number), str(len(line.text.split() if differ else line.words[0])), *values]))
                 continue
-            for place, word in enumerate([*words, "</s>"]):
-                values = [value for score in scores for value in (f"{score.log_probs[place]:.6f}", str(int((*score.oov, False)[place])))]
+            for place, word in enumerate([*line.words[0], "</s>"]):
+                values = [
+                    value for score in line.scores for value in (f"{score.log_probs[place]:.6f}", str(int((*score.oov, False)[place])))
+                ]
                 click.echo("\t".join([str(number), word, *values]))
     warn_of_oov(result.oov)

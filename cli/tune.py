@@ -69,7 +69,7 @@ def tune_command(
     lists = open_nbest(nbest, format_name)[1]
     lists = list(with_references(lists))
     with progress("hypotheses", sum(len(found.hypotheses) for found in lists) if on_terminal() else None) as bar:
-        rescorer = Rescorer(scorers, setup.config.text, bar.update)
+        rescorer = Rescorer(scorers, setup.texts, bar.update)
         measured = measure_lists(rescorer.score(lists), metric)
     for name in without:
         if name not in [*measured.names, *measured.left_out]:
@@ -109,7 +109,7 @@ def tune_command(
         **{label.replace(" ", "_").replace(",", ""): rounded(interval) for label, interval in intervals.items()},
         "seed": seed,
         "attlm": __version__,
-        "lm": {scorer.name: scorer.signature() for scorer in scorers},
+        "lm": {scorer.name: scorer.signature() | {"text": text.signature()} for scorer, text in zip(scorers, setup.texts, strict=True)},
     }
     write_config(output, replace(setup.config, weights=result.weights), record)
     note(f"wrote {output}")

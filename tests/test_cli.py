@@ -48,7 +48,7 @@ def run(*arguments: object, stdin: str | bytes | None = None, code: int = 0):
 def refused(*arguments: object, stdin: str | bytes | None = None) -> str:
     """The one line with which the command ends with exit code 2."""
     result = run(*arguments, stdin=stdin, code=2)
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("total = ")]
+    lines = [line for line in result.stderr.splitlines() if not line.startswith(("total = ", "text for "))]
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("attlm: error: ")
     return lines[0]
@@ -137,6 +137,77 @@ def test_ppl_counts_words_and_sentence_ends(folder):
     first = sum(next(model.full_scores(line))[0] for line in TEXT)
     assert float(found["ppl_salton2017"]) == pytest.approx(10 ** (-(log10 - first) / events), abs=1e-4)
     assert (found["sentences"], found["oov"]) == ("24", "0")
+
+
+def test_text_steps_are_told_and_taken_in_order(folder):
+    upper = "THE CAT, SAT\n"
+    result = run("score", "-", "--kenlm", "lm.arpa", "--lm", "lm.pt", "--text", "remove-punctuation,lowercase", stdin=upper)
+    assert "text for lm, kenlm: remove-punctuation -> lowercase -> split at white space\n" in result.stderr
+    plain = run("score", "-", "--kenlm", "lm.arpa", "--lm", "lm.pt", stdin="the cat sat\n")
+    assert result.stdout == plain.stdout
+    assert "text for lm, kenlm: split at white space\n" in plain.stderr
+
+
+def test_each_lm_may_have_its_own_steps(folder):
+    options = ["--kenlm", "lm.arpa", "--lm", "lm.pt", "--text", "kenlm=lowercase"]
+    result = run("score", "-", *options, stdin="THE cat\n")
+    assert "text for lm: split at white space\ntext for kenlm: lowercase -> split" in result.stderr
+    header, row = (line.split("\t") for line in result.stdout.splitlines())
+    assert header == ["line", "words", "lm", "lm_oov", "lm_tokens", "kenlm", "kenlm_oov", "kenlm_tokens"]
+    assert row[3::3] == ["1", "0"]
+    assert (
+        "--words needs LMs that see the same words; lm, kenlm do not" in run("score", "-", *options, "--words", stdin="a\n", code=2).stderr
+    )
+    assert "--text x=..: no LM has this name; there are lm, kenlm" in refused("score", "text", *options, "--text", "x=lowercase")
+
+
+def test_shorthands_do_not_reorder_steps_of_the_configuration(folder):
+    (folder / "attlm.toml").write_text("[lm.ngram]\nkenlm = 'lm.arpa'\n[text]\nsteps = ['unicode:nfc', 'lowercase']\n")
+    assert "unicode:nfc -> lowercase" in run("score", "text").stderr
+    assert "would change the text steps of attlm.toml" in refused("score", "text", "--tokenize", "en")
+    assert "text for ngram: split" in run("score", "text", "--text", "").stderr
+    (folder / "attlm.toml").write_text("[lm.ngram]\nkenlm = 'lm.arpa'\n[text]\nlowercase = true\ntokenize = 'en'\n")
+    assert "text for ngram: tokenize:de -> split" in run("score", "text", "--tokenize", "de", "--no-lowercase").stderr
+
+
+def test_oov_policies(folder):
+    def scores(*options: str) -> list[float]:
+        row = run("score", "-", "--kenlm", "lm.arpa", "--lm", "lm.pt", "--no-header", *options, stdin="a zebra\n").stdout.split("\t")
+        return [float(row[2]), float(row[4])]
+
+    plain, spread = scores(), scores("--oov", "spread:100")
+    assert spread == pytest.approx([value - math.log(100) for value in plain], abs=1e-5)
+    assert scores("--oov", "lm=spread:100") == pytest.approx([spread[0], plain[1]], abs=1e-5)
+    penalty = scores("--oov", "penalty:-1", "--oov", "kenlm=unk")
+    assert penalty[1] == plain[1]
+    assert "'often' is no OOV policy" in refused("score", "text", "--kenlm", "lm.arpa", "--oov", "often")
+
+
+def test_mixtures_and_ensemble_weights(folder):
+    write_checkpoint(folder / "two" / "lm.pt", WORDS, seed=2)
+
+    def words(*options: str) -> list[float]:
+        lines = run("score", "-", "--words", "--no-header", *options, stdin="the cat\n").stdout.splitlines()
+        return [math.exp(float(line.split("\t")[2])) for line in lines]
+
+    one, two = words("--lm", "lm.pt"), words("--lm", "two/lm.pt")
+    expected = pytest.approx([0.75 * a + 0.25 * b for a, b in zip(one, two, strict=True)], rel=1e-4)
+    assert words("--lm", "lm.pt:two/lm.pt", "--ensemble-weights", "3:1") == expected
+    assert words("--lm", "x=lm.pt:two/lm.pt", "--ensemble-weights", "x=3:1") == expected
+    assert words("--lm", "x=lm.pt", "--lm", "y=two/lm.pt", "--mixture", "x:0.75,y:0.25") == expected
+    for option, message in [
+        ("3:1:1", "expected 2 numbers"),
+        ("3:x", "expected 2 numbers"),
+        ("y=3:1", "there are 0 ensembles y"),
+    ]:
+        assert message in refused("score", "text", "--lm", "lm.pt:two/lm.pt", "--ensemble-weights", option)
+    for option, message in [
+        ("x:1,z:1", "mixes 'z', which is no LM of this run; there are x, y"),
+        ("x:1,y", "expected LM:NUMBER"),
+        ("x:0,y:0", "expected LM:NUMBER"),
+        ("x:1,x:1", "each LM once"),
+    ]:
+        assert message in refused("score", "text", "--lm", "x=lm.pt", "--lm", "y=two/lm.pt", "--mixture", option)
 
 
 def test_ngram_writes_a_model(folder):

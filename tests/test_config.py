@@ -8,7 +8,7 @@ import pytest
 
 from attlm_fairseq.config import Config, LMSpec, read_config, write_config
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.text import Step, TextPipeline, parse_steps
 
 EXAMPLE = """\
 # by hand
@@ -43,7 +43,7 @@ def test_reading(tmp_path):
             ),
             LMSpec("ngram", kenlm=tmp_path / "lm.arpa"),
         ),
-        text=TextPipeline("en", True),
+        text=TextPipeline((Step("tokenize", "en"), Step("lowercase"))),
         weights={"attentive": 0.25, "rank": -1.0},
     )
 
@@ -76,17 +76,27 @@ def test_writing_to_another_folder_keeps_the_files_found(tmp_path, monkeypatch):
         ("[weights]\na = 'x'", r"\[weights\] a = 'x', expected a finite number"),
         ("[weights]\na = nan", r"\[weights\] a = nan"),
         ("[weights]\na = true", r"\[weights\] a = True"),
-        ("[weigths]\na = 1", r"'weigths' is no table; known are lm, text, tuning, weights"),
+        ("[weigths]\na = 1", r"'weigths' is no table; known are lm, mixing, text, tuning, weights"),
         ("weights = 3", r"`weights` is 3, expected a table"),
-        ("[lm.x]", r"\[lm.x\] needs either `kenlm` or `checkpoint`"),
+        ("[lm.x]", r"\[lm.x\] needs either `kenlm`, `checkpoint` or `mixture`"),
         ("[lm.x]\nkenlm = 'a'\ncheckpoint = 'b'", r"\[lm.x\] needs either"),
         ("[lm.x]\nkenlm = ['a', 'b']", r"\[lm.x\] `kenlm` and `dict` are a file name"),
         ("[lm.x]\nkenlm = 'a'\ndict = 'd'", r"'dict' is no entry of \[lm.x\]"),
         ("[lm.x]\ncheckpoint = ['a', 'b']\nensemble_weights = [1]", r"ensemble_weights needs 2 numbers"),
         ("[lm.'a b']\nkenlm = 'a'", r"'a b' cannot be the name of an LM"),
         ("[lm.rank]\nkenlm = 'a'", r"'rank' cannot be the name of an LM"),
-        ("[text]\ntokenize = 'english'", r"--tokenize 'english' is not a two-letter"),
+        ("[text]\ntokenize = 'english'", r"\[text\] text step 'tokenize:english': 'english' is not a two-letter"),
         ("[text]\nlowercase = 'yes'", r"lowercase = 'yes', expected true or false"),
+        ("[text]\nsteps = 'lowercase'", r"\[text\] steps = 'lowercase', expected a list"),
+        ("[text]\nsteps = ['lowercase']\ntokenize = 'en'", r"\[text\] has `steps`: give all of them there"),
+        ("[text]\nsteps = ['shout']", r"\[text\] 'shout' is no text step; known are unicode:FORM, "),
+        ("[lm.x]\nkenlm = 'a'\ntext = { step = [] }", r"'step' is no entry of \[lm.x.text\]"),
+        ("[lm.x]\nkenlm = 'a'\ntext = 'lowercase'", r"`text` is 'lowercase', expected a table \[lm.x.text\]"),
+        ("[lm.x]\nkenlm = 'a'\noov = 'spread'", r"\[lm.x\] oov: 'spread' is no OOV policy; expected unk, penalty:"),
+        ("[lm.x]\nkenlm = 'a'\noov = 3", r"\[lm.x\] oov = 3, expected a policy"),
+        ("[lm.x]\nmixture = {}", r"\[lm.x\] mixture = \{NAME = WEIGHT, ..\} needs names of LMs"),
+        ("[lm.x]\nmixture = { y = 1.0 }", r"attlm.toml: \[lm.x\] mixes 'y', which is no LM of this run"),
+        ("[lm.x]\nmixture = { x = 1.0 }", r"attlm.toml: \[lm.x\] mixes 'x', which is no LM of this run"),
         ("[lm.x\n", r"attlm.toml:1: is not TOML"),
     ],
 )
@@ -95,3 +105,60 @@ def test_wrong_entries_are_named(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         read_config(path)
+
+
+MIXED = """\
+[lm.ngram]
+kenlm = "ngram.arpa"
+oov = "spread:1000"
+
+[lm.pieces]
+checkpoint = "pieces.pt"
+[lm.pieces.text]
+steps = ["lowercase", "bpe:codes"]
+
+[lm.mix]
+mixture = { ngram = 0.25, pieces = 0.75 }
+oov = "penalty:-12.5"
+
+[text]
+steps = ["lowercase"]
+"""
+
+
+def test_mixtures_policies_and_steps_of_one_lm(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text(MIXED)
+    config = read_config(path)
+    lowercase = Step("lowercase")
+    assert [(lm.name, lm.oov.kind, lm.oov.value) for lm in config.lms] == [
+        ("ngram", "spread", 1000.0),
+        ("pieces", "unk", 0.0),
+        ("mix", "penalty", -12.5),
+    ]
+    assert config.lms[1].text == TextPipeline((lowercase, Step("bpe", str(tmp_path / "codes"))))
+    assert config.texts == {"mix": TextPipeline((lowercase,))}  # its members have no score of their own
+    write_config(path, config, {})
+    assert read_config(path) == config
+    assert "mixture = {ngram = 0.25, pieces = 0.75}" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "pieces", "expected"),
+    [
+        ([], [], []),
+        (["bpe:codes"], ["bpe:codes"], ["bpe:codes"]),
+        (["bpe:codes"], ["bpe:other"], []),
+        (["lowercase"], ["lowercase", "bpe:codes"], ["lowercase"]),
+        (["lowercase"], ["bpe:codes"], None),
+        (["tokenize:en"], ["tokenize:de"], None),
+    ],
+)
+def test_the_words_of_a_mixture(words, pieces, expected):
+    specs = [LMSpec(name, kenlm=Path(name), text=parse_steps(steps)) for name, steps in (("words", words), ("pieces", pieces))]
+    config = Config((*specs, LMSpec("mix", mixture=(("words", 1.0), ("pieces", 1.0)))))
+    if expected is not None:
+        assert config.texts == {"mix": parse_steps(expected)}
+        return
+    with pytest.raises(InputError, match=r"\[lm.mix\] mixes LMs that see different words \(text for words: .*; text for pieces: .*\)"):
+        _ = config.texts

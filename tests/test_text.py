@@ -1,19 +1,225 @@
-"""The text before the LM, and the warning when the LM does not know it."""
+"""The text before the LM: every step with the library that does it, their order, and the warning when the LM does not know the words."""
 
 from __future__ import annotations
 
-from attlm_fairseq.text import OOVCount, TextPipeline
+import io
+import re
+import sys
+import unicodedata
+from functools import cache
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sacremoses import MosesTruecaser
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step, parse_steps, split_texts
+from attlm_fairseq.text.steps import KINDS
+
+CORPUS = [
+    "the lower house of parliament in London met on Monday .",
+    "on Monday the house is low , lower than the lowest tower of London .",
+    "we don't know who is in the tower in London , said the newest member .",
+] * 20
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Real models of the three libraries, made from the same small corpus."""
+    folder = tmp_path_factory.mktemp("text")
+    with (folder / "codes").open("w", encoding="utf-8") as codes:
+        learn_bpe(io.StringIO("\n".join(CORPUS)), codes, 60)
+    with (folder / "sp.model").open("wb") as model:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(CORPUS), model_writer=model, vocab_size=45, model_type="unigram", minloglevel=2
+        )
+    MosesTruecaser().train([line.split() for line in CORPUS], save_to=str(folder / "truecase"))
+    return folder
+
+
+@cache
+def sentencepiece_model(path: Path) -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_file=str(path))
+
+
+@cache
+def pipeline_of(*steps: str, folder: Path | None) -> TextPipeline:
+    return parse_steps(steps, folder)
+
+
+def words(steps: list[str], text: str, folder: Path | None = None) -> list[str]:
+    return pipeline_of(*steps, folder=folder).words(text)
 
 
 def test_without_steps_only_white_space_splits():
     assert TextPipeline().words(" It's  a\u00a0test. ") == ["It's", "a", "test."]
     assert TextPipeline().words("") == []
+    assert str(TextPipeline()) == "split at white space"
 
 
-def test_tokenisation_then_lower_case():
-    pipeline = TextPipeline("en", True)
-    assert pipeline.words("He said: \"I don't & won't.\"") == ["he", "said", ":", '"', "i", "don", "'t", "&", "won", "'t", ".", '"']
-    assert str(pipeline) == "Moses tokenisation (en), lower case, split at white space"
+@pytest.mark.parametrize(
+    ("steps", "text", "expected"),
+    [
+        (["tokenize:en", "lowercase"], "He said: \"I don't & won't.\"", "he said : \" i don 't & won 't . \""),
+        (["lowercase"], "\u0130ST ÄÖ", "i\u0307st äö"),
+        (["unicode:nfc"], "e\u0301 \ufb01n", "é \ufb01n"),
+        (["unicode:nfkc"], "e\u0301 \ufb01n \uff21\u00a0b", "é fin A b"),
+        (["unicode:nfd"], "é", "e\u0301"),
+        (["normalize-punctuation:en"], "\u201cIt\u2019s\u201d \u2013 so", '"It\'s" - so'),
+        (["remove-punctuation"], "Well, I don't - \u201cknow\u201d; rock 'n' roll dogs' U.S. $5 c++ don\u2019t a_b", None),
+        (["detokenize:en"], "Hello , world ! it &apos;s me", "Hello, world! it's me"),
+        (["join-subwords:bpe"], "lo@@ wer ho@@ u@@ se a@@", "lower house a"),
+        (["join-subwords:sentencepiece"], "\u2581lo wer \u2581house", "lower house"),
+        (["join-subwords:wordpiece"], "un ##relat ##ed ## words", "unrelated ## words"),
+    ],
+)
+def test_steps(steps, text, expected):
+    expected = expected or "Well I don't know rock n roll dogs U S $5 c++ don\u2019t a b"
+    assert " ".join(words(steps, text)) == expected
+
+
+def test_the_order_is_the_given_one():
+    assert words(["tokenize:en", "remove-punctuation"], "don't") == ["don", "t"]
+    assert words(["remove-punctuation", "tokenize:en"], "don't") == ["don", "'t"]
+    pipeline = parse_steps(["unicode:nfc", "tokenize:en", "lowercase"])
+    assert str(pipeline) == "unicode:nfc -> tokenize:en -> lowercase -> split at white space"
+
+
+def test_truecasing_is_that_of_sacremoses(models):
+    text = "The House of london Met on MONDAY . In"
+    found = words(["truecase:truecase"], text, models)
+    assert found == MosesTruecaser(load_from=str(models / "truecase")).truecase(text)
+    assert found == ["the", "house", "of", "London", "met", "on", "Monday", ".", "in"]
+
+
+def test_segmentation_is_that_of_the_libraries(models):
+    text = " the  lowest newest tower\u00a0of Berlin "
+    with (models / "codes").open(encoding="utf-8") as codes:
+        expected = BPE(codes).segment("the lowest newest tower of Berlin").split()
+    assert words(["bpe:codes"], text, models) == expected
+    assert words(["sentencepiece:sp.model"], text, models) == sentencepiece_model(models / "sp.model").encode(
+        "the lowest newest tower of Berlin", out_type=str
+    )
+    assert words(["lowercase", "bpe:codes"], "LONDON", models) == words(["bpe:codes"], "london", models)
+
+
+any_text = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), max_size=40) | st.text(
+    "ab@\u2581 '\u2019.,&<|>\n\t", max_size=40
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_text)
+def test_removing_marks_undoes_segmentation(models, text):
+    text = " ".join(text.replace("@", "").replace("\u2581", "").split())
+    assert words(["join-subwords:bpe"], " ".join(words(["bpe:codes"], text, models))) == text.split()
+    normalised = sentencepiece_model(models / "sp.model").normalize(text)
+    joined = words(["join-subwords:sentencepiece"], " ".join(words(["sentencepiece:sp.model"], text, models)))
+    assert joined == normalised.replace("\u2581", " ").split()
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_text)
+def test_any_text_passes_every_step(models, text):
+    for name, kind in KINDS.items():
+        arguments = (
+            kind.choices
+            or {"LANG": ["en", "de"], "FILE": [{"truecase": "truecase", "bpe": "codes"}.get(name, "sp.model")], "": [""]}[kind.argument]
+        )
+        for argument in arguments:
+            found = words([f"{name}:{argument}" if argument else name], text, models)
+            assert all(word and not re.search(r"\s", word) for word in found)
+            if name in ("lowercase", "truecase"):
+                assert "".join(found).lower() == "".join(text.split()).lower()
+            if name == "unicode":
+                assert found == unicodedata.normalize(argument.upper(), text).split()
+            if name == "remove-punctuation":
+                assert not any(unicodedata.category(c)[0] == "P" for word in found for c in word.replace("'", "").replace("\u2019", ""))
+
+
+def test_half_a_surrogate_pair_is_no_reason_to_stop(models):
+    for step in ("sentencepiece:sp.model", "bpe:codes", "truecase:truecase", "unicode:nfkc", "tokenize:en"):
+        assert words([step], "a \ud800 b", models)
+
+
+def test_lms_that_share_a_pipeline_share_its_work(models):
+    calls = []
+
+    class Counting(TextPipeline):
+        def words(self, text):
+            calls.append(text)
+            return super().words(text)
+
+    lower, bpe = Counting((Step("lowercase"),)), parse_steps(["bpe:codes"], models)
+    columns = split_texts([lower, bpe, Counting((Step("lowercase"),)), TextPipeline()], ["A b", "A b", "c"])
+    assert columns == [
+        [["a", "b"], ["a", "b"], ["c"]],
+        [["A", "b"], ["A", "b"], ["c"]],
+        [["a", "b"], ["a", "b"], ["c"]],
+        [["A", "b"]] * 2 + [["c"]],
+    ]
+    assert calls == ["A b", "c"]
+    assert describe_pipelines({"x": lower, "y": bpe, "z": Counting((Step("lowercase"),))}) == [
+        "text for x, z: lowercase -> split at white space",
+        f"text for y: bpe:{models}/codes -> split at white space",
+    ]
+
+
+def test_the_signature_has_the_hashes_of_files(models):
+    assert re.fullmatch(r"truecase:\S+ \(sha256 [0-9a-f]{64}\)", parse_steps(["truecase:truecase"], models).signature()[0])
+    assert parse_steps(["unicode:nfc"]).signature() == ["unicode:nfc"]
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ("shout", "'shout' is no text step; known are unicode:FORM, normalize-punctuation:LANG, remove-punctuation, "),
+        ("lowercase:en", "text step 'lowercase:en': expected lowercase$"),
+        ("truecase", "text step 'truecase': expected truecase:FILE"),
+        ("unicode:utf8", "expected unicode: and one of nfc, nfkc, nfd, nfkd"),
+        ("tokenize:english", "'english' is not a two-letter language code"),
+    ],
+)
+def test_wrong_steps_are_named(step, message):
+    with pytest.raises(InputError, match=message):
+        parse_step(step)
+
+
+def test_subwords_come_last():
+    with pytest.raises(InputError, match="text step bpe:codes: cutting into subwords comes last, but lowercase follows"):
+        parse_steps(["bpe:codes", "lowercase"])
+
+
+def test_files_that_are_no_models_are_one_line(tmp_path):
+    (tmp_path / "bad").write_bytes(b"one two three\n")
+    (tmp_path / "latin1").write_bytes(b"\xe9 \xe9\n")
+    for step, message in [
+        ("truecase:bad", "bad: is not a truecasing model as Moses writes it: .*non-integer count"),
+        ("truecase:latin1", "latin1: is not a truecasing model"),
+        ("truecase:absent", "absent: cannot be read: No such file"),
+        ("bpe:bad", "bad: is not a file of BPE codes as subword-nmt writes it: .*invalid line 1"),
+        ("bpe:latin1", "latin1: is not a file of BPE codes"),
+        ("bpe:absent", "absent: is not a file"),
+        ("sentencepiece:bad", "bad: is not a sentencepiece model"),
+        ("sentencepiece:.", "is not a file"),
+    ]:
+        with pytest.raises(InputError, match=message) as error:
+            parse_steps([step], tmp_path).load()
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("step", "package"), [("sentencepiece:sp.model", "sentencepiece"), ("bpe:codes", "subword_nmt")])
+def test_a_missing_package_is_one_line(models, monkeypatch, step, package):
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    with pytest.raises(InputError, match=f"needs the package {package.replace('_', '-')}, which is not installed: pip install"):
+        parse_steps([step], models).load()
 
 
 def test_the_warning_names_rate_and_commonest_words():

@@ -9,7 +9,7 @@ from itertools import chain
 from attlm_fairseq.nbest.combination import combine
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.scoring.scorer import Scorer
-from attlm_fairseq.text import OOVCount, TextPipeline
+from attlm_fairseq.text import OOVCount, TextPipeline, split_texts
 
 BLOCK_HYPOTHESES = 8192  # scored together: what bounds memory, and wide enough for an LM to share prefixes and fill its batches
 
@@ -17,14 +17,16 @@ BLOCK_HYPOTHESES = 8192  # scored together: what bounds memory, and wide enough 
 class Rescorer:
     """LMs applied to a stream of lists, in constant memory, order kept.
 
-    ``oov`` holds, per LM, the unknown words met so far. The LMs see each hypothesis' words as the text pipeline gives them; the
+    ``oov`` holds, per LM, the unknown words met so far. Each LM sees a hypothesis' words as its text pipeline gives them; the
     hypothesis stays as read.
     """
 
-    def __init__(self, scorers: Sequence[Scorer], text: TextPipeline, on_progress: Callable[[int], None] | None = None) -> None:
-        """``on_progress`` is called with the number of hypotheses finished since the last call."""
+    def __init__(self, scorers: Sequence[Scorer], texts: Sequence[TextPipeline], on_progress: Callable[[int], None] | None = None) -> None:
+        """``texts`` has one pipeline per LM. ``on_progress`` is called with the number of hypotheses finished since the last call."""
+        if len(texts) != len(scorers):
+            raise ValueError(f"{len(scorers)} LMs need as many text pipelines, not {len(texts)}")
         self.scorers = tuple(scorers)
-        self.text = text
+        self.texts = tuple(texts)
         self.oov = [OOVCount(scorer.name) for scorer in scorers]
         self.on_progress = on_progress
 
@@ -32,9 +34,9 @@ class Rescorer:
         """Copies of the lists whose hypotheses carry one score per LM: natural log, summed over words and sentence end."""
         for block in blocks(lists, lambda nbest: len(nbest.hypotheses), BLOCK_HYPOTHESES):
             hypotheses = list(chain.from_iterable(nbest.hypotheses for nbest in block))
-            sentences = [self.text.words(hypothesis.text) for hypothesis in hypotheses]
+            columns = split_texts(self.texts, [hypothesis.text for hypothesis in hypotheses])
             totals = []
-            for scorer, oov in zip(self.scorers, self.oov, strict=True):
+            for scorer, oov, sentences in zip(self.scorers, self.oov, columns, strict=True):
                 scores = scorer.score(sentences)
                 oov.add(sentences, (score.oov for score in scores))
                 totals.append([score.total for score in scores])

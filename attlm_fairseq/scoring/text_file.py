@@ -7,33 +7,45 @@ from dataclasses import dataclass
 
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
-from attlm_fairseq.text import OOVCount, TextPipeline
+from attlm_fairseq.text import OOVCount, TextPipeline, split_texts
 
 BLOCK_LINES = 4096  # scored together
 
 
+@dataclass(frozen=True, slots=True)
+class ScoredLine:
+    """A line as read, with one list of words and one score per LM."""
+
+    text: str
+    words: tuple[list[str], ...]
+    scores: tuple[SentenceScore, ...]
+
+
 @dataclass(frozen=True)
 class ScoredText:
-    """``lines`` yields, in order, the line number, the words and one score per LM; ``oov`` counts along while it is read."""
+    """``lines`` yields every line in order; ``oov`` counts along while it is read."""
 
-    lines: Iterator[tuple[int, list[str], list[SentenceScore]]]
+    lines: Iterator[ScoredLine]
     oov: list[OOVCount]
 
 
-def score_text(path: str, scorers: Sequence[Scorer], text: TextPipeline, on_progress: Callable[[int], None] | None = None) -> ScoredText:
-    """Score every line, blank ones included, with every LM. Raises InputError: no such file, not UTF-8, or no line at all."""
+def score_text(
+    path: str, scorers: Sequence[Scorer], texts: Sequence[TextPipeline], on_progress: Callable[[int], None] | None = None
+) -> ScoredText:
+    """Score every line, blank ones included, with every LM, each with its own text pipeline.
+
+    Raises InputError: no such file, not UTF-8, or no line at all.
+    """
     oov = [OOVCount(scorer.name) for scorer in scorers]
 
-    def scored() -> Iterator[tuple[int, list[str], list[SentenceScore]]]:
-        number = 0
+    def scored() -> Iterator[ScoredLine]:
         for block in _blocks(read_lines(path)):
-            sentences = [text.words(line) for line in block]
-            columns = [scorer.score(sentences) for scorer in scorers]
-            for count, column in zip(oov, columns, strict=True):
+            words = split_texts(texts, block)
+            scores = [scorer.score(sentences) for scorer, sentences in zip(scorers, words, strict=True)]
+            for count, sentences, column in zip(oov, words, scores, strict=True):
                 count.add(sentences, (score.oov for score in column))
-            for words, *scores in zip(sentences, *columns, strict=True):
-                number += 1
-                yield number, words, scores
+            for line, of_line, scores_of_line in zip(block, zip(*words, strict=True), zip(*scores, strict=True), strict=True):
+                yield ScoredLine(line, of_line, scores_of_line)
             if on_progress:
                 on_progress(len(block))
 

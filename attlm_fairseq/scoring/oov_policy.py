@@ -1,0 +1,78 @@
+"""What an unknown word costs: one rule for every LM, so that neural and n-gram LMs can be compared."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+
+
+@dataclass(frozen=True)
+class OOVPolicy:
+    """How the event of an unknown word is scored; known words and sentence ends stay as they are.
+
+    - ``unk``: ``ln p(<unk> | ..)`` as the LM has it. One class of all unknown words for a neural LM, so each of them gets the probability
+      of all; for KenLM whatever lmplz reserved.
+    - ``penalty``: ``value`` (natural log), whatever the LM says: no longer a probability distribution, so no perplexity either.
+    - ``spread``: ``ln p(<unk> | ..) - ln value``: the probability shared equally by ``value`` unseen types. Over the known words and that
+      many unseen ones it sums to one, and LMs become comparable. Do not spread a KenLM model again that was estimated with ``--vocab_pad``.
+    """
+
+    kind: Literal["unk", "penalty", "spread"] = "unk"
+    value: float = 0.0
+
+    def apply(self, score: SentenceScore) -> SentenceScore:
+        """The score of a sentence under this policy."""
+        if self.kind == "unk" or not any(score.oov):
+            return score
+        shared = math.log(self.value) if self.kind == "spread" else 0.0
+        words = (
+            value if not unknown else self.value if self.kind == "penalty" else value - shared
+            for value, unknown in zip(score.log_probs, score.oov, strict=False)  # the sentence end follows the last word
+        )
+        return SentenceScore((*words, score.log_probs[-1]), score.oov)
+
+    def __str__(self) -> str:
+        return {"unk": "unk", "penalty": f"penalty:{self.value!r}", "spread": f"spread:{self.value:.0f}"}[self.kind]
+
+
+UNK = OOVPolicy()
+
+
+class OOVPolicyScorer:
+    """Any Scorer under an OOV policy: itself a Scorer, of the same name."""
+
+    def __init__(self, scorer: Scorer, policy: OOVPolicy) -> None:
+        self.scorer = scorer
+        self.policy = policy
+        self.name = scorer.name
+
+    def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
+        return [self.policy.apply(score) for score in self.scorer.score(sentences)]
+
+    def signature(self) -> dict[str, object]:
+        return self.scorer.signature() | {"OOV policy": str(self.policy)}
+
+
+def with_policy(scorer: Scorer, policy: OOVPolicy) -> Scorer:
+    """The scorer under the policy; the scorer itself where the policy changes nothing."""
+    return scorer if policy.kind == "unk" else OOVPolicyScorer(scorer, policy)
+
+
+def parse_policy(text: str) -> OOVPolicy:
+    """``unk``, ``penalty:-12`` or ``spread:100000`` as a policy. Raises InputError."""
+    kind, _, value = text.partition(":")
+    if kind == "unk" and not value:
+        return UNK
+    if kind == "penalty" and re.fullmatch(r"-?\d+(\.\d*)?([eE][+-]?\d+)?", value) and math.isfinite(float(value)) and float(value) <= 0:
+        return OOVPolicy("penalty", float(value))
+    if kind == "spread" and re.fullmatch(r"[1-9]\d{0,15}", value):
+        return OOVPolicy("spread", float(value))
+    raise InputError(
+        f"{text!r} is no OOV policy; expected unk, penalty:LOGPROB (natural log, not above 0: penalty:-12) or spread:TYPES (spread:100000)"
+    )

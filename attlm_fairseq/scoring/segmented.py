@@ -1,0 +1,42 @@
+"""An LM over subwords as an LM over words, so that it can be mixed word by word with an LM over words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+
+
+class SegmentedScorer:
+    """A Scorer whose LM sees each word cut into pieces: the probability of a word is the product of those of its pieces.
+
+    That is the probability of one segmentation, the one the LM was trained on: the words' probabilities sum to one or less. A word is
+    unknown where one of its pieces is. A word without pieces (a character that the segmentation drops) has probability 1.
+    """
+
+    def __init__(self, scorer: Scorer, pieces: Callable[[str], Sequence[str]], segmentation: str) -> None:
+        """``pieces`` gives those of a word; ``segmentation`` says how, for the signature."""
+        self.scorer = scorer
+        self.name = scorer.name
+        self.segmentation = segmentation
+        self._pieces = lru_cache(maxsize=1 << 16)(lambda word: tuple(pieces(word)))
+
+    def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
+        pieces = [[self._pieces(word) for word in words] for words in sentences]
+        scores = self.scorer.score([[piece for word in of_sentence for piece in word] for of_sentence in pieces])
+        return [joined(score, list(map(len, of_sentence))) for score, of_sentence in zip(scores, pieces, strict=True)]
+
+    def signature(self) -> dict[str, object]:
+        return self.scorer.signature() | {"words": f"products over {self.segmentation}"}
+
+
+def joined(score: SentenceScore, lengths: Sequence[int]) -> SentenceScore:
+    """The score of a sentence of pieces, as one of words made of so many pieces each."""
+    log_probs, oov, end = [], [], 0
+    for length in lengths:
+        begin, end = end, end + length
+        log_probs.append(math.fsum(score.log_probs[begin:end]))
+        oov.append(any(score.oov[begin:end]))
+    return SentenceScore((*log_probs, score.log_probs[-1]), tuple(oov))

@@ -1,0 +1,38 @@
+"""The warning when an LM does not know the words it is given."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+LOUD_OOV_RATE = 0.05  # above this share of unknown words, text and LM probably differ in case, punctuation or tokenisation
+
+
+class OOVCount:
+    """How many of the words that an LM was given it does not know, and which most often."""
+
+    def __init__(self, lm_name: str) -> None:
+        self.lm_name = lm_name
+        self.words = 0
+        self.unknown: Counter[str] = Counter()
+
+    def add(self, sentences: Iterable[Sequence[str]], oov: Iterable[Sequence[bool]]) -> None:
+        for words, flags in zip(sentences, oov, strict=True):
+            self.words += len(words)
+            self.unknown.update(word for word, is_oov in zip(words, flags, strict=True) if is_oov)
+
+    @property
+    def rate(self) -> float:
+        """Share of unknown words, of all words given."""
+        return self.unknown.total() / self.words if self.words else 0.0
+
+    def warning(self) -> str | None:
+        """What to tell the user where the rate is high: it is the commonest reason for an LM that makes things worse."""
+        if self.rate <= LOUD_OOV_RATE:
+            return None
+        most_first = sorted(self.unknown.items(), key=lambda item: (-item[1], item[0]))
+        commonest = ", ".join(f"{word} ({count})" for word, count in most_first[:10])
+        return (
+            f"WARNING: {self.rate:.1%} of the words ({self.unknown.total()} of {self.words}) are unknown to {self.lm_name}. "
+            f"Do case, punctuation and tokenisation match its training text (--text)? Most often: {commonest}"
+        )

@@ -1,0 +1,122 @@
+"""The explicit way of a text to an LM: steps in their order, then splitting at white space."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import sha256
+from attlm_fairseq.text.steps import KINDS, StepKind, TextFunction
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: its name in :data:`steps.KINDS` and its argument, written ``name`` or ``name:argument``. See :func:`parse_step`."""
+
+    name: str
+    argument: str = ""
+
+    @property
+    def kind(self) -> StepKind:
+        return KINDS[self.name]
+
+    @property
+    def needs_file(self) -> bool:
+        return self.kind.argument == "FILE"
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.argument}" if self.argument else self.name
+
+
+@dataclass(frozen=True)
+class TextPipeline:
+    """Steps before an LM, in their order; after the last the text is split at white space. The hypothesis itself is never changed.
+
+    Give text that is tokenised already as it is: without steps only the splitting remains. Equal pipelines give equal words.
+    """
+
+    steps: tuple[Step, ...] = ()
+
+    @cached_property
+    def _functions(self) -> list[TextFunction]:
+        return [step.kind.build(step.argument) for step in self.steps]
+
+    def load(self) -> TextPipeline:
+        """Read the files of the steps now rather than at the first text. Raises InputError: a file, or a package that is not installed."""
+        _ = self._functions
+        return self
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text, none of them empty."""
+        for function in self._functions:
+            text = function(text)
+        return text.split()
+
+    @property
+    def segmentation(self) -> Step | None:
+        """The last step, if it cuts words into the LM's own subwords."""
+        return self.steps[-1] if self.steps and self.steps[-1].kind.segments else None
+
+    def of_words(self) -> TextPipeline:
+        """The pipeline without its last step, if that cuts words into subwords."""
+        return TextPipeline(self.steps[:-1]) if self.segmentation else self
+
+    def signature(self) -> list[str]:
+        """What is needed to do the same again: the steps, their files with SHA-256."""
+        return [f"{step} (sha256 {sha256(Path(step.argument))})" if step.needs_file else str(step) for step in self.steps]
+
+    def __str__(self) -> str:
+        return " -> ".join([*map(str, self.steps), "split at white space"])
+
+
+def parse_steps(texts: Iterable[str], folder: Path | None = None) -> TextPipeline:
+    """The pipeline of steps written as text. Raises InputError naming the step that is wrong."""
+    steps = tuple(parse_step(text, folder) for text in texts)
+    for step in steps[:-1]:
+        if step.kind.segments:
+            raise InputError(f"text step {step}: cutting into subwords comes last, but {steps[-1]} follows")
+    return TextPipeline(steps)
+
+
+def parse_step(text: str, folder: Path | None = None) -> Step:
+    """A step written ``name`` or ``name:argument``; a file is relative to ``folder``. Raises InputError."""
+    name, _, argument = text.strip().partition(":")
+    kind = KINDS.get(name)
+    if kind is None:
+        raise InputError(f"{name!r} is no text step; known are {', '.join(map(usage, KINDS))}")
+    if bool(argument) != bool(kind.argument):
+        raise InputError(f"text step {text!r}: expected {usage(name)}")
+    if kind.choices and argument not in kind.choices:
+        raise InputError(f"text step {text!r}: expected {name}: and one of {', '.join(kind.choices)}")
+    if kind.argument == "LANG" and not re.fullmatch("[a-z]{2}", argument):  # Moses' rules go by such codes
+        raise InputError(f"text step {text!r}: {argument!r} is not a two-letter language code such as en or de")
+    if kind.argument == "FILE" and folder is not None:
+        argument = str(folder / argument)
+    return Step(name, argument)
+
+
+def describe_pipelines(pipelines: Mapping[str, TextPipeline]) -> list[str]:
+    """A line for each distinct pipeline, naming its LMs: ``text for lm, kenlm: lowercase -> split at white space``."""
+    lms: dict[TextPipeline, list[str]] = {}
+    for name, pipeline in pipelines.items():
+        lms.setdefault(pipeline, []).append(name)
+    return [f"text for {', '.join(names)}: {pipeline}" for pipeline, names in lms.items()]
+
+
+def split_texts(pipelines: Sequence[TextPipeline], texts: Sequence[str]) -> list[list[list[str]]]:
+    """The words of each text for each LM, ``[lm][text]``: the work of a pipeline that several LMs share is done once."""
+    done: dict[TextPipeline, list[list[str]]] = {}
+    for pipeline in pipelines:
+        if pipeline not in done:
+            words = {text: pipeline.words(text) for text in dict.fromkeys(texts)} if pipeline.steps else None
+            done[pipeline] = [words[text] for text in texts] if words is not None else [text.split() for text in texts]
+    return [done[pipeline] for pipeline in pipelines]
+
+
+def usage(name: str) -> str:
+    """How a step is written: ``lowercase``, ``tokenize:LANG``."""
+    return f"{name}:{KINDS[name].argument}" if KINDS[name].argument else name

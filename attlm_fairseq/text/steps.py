@@ -1,0 +1,150 @@
+"""The steps that text can go through before an LM: each a function from text to text, built from what stands behind its colon.
+
+Words are separated by white space, before and after every step. Libraries are imported when a step is built: a run without
+steps does not wait for them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import re
+import unicodedata
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from attlm_fairseq.errors import InputError
+
+TextFunction = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class StepKind:
+    """A step by its name: what its argument is (empty: it has none), how it is built from one, and what it does.
+
+    ``choices`` are all values of the argument; empty where it is a language or a file.
+    ``segments`` tells that the step cuts words into the units of one LM: such a step comes last.
+    """
+
+    argument: str
+    build: Callable[[str], TextFunction]
+    help: str
+    choices: tuple[str, ...] = ()
+    segments: bool = False
+
+
+def _unicode(form: str) -> TextFunction:
+    form = form.upper()
+    return lambda text: unicodedata.normalize(form, text)
+
+
+def _normalize_punctuation(language: str) -> TextFunction:
+    from sacremoses import MosesPunctNormalizer
+
+    return MosesPunctNormalizer(lang=language).normalize
+
+
+_APOSTROPHE_OR_SIGN = re.compile(r"(?P<apostrophe>(?<=[^\W\d_])['\u2019](?=[^\W\d_]))|[^\w\s]|_")
+
+
+def _remove_punctuation(_: str) -> TextFunction:
+    def replacement(match: re.Match) -> str:
+        keep = match["apostrophe"] or not unicodedata.category(match[0]).startswith("P")  # signs such as $ and + are not punctuation
+        return match[0] if keep else " "
+
+    return lambda text: _APOSTROPHE_OR_SIGN.sub(replacement, text)
+
+
+def _tokenize(language: str) -> TextFunction:
+    from sacremoses import MosesTokenizer
+
+    tokenizer = MosesTokenizer(lang=language)
+    return lambda text: tokenizer.tokenize(text, return_str=True, escape=False)
+
+
+def _detokenize(language: str) -> TextFunction:
+    from sacremoses import MosesDetokenizer
+
+    detokenizer = MosesDetokenizer(lang=language)
+    return lambda text: detokenizer.detokenize(text.split())
+
+
+def _truecase(file: str) -> TextFunction:
+    from sacremoses import MosesTruecaser
+
+    try:
+        truecaser = MosesTruecaser(load_from=file)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=file) from None
+    except ValueError as error:  # also what is not UTF-8
+        raise InputError(f"is not a truecasing model as Moses writes it: {error}", path=file) from None
+    return lambda text: truecaser.truecase(" ".join(text.split()), return_str=True)
+
+
+_JOIN: dict[str, TextFunction] = {
+    "bpe": lambda text: re.sub(r"@@(\s+|$)", "", text),
+    "sentencepiece": lambda text: "".join(text.split()).replace("\u2581", " "),
+    "wordpiece": lambda text: re.sub(r"(?<=\S)\s+##(?=\S)", "", text),
+}
+
+
+def _sentencepiece(file: str) -> TextFunction:
+    package = _package("sentencepiece", "sentencepiece")
+    _require_file(file)
+    try:
+        processor = package.SentencePieceProcessor(model_file=file)
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"is not a sentencepiece model ({str(error).splitlines()[0]})", path=file) from None
+    return lambda text: " ".join(processor.encode(_encodable(" ".join(text.split())), out_type=str))
+
+
+def _bpe(file: str) -> TextFunction:
+    package = _package("subword_nmt.apply_bpe", "subword-nmt")
+    _require_file(file)
+    complaint = io.StringIO()
+    try:
+        with Path(file).open(encoding="utf-8") as codes, redirect_stderr(complaint):
+            bpe = package.BPE(codes)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=file) from None
+    except (SystemExit, ValueError):  # subword-nmt leaves the program where a line is wrong
+        reason = (complaint.getvalue().splitlines() or ["it is not UTF-8 or its version is not a number"])[0]
+        raise InputError(f"is not a file of BPE codes as subword-nmt writes it: {reason}", path=file) from None
+    return lambda text: bpe.segment(" ".join(text.split()))
+
+
+def _package(module: str, distribution: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(
+            f"this text step needs the package {distribution}, which is not installed: pip install {distribution}, "
+            "or attlm-fairseq[subword]"
+        ) from None
+
+
+def _require_file(file: str) -> None:
+    if not Path(file).is_file():
+        raise InputError("is not a file: the model of a text step is expected", path=file)
+
+
+def _encodable(text: str) -> str:
+    """The text with U+FFFD for halves of surrogate pairs, which JSON can hold and UTF-8 cannot."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+KINDS: dict[str, StepKind] = {
+    "unicode": StepKind("FORM", _unicode, "Unicode normalisation", ("nfc", "nfkc", "nfd", "nfkd")),
+    "normalize-punctuation": StepKind("LANG", _normalize_punctuation, "Moses' uniform quotes, dashes and spaces"),
+    "remove-punctuation": StepKind("", _remove_punctuation, "punctuation becomes white space, but for apostrophes between letters"),
+    "lowercase": StepKind("", lambda _: str.lower, "lower case"),
+    "tokenize": StepKind("LANG", _tokenize, "Moses tokenisation"),
+    "detokenize": StepKind("LANG", _detokenize, "its reverse; &apos; and the like become characters"),
+    "truecase": StepKind("FILE", _truecase, "Moses truecasing with a model"),
+    "join-subwords": StepKind("MARK", _JOIN.__getitem__, "subwords of the decoder become words again", tuple(_JOIN)),
+    "bpe": StepKind("FILE", _bpe, "cut into the LM's own subwords: codes of subword-nmt", segments=True),
+    "sentencepiece": StepKind("FILE", _sentencepiece, "cut into the LM's own subwords: a sentencepiece model", segments=True),
+}
