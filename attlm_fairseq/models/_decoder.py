@@ -14,7 +14,8 @@ from torch import Tensor
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
 
-OUTPUT_LAYERS = ChoiceEnum(["tied", "untied"])
+OUTPUT_LAYERS = ChoiceEnum(["tied", "untied", "adaptive"])
+COMPUTE_DTYPES = ChoiceEnum(["float32", "bf16"])
 
 
 @dataclass
@@ -24,13 +25,22 @@ class LanguageModelConfig(FairseqDataclass):
     decoder_embed_dim: int = field(default=512, metadata={"help": "size of the word embeddings"})
     decoder_hidden_size: int = field(default=512, metadata={"help": "size of an LSTM state h_t"})
     decoder_layers: int = field(default=2, metadata={"help": "number of LSTM layers"})
-    output_layer: OUTPUT_LAYERS = field(default="tied", metadata={"help": "output matrix W: tied to the embeddings, or its own (untied)"})
+    output_layer: OUTPUT_LAYERS = field(
+        default="tied", metadata={"help": "output matrix W: tied to the embeddings, its own (untied), or adaptive softmax"}
+    )
+    adaptive_cutoffs: Optional[str] = field(
+        default=None, metadata={"help": "adaptive softmax: ids where its clusters end, by falling frequency, such as 2000,10000"}
+    )
     dropout: float = field(default=0.3, metadata={"help": "dropout probability at each of the three places below"})
     dropout_in: Optional[float] = field(default=None, metadata={"help": "dropout of the embeddings (default: --dropout)"})
     dropout_between: Optional[float] = field(default=None, metadata={"help": "dropout between LSTM layers (default: --dropout)"})
     dropout_out: Optional[float] = field(default=None, metadata={"help": "dropout of the features (default: --dropout)"})
     init_range: float = field(default=0.05, metadata={"help": "weights are initialised uniformly in [-R, R], biases to 0"})
     forget_bias: float = field(default=1.0, metadata={"help": "initial bias of the LSTM's forget gates"})
+    init_from: Optional[str] = field(
+        default=None,
+        metadata={"help": "checkpoint to take embeddings, LSTM and output layer from, such as a trained plain_lstm_lm (AMSRN's beginning)"},
+    )
 
 
 def inherited(name: str, default: Any) -> Any:
@@ -51,15 +61,20 @@ class MemoryDecoder(FairseqIncrementalDecoder):
         encoder_out: None = None,
         incremental_state: dict | None = None,
         need_weights: bool = False,
+        target: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Tensor | None]]:
         """Token ids (B, T) -> logits (B, T, V) and ``{"attn": weights (B, T, M) or None}``.
 
+        With targets (B, T): in place of logits the sum of their negative natural-log probabilities, without padding.
         With an incremental state only the tokens that it has not seen are read and the logits are (B, 1, V), of the last one.
         """
         if incremental_state is None:
-            logits, weights = self.model(prev_output_tokens, need_weights)
-            return logits, {"attn": weights}
+            features, weights = self.model.extract_features(prev_output_tokens, need_weights)
+            if target is None:
+                return self.model.output(features), {"attn": weights}
+            counted = target != self.dictionary.pad()
+            return self.model.nll(features[counted], target[counted]), {"attn": weights}
         cached = self.get_incremental_state(incremental_state, "language_model")
         if cached is None:
             state, unread = self.model.initial_state(prev_output_tokens.size(0)), prev_output_tokens

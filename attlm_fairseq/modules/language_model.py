@@ -5,12 +5,14 @@ Shapes: B sentences in the batch, T positions, V vocabulary, E embedding, L laye
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.adaptive_output import AdaptiveOutput
+from attlm_fairseq.modules.linear_nll import linear_nll
 from attlm_fairseq.modules.memory import READERS, Memory, Reader
 
 
@@ -48,15 +50,17 @@ class LanguageModel(nn.Module):
         reader: Reader,
         *,
         padding_index: int,
-        tied_output: bool = True,
+        output: str = "tied",
+        cutoffs: Sequence[int] = (),
         dropout: tuple[float, float, float] = (0.0, 0.0, 0.0),
     ) -> None:
         """``dropout`` holds the probabilities for the embeddings, between the layers and for the features.
 
-        Raises ValueError when the output is to be tied to embeddings of another size than the features.
+        ``output``: ``tied`` to the embeddings, ``untied``, or ``adaptive`` with its ``cutoffs`` (see :class:`AdaptiveOutput`).
+        Raises ValueError when the output is to be tied to embeddings of another size than the features, or the cutoffs do not fit.
         """
         super().__init__()
-        if tied_output and embedding_size != reader.feature_size:
+        if output == "tied" and embedding_size != reader.feature_size:
             raise ValueError(
                 f"the output layer can only be tied to the embeddings when both have one size: the embeddings have {embedding_size}, "
                 f"the features {reader.feature_size}; use equal sizes or --output-layer untied"
@@ -68,8 +72,11 @@ class LanguageModel(nn.Module):
             if name.startswith("bias_hh"):  # torch has two biases that only ever act as their sum; the papers have one
                 nn.init.zeros_(parameter).requires_grad_(False)
         self.reader = reader
-        self.output = nn.Linear(reader.feature_size, vocabulary_size)
-        if tied_output:
+        if output == "adaptive":
+            self.output = AdaptiveOutput(reader.feature_size, vocabulary_size, cutoffs)
+        else:
+            self.output = nn.Linear(reader.feature_size, vocabulary_size)
+        if output == "tied":
             self.output.weight = self.embedding.weight
         self.embedding_dropout = nn.Dropout(embedding_dropout)
         self.feature_dropout = nn.Dropout(feature_dropout)
@@ -94,6 +101,8 @@ class LanguageModel(nn.Module):
     def forward(self, tokens: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
         """Token ids (B, T) -> logits (B, T, V) of the token after each position and, on request, attention weights (B, T, M).
 
+        The adaptive softmax gives log-probabilities for logits: their ``log_softmax`` is themselves.
+
         Every row starts from the initial state and an empty memory. Padding belongs on the right, where causality keeps it from
         touching anything that counts. ``log_softmax`` of the logits gives natural-log probabilities.
         """
@@ -105,6 +114,12 @@ class LanguageModel(nn.Module):
         states, _ = self.lstm(self.embedding_dropout(self.embedding(tokens)))
         features, weights = self.reader(states, need_weights)
         return self.feature_dropout(features), weights
+
+    def nll(self, features: Tensor, targets: Tensor) -> Tensor:
+        """Features (N, F) and the tokens (N,) that follow -> the sum of their negative natural-log probabilities, a scalar."""
+        if isinstance(self.output, AdaptiveOutput):
+            return self.output.nll(features, targets)
+        return linear_nll(features, self.output.weight, self.output.bias, targets)
 
     def log_probs(self, features: Tensor) -> Tensor:
         """Features (.., F) -> natural-log probabilities (.., V) of the next token; computed in float32 at least."""
@@ -139,8 +154,17 @@ def build_language_model(family: str, config: Mapping[str, Any], vocabulary_size
         config["decoder_layers"],
         READERS[family].from_config(config["decoder_hidden_size"], config),
         padding_index=padding_index,
-        tied_output=config["output_layer"] == "tied",
+        output=str(config["output_layer"]),
+        cutoffs=parse_cutoffs(config.get("adaptive_cutoffs")),  # checkpoints of before there was an adaptive softmax lack the option
         dropout=tuple(
             config["dropout"] if config[place] is None else config[place] for place in ("dropout_in", "dropout_between", "dropout_out")
         ),
     )
+
+
+def parse_cutoffs(text: str | None) -> list[int]:
+    """``2000,10000`` as numbers. Raises ValueError."""
+    try:
+        return [int(number) for number in text.split(",")] if text else []
+    except ValueError:
+        raise ValueError(f"--adaptive-cutoffs {text!r}: expected whole numbers joined by commas, such as 2000,10000") from None

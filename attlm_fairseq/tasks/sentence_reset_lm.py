@@ -2,6 +2,7 @@
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
+import logging
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,10 @@ from omegaconf import II
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.initialisation import initialise_from
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -59,6 +63,13 @@ class SentenceResetLMTask(FairseqTask):
         if not path.is_file():
             raise InputError("there is no dict.txt; write the folder with fairseq-preprocess --only-source --destdir", path=path.parent)
         return cls(cfg, Dictionary.load(str(path)))
+
+    def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> torch.nn.Module:
+        model = super().build_model(cfg, from_checkpoint)
+        # a checkpoint that is loaded has its weights already, and the file that it once began from may be gone
+        if not from_checkpoint and (begin := getattr(cfg, "init_from", None)):
+            logger.info(initialise_from(model.decoder.model, self.dictionary.symbols, Path(begin)))
+        return model
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
         """Load a split. Sentences are cut only where fairseq's trainer asks for its training data."""

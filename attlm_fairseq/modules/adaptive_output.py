@@ -1,0 +1,40 @@
+"""The adaptive softmax of Grave et al. (2017) as an output layer: frequent words at full size, rare ones in smaller clusters.
+
+Shapes: N predictions, F features, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+DIVISION = 4.0  # each cluster of rarer words has features this many times smaller than the one before
+
+
+class AdaptiveOutput(nn.Module):
+    """Words by their ids: those below the first cutoff have a logit each, the others belong to a cluster between two cutoffs.
+
+    ``p(w) = p(cluster) p(w | cluster)``: exact and normalised over all V words. Cheap where words are sorted by frequency, as in
+    fairseq's dictionaries.
+    """
+
+    def __init__(self, feature_size: int, vocabulary_size: int, cutoffs: Sequence[int]) -> None:
+        """Raises ValueError where the cutoffs do not rise between 0 and V."""
+        super().__init__()
+        cutoffs = [int(cutoff) for cutoff in cutoffs]
+        if not cutoffs or sorted(set(cutoffs)) != cutoffs or cutoffs[0] < 1 or cutoffs[-1] >= vocabulary_size:
+            raise ValueError(
+                f"the cutoffs of the adaptive softmax must rise and lie between 1 and the vocabulary's {vocabulary_size} words, "
+                f"not {cutoffs}; for example --adaptive-cutoffs 2000,10000"
+            )
+        self.out_features = vocabulary_size
+        self.clusters = nn.AdaptiveLogSoftmaxWithLoss(feature_size, vocabulary_size, cutoffs, DIVISION, head_bias=True)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features (.., F) -> natural-log probabilities (.., V) of all words."""
+        return self.clusters.log_prob(features.flatten(0, -2)).unflatten(0, features.shape[:-1])
+
+    def nll(self, features: Tensor, targets: Tensor) -> Tensor:
+        """Features (N, F) and words (N,) -> the sum of their negative natural-log probabilities; every word counts, padding included."""
+        return -self.clusters(features, targets).output.sum()
