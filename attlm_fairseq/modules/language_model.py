@@ -35,8 +35,8 @@ class LanguageModelState(NamedTuple):
 class LanguageModel(nn.Module):
     """A recurrent language model whose features come from a memory reader.
 
-    The whole sequence at once (:meth:`forward`, one fused LSTM call) and step by step (:meth:`step`) use the same weights and
-    agree to rounding. State and memory are passed in and out, never kept on the module.
+    The whole sequence at once (:meth:`forward`, one fused LSTM call), in pieces (:meth:`read`) and step by step (:meth:`step`) agree to
+    rounding. State and memory are passed in and out, never kept on the module.
 
     Dropout is applied to the embeddings, between LSTM layers and to the features; the states in the memory have none.
     """
@@ -138,11 +138,18 @@ class LanguageModel(nn.Module):
 
     def step_features(self, tokens: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
         """As :meth:`step`, without the output layer: features (B, F)."""
-        embedded = self.embedding_dropout(self.embedding(tokens)).unsqueeze(1)
+        features, _, state = self.read(tokens.unsqueeze(1), state)
+        return features.squeeze(1), state
+
+    def read(
+        self, tokens: Tensor, state: LanguageModelState, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None, LanguageModelState]:
+        """Token ids (B, T) and the state before them -> features (B, T, F), weights as the reader gives them, the state after them."""
         layers_first = (state.hidden.transpose(0, 1).contiguous(), state.cell.transpose(0, 1).contiguous())  # (L, B, H)
-        output, (hidden, cell) = self.lstm(embedded, layers_first)
-        features, memory = self.reader.step(output.squeeze(1), state.memory)
-        return self.feature_dropout(features), LanguageModelState(hidden.transpose(0, 1), cell.transpose(0, 1), memory)
+        outputs, (hidden, cell) = self.lstm(self.embedding_dropout(self.embedding(tokens)), layers_first)
+        features, weights = self.reader(outputs, need_weights, state.memory)
+        memory = self.reader.advance(outputs, state.memory)
+        return self.feature_dropout(features), weights, LanguageModelState(hidden.transpose(0, 1), cell.transpose(0, 1), memory)
 
 
 def build_language_model(family: str, config: Mapping[str, Any], vocabulary_size: int, padding_index: int) -> LanguageModel:

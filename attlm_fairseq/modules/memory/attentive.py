@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.memory.reader import Memory
+from attlm_fairseq.modules.memory.reader import Memory, grown, masked_softmax, with_memory
 
 QUERY_BLOCK = 32  # positions whose pairwise `combined` scores are held at once: bounds memory at B * QUERY_BLOCK * T * H
 
@@ -25,14 +25,16 @@ class AttentiveReader(nn.Module):
     - ``combined``: ``v_s . tanh(W_s h_i + W_q h_t)`` (Eq. 10).
 
     The current state is stored only after its prediction; at the first position the memory is empty and ``c_1 = 0``.
-    Position t of the weights (B, T, T) holds ``a_i`` for i < t and zeros from t on.
+    With ``current`` it is stored before, which the paper does not have. Column i of the weights (B, T, T) holds ``a_i``, zeros where
+    ``h_i`` is not in the memory.
     """
 
-    def __init__(self, state_size: int, score: str = "single") -> None:
+    def __init__(self, state_size: int, score: str = "single", current: bool = False) -> None:
         super().__init__()
         if score not in ("single", "combined"):
             raise ValueError(f"attention score {score!r} is not one of: single, combined")
         self.score = score
+        self.current = current
         self.feature_size = state_size
         self.state_scores = nn.Linear(state_size, state_size, bias=False)  # W_s
         self.query = nn.Linear(state_size, state_size, bias=False) if score == "combined" else None  # W_q
@@ -41,55 +43,69 @@ class AttentiveReader(nn.Module):
 
     @classmethod
     def from_config(cls, state_size: int, config: Mapping[str, Any]) -> AttentiveReader:
-        return cls(state_size, score=config["attention_score"])
+        return cls(state_size, score=str(config["attention_score"]), current=config.get("attention_memory") == "current")
 
     def features(self, states: Tensor, contexts: Tensor) -> Tensor:
         """``h'`` of Eq. 7 for states and contexts (.., H)."""
         return torch.tanh(self.merge(torch.cat((states, contexts), dim=-1)))
 
-    def forward(self, states: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        """States (B, T, H) -> features (B, T, H) and, on request, weights (B, T, T)."""
-        keys = self.state_scores(states[:, :-1])  # positions 2 .. T attend to 1 .. T-1: both T-1 long, lower triangle included
+    def forward(self, states: Tensor, need_weights: bool = False, memory: Memory | None = None) -> tuple[Tensor, Tensor | None]:
+        """States (B, T, H) -> features (B, T, H) and, on request, weights (B, T, T), after those of the memory's slots if given."""
+        memory = self.empty_memory(states[:, 0]) if memory is None and self.query is not None else memory
+        own = states if self.current else states[:, :-1]  # the last state is read by nobody here
+        visible = torch.ones(states.size(1), own.size(1), dtype=torch.bool, device=states.device).tril(0 if self.current else -1)
+        values = own
         if self.query is None:
-            scores = (torch.tanh(keys) @ self.score_vector).unsqueeze(1)  # (B, 1, T-1): the same for every query
+            scores = self.scores(own).unsqueeze(1)  # (B, 1, T): the same for every query
+            if memory is not None:  # its running sums act as one state with their weight
+                largest, norm, total = memory
+                scores = torch.cat(((largest + norm.log()).unsqueeze(1), scores), dim=2)
+                values = torch.cat((torch.where(norm > 0, total / norm, 0.0).unsqueeze(1), own), dim=1)
+                visible = with_memory(norm > 0, visible)
         else:
-            scores = self._combined_scores(keys, self.query(states[:, 1:]))  # (B, T-1, T-1)
-        later = torch.ones(keys.size(1), keys.size(1), dtype=torch.bool, device=states.device).triu(1)
-        weights = torch.softmax(scores.masked_fill(later, -torch.inf), dim=-1)
-        contexts = nn.functional.pad(weights @ states[:, :-1], (0, 0, 1, 0))  # c_1 = 0
-        features = self.features(states, contexts)
-        return features, nn.functional.pad(weights, (0, 1, 1, 0)) if need_weights else None
+            past, past_keys, present = memory
+            values, keys = torch.cat((past, own), dim=1), torch.cat((past_keys, self.state_scores(own)), dim=1)
+            scores = self._combined_scores(keys, self.query(states), past.size(1))
+            visible = with_memory(present, visible)
+        weights = masked_softmax(scores, visible)
+        features = self.features(states, weights @ values)
+        if not need_weights:
+            return features, None
+        return features, weights if self.current else nn.functional.pad(weights, (0, 1))
 
-    def _combined_scores(self, keys: Tensor, queries: Tensor) -> Tensor:
-        """Eq. 10 for all pairs: keys and queries (B, T-1, H) -> scores (B, T-1, T-1); what the mask hides is left at 0."""
+    def scores(self, states: Tensor) -> Tensor:
+        """Eq. 9 for states (B, T, H): (B, T)."""
+        return torch.tanh(self.state_scores(states)) @ self.score_vector
+
+    def _combined_scores(self, keys: Tensor, queries: Tensor, before: int) -> Tensor:
+        """Eq. 10 for all pairs: keys (B, K, H), the ``before`` first of them from the memory, and queries (B, T, H) -> scores (B, T, K).
+
+        What no query of a block can see is left at 0.
+        """
         rows = []
         for begin in range(0, queries.size(1), QUERY_BLOCK):
             block = queries[:, begin : begin + QUERY_BLOCK]
-            visible = keys[:, : begin + block.size(1)]  # no query of the block sees further
+            visible = keys[:, : before + begin + block.size(1)]
             pairs = torch.tanh(visible.unsqueeze(1) + block.unsqueeze(2))  # (B, block, visible, H)
             rows.append(nn.functional.pad(pairs @ self.score_vector, (0, keys.size(1) - visible.size(1))))
-        return torch.cat(rows, dim=1) if rows else keys.new_zeros(keys.size(0), 0, 0)
+        return torch.cat(rows, dim=1)
 
     def empty_memory(self, state: Tensor) -> Memory:
         if self.query is None:
             # the largest score so far, the sum of exp(score - largest) and the states' sum under those weights
             return state.new_full((state.size(0), 1), -torch.inf), state.new_zeros(state.size(0), 1), torch.zeros_like(state)
         empty = state.new_zeros(state.size(0), 0, state.size(1))
-        return empty, empty  # the states (B, M, H) and W_s applied to them
+        return empty, empty, empty.new_zeros(empty.shape[:2], dtype=torch.bool)  # the states (B, M, H) and W_s applied to them
 
-    def step(self, state: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        key = self.state_scores(state)
-        if self.query is None:
-            largest, norm, total = memory
-            features = self.features(state, torch.where(norm > 0, total / norm, 0.0))
-            score = (torch.tanh(key) @ self.score_vector).unsqueeze(1)
-            new_largest = torch.maximum(largest, score)
-            kept, added = torch.exp(largest - new_largest), torch.exp(score - new_largest)
-            return features, (new_largest, norm * kept + added, total * kept + added * state)
-        states, keys = memory
-        scores = torch.tanh(keys + self.query(state).unsqueeze(1)) @ self.score_vector  # (B, M)
-        context = (torch.softmax(scores, dim=-1).unsqueeze(1) @ states).squeeze(1)  # M = 0 gives zeros
-        return self.features(state, context), (
-            torch.cat((states, state.unsqueeze(1)), dim=1),
-            torch.cat((keys, key.unsqueeze(1)), dim=1),
+    def advance(self, states: Tensor, memory: Memory) -> Memory:
+        if self.query is not None:
+            return grown(memory, states, self.state_scores(states))
+        largest, norm, total = memory
+        scores = self.scores(states)  # (B, T)
+        new_largest = torch.maximum(largest, scores.amax(dim=1, keepdim=True))
+        kept, added = torch.exp(largest - new_largest), torch.exp(scores - new_largest)
+        return (
+            new_largest,
+            norm * kept + added.sum(dim=1, keepdim=True),
+            total * kept + (added.unsqueeze(1) @ states).squeeze(1),
         )

@@ -34,20 +34,20 @@ class AveragingReader(nn.Module):
         """States and contexts (.., H) -> features (.., H)."""
         return torch.tanh(self.merge(torch.cat((states, contexts), dim=-1)))
 
-    def forward(self, states: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        """States (B, T, H) -> features (B, T, H) and, on request, weights (B, T, T)."""
-        counts = torch.arange(2, states.size(1) + 2, device=states.device, dtype=states.dtype).unsqueeze(1)  # t + 1
-        features = self.features(states, states.cumsum(dim=1) / counts)
+    def forward(self, states: Tensor, need_weights: bool = False, memory: Memory | None = None) -> tuple[Tensor, Tensor | None]:
+        """States (B, T, H) -> features (B, T, H) and, on request, weights (B, T, T), after the share of the memory if given."""
+        total, count = self.empty_memory(states[:, 0]) if memory is None else memory
+        counts = (count + torch.arange(1, states.size(1) + 1, device=states.device)).unsqueeze(2)  # (B, T, 1): t + 1
+        features = self.features(states, (total.unsqueeze(1) + states.cumsum(dim=1)) / counts)
         if not need_weights:
             return features, None
-        weights = (1 / counts).expand(-1, states.size(1)).tril()
-        return features, weights.expand(states.size(0), -1, -1)
+        weights = (1 / counts).expand(-1, -1, states.size(1)).tril()
+        return features, weights if memory is None else torch.cat((count.unsqueeze(1) / counts, weights), dim=2)
 
     def empty_memory(self, state: Tensor) -> Memory:
         """The sum of the states and how many vectors it is of: ``h_0`` alone."""
         return torch.zeros_like(state), state.new_ones(state.size(0), 1)
 
-    def step(self, state: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def advance(self, states: Tensor, memory: Memory) -> Memory:
         total, count = memory
-        total, count = total + state, count + 1
-        return self.features(state, total / count), (total, count)
+        return total + states.sum(dim=1), count + states.size(1)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.memory.reader import Memory
+from attlm_fairseq.modules.memory.reader import Memory, grown, masked_softmax
 
 PARTS = {"attention": 1, "key-value": 2, "key-value-predict": 3}
 
@@ -55,43 +55,37 @@ class KeyValuePredictReader(nn.Module):
         pieces = states.chunk(PARTS[self.mode], dim=-1)
         return pieces[0], pieces[min(1, len(pieces) - 1)], pieces[-1]
 
-    def features(self, scores: Tensor, present: Tensor, values: Tensor, predictions: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores and which slots there are (.., L), their values (.., L, D), predictions (.., D) -> features (.., D), weights (.., L)."""
-        weights = torch.softmax(scores.masked_fill(~present, -torch.inf), dim=-1)
-        weights = weights.masked_fill(~present, 0.0)  # where there is nothing to read, softmax gives nan
-        read = (weights.unsqueeze(-2) @ values).squeeze(-2)
-        return torch.tanh(self.read_value(read) + self.current_prediction(predictions)), weights
-
-    def forward(self, states: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        """States (B, T, H) -> features (B, T, D) and, on request, weights (B, T, T)."""
-        length, window = states.size(1), min(self.window, max(1, states.size(1) - 1))
+    def forward(self, states: Tensor, need_weights: bool = False, memory: Memory | None = None) -> tuple[Tensor, Tensor | None]:
+        """States (B, T, H) -> features (B, T, D) and, on request, weights (B, T, T), after those of the memory's slots if given."""
         keys, values, predictions = self.parts(states)
-        slots = torch.arange(length, device=states.device).unsqueeze(1) - window + torch.arange(window, device=states.device)  # (T, L)
-        present = slots >= 0
-        memory_keys = windows(self.memory_keys(keys), window)
-        scores = torch.tanh(memory_keys + self.current_key(keys).unsqueeze(2)) @ self.score_vector  # (B, T, L)
-        features, weights = self.features(scores, present, windows(values, window), predictions)
+        past_keys, past_values, present = self.empty_memory(states[:, 0]) if memory is None else memory
+        length, before = states.size(1), present.size(1)
+        window = min(self.window, before + length - 1)
+        memory_keys = torch.cat((self.memory_keys(past_keys), self.memory_keys(keys)), dim=1)
+        present = torch.cat((present, present.new_ones(len(states), length)), dim=1)
+        visible = windows(present.unsqueeze(2), window, length).squeeze(3)  # (B, T, L)
+        scores = torch.tanh(windows(memory_keys, window, length) + self.current_key(keys).unsqueeze(2)) @ self.score_vector
+        weights = masked_softmax(scores, visible)
+        read = (weights.unsqueeze(2) @ windows(torch.cat((past_values, values), dim=1), window, length)).squeeze(2)
+        features = torch.tanh(self.read_value(read) + self.current_prediction(predictions))
         if not need_weights:
             return features, None
-        full = weights.new_zeros(states.size(0), length, length)
-        return features, full.scatter_add(2, slots.clamp(min=0).expand_as(weights), weights)
+        columns = torch.arange(length, device=states.device).unsqueeze(1) + before - window + torch.arange(window, device=states.device)
+        full = weights.new_zeros(len(states), length, before + length)
+        return features, full.scatter_add(2, columns.clamp(min=0).expand_as(weights), weights)
 
     def empty_memory(self, state: Tensor) -> Memory:
         """The keys and values of the last outputs, at most L: (B, M, D) each."""
         empty = state.new_zeros(state.size(0), 0, self.feature_size)
-        return empty, empty
+        return empty, empty, empty.new_zeros(empty.shape[:2], dtype=torch.bool)
 
-    def step(self, state: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        keys, values = memory
-        key, value, prediction = self.parts(state)
-        scores = torch.tanh(self.memory_keys(keys) + self.current_key(key).unsqueeze(1)) @ self.score_vector  # (B, M)
-        features, _ = self.features(scores, torch.ones_like(scores, dtype=torch.bool), values, prediction)
-        return features, (
-            torch.cat((keys, key.unsqueeze(1)), dim=1)[:, -self.window :],
-            torch.cat((values, value.unsqueeze(1)), dim=1)[:, -self.window :],
-        )
+    def advance(self, states: Tensor, memory: Memory) -> Memory:
+        keys, values, _ = self.parts(states)
+        return tuple(part[:, -self.window :] for part in grown(memory, keys, values))
 
 
-def windows(sequence: Tensor, window: int) -> Tensor:
-    """(B, T, D) -> (B, T, L, D): for each position the ``window`` before it, oldest first, zeros before the beginning."""
-    return nn.functional.pad(sequence, (0, 0, window, 0))[:, :-1].unfold(1, window, 1).transpose(2, 3)
+def windows(sequence: Tensor, window: int, length: int) -> Tensor:
+    """(B, K, D) -> (B, T, L, D): for each of the last T positions the L before it, oldest first, zeros before the beginning."""
+    missing = window + length - sequence.size(1)
+    padded = nn.functional.pad(sequence, (0, 0, missing, 0))[:, :-1]
+    return padded.unfold(1, window, 1).transpose(2, 3) if window else sequence.new_zeros(len(sequence), length, 0, sequence.size(2))

@@ -33,17 +33,17 @@ class NgramReader(nn.Module):
     def from_config(cls, state_size: int, config: Mapping[str, Any]) -> NgramReader:
         return cls(state_size, config["ngram_order"])
 
-    def forward(self, states: Tensor, need_weights: bool = False) -> tuple[Tensor, None]:
+    def forward(self, states: Tensor, need_weights: bool = False, memory: Memory | None = None) -> tuple[Tensor, None]:
         """States (B, T, H) -> features (B, T, D)."""
-        parts = states.chunk(self.order, dim=-1)
-        shifted = [nn.functional.pad(part, (0, 0, back, 0))[:, : states.size(1)] for back, part in enumerate(parts)]
+        (past,) = self.empty_memory(states[:, 0]) if memory is None else memory
+        parts = torch.cat((past, states), dim=1).chunk(self.order, dim=-1)
+        starts = range(self.order - 1, -1, -1)
+        shifted = [part[:, start : start + states.size(1)] for start, part in zip(starts, parts, strict=True)]
         return torch.tanh(self.merge(torch.cat(shifted, dim=-1))), None
 
     def empty_memory(self, state: Tensor) -> Memory:
-        """The last N - 1 outputs (B, N - 1, H), newest first: zeros."""
+        """The last N - 1 outputs (B, N - 1, H), newest last: zeros."""
         return (state.new_zeros(state.size(0), self.order - 1, state.size(1)),)
 
-    def step(self, state: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        outputs = torch.cat((state.unsqueeze(1), memory[0]), dim=1)  # (B, N, H)
-        parts = [outputs[:, back].chunk(self.order, dim=-1)[back] for back in range(self.order)]
-        return torch.tanh(self.merge(torch.cat(parts, dim=-1))), (outputs[:, :-1],)
+    def advance(self, states: Tensor, memory: Memory) -> Memory:
+        return (torch.cat((memory[0], states), dim=1)[:, states.size(1) :],)

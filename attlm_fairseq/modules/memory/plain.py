@@ -24,11 +24,11 @@ class PlainReader(nn.Module):
     def from_config(cls, state_size: int, config: Mapping[str, Any]) -> PlainReader:
         return cls(state_size)
 
-    def forward(self, states: Tensor, need_weights: bool = False) -> tuple[Tensor, None]:
+    def forward(self, states: Tensor, need_weights: bool = False, memory: Memory | None = None) -> tuple[Tensor, None]:
         return states, None
 
     def empty_memory(self, state: Tensor) -> Memory:
         return ()
 
-    def step(self, state: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        return state, memory
+    def advance(self, states: Tensor, memory: Memory) -> Memory:
+        return memory

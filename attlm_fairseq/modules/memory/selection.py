@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.memory.reader import Memory
+from attlm_fairseq.modules.memory.reader import Memory, grown, masked_softmax, with_memory
 
 SELECTIONS = ("none", "independent", "tied", "complementary")
 
@@ -55,27 +55,24 @@ class SelectionReader(nn.Module):
             return queries * torch.sigmoid(self.key_gate(states)), value_gates
         return queries * (value_gates if self.selection == "tied" else 1 - value_gates), value_gates
 
-    def forward(self, states: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
-        """States (B, T, H) -> features (B, T, 2 H) and, on request, weights (B, T, T)."""
+    def forward(self, states: Tensor, need_weights: bool = False, memory: Memory | None = None) -> tuple[Tensor, Tensor | None]:
+        """States (B, T, H) -> features (B, T, 2 H) and, on request, weights (B, T, T); with a memory (B, T, M + T - 1), its slots first."""
         queries, gates = self.gated(states)
-        memory = nn.functional.pad(states[:, :-1], (0, 0, 1, 0))  # h_0 .. h_{T-1}: slot i is visible from position i + 1 on
-        if need_weights:
-            later = torch.ones(states.size(1), states.size(1), dtype=torch.bool, device=states.device).triu(1)
-            weights = torch.softmax((queries @ memory.transpose(1, 2)).masked_fill(later, -torch.inf), dim=-1)
-            read = weights @ memory
-        else:
+        past, present = self.empty_memory(states[:, 0]) if memory is None else memory
+        values = torch.cat((past, states[:, :-1]), dim=1)
+        if memory is None and not need_weights:  # h_0 .. h_{T-1}: slot i is visible from position i + 1 on
             weights = None
-            read = nn.functional.scaled_dot_product_attention(queries, memory, memory, is_causal=True, scale=1.0)
-        return torch.cat((states, read if gates is None else read * gates), dim=-1), weights
+            read = nn.functional.scaled_dot_product_attention(queries, values, values, is_causal=True, scale=1.0)
+        else:
+            visible = torch.ones(states.size(1), states.size(1) - 1, dtype=torch.bool, device=states.device).tril(-1)
+            weights = masked_softmax(queries @ values.transpose(1, 2), with_memory(present, visible))
+            read = weights @ values
+        return torch.cat((states, read if gates is None else read * gates), dim=-1), weights if need_weights else None
 
     def empty_memory(self, state: Tensor) -> Memory:
         """The states so far (B, M, H): ``h_0`` alone."""
-        return (torch.zeros_like(state).unsqueeze(1),)
+        first = torch.zeros_like(state).unsqueeze(1)
+        return first, first.new_ones(first.shape[:2], dtype=torch.bool)
 
-    def step(self, state: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        (states,) = memory
-        query, gate = self.gated(state)
-        weights = torch.softmax((states @ query.unsqueeze(2)).squeeze(2), dim=-1)  # (B, M)
-        read = (weights.unsqueeze(1) @ states).squeeze(1)
-        features = torch.cat((state, read if gate is None else read * gate), dim=-1)
-        return features, (torch.cat((states, state.unsqueeze(1)), dim=1),)
+    def advance(self, states: Tensor, memory: Memory) -> Memory:
+        return grown(memory, states)
