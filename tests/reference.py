@@ -33,12 +33,15 @@ def softmax(scores: list[Tensor]) -> list[Tensor]:
 
 
 def attentive_features(
-    h: list[Tensor], W_s: Tensor, v_s: Tensor, W_c: Tensor, b_c: Tensor, W_q: Tensor | None = None
+    h: list[Tensor], W_s: Tensor, v_s: Tensor, W_c: Tensor, b_c: Tensor, W_q: Tensor | None = None, current: bool = False
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """Salton et al. (2017), Eq. 3-7, 9 (``W_q`` None: single) and 10 (combined): ``h'_t`` and the weights ``a_1 .. a_{t-1}`` for each t."""
+    """Salton et al. (2017), Eq. 3-7, 9 (``W_q`` None: single) and 10 (combined): ``h'_t`` and the weights ``a_1 .. a_{t-1}`` for each t.
+
+    ``current`` (not in the paper): ``h_t`` is in the memory too.
+    """
     features, weights = [], []
     for t in range(len(h)):
-        memory = h[:t]
+        memory = h[: t + 1] if current else h[:t]
         context = torch.zeros_like(h[t])
         a = []
         if memory:

@@ -13,6 +13,8 @@ V, SIZE, LAYERS = 19, 6, 2
 VARIANTS = {
     "single": ("attentive_lstm_lm", {"attention_score": "single"}),
     "combined": ("attentive_lstm_lm", {"attention_score": "combined"}),
+    "single, current too": ("attentive_lstm_lm", {"attention_score": "single", "attention_memory": "current"}),
+    "combined, current too": ("attentive_lstm_lm", {"attention_score": "combined", "attention_memory": "current"}),
     "averaging": ("averaging_lstm_lm", {}),
     "selection none": ("amsrn_lm", {"selection": "none", "output_layer": "untied"}),
     "selection independent": ("amsrn_lm", {"selection": "independent", "output_layer": "untied"}),
@@ -79,7 +81,8 @@ def reference_features(h: list[torch.Tensor], reader: torch.nn.Module, family: s
     if family == "attentive_lstm_lm":
         W_q = None if options["attention_score"] == "single" else reader.query.weight
         merge = reader.merge
-        return reference.attentive_features(h, reader.state_scores.weight, reader.score_vector, merge.weight, merge.bias, W_q)
+        current = options.get("attention_memory") == "current"
+        return reference.attentive_features(h, reader.state_scores.weight, reader.score_vector, merge.weight, merge.bias, W_q, current)
     if family == "averaging_lstm_lm":
         uniform = [[torch.tensor(1 / (t + 2), dtype=torch.float64)] * (t + 1) for t in range(len(h))]
         return reference.averaging_features(h, reader.merge.weight, reader.merge.bias), uniform
@@ -172,6 +175,75 @@ def test_steps_agree_with_the_full_pass_also_when_rows_move(variant, length):
         rows = torch.tensor([4, 0, 0, 2]) if t % 2 else torch.tensor([1, 1, 3, 0, 2])  # duplicated, dropped, exchanged
         rows = rows % len(order)
         state, order = state.select(rows), order[rows]
+
+
+@pytest.mark.parametrize("cuts", [(1, 5, 6, 30), (3, 36), (20,)])
+def test_pieces_agree_with_the_full_pass(variant, cuts):
+    """Features and weights of a sequence read in pieces, with state and memory carried: truncated backpropagation's forward pass."""
+    model, tokens = make_model(variant), sentences()
+    expected, expected_weights = model.extract_features(tokens, need_weights=True)
+    state = model.initial_state(len(tokens))
+    for begin, end in zip((0, *cuts), (*cuts, 40), strict=True):
+        features, weights, state = model.read(tokens[:, begin:end], state, need_weights=True)
+        torch.testing.assert_close(features, expected[:, begin:end], rtol=0, atol=1e-10)
+        if variant not in WITHOUT_WEIGHTS:  # columns of the memory first; a running sum has one for all of its states
+            if "attention" not in variant and "key" not in variant:  # a window's weights on the memory may be of fewer slots
+                own = min(end - begin, weights.size(2))
+                full = expected_weights[:, begin:end]
+                tail = full[:, :, begin + ("selection" in variant) : end][:, :, :own]
+                torch.testing.assert_close(weights[:, :, weights.size(2) - tail.size(2) :], tail, rtol=0, atol=1e-10)
+            if variant != "averaging" and begin:
+                torch.testing.assert_close(weights.sum(2), torch.ones_like(weights.sum(2)), rtol=0, atol=1e-10)
+
+
+def test_rows_begin_anew_beside_rows_that_go_on(variant):
+    """At a document's end a row starts from nothing while its neighbours keep state and memory."""
+    model, tokens = make_model(variant), sentences()
+    _, _, state = model.read(tokens[:, :7], model.initial_state(5))
+    fresh = torch.tensor([False, True, False, False, True])
+    features, _, after = model.read(tokens[:, 7:12], state.restart(fresh, model.initial_state(1)))
+    expected = torch.where(
+        fresh.view(-1, 1, 1), model.extract_features(tokens[:, 7:12])[0], model.extract_features(tokens[:, :12])[0][:, 7:]
+    )
+    torch.testing.assert_close(features, expected, rtol=0, atol=1e-10)
+    all_anew = after.restart(torch.ones(5, dtype=torch.bool), model.initial_state(1))
+    for part, new in zip((all_anew.hidden, *all_anew.memory), (model.initial_state(5).hidden, *model.initial_state(5).memory), strict=True):
+        assert torch.equal(part, new)  # and takes no more room than at the beginning
+
+
+def test_loss_in_pieces_is_cross_entropy(variant, monkeypatch):
+    """Values and all gradients of ``nll`` against torch's own cross entropy, with pieces of three rows."""
+    monkeypatch.setattr("attlm_fairseq.modules.linear_nll.LOGITS", {"cpu": 3 * V})
+    model, tokens = make_model(variant), sentences()
+    features, _ = model.extract_features(tokens)
+    targets = tokens.roll(-1, dims=1).flatten()
+    gradients = []
+    for loss in (
+        model.nll(features.flatten(0, 1), targets) * 0.5,
+        torch.nn.functional.cross_entropy(model.output(features).flatten(0, 1), targets, reduction="sum") * 0.5,
+    ):
+        model.zero_grad()
+        loss.backward(retain_graph=True)
+        gradients.append([loss.detach(), *(p.grad.clone() for p in model.parameters() if p.requires_grad)])
+    for own, torchs in zip(*gradients, strict=True):
+        torch.testing.assert_close(own, torchs, rtol=1e-9, atol=1e-10)
+
+
+def test_adaptive_output_is_a_distribution_and_its_loss_is_exact():
+    model = make_model("single", output_layer="adaptive", adaptive_cutoffs="5,11", decoder_embed_dim=4)
+    tokens = sentences()
+    log_probs = model(tokens)[0]
+    assert log_probs.shape == (5, 40, V)
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(5, 40, dtype=torch.float64), rtol=0, atol=1e-12)
+    features, _ = model.extract_features(tokens)
+    targets = torch.arange(200) % V  # every id, those of padding and </s> included
+    expected = -log_probs.flatten(0, 1).gather(1, targets.unsqueeze(1)).sum()
+    torch.testing.assert_close(model.nll(features.flatten(0, 1), targets), expected, rtol=0, atol=1e-10)
+    for wrong in ("11,5", "0,5", "19", "x"):
+        with pytest.raises(ValueError, match="adaptive"):
+            make_model("single", output_layer="adaptive", adaptive_cutoffs=wrong)
+    with pytest.raises(ValueError, match="cutoffs"):
+        make_model("single", output_layer="adaptive")
 
 
 def test_a_step_leaves_the_state_it_was_given_as_it_was(variant):

@@ -19,6 +19,10 @@ class AttentiveLSTMConfig(LanguageModelConfig):
         default="single",
         metadata={"help": "score of a memory state: single, v_s . tanh(W_s h_i), or combined, v_s . tanh(W_s h_i + W_q h_t)"},
     )
+    attention_memory: ChoiceEnum(["previous", "current"]) = field(
+        default="previous",
+        metadata={"help": "states that a position attends to: the previous ones, as in the paper, or its own current one too"},
+    )
 
 
 @register_model("attentive_lstm_lm", dataclass=AttentiveLSTMConfig)

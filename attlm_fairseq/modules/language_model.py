@@ -31,6 +31,27 @@ class LanguageModelState(NamedTuple):
             tuple(part.index_select(0, rows) for part in self.memory),
         )
 
+    def detach(self) -> LanguageModelState:
+        """The same values without what gradients need: truncated backpropagation stops here."""
+        return LanguageModelState(self.hidden.detach(), self.cell.detach(), tuple(part.detach() for part in self.memory))
+
+    def restart(self, rows: Tensor, initial: LanguageModelState) -> LanguageModelState:
+        """This state with the rows (B,) bool replaced by the one row of ``initial``; memory slots that no row has are left out."""
+
+        def replaced(part: Tensor, new: Tensor) -> Tensor:
+            slots = part.size(1) - new.size(1) if part.dim() > 1 else 0
+            if slots > 0:  # a memory of slots: the shorter one is padded on the left
+                new = torch.cat((new.new_zeros(1, slots, *new.shape[2:]), new), dim=1)
+            elif slots < 0:
+                part = torch.cat((part.new_zeros(len(part), -slots, *part.shape[2:]), part), dim=1)
+            return torch.where(rows.view(-1, *[1] * (part.dim() - 1)), new, part)
+
+        memory = tuple(replaced(part, new) for part, new in zip(self.memory, initial.memory, strict=True))
+        if memory and memory[-1].dtype == torch.bool and memory[-1].size(1):
+            first = int(memory[-1].any(dim=0).int().argmax()) if memory[-1].any() else memory[-1].size(1)
+            memory = tuple(part[:, first:] for part in memory)
+        return LanguageModelState(replaced(self.hidden, initial.hidden), replaced(self.cell, initial.cell), memory)
+
 
 class LanguageModel(nn.Module):
     """A recurrent language model whose features come from a memory reader.

@@ -29,7 +29,7 @@ class _LinearNLL(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
         exact = torch.promote_types(weight.dtype, torch.float32)
-        rows = max(1, LOGITS.get(features.device.type, LOGITS["cuda"]) // len(weight))
+        rows = max(1, LOGITS["cpu" if features.device.type == "cpu" else "cuda"] // len(weight))
         differentiate = any(ctx.needs_input_grad[:3])
         with torch.autocast(features.device.type, enabled=False):
             inputs, matrix, offsets = features.to(dtype), weight.to(dtype), bias.to(exact)
