@@ -39,6 +39,7 @@ setup(
         "tqdm",
         "tomlkit",
         "matplotlib",
+        "safetensors",
     ],
     extras_require={
         "test": ["pytest", "hypothesis", "ruff", "setuptools", "wheel", "sentencepiece", "subword-nmt"],

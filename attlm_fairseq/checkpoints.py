@@ -13,6 +13,7 @@ import torch
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
+from attlm_fairseq.model_folder import StoredModel, read_model_folder
 from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.vocabulary import PAD, Vocabulary
@@ -34,22 +35,41 @@ class TrainedModel:
 
 
 def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu") -> TrainedModel:
-    """Load a checkpoint of one of this package's models, in float32 whatever it was trained in.
+    """Load a checkpoint of one of this package's models, or a folder written by ``attlm export``; float32 whatever it was trained in.
 
-    Without ``dictionary``, ``dict.txt`` is looked for beside the checkpoint and then in the data folder that the checkpoint
-    names. Raises InputError: no such file, not a checkpoint, another architecture, no dictionary or one of another size.
+    Without ``dictionary``, a checkpoint's ``dict.txt`` is looked for beside it and then in the data folder that it names; a folder has
+    its own vocabulary. Raises InputError: no such file, not a checkpoint, another architecture, no dictionary or one that does not fit.
     """
+    stored = stored_in_folder(path, dictionary) if path.is_dir() else stored_in_checkpoint(path, dictionary)
+    try:
+        model = build_language_model(find_family(stored.architecture, path), stored.options, len(stored.vocabulary), PAD)
+        if stored.options["output_layer"] == "tied" and "embedding.weight" in stored.weights:
+            stored.weights["output.weight"] = stored.weights["embedding.weight"]  # a folder holds it once
+        model.load_state_dict(stored.weights)
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the weights do not fit architecture {stored.architecture!r}: {error}", path=path) from None
+    return TrainedModel(model.to(device).eval(), stored.vocabulary, path, stored.architecture, stored.sha256)
+
+
+def stored_in_folder(path: Path, dictionary: Path | None) -> StoredModel:
+    """What a folder of ``attlm export`` holds. A dictionary may be given, but must be the same."""
+    stored = read_model_folder(path)
+    if dictionary is not None and Vocabulary.read(dictionary) != stored.vocabulary:
+        raise InputError(f"has a vocabulary of its own, which is not that of {dictionary}; leave --dict out", path=path)
+    return stored
+
+
+def stored_in_checkpoint(path: Path, dictionary: Path | None) -> StoredModel:
+    """What a checkpoint and its ``dict.txt`` hold."""
     checkpoint = read_checkpoint(path)
-    config = checkpoint["cfg"]["model"]
-    architecture = str(config["_name"])
-    family = max((name for name in READERS if architecture.startswith(name)), key=len, default=None)
-    if family is None:
-        raise InputError(f"architecture {architecture!r} is none of this package's: {', '.join(READERS)}", path=path)
-    dictionary = dictionary or find_dictionary(path, checkpoint["cfg"])
-    vocabulary = Vocabulary.read(dictionary)
+    options = checkpoint["cfg"]["model"]
     weights = {
         name.removeprefix(WEIGHTS_PREFIX): value.float() for name, value in checkpoint["model"].items() if name.startswith(WEIGHTS_PREFIX)
     }
+    architecture = str(options["_name"])
+    find_family(architecture, path)  # a foreign model is named before its dictionary is looked for
+    dictionary = dictionary or find_dictionary(path, checkpoint["cfg"])
+    vocabulary = Vocabulary.read(dictionary)
     rows = len(weights["embedding.weight"]) if "embedding.weight" in weights else 0
     if rows != len(vocabulary):
         raise InputError(
@@ -57,12 +77,15 @@ def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu") 
             "give the dict.txt that the model was trained with",
             path=path,
         )
-    model = build_language_model(family, config, len(vocabulary), PAD)
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise InputError(f"the weights do not fit architecture {architecture!r}: {error}", path=path) from None
-    return TrainedModel(model.to(device).eval(), vocabulary, path, architecture, sha256(path))
+    return StoredModel(architecture, options, vocabulary, weights, sha256(path))
+
+
+def find_family(architecture: str, path: Path) -> str:
+    """The family of an architecture or preset, a key of ``READERS``. Raises InputError for those of others."""
+    family = max((name for name in READERS if architecture.startswith(name)), key=len, default=None)
+    if family is None:
+        raise InputError(f"architecture {architecture!r} is none of this package's: {', '.join(READERS)}", path=path)
+    return family
 
 
 def read_checkpoint(path: Path) -> Mapping[str, Any]:

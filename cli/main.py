@@ -16,6 +16,7 @@ COMMANDS = {
     "eval": "Measure lists or texts against references.",
     "score": "Log-probability of each line of a text, or of each word.",
     "ppl": "Perplexity of a text.",
+    "export": "Write a checkpoint as a self-contained folder.",
     "ngram": "Estimate an n-gram LM with KenLM.",
 }
 

@@ -118,7 +118,8 @@ def lm_options(command: Callable) -> Callable:
             "--lm",
             multiple=True,
             metavar="[NAME=]CHECKPOINT[:CHECKPOINT..]",
-            help="A neural LM: a checkpoint of fairseq-train, or several as an ensemble that averages their probabilities. Repeatable.",
+            help="A neural LM: a checkpoint of fairseq-train or a folder of attlm export; several are an ensemble that averages "
+            "their probabilities. Repeatable.",
         ),
         click.option(
             "--ensemble-weights",

@@ -1,0 +1,181 @@
+"""From a checkpoint to a folder that needs nothing else: weights without code, configuration, vocabulary and a card."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attlm_fairseq import __version__
+from attlm_fairseq.checkpoints import TrainedModel, load_model, read_checkpoint
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import whole_folder
+from attlm_fairseq.model_folder import StoredModel, write_model_folder
+from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.perplexity import PerplexityCounter
+from attlm_fairseq.scoring.text_file import score_text
+from attlm_fairseq.text import OOVCount, TextPipeline
+
+TRAINING_OPTIONS = {
+    # section of fairseq's configuration: what of it tells how a model was trained; None for all of it
+    "task": ("_name", "cut_sentences", "blank_lines", "batch_order"),
+    "criterion": None,
+    "optimizer": None,
+    "lr_scheduler": None,
+    "optimization": ("max_epoch", "max_update", "clip_norm", "update_freq", "sentence_avg"),
+    "dataset": ("max_tokens", "batch_size"),
+    "common": ("seed", "fp16", "bf16", "amp"),
+    "distributed_training": ("distributed_world_size",),
+}
+
+Measured = tuple[str, PerplexityCounter]
+
+
+def export_model(
+    checkpoint: Path,
+    folder: Path,
+    *,
+    dictionary: Path | None = None,
+    texts: Sequence[str] = (),
+    pipeline: TextPipeline | None = None,
+    card_text: str | None = None,
+    device: str = "cpu",
+    on_progress: Callable[[int], None] | None = None,
+) -> list[OOVCount]:
+    """Write a checkpoint of fairseq-train as a self-contained folder, which must not exist yet or be empty.
+
+    The card states the perplexity on each of ``texts`` (a sentence a line, with the text steps of ``pipeline``) and carries
+    ``card_text``. The folder appears whole or not at all; same input, same bytes. Returns the unknown words of each text.
+    Raises InputError.
+    """
+    if checkpoint.is_dir():
+        raise InputError("is a folder; give a checkpoint of fairseq-train", path=checkpoint)
+    trained = load_model(checkpoint, dictionary)
+    content = read_checkpoint(checkpoint)
+    pipeline = pipeline or TextPipeline()
+    scorer = NeuralScorer([load_model(checkpoint, dictionary, device)], "the model") if texts else None
+    measured: list[Measured] = []
+    unknown: list[OOVCount] = []
+    for text in texts:
+        counter = PerplexityCounter()
+        scored = score_text(text, [scorer], pipeline, on_progress)
+        for _, _, (score,) in scored.lines:
+            counter.add(score)
+        measured.append((Path(text).name, counter))
+        unknown += scored.oov
+    options = plain(content["cfg"]["model"])
+    training = training_record(content)
+    # named_parameters has a tied matrix once, under its first name
+    weights = {name: parameter.detach() for name, parameter in trained.model.named_parameters()}
+    with whole_folder(str(folder)) as place:
+        card = model_card(folder.name, trained, checkpoint, options, training, measured, pipeline, card_text)
+        write_model_folder(place, StoredModel(trained.architecture, options, trained.vocabulary, weights, trained.sha256), training, card)
+    return unknown
+
+
+def training_record(content: Mapping[str, Any]) -> dict[str, Any]:
+    """How a checkpoint was trained: options by section, updates, epochs, perplexities of its last validation. No paths, no times."""
+    record: dict[str, Any] = {}
+    for section, names in TRAINING_OPTIONS.items():
+        found = plain(content["cfg"].get(section))
+        chosen = {name: value for name, value in found.items() if value is not None and (names is None or name in names)}
+        if chosen:
+            record[section] = chosen
+    history = content.get("optimizer_history") or [{}]
+    if isinstance(updates := history[-1].get("num_updates"), int):
+        record["updates"] = updates
+    extra = content.get("extra_state") or {}
+    iterator = extra.get("train_iterator") or {}
+    if isinstance(iterator.get("epoch"), int):
+        # saved after an epoch, the iterator stands at the beginning of the next
+        record["epochs"] = iterator["epoch"] - (0 if iterator.get("iterations_in_epoch") else 1)
+    for name, meter in (("ppl", "_nll"), ("ppl_salton2017", "_nll_salton2017")):
+        for _, found, _, state in dict(extra.get("metrics") or {}).get("valid", []):
+            if found == meter and state.get("count"):
+                record.setdefault("validation", {})[name] = round(math.exp(min(700.0, float(state["sum"]) / float(state["count"]))), 4)
+    return record
+
+
+def plain(section: Any) -> dict[str, Any]:
+    """The entries of a configuration section that JSON can hold, in order; enumerations as the strings they stand for."""
+    entries = section if isinstance(section, Mapping) else vars(section) if hasattr(section, "__dict__") else {}
+    return {str(name): as_plain(value) for name, value in entries.items() if is_plain(value)}
+
+
+def is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, str | int | float)
+
+
+def as_plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return list(map(as_plain, value))
+    return str(value) if isinstance(value, str) else value
+
+
+def model_card(
+    name: str,
+    trained: TrainedModel,
+    checkpoint: Path,
+    options: Mapping[str, Any],
+    training: Mapping[str, Any],
+    measured: Sequence[Measured],
+    pipeline: TextPipeline,
+    text: str | None,
+) -> str:
+    """The card in Markdown: what the model is, how to use it, its perplexities, how it was trained."""
+    lines = [f"# {name}", ""]
+    if text:
+        lines += [text, ""]
+    lines += [
+        f"A recurrent language model, `{trained.architecture}`: {trained.model.parameter_count():,} parameters, "
+        f"{len(trained.vocabulary):,} symbols with the special ones. It scores and continues single sentences; text must be split "
+        "into words as its training text was.",
+        "",
+        "## Use",
+        "",
+        f"    attlm score text.txt --lm {name}",
+        f"    attlm sample --lm {name}",
+        "",
+        "```python",
+        "from pathlib import Path",
+        "from attlm_fairseq.scoring.neural import NeuralScorer",
+        f'NeuralScorer.load([Path("{name}")]).score([["a", "sentence"]])',
+        "```",
+        "",
+        "## Perplexity",
+        "",
+    ]
+    if measured:
+        lines += ["| text | ppl | ppl_salton2017 | ppl_without_oov | sentences | words | unknown |", "|---|---|---|---|---|---|---|"]
+        for text_name, found in measured:
+            perplexities = f"{found.ppl:.4f} | {found.ppl_salton2017:.4f} | {found.ppl_without_oov:.4f}"
+            lines.append(f"| {text_name} | {perplexities} | {found.sentences} | {found.words} | {found.oov} |")
+        lines += ["", f"Text: {pipeline}."]
+    if validation := training.get("validation"):
+        lines.append(f"In training, on its validation text: {', '.join(f'{kind} {value}' for kind, value in validation.items())}.")
+    if not measured and not validation:
+        lines.append("Not measured; `attlm ppl TEXT --lm FOLDER` does it.")
+    lines += [
+        "`ppl` predicts and counts every word and sentence end; `ppl_salton2017` counts, but does not predict, the first event of each "
+        "sentence; `ppl_without_oov` neither predicts nor counts unknown words.",
+        "",
+        "## Training",
+        "",
+    ]
+    counts = [f"{training[kind]:,} {kind}" for kind in ("updates", "epochs") if kind in training]
+    lines += [f"With fairseq-train: {', '.join(counts)}." if counts else "With fairseq-train.", "", "| option | value |", "|---|---|"]
+    sections = {"model": {name: value for name, value in options.items() if name != "_name"}, **training}
+    for section, entries in sections.items():
+        if isinstance(entries, Mapping) and section != "validation":
+            lines += [f"| {section}: {option} | {cell(value)} |" for option, value in entries.items()]
+    lines += ["", f"Exported by attlm {__version__} from `{checkpoint.name}`, SHA-256 {trained.sha256}.", ""]
+    return "\n".join(lines)
+
+
+def cell(value: Any) -> str:
+    """A value in a Markdown table."""
+    return re.sub(r"\s+", " ", str(value)).replace("|", "\\|")

@@ -1,0 +1,241 @@
+"""The folder of ``attlm export``: the same scores, the same bytes, everything in it, and one line for what is not one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from lm_files import write_arpa, write_checkpoint, write_dictionary
+
+from attlm_cli.main import main
+from attlm_fairseq.checkpoints import load_model
+from attlm_fairseq.decoding.decoder_lm import DecoderLM
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.export import export_model
+from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.scoring.neural import NeuralScorer
+
+WORDS = ["the", "cat", "sat", "naïve", "“", "mat"]
+TEXT = ["the cat sat", "", "the naïve mat", "“ unheard-of words"]
+
+
+@pytest.fixture
+def text(tmp_path) -> Path:
+    path = tmp_path / "test.txt"
+    path.write_text("\n".join(TEXT) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path, text) -> Path:
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    export_model(checkpoint, tmp_path / "exported", texts=[str(text)], card_text="Made for a test.")
+    return tmp_path / "exported"
+
+
+@pytest.mark.parametrize("architecture", [*READERS, "attentive_lstm_lm_ptb"])
+def test_every_family_scores_bit_for_bit_as_its_checkpoint(tmp_path, architecture):
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS, _name=architecture)
+    export_model(checkpoint, tmp_path / "exported")
+    before, after = load_model(checkpoint), load_model(tmp_path / "exported")
+    assert after.architecture == architecture
+    assert after.vocabulary == before.vocabulary
+    for name, weight in before.model.state_dict().items():
+        assert torch.equal(weight, after.model.state_dict()[name]), name
+    assert after.model.parameter_count() == before.model.parameter_count()
+    sentences = [line.split() for line in TEXT]
+    scores = [NeuralScorer([model]).score(sentences) for model in (before, after)]
+    assert scores[0] == scores[1]
+
+
+def test_half_precision_becomes_float32_as_in_loading(tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    content = torch.load(checkpoint)
+    content["model"] = {name: value.half() for name, value in content["model"].items()}
+    torch.save(content, checkpoint)
+    export_model(checkpoint, tmp_path / "exported")
+    sentences = [line.split() for line in TEXT]
+    scores = [NeuralScorer.load([path]).score(sentences) for path in (checkpoint, tmp_path / "exported")]
+    assert scores[0] == scores[1]
+
+
+def test_the_same_bytes_again_and_nothing_of_this_machine(tmp_path, folder, text):
+    (tmp_path / "other").mkdir()
+    shutil.copy(tmp_path / "lm.pt", tmp_path / "other" / "lm.pt")
+    shutil.copy(tmp_path / "dict.txt", tmp_path / "other" / "dict.txt")
+    again = tmp_path / "other" / "exported"
+    export_model(tmp_path / "other" / "lm.pt", again, texts=[str(text)], card_text="Made for a test.")
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["README.md", "config.json", "model.safetensors", "vocabulary.json"]
+    for name in names:
+        content = (folder / name).read_bytes()
+        assert content == (again / name).read_bytes(), name
+        assert str(tmp_path).encode() not in content
+
+
+def test_the_card_states_perplexity_and_training(tmp_path, folder, text):
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    result = CliRunner().invoke(main, ["ppl", str(text), "--lm", str(folder)])
+    ppl = result.stdout.splitlines()[1].split("\t")[1:]
+    assert f"| test.txt | {' | '.join(ppl)} |" in card
+    assert "Made for a test." in card
+    assert "| model: decoder_hidden_size | 12 |" in card
+    assert "| task: _name | sentence_reset_lm |" in card
+
+
+def test_the_training_record_of_a_real_checkpoint(tmp_path):
+    """What fairseq-train saves besides the weights; test_fairseq_commands trains for real."""
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    content = torch.load(checkpoint)
+    content["cfg"]["optimizer"] = {"_name": "adam", "lr": [0.002], "object": object}
+    content["cfg"]["common"] = {"seed": 7, "user_dir": "/home/someone/attlm_fairseq"}
+    content["optimizer_history"] = [{"num_updates": 3}, {"num_updates": 716}]
+    meter = {"val": 1.0, "sum": torch.tensor(20.0), "count": 10.0}
+    content["extra_state"] = {
+        "train_iterator": {"epoch": 3, "iterations_in_epoch": 0},
+        "metrics": {"valid": [(10, "_nll", "AverageMeter", meter), (10, "loss", "AverageMeter", meter)]},
+    }
+    content["cfg"]["optimizer"].pop("object")
+    torch.save(content, checkpoint)
+    export_model(checkpoint, tmp_path / "exported")
+    training = json.loads((tmp_path / "exported" / "config.json").read_text())["training"]
+    assert training["optimizer"] == {"_name": "adam", "lr": [0.002]}
+    assert training["common"] == {"seed": 7}
+    assert (training["updates"], training["epochs"], training["validation"]) == (716, 2, {"ppl": 7.3891})
+    card = (tmp_path / "exported" / "README.md").read_text()
+    assert "716 updates, 2 epochs" in card
+    assert "on its validation text: ppl 7.3891" in card
+
+
+def test_every_command_takes_the_folder_for_a_checkpoint(tmp_path, folder, text):
+    runner = CliRunner()
+    for command in (["score", str(text)], ["score", "--words", str(text)], ["ppl", str(text)]):
+        outputs = [
+            runner.invoke(main, [*command, "--lm", f"lm={tmp_path / name}"])
+            for name in ("lm.pt", "exported", f"exported:{tmp_path / 'lm.pt'}")
+        ]
+        assert [result.exit_code for result in outputs] == [0, 0, 0], outputs
+        assert outputs[0].stdout == outputs[1].stdout
+    lists = tmp_path / "list.txt"
+    lists.write_text("0 ||| the cat ||| am=-1 ||| -1\n0 ||| the mat ||| am=-1.1 ||| -1.1\n")
+    results = [
+        runner.invoke(main, ["rescore", str(lists), "--lm", str(tmp_path / name), "--weight", "am=1", "--weight", "lm=1"])
+        for name in ("lm.pt", "exported")
+    ]
+    assert results[0].exit_code == 0, results[0].output
+    assert results[0].stdout == results[1].stdout
+    assert DecoderLM.load(folder).vocabulary == load_model(tmp_path / "lm.pt").vocabulary
+
+
+def test_an_existing_folder_is_not_touched_and_an_error_leaves_none(tmp_path, folder, text):
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    result = CliRunner().invoke(main, ["export", str(tmp_path / "lm.pt"), str(folder)])
+    assert result.exit_code == 2
+    assert "there already" in result.stderr
+    assert before == {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    for arguments in ([str(tmp_path / "nosuch.pt")], [str(tmp_path / "lm.pt"), "--text", "nosuch.txt"], [str(folder)]):
+        result = CliRunner().invoke(main, ["export", arguments[0], str(tmp_path / "new"), *arguments[1:]])
+        assert result.exit_code == 2
+        assert result.stderr.count("\n") == 1
+        assert result.stderr.startswith("attlm: error: ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dict.txt", "exported", "lm.pt", "test.txt"]
+
+
+def edit_config(change):
+    def edit(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        change(config)
+        (folder / "config.json").write_text(json.dumps(config))
+
+    return edit
+
+
+def flip_a_bit(folder: Path) -> None:
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-10] ^= 1
+    (folder / "model.safetensors").write_bytes(content)
+
+
+def swap_two_words(folder: Path) -> None:
+    path = folder / "vocabulary.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"cat"', '"tac"'), encoding="utf-8")
+
+
+def not_safetensors(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 1 << 60) + b"{}")
+    rehash(folder)
+
+
+def rehash(folder: Path) -> None:
+    from attlm_fairseq.files import sha256
+
+    edit_config(lambda config: config["files"].update({name: sha256(folder / name) for name in config["files"]}))(folder)
+
+
+def no_list(folder: Path) -> None:
+    (folder / "vocabulary.json").write_text('{"the": 4}')
+    rehash(folder)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (flip_a_bit, r"model.safetensors: has changed since it was exported"),
+        (swap_two_words, r"vocabulary.json: has changed since it was exported"),
+        (not_safetensors, r"model.safetensors: is not a safetensors file"),
+        (no_list, r"vocabulary.json: is not a list of symbols"),
+        (lambda folder: (folder / "model.safetensors").unlink(), r"exported: there is no model.safetensors"),
+        (lambda folder: (folder / "config.json").unlink(), r"config.json: cannot be read: No such file.* attlm export"),
+        (lambda folder: (folder / "config.json").write_text("{"), r"config.json: is not JSON"),
+        (lambda folder: (folder / "config.json").write_text("[" * 100_000), r"config.json: is not JSON"),
+        (lambda folder: (folder / "config.json").write_bytes(b"\xff"), r"config.json: is not JSON"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2"}'), r"is not the config.json of a folder written by"),
+        (edit_config(lambda config: config.update(version=9)), r"version 9 of the format, this program reads version 1"),
+        (edit_config(lambda config: config.update(architecture="gpt2")), r"architecture 'gpt2' is none of this package's"),
+        (edit_config(lambda config: config.pop("options")), r"config.json: has no usable `options`"),
+        (edit_config(lambda config: config["options"].update(decoder_hidden_size=24, decoder_embed_dim=24)), r"the weights do not fit"),
+        (edit_config(lambda config: config["options"].update(decoder_layers="two")), r"the weights do not fit"),
+        (edit_config(lambda config: config["options"].pop("dropout")), r"the weights do not fit"),
+    ],
+)
+def test_a_damaged_or_foreign_folder_is_one_line(folder, damage, message):
+    damage(folder)
+    with pytest.raises(InputError, match=message) as error:
+        load_model(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_an_empty_folder_and_another_dictionary(tmp_path, folder):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"config.json: cannot be read"):
+        load_model(tmp_path / "empty")
+    assert load_model(folder, tmp_path / "dict.txt").vocabulary == load_model(folder).vocabulary
+    with pytest.raises(InputError, match="a vocabulary of its own, which is not that of"):
+        load_model(folder, write_dictionary(tmp_path / "other.txt", WORDS[::-1]))
+
+
+def test_reading_it_runs_no_code(tmp_path, folder):
+    """A pickle under the name of the weights, its hash entered: still no code."""
+    ran = tmp_path / "ran"
+
+    class Hidden:
+        def __reduce__(self):
+            return (os.mkdir, (str(ran),))
+
+    torch.save({"embedding.weight": Hidden()}, folder / "model.safetensors")
+    rehash(folder)
+    with pytest.raises(InputError, match="not a safetensors file"):
+        load_model(folder)
+    assert not ran.exists()
+
+
+def test_kenlm_files_are_not_taken_for_neural_models(tmp_path):
+    arpa = write_arpa(tmp_path / "lm.arpa", WORDS)
+    with pytest.raises(InputError, match=r"lm.arpa: "):
+        load_model(arpa)
