@@ -54,15 +54,15 @@ def export_model(
         raise InputError("is a folder; give a checkpoint of fairseq-train", path=checkpoint)
     trained = load_model(checkpoint, dictionary)
     content = read_checkpoint(checkpoint)
-    pipeline = pipeline or TextPipeline()
+    pipeline = (pipeline or TextPipeline()).load()
     scorer = NeuralScorer([load_model(checkpoint, dictionary, device)], "the model") if texts else None
     measured: list[Measured] = []
     unknown: list[OOVCount] = []
     for text in texts:
         counter = PerplexityCounter()
-        scored = score_text(text, [scorer], pipeline, on_progress)
-        for _, _, (score,) in scored.lines:
-            counter.add(score)
+        scored = score_text(text, [scorer], [pipeline], on_progress)
+        for line in scored.lines:
+            counter.add(line.scores[0])
         measured.append((Path(text).name, counter))
         unknown += scored.oov
     options = plain(content["cfg"]["model"])
@@ -154,7 +154,7 @@ def model_card(
         for text_name, found in measured:
             perplexities = f"{found.ppl:.4f} | {found.ppl_salton2017:.4f} | {found.ppl_without_oov:.4f}"
             lines.append(f"| {text_name} | {perplexities} | {found.sentences} | {found.words} | {found.oov} |")
-        lines += ["", f"Text: {pipeline}."]
+        lines += ["", f"Text: {'; '.join([*pipeline.signature(), 'split at white space'])}."]
     if validation := training.get("validation"):
         lines.append(f"In training, on its validation text: {', '.join(f'{kind} {value}' for kind, value in validation.items())}.")
     if not measured and not validation:

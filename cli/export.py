@@ -8,7 +8,7 @@ import click
 
 from attlm_cli.options import note, progress, warn_of_oov
 from attlm_fairseq.export import export_model
-from attlm_fairseq.text import TextPipeline, require_language
+from attlm_fairseq.text import parse_steps
 
 
 @click.command("export")
@@ -20,9 +20,10 @@ from attlm_fairseq.text import TextPipeline, require_language
     type=click.Path(path_type=Path),
     help="dict.txt of the model. Default: beside the checkpoint, then its data folder.",
 )
-@click.option("--text", "texts", multiple=True, metavar="FILE", help="State the perplexity on this text in the card. Repeatable.")
-@click.option("--lowercase", is_flag=True, help="Lower-case the texts first.")
-@click.option("--tokenize", metavar="LANG", help="Moses-tokenise the texts first, by this language's rules (en, de).")
+@click.option("--ppl", "texts", multiple=True, metavar="FILE", help="State the perplexity on this text in the card. Repeatable.")
+@click.option(
+    "--text", "steps", metavar="STEP,..", help="What those texts go through first, as in attlm ppl: tokenize:en,lowercase and others."
+)
 @click.option("--card-text", metavar="TEXT", help="What else the card should say: training data, licence, whom to ask. Markdown.")
 @click.option("--device", default="cpu", show_default=True, help="Where the perplexities are computed: cpu, cuda, cuda:1.")
 def export_command(
@@ -30,8 +31,7 @@ def export_command(
     folder: Path,
     dictionary: Path | None,
     texts: tuple[str, ...],
-    lowercase: bool,
-    tokenize: str | None,
+    steps: str | None,
     card_text: str | None,
     device: str,
 ) -> None:
@@ -41,7 +41,7 @@ def export_command(
 
     \b
     Example:
-      attlm export checkpoints/checkpoint_best.pt news-lm --text test.txt --card-text "Trained on News Crawl 2024."
+      attlm export checkpoints/checkpoint_best.pt news-lm --ppl test.txt --card-text "Trained on News Crawl 2024."
     """
     with progress("lines", None) as bar:
         unknown = export_model(
@@ -49,7 +49,7 @@ def export_command(
             folder,
             dictionary=dictionary,
             texts=texts,
-            pipeline=TextPipeline(tokenize=require_language(tokenize), lowercase=lowercase),
+            pipeline=parse_steps(steps.split(",") if steps else ()),
             card_text=card_text,
             device=device,
             on_progress=bar.update,
