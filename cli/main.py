@@ -17,6 +17,7 @@ COMMANDS = {
     "score": "Log-probability of each line of a text, or of each word.",
     "ppl": "Perplexity of a text.",
     "export": "Write a checkpoint as a self-contained folder.",
+    "attention": "Show which earlier states an LM reads for each word.",
     "ngram": "Estimate an n-gram LM with KenLM.",
 }
 

@@ -1,0 +1,68 @@
+"""Mean attention by distance, over a text: how far back a model reads (Daniluk et al. 2017, Figure 3b)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attlm_fairseq.attention.weights import SentenceAttention
+
+
+@dataclass(frozen=True)
+class AtDistance:
+    """What the predictions of a text read at one distance.
+
+    The prediction of word t + 1 is made in state ``h_t``; ``h_(t-d)`` is at distance d: 0 is the current state, 1 the one before it.
+    None is the LSTM's initial state, ``h_0`` of the averaging and selection models, wherever in the sentence the prediction is.
+    """
+
+    distance: int | None
+    predictions: int  # that have a state at this distance in memory; a sentence too short for it has none and does not count
+    mean: float  # of their weights there
+    equal: float  # the mean, had each of them read all states in its memory alike
+    share: float  # of all attention in the text; sums to 1 over the distances
+
+
+class DistanceProfile:
+    """Sums weights by distance while a text is read."""
+
+    def __init__(self) -> None:
+        self.sentences = 0
+        self.predictions = 0  # of words and sentence ends
+        self.without_memory = 0  # predictions among them that have nothing to read
+        self._start = 0.0  # weight on the state after the sentence start, at whatever distance
+        self._sums = np.zeros((3, 1))  # weight, number and equal share; by h_0, then distance 0, 1, ..
+
+    def add(self, attention: SentenceAttention) -> None:
+        """Count a sentence in."""
+        rows, columns = np.nonzero(attention.in_memory)
+        slots = attention.in_memory.sum(axis=1)
+        bins = np.where(columns == 0, 0, 2 + rows - columns)  # column c > 0 is the state after input c - 1, row r that after input r
+        values = (attention.weights[rows, columns].astype(np.float64), np.ones(len(rows)), 1 / slots[rows])
+        sums = np.stack([np.bincount(bins, value, minlength=self._sums.shape[1]) for value in values])
+        sums[:, : self._sums.shape[1]] += self._sums
+        self._sums = sums
+        self._start += float(attention.weights[:, 1].sum(dtype=np.float64))
+        self.sentences += 1
+        self.predictions += len(slots)
+        self.without_memory += int((slots == 0).sum())
+
+    @property
+    def reading(self) -> int:
+        """Predictions that have something to read."""
+        return self.predictions - self.without_memory
+
+    @property
+    def start_share(self) -> float:
+        """Share of all attention that goes to the state after the sentence start: models like to rest there when nothing else helps."""
+        return self._start / self.reading if self.reading else 0.0
+
+    def rows(self) -> list[AtDistance]:
+        """The distances at which there is a state in memory, nearest first, and ``h_0`` at the end where it is in memory."""
+        order = [*range(1, self._sums.shape[1]), 0]
+        return [
+            AtDistance(column - 1 if column else None, int(number), weight / number, equal / number, weight / self.reading)
+            for column, (weight, number, equal) in zip(order, self._sums[:, order].T.tolist(), strict=True)
+            if number
+        ]

@@ -1,0 +1,157 @@
+"""Pictures: the heat map of a sentence (Salton et al. 2017, Figures 2 and 3) and attention by distance (Daniluk et al. 2017, Figure 3b)."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attlm_fairseq.attention.distance import AtDistance, DistanceProfile
+from attlm_fairseq.attention.fonts import fonts_for
+from attlm_fairseq.attention.highlight import printable
+from attlm_fairseq.attention.weights import SentenceAttention
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PICTURES = (".png", ".svg", ".pdf")
+CELL = 0.36  # inches: room for two decimals in the smallest legible type
+VALUES_UP_TO = 64  # rows or columns: beyond, cells are smaller and empty
+LARGEST = 40.0  # inches of a side, 4,800 pixels
+LABEL_LENGTH = 24  # characters of a word in a picture
+DISTANCES = 40  # shown in a picture
+DOTS_PER_INCH = 120
+NOT_IN_MEMORY, UNKNOWN, COLOUR = "#e9e9e9", "#b3261e", "Blues"
+
+
+def draw(figure: Callable[[], Figure], texts: Sequence[str], suffix: str) -> tuple[bytes, str]:
+    """Draw a figure in a format of ``PICTURES`` -> its bytes, always the same ones, and the characters that no installed font could draw.
+
+    ``texts`` is everything that it may write. The user's own settings of matplotlib do not count.
+    """
+    import matplotlib
+
+    families, missing = fonts_for(texts)
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # told in one line by the caller
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(
+            {
+                "font.family": families,
+                "text.parse_math": False,  # a word may be "$x$"
+                "svg.hashsalt": "attlm",
+                "svg.fonttype": "path",  # readable without our fonts
+            }
+        )
+        output = io.BytesIO()
+        dateless = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
+        figure().savefig(output, format=suffix[1:], dpi=DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.15, metadata=dateless)
+    return output.getvalue(), missing
+
+
+def picture_of_sentence(attention: SentenceAttention, lm: str, suffix: str) -> tuple[bytes, str]:
+    """The heat map as a file; see :func:`draw`."""
+    labels = [label(word) for word in (*attention.inputs, *attention.predicted)]
+    return draw(lambda: heat_map(attention, lm), [lm, *labels], suffix)
+
+
+def picture_of_text(profile: DistanceProfile, lm: str, suffix: str) -> tuple[bytes, str]:
+    """Attention by distance as a file; see :func:`draw`."""
+    return draw(lambda: distance_chart(profile, lm), [lm], suffix)
+
+
+def heat_map(attention: SentenceAttention, lm: str) -> Figure:
+    """Inputs across, predicted words down, each cell the weight of the state after that input in that prediction."""
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure
+
+    columns = attention.columns
+    weights = np.ma.masked_array(attention.weights[:, columns], ~attention.in_memory[:, columns])
+    cell = cell_size(max(weights.shape))
+    figure = Figure(figsize=(max(weights.shape[1], 1) * cell, weights.shape[0] * cell))
+    axes = figure.add_axes((0, 0, 1, 1), facecolor=NOT_IN_MEMORY)
+    # the square root: in a long sentence all weights are small, and still to be told apart
+    image = axes.imshow(weights, cmap=COLOUR, norm=PowerNorm(0.5, 0, 1), aspect="auto", interpolation="nearest")
+    if max(weights.shape) <= VALUES_UP_TO:
+        for row, column in np.argwhere(~np.ma.getmaskarray(weights)):
+            if text := cell_text(weights[row, column]):
+                colour = "white" if weights[row, column] > 0.35 else "black"
+                axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
+    size = min(9.0, cell * 72 * 0.8)
+    every = max(1, round(4.5 / size))  # labels that would be smaller than that are thinned out
+    axes.set_xticks(range(0, len(columns), every), [label(attention.inputs[column]) for column in columns[::every]], rotation=90)
+    axes.set_yticks(range(0, len(weights), every), [label(word) for word in attention.predicted[::every]])
+    axes.tick_params(labelsize=max(size, 4.5), length=0)
+    for tick, column in zip(axes.get_xticklabels(), columns[::every], strict=True):
+        tick.set_color(UNKNOWN if attention.unknown_input(column) else "black")
+    for row, tick in zip(range(0, len(weights), every), axes.get_yticklabels(), strict=True):
+        tick.set_color(UNKNOWN if attention.unknown_prediction(row) else "black")
+    axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(len(weights) + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=0.5)
+    axes.tick_params(which="minor", length=0)
+    axes.set_xlabel("state in memory: the one after reading this input", fontsize=9)
+    axes.set_ylabel("predicted", fontsize=9)
+    remarks = ["grey: not in memory"] + ["red: unknown to the LM"] * any(attention.oov)
+    remarks += ["empty: below 0.005"] * (max(weights.shape) <= VALUES_UP_TO)
+    axes.set_title(f"Attention of {lm}\n{'; '.join(remarks)}", fontsize=8, loc="left")
+    width, height = figure.get_size_inches()
+    bar_height = min(1.0, 4.0 / height)
+    bar = figure.add_axes((1 + 0.15 / width, 1 - bar_height, 0.12 / width, bar_height))
+    figure.colorbar(image, cax=bar, ticks=[0, 0.02, 0.1, 0.25, 0.5, 1], format="%g").set_label("weight", fontsize=8)
+    bar.tick_params(labelsize=7)
+    return figure
+
+
+def distance_chart(profile: DistanceProfile, lm: str) -> Figure:
+    """Bars of the mean weight by distance, the most recent state rightmost as in the paper; beside them what equal reading would give."""
+    from matplotlib.figure import Figure
+
+    rows = [row for row in profile.rows() if row.distance is None or row.distance <= DISTANCES][::-1]
+    figure = Figure(figsize=(max(4.0, 1.2 + 0.26 * len(rows)), 3.2))
+    axes = figure.add_subplot()
+    places = range(len(rows))
+    axes.bar(places, [row.mean for row in rows], width=0.8, color="#3b78b5", label="mean weight")
+    axes.plot(places, [row.equal for row in rows], "o", color="#d9822b", markersize=4, label="if all states in memory were read alike")
+    axes.set_xticks(places, ["h_0" if row.distance is None else str(-row.distance) for row in rows], rotation=90)
+    axes.tick_params(labelsize=8)
+    axes.set_xlabel("state in memory, counted back from the current one", fontsize=9)
+    axes.set_ylabel("weight", fontsize=9)
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, frameon=False)
+    axes.set_title(f"Attention by distance of {lm}\n{summary(profile, DISTANCES)}", fontsize=8, loc="left")
+    return figure
+
+
+def summary(profile: DistanceProfile, shown: int | None = None) -> str:
+    """What was counted, in one line; and what share of the attention lies beyond the distance shown."""
+    text = f"{profile.sentences:,} sentences, {profile.predictions:,} predictions"
+    if profile.without_memory:
+        text += f", {profile.without_memory:,} of them with an empty memory"
+    text += f"; {profile.start_share:.1%} of the attention is on <s>"
+    beyond = [row for row in profile.rows() if shown is not None and row.distance is not None and row.distance > shown]
+    return text + (f", {share_of(beyond):.1%} lies beyond {shown}" if beyond else "")
+
+
+def share_of(rows: Sequence[AtDistance]) -> float:
+    return sum(row.share for row in rows)
+
+
+def cell_size(cells: int) -> float:
+    """Inches a cell, for so many in a row."""
+    return CELL if cells <= VALUES_UP_TO else min(0.2, LARGEST / cells)
+
+
+def cell_text(weight: float) -> str:
+    """Two decimals without the zero in front; nothing for what they cannot show."""
+    return "" if weight < 0.005 else "1" if weight >= 0.995 else f"{weight:.2f}"[1:]
+
+
+def label(word: str) -> str:
+    """A word as a picture shows it: a long one cut short."""
+    word = printable(word)
+    return word if len(word) <= LABEL_LENGTH else word[: LABEL_LENGTH - 1] + "…"

@@ -1,0 +1,47 @@
+"""The text so far with the words highlighted that a prediction reads: Figure 2 of Liu et al. (2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from attlm_fairseq.attention.weights import SentenceAttention
+
+
+@dataclass(frozen=True)
+class Highlight:
+    """One prediction that reads at least one state with a weight at or above the threshold."""
+
+    row: int  # of the attention
+    columns: tuple[int, ...]  # the inputs before the prediction, and h_0 where the model has it in memory
+    highlighted: tuple[bool, ...]  # by column: its weight is at or above the threshold
+
+
+def highlights(attention: SentenceAttention, threshold: float) -> Iterator[Highlight]:
+    """The predictions with something to highlight, in the order of the text."""
+    shown = set(attention.columns)
+    for row, weights in enumerate(attention.weights):
+        columns = tuple(column for column in range(row + 2) if column > 0 or column in shown)
+        above = tuple(bool(weights[column] >= threshold) for column in columns)
+        if any(above):
+            yield Highlight(row, columns, above)
+
+
+def as_text(attention: SentenceAttention, found: Highlight, marked: str = "[{word} {weight:.2f}]") -> str:
+    """One line: the text so far, highlighted words in the form ``marked``, an arrow, the predicted word."""
+    words = []
+    for column, highlighted in zip(found.columns, found.highlighted, strict=True):
+        word = shown_word(attention.inputs[column], attention.unknown_input(column))
+        words.append(marked.format(word=word, weight=attention.weights[found.row, column]) if highlighted else word)
+    return " ".join([*words, "->", shown_word(attention.predicted[found.row], attention.unknown_prediction(found.row))])
+
+
+def shown_word(word: str, unknown: bool) -> str:
+    """A word for a line of plain text; one that the LM does not know is marked as such."""
+    word = printable(word)
+    return f"<unk:{word}>" if unknown else word
+
+
+def printable(word: str) -> str:
+    """The word with control characters replaced: they could steer a terminal, and no XML may hold them."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in word)

@@ -1,0 +1,151 @@
+"""What ``attlm attention`` does: read with one model, and show a sentence or a whole text in the forms asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import PurePath
+from typing import Any
+
+from attlm_fairseq.attention import numbers
+from attlm_fairseq.attention.distance import DistanceProfile
+from attlm_fairseq.attention.figures import PICTURES, picture_of_sentence, picture_of_text
+from attlm_fairseq.attention.highlight import as_text, highlights
+from attlm_fairseq.attention.page import page, sentence_section, text_sections
+from attlm_fairseq.attention.weights import SentenceAttention, require_weights, sentence_attention
+from attlm_fairseq.checkpoints import TrainedModel
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import whole_file
+from attlm_fairseq.scoring.text_file import read_lines
+from attlm_fairseq.text import OOVCount, TextPipeline
+
+FORMS = (*PICTURES, ".html", ".json", ".tsv")
+TEXT_FORMS = (*FORMS, ".jsonl")  # of a text also: a line a sentence
+BLOCK_LINES = 512  # read together, so that sentences of like length can be
+
+
+@dataclass(frozen=True)
+class Shower:
+    """How to show: the model, the text steps before it, the files to write and where single lines go.
+
+    ``outputs`` are files whose endings say the form, ``-`` is a table on standard output. ``threshold`` asks for highlighted words,
+    which go to ``line`` and into HTML. ``note`` gets remarks for the user.
+    """
+
+    trained: TrainedModel
+    text: TextPipeline
+    outputs: Sequence[str]
+    threshold: float | None
+    line: Callable[[str], None]
+    note: Callable[[str], None]
+    marked: str = "[{word} {weight:.2f}]"  # a highlighted word in a line
+
+    @property
+    def lm(self) -> str:
+        """The model as titles name it."""
+        return f"{self.trained.architecture} {self.trained.path.name}"
+
+    def show_sentence(self, sentence: str) -> OOVCount:
+        """One sentence: heat map, numbers, highlighted words. Raises InputError, before anything is written."""
+        forms = {output: form_of(output, FORMS) for output in self.outputs}
+        require_weights(self.trained)
+        words = self.text.words(sentence)
+        if not words:
+            raise InputError("the sentence has no words: there is nothing to show")
+        [attention] = sentence_attention(self.trained, [words], with_log_probs=True)
+        makers: dict[str, Callable[[], str]] = {
+            ".html": lambda: "".join(page(self.lm, sentence_section(attention, self.threshold))),
+            ".json": lambda: as_json({"lm": signature(self.trained), **numbers.sentence_record(attention)}),
+            ".tsv": lambda: "".join(f"{line}\n" for line in numbers.sentence_table(attention)),
+        }
+        self.write(forms, makers, lambda form: picture_of_sentence(attention, self.lm, form))
+        for line in self.highlighted(attention):
+            self.line(line)
+        oov = OOVCount(self.lm)
+        oov.add([words], [attention.oov])
+        return oov
+
+    def show_text(self, path: str, examples: int, on_progress: Callable[[int], None] | None = None) -> OOVCount:
+        """A text, a sentence a line, blank lines included: attention by distance, and in HTML the first ``examples`` sentences.
+
+        Raises InputError, before any file is written.
+        """
+        forms = {output: form_of(output, TEXT_FORMS) for output in self.outputs}
+        require_weights(self.trained)
+        profile, oov, first = DistanceProfile(), OOVCount(self.lm), []
+        with contextlib.ExitStack() as files:
+            records = [files.enter_context(whole_file(output)) for output, form in forms.items() if form == ".jsonl"]
+            for number, attention in enumerate(self.read(path, bool(records), on_progress), 1):
+                profile.add(attention)
+                oov.add([attention.words], [attention.oov])
+                if attention.words and len(first) < examples:
+                    first.append((number, attention))
+                for file in records:
+                    file.write(json.dumps({"line": number, **numbers.sentence_record(attention)}, ensure_ascii=False) + "\n")
+                for line in self.highlighted(attention):
+                    self.line(f"{number}\t{line}")
+        makers: dict[str, Callable[[], str]] = {
+            ".html": lambda: "".join(page(self.lm, text_sections(profile, first, self.threshold))),
+            ".json": lambda: as_json({"lm": signature(self.trained), **numbers.distance_record(profile)}),
+            ".tsv": lambda: "".join(f"{line}\n" for line in numbers.distance_table(profile)),
+        }
+        self.write(
+            {output: form for output, form in forms.items() if form != ".jsonl"},
+            makers,
+            lambda form: picture_of_text(profile, self.lm, form),
+        )
+        return oov
+
+    def read(self, path: str, with_log_probs: bool, on_progress: Callable[[int], None] | None) -> Iterator[SentenceAttention]:
+        """The attention of every line of a file, in order."""
+        lines = read_lines(path)
+        while block := [self.text.words(line) for line in islice(lines, BLOCK_LINES)]:
+            yield from sentence_attention(self.trained, block, with_log_probs)
+            if on_progress:
+                on_progress(len(block))
+
+    def highlighted(self, attention: SentenceAttention) -> Iterator[str]:
+        """The lines with highlighted words, none without a threshold."""
+        if self.threshold is not None:
+            for found in highlights(attention, self.threshold):
+                yield as_text(attention, found, self.marked)
+
+    def write(self, forms: dict[str, str], makers: dict[str, Callable[[], str]], picture: Callable[[str], tuple[bytes, str]]) -> None:
+        """Make everything, then write it; say which characters no font could draw."""
+        made: dict[str, bytes] = {}
+        undrawn: set[str] = set()
+        for form in sorted(set(forms.values())):
+            if form in makers:
+                made[form] = makers[form]().encode("utf-8")
+            else:
+                made[form], missing = picture(form)
+                undrawn.update(missing)
+        for output, form in forms.items():
+            with whole_file(output) as file:
+                file.buffer.write(made[form])
+        if undrawn:
+            shown = "".join(sorted(undrawn))
+            self.note(
+                f"note: no installed font has {shown[:20]}{'..' if len(shown) > 20 else ''} ({len(shown)} characters, drawn as boxes); "
+                "install one that has, such as fonts-noto-cjk for Chinese, or write .html, which needs none"
+            )
+
+
+def form_of(output: str, forms: Sequence[str]) -> str:
+    """The form that the name of a file asks for. Raises InputError for one that there is not."""
+    form = ".tsv" if output == "-" else PurePath(output).suffix.lower()
+    if form not in forms:
+        raise InputError(f"cannot be written as {form or 'a file without ending'!r}; name it {', '.join(forms)}", path=output)
+    return form
+
+
+def signature(trained: TrainedModel) -> dict[str, Any]:
+    """Which model it was."""
+    return {"checkpoint": str(trained.path), "architecture": trained.architecture, "sha256": trained.sha256}
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"

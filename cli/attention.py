@@ -1,0 +1,89 @@
+"""``attlm attention``: what the memory of a model reads, as a picture, a page, numbers or highlighted words."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from attlm_cli.options import Setup, lm_options, note, on_terminal, progress, warn_of_oov
+from attlm_fairseq.errors import InputError
+
+if TYPE_CHECKING:
+    from attlm_fairseq.checkpoints import TrainedModel
+
+
+@click.command("attention")
+@click.argument("sentence", required=False)
+@click.option("--file", "path", metavar="TEXT", help="Instead of SENTENCE, a text, a sentence a line (- is standard input).")
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FILE",
+    help="A file in .png .svg .pdf .html .json or .tsv (- is a table). Repeatable.",
+)
+@click.option(
+    "--highlight",
+    "threshold",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="THRESHOLD",
+    help="Print the text before each prediction and highlight what it reads with this weight or more.",
+)
+@click.option("--sentences", "examples", default=10, show_default=True, type=click.IntRange(0), help="With --file: heat maps in the .html.")
+@lm_options
+def attention_command(
+    sentence: str | None, path: str | None, outputs: tuple[str, ...], threshold: float | None, examples: int, setup: Setup
+) -> None:
+    """Show which earlier states the LM reads for each prediction of SENTENCE, and how much of each.
+
+    Inputs are across, predicted words down, as in Salton et al. (2017), Figures 2 and 3. A state is named after the
+    word that was read last. <s> is the sentence start, h_0 the LSTM's initial state.
+
+    With --file, the mean over a text by distance (Daniluk et al. 2017, Figure 3b): 1 is the state before the current
+    one. A prediction with no state that far back in memory does not count there. Columns: predictions that count,
+    their mean weight, the mean had all states in memory been read alike, share of all attention. In .jsonl, the
+    weights of every sentence.
+
+    Without -o and --highlight, a table is printed.
+
+    \b
+    Examples:
+      attlm attention "the cat sat on the mat" --lm checkpoint_best.pt -o plot.png -o plot.html
+      attlm attention "the cat sat on the mat" --lm checkpoint_best.pt --highlight 0.3
+      attlm attention --file test.txt --lm checkpoint_best.pt -o distance.png
+    """
+    if (sentence is None) == (path is None) or sentence == "-":
+        raise InputError("give one of: a sentence in quotes, or --file TEXT (- is standard input); see `attlm attention --help`")
+    for output in outputs:
+        if path not in (None, "-") and Path(output).exists() and Path(path).exists() and Path(output).samefile(path):
+            raise InputError("the output would overwrite the input; name another file", path=output)
+    from attlm_fairseq.attention.show import Shower
+    from attlm_fairseq.scoring.text_file import count_lines
+
+    outputs = outputs or (("-",) if threshold is None else ())
+    marked = {"marked": click.style("{word}", reverse=True)} if sys.stdout.isatty() else {}
+    shower = Shower(the_model(setup), setup.config.text, outputs, threshold, click.echo, note, **marked)
+    if path is None:
+        warn_of_oov([shower.show_sentence(sentence)])
+        return
+    with progress("lines", count_lines(path) if on_terminal() and path != "-" else None) as bar:
+        oov = shower.show_text(path, examples, bar.update)
+    warn_of_oov([oov])
+
+
+def the_model(setup: Setup) -> TrainedModel:
+    """The one neural LM with one checkpoint that was given. Raises InputError."""
+    neural = [lm for lm in setup.config.lms if lm.checkpoints]
+    if not neural:
+        given = f"; an n-gram LM ({setup.config.lms[0].name}) has no attention weights" if setup.config.lms else ""
+        raise InputError(f"no neural LM given: use --lm CHECKPOINT{given}")
+    checkpoints = [str(checkpoint) for lm in neural for checkpoint in lm.checkpoints]
+    if len(checkpoints) > 1:
+        raise InputError(
+            f"the attention of one model is shown, {len(checkpoints)} are given: choose one with --lm, such as --lm {checkpoints[0]}"
+        )
+    return neural[0].load(setup.device).models[0]
