@@ -40,7 +40,7 @@ class DistanceProfile:
         slots = attention.in_memory.sum(axis=1)
         bins = np.where(columns == 0, 0, 2 + rows - columns)  # column c > 0 is the state after input c - 1, row r that after input r
         values = (attention.weights[rows, columns].astype(np.float64), np.ones(len(rows)), 1 / slots[rows])
-        sums = np.stack([np.bincount(bins, value, minlength=self._sums.shape[1]) for value in values])
+        sums = np.stack([np.bincount(bins, value, minlength=self._sums.shape[1]) for value in values]).astype(np.float64)
         sums[:, : self._sums.shape[1]] += self._sums
         self._sums = sums
         self._start += float(attention.weights[:, 1].sum(dtype=np.float64))

@@ -89,10 +89,10 @@ def heat_map(attention: SentenceAttention, lm: str) -> Figure:
         tick.set_color(UNKNOWN if attention.unknown_input(column) else "black")
     for row, tick in zip(range(0, len(weights), every), axes.get_yticklabels(), strict=True):
         tick.set_color(UNKNOWN if attention.unknown_prediction(row) else "black")
-    axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(len(weights) + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=0.5)
-    axes.tick_params(which="minor", length=0)
+    right, bottom = len(columns) - 0.5, len(weights) - 0.5
+    axes.vlines(np.arange(1, len(columns)) - 0.5, -0.5, bottom, color="white", linewidth=cell)
+    axes.hlines(np.arange(1, len(weights)) - 0.5, -0.5, right, color="white", linewidth=cell)
+    axes.set(xlim=(-0.5, max(right, 0.5)), ylim=(bottom, -0.5))
     axes.set_xlabel("state in memory: the one after reading this input", fontsize=9)
     axes.set_ylabel("predicted", fontsize=9)
     remarks = ["grey: not in memory"] + ["red: unknown to the LM"] * any(attention.oov)

@@ -82,8 +82,8 @@ def distance_section(profile: DistanceProfile) -> Iterator[str]:
     """Mean attention by distance as a table with bars."""
     rows = profile.rows()
     largest = max((max(row.mean, row.equal) for row in rows), default=1.0)
-    yield f"<p>{escape(summary(profile))}. Distance 0 is the current state, 1 the one before it; mean weight of the predictions with such a state "
-    yield 'in memory.<br>Bar: mean weight. Orange: had all states in memory been read alike.</p>\n<table class="distance">\n'
+    yield f"<p>{escape(summary(profile))}. Distance 0 is the current state, 1 the one before it; mean weight of the predictions with "
+    yield 'such a state in memory.<br>Bar: mean weight. Orange: had all states in memory been read alike.</p>\n<table class="distance">\n'
     yield "<tr><th>distance</th><th></th><th>mean</th><th>equal</th><th>share of all</th><th>predictions</th></tr>\n"
     for row in rows:
         bar = f'<div style="width:{row.mean / largest:.2%}"></div><i style="width:{row.equal / largest:.2%}"></i>'

@@ -52,6 +52,10 @@ class Shower:
         """One sentence: heat map, numbers, highlighted words. Raises InputError, before anything is written."""
         forms = {output: form_of(output, FORMS) for output in self.outputs}
         require_weights(self.trained)
+        try:
+            sentence.encode()
+        except UnicodeEncodeError as error:  # how Python hands on a command line with other bytes
+            raise InputError(f"the sentence is not UTF-8 (character {error.start + 1})") from None
         words = self.text.words(sentence)
         if not words:
             raise InputError("the sentence has no words: there is nothing to show")
