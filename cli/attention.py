@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from attlm_cli.options import Setup, lm_options, note, on_terminal, progress, warn_of_oov
+from attlm_fairseq.config import Config
 from attlm_fairseq.errors import InputError
-
-if TYPE_CHECKING:
-    from attlm_fairseq.checkpoints import TrainedModel
+from attlm_fairseq.lm_spec import LMSpec
 
 
 @click.command("attention")
@@ -66,7 +64,10 @@ def attention_command(
 
     outputs = outputs or (("-",) if threshold is None else ())
     marked = {"marked": click.style("{word}", reverse=True)} if sys.stdout.isatty() else {}
-    shower = Shower(the_model(setup), setup.config.text, outputs, threshold, click.echo, note, **marked)
+    lm = the_lm(setup.config)
+    text = (setup.config.text if lm.text is None else lm.text).load()
+    [trained] = lm.load(setup.device).models
+    shower = Shower(trained, text, outputs, threshold, click.echo, note, **marked)
     if path is None:
         warn_of_oov([shower.show_sentence(sentence)])
         return
@@ -75,15 +76,15 @@ def attention_command(
     warn_of_oov([oov])
 
 
-def the_model(setup: Setup) -> TrainedModel:
+def the_lm(config: Config) -> LMSpec:
     """The one neural LM with one checkpoint that was given. Raises InputError."""
-    neural = [lm for lm in setup.config.lms if lm.checkpoints]
+    neural = [lm for lm in config.lms if lm.checkpoints]
     if not neural:
-        given = f"; an n-gram LM ({setup.config.lms[0].name}) has no attention weights" if setup.config.lms else ""
+        given = f"; an n-gram LM ({config.lms[0].name}) has no attention weights" if config.lms else ""
         raise InputError(f"no neural LM given: use --lm CHECKPOINT{given}")
     checkpoints = [str(checkpoint) for lm in neural for checkpoint in lm.checkpoints]
     if len(checkpoints) > 1:
         raise InputError(
             f"the attention of one model is shown, {len(checkpoints)} are given: choose one with --lm, such as --lm {checkpoints[0]}"
         )
-    return neural[0].load(setup.device).models[0]
+    return neural[0]
