@@ -63,8 +63,8 @@ class SentenceAttention:
 
 
 def states_before(reader: AttentiveReader, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Attentive: column i is the state after input i; the current one is stored after its prediction."""
-    return torch.nn.functional.pad(weights, (1, 0)), memory_mask(weights.size(1), newest=1)
+    """Attentive: column i is the state after input i; the current one is stored after its prediction, unless it is to be read too."""
+    return torch.nn.functional.pad(weights, (1, 0)), memory_mask(weights.size(1), newest=0 if reader.current else 1)
 
 
 def initial_and_all_states(reader: AveragingReader, weights: Tensor) -> tuple[Tensor, Tensor]:
