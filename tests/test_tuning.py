@@ -71,7 +71,7 @@ def crossings(matrices, point, direction) -> list[float]:
 
 def search_over(matrices, statistics, metric) -> tuning._LineSearch:
     corpus = tuning._Corpus(matrices, statistics, range(matrices[0].shape[1]))
-    return tuning._LineSearch(corpus, metric, None, np.zeros(matrices[0].shape[1]), 0.0)
+    return tuning._LineSearch(corpus, metric, None, np.array([[-math.inf], [math.inf]]).repeat(matrices[0].shape[1], axis=1), 0.0)
 
 
 @pytest.mark.parametrize("block", [1 << 15, 7])
@@ -295,17 +295,72 @@ def test_a_weight_can_change_its_sign_along_its_own_direction():
     assert (moved.tolist(), value) == ([-1.0], 0)
 
 
-def test_signs():
+INF = math.inf
+
+
+def test_intervals_of_a_sign():
     matrices, statistics = wer_lists(6, 60, 3)
     matrices = [m * [-1.0, 1.0, 1.0] for m in matrices]
     free = tune(matrices, statistics, WER, names=list("abc"), restarts=4)
     assert free.weights["a"] < 0
-    bound = tune(matrices, statistics, WER, names=list("abc"), restarts=4, signs={"a": 1, "b": -1}, start=np.array([-1.0, 1.0, 0.5]))
+    bounds = {"a": (0.0, INF), "b": (-INF, 0.0)}
+    bound = tune(matrices, statistics, WER, names=list("abc"), restarts=4, intervals=bounds, start=np.array([-1.0, 1.0, 0.5]))
     assert bound.weights["a"] >= 0
     assert bound.weights["b"] <= 0
     assert free.score < bound.score <= bound.first_best_score
-    same = tune(matrices, statistics, WER, names=list("abc"), restarts=4, signs={"a": -1})
+    same = tune(matrices, statistics, WER, names=list("abc"), restarts=4, intervals={"a": (-INF, 0)})
     assert same.score == free.score
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("interval", [(0.5, 0.8), (-2.0, -0.3), (-0.2, 0.3), (1.0, INF)])
+def test_interval_beside_a_fixed_weight_finds_the_best_of_all_weights(seed, interval):
+    """With one weight fixed there is one line: all intervals between crossings can be tried."""
+    matrices, statistics = wer_lists(seed, 25, 2)
+    edges = [t for t in crossings(matrices, np.array([1.0, 0.0]), np.array([0.0, 1.0])) if interval[0] < t < interval[1]]
+    edges = [interval[0], *edges, interval[1] if interval[1] < INF else max(edges, default=interval[0]) + 1]
+    middles = [(a + b) / 2 for a, b in itertools.pairwise(edges) if b - a > 1e-7]
+    best = min(corpus_score(WER, choose(matrices, statistics, (1, t))) for t in middles)
+    result = tune(matrices, statistics, WER, names=["x", "y"], intervals={"x": (1, 1), "y": interval}, restarts=2)
+    assert result.weights["x"] == 1
+    assert interval[0] <= result.weights["y"] <= interval[1]
+    assert result.score == pytest.approx(best, abs=1e-9)
+
+
+def test_intervals_bind():
+    matrices, statistics = wer_lists(3, 60, 4)
+    names = list("abcd")
+    free = tune(matrices, statistics, WER, names=names, restarts=3)
+    inside = {name: (weight - 0.2, weight + 0.2) for name, weight in free.weights.items()}
+    assert tune(matrices, statistics, WER, names=names, restarts=3, intervals=inside).score == pytest.approx(free.score, abs=0.3)
+    away = {"a": (-3.0, -2.5), "b": (0.1, 0.2), "c": (1, 1)}
+    result = tune(matrices, statistics, WER, names=names, restarts=3, intervals=away, start=np.ones(4))
+    assert all(low <= result.weights[name] <= high for name, (low, high) in away.items())
+    assert result.score > free.score
+    # all fixed: nothing to search
+    fixed = tune(matrices, statistics, WER, names=names, intervals=dict.fromkeys(names, (2.0, 2.0)))
+    assert fixed.weights == dict.fromkeys(names, 2.0)
+    assert fixed.score == corpus_score(WER, choose(matrices, statistics, [2.0] * 4))
+    assert fixed.searches == 0
+
+
+def test_a_feature_that_never_varies_keeps_to_its_interval():
+    matrices, statistics = wer_lists(3, 10, 2)
+    matrices = [np.concatenate([m, np.ones((len(m), 1))], axis=1) for m in matrices]
+    result = tune(matrices, statistics, WER, names=["a", "b", "c"], restarts=2, intervals={"c": (0.25, 2)})
+    assert result.weights["c"] == 0.25
+
+
+def test_lines_between_the_best_end_points_help():
+    """Over many problems without restarts to spare, never worse and somewhere better."""
+    with_them, without = [], []
+    for seed in range(12):
+        matrices, statistics = wer_lists(seed, 40, 6)
+        for scores, leaders in ((with_them, 5), (without, 1)):
+            found = tune(matrices, statistics, WER, names=list("abcdef"), restarts=3, random_directions=0, leaders=leaders)
+            scores.append(found.score)
+    assert all(a <= b + 1e-9 for a, b in zip(with_them, without, strict=True))
+    assert sum(with_them) < sum(without)
 
 
 def test_l2_pulls_towards_start():
@@ -399,8 +454,9 @@ def test_bad_arguments():
         tune(matrices, statistics, WER, names=["a", "a"])
     with pytest.raises(ValueError, match="2 finite weights"):
         tune(matrices, statistics, WER, names=["a", "b"], start=np.array([1.0]))
-    with pytest.raises(ValueError, match="sign of 'a'"):
-        tune(matrices, statistics, WER, names=["a", "b"], signs={"a": 0})
+    for ends in ((1, 0), (INF, INF), (math.nan, 1)):
+        with pytest.raises(ValueError, match="interval of 'a'"):
+            tune(matrices, statistics, WER, names=["a", "b"], intervals={"a": ends})
     with pytest.raises(ValueError, match="as many rows"):
         tune(matrices, statistics[::-1], WER, names=["a", "b"])
     with pytest.raises(ValueError, match="must be finite"):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -66,7 +67,8 @@ def tune(
     restarts: int = 10,
     seed: int = 1,
     random_directions: int | None = None,
-    signs: Mapping[str, int] | None = None,
+    leaders: int = 5,
+    intervals: Mapping[str, tuple[float, float]] | None = None,
     l2: float = 0.0,
 ) -> TuningResult:
     """Find the weights of the features that give the best corpus score.
@@ -74,26 +76,28 @@ def tune(
     ``feature_matrices[i]`` is (n_i, F), its columns called ``names``; ``statistics[i]`` is (n_i, S), from ``metric.statistics``.
     ``start`` are weights (F,) to begin from as well. The search goes along every feature and ``random_directions`` (default F) random
     directions, in random order, until a whole round has no gain; it begins at ``start``, at the best single feature, at
-    equal weights and at ``restarts`` random points. It moves only for a strict gain, into the middle (as an angle) of the
-    widest of the best intervals. If nothing beats the lists as read, all weights are 0.
+    equal weights and at ``restarts`` random points, and ends with a search from the best end point along the lines that join the
+    ``leaders`` best of them as well. It moves only for a strict gain, into the middle (as an angle) of the widest of the best
+    intervals. If nothing beats the lists as read, all weights are 0.
 
-    ``signs`` maps a name to +1 (its weight must not be negative) or -1 (not positive). ``l2`` pulls towards ``start``: percent points
-    that the score must gain for a squared distance of 1 between the directions of weights and ``start``, features in units of
-    their standard deviation within lists (directions at a right angle are 2 apart).
+    ``intervals`` maps a name to the lowest and the highest weight allowed, both included, -inf and inf for none; equal ends fix the weight.
+    ``l2`` pulls towards ``start``: percent points that the score must gain for a squared distance of 1 between the directions of
+    weights and ``start``, features in units of their standard deviation within lists (directions at a right angle are 2 apart).
 
     The order of hypotheses depends on the direction of the weights only: they are scaled so that the most influential has absolute
-    value 1. A feature that is constant within every list gets 0, and so does one without which the score is as good.
+    value 1, unless an interval has an end other than 0 and infinity. A feature that is constant within every list gets the
+    weight next to 0 that is allowed, and so does one with which the score is as good there.
     Weights are rounded to as few significant digits (3 or more) as leave the score as good. Deterministic for a seed.
     """
     order = sorted(range(len(names)), key=lambda column: names[column])
     sorted_names = [names[column] for column in order]
     if len(set(names)) != len(names):
         raise ValueError(f"feature names are not distinct: {list(names)}")
-    for name, sign in (signs or {}).items():
-        if sign not in (1, -1):
-            raise ValueError(f"sign of {name!r} is {sign}, expected 1 or -1")
+    for name, (low, high) in (intervals or {}).items():
+        if not low <= high or low == math.inf or high == -math.inf:
+            raise ValueError(f"interval of {name!r} is {low} to {high}, expected the lower end first")
     corpus = _Corpus(feature_matrices, statistics, order)
-    allowed = np.array([(signs or {}).get(name, 0) for name in sorted_names], dtype=np.float64)
+    allowed = np.array([(intervals or {}).get(name, (-math.inf, math.inf)) for name in sorted_names], dtype=np.float64).T
     if start is not None:
         start = np.asarray(start, dtype=np.float64)
         if start.shape != (len(names),) or not np.isfinite(start).all():
@@ -104,11 +108,13 @@ def tune(
         raise ValueError("l2 pulls towards start: give a start that is not 0 for every feature that varies")
 
     generator = np.random.default_rng(seed)
-    best, best_value = np.zeros(len(names)), search.value(np.zeros(len(names)))
-    for point in _starting_points(search, restarts, generator):
-        point, value = search.climb(point, len(search.free) if random_directions is None else random_directions, generator)
-        if value > best_value + GAIN:
-            best, best_value = point, value
+    random_directions = len(search.free) if random_directions is None else random_directions
+    ends = [search.climb(point, random_directions, generator) for point in _starting_points(search, restarts, generator)]
+    ends.sort(key=lambda end: -end[1])
+    differences = [a[0] - b[0] for a, b in combinations(ends[:leaders], 2) if (a[0] != b[0]).any()]
+    best, value = search.climb(ends[0][0], random_directions, generator, differences)
+    if value <= search.value(search.none) + GAIN:
+        best = search.none
 
     weights = _written(search, best)
     influence = np.abs(weights) * search.scale
@@ -241,11 +247,13 @@ class _LineSearch:
     """Climbs on the objective: the metric, as higher is better, less the pull towards the anchor.
 
     Points are weights (F,) of the features in units of their standard deviation within lists (``scale``, 0 for a feature that is
-    constant within every list). ``start`` and ``allowed`` (a sign or 0) are of the features as they are.
+    constant within every list). ``start`` (F,) and ``allowed`` (2, F), the lowest and highest weights, are of the features as they are.
+    Where all positive multiples of allowed weights are allowed too (``any_length``), points are of length 1.
     """
 
     def __init__(self, corpus: _Corpus, metric: Metric, start: np.ndarray | None, allowed: np.ndarray, l2: float) -> None:
         self.corpus, self.metric, self.allowed, self.l2 = corpus, metric, allowed, l2
+        self.any_length = bool((np.isinf(allowed) | (allowed == 0)).all())
         self.sign = 1.0 if metric.higher_is_better else -1.0
         self.searches = 0
         starts, sizes = corpus.starts, corpus.sizes
@@ -257,8 +265,10 @@ class _LineSearch:
                 centred = values - np.repeat(np.add.reduceat(values, starts) / sizes, sizes)
                 self.scale[column] = math.sqrt(float(np.square(centred).mean()))
                 scaled[column] = centred / (self.scale[column] or 1.0)
-        self.free = np.flatnonzero(self.scale)
-        self.start = None if start is None else np.where(allowed * start < 0, 0.0, start) * self.scale
+        self.lower, self.upper = np.multiply(allowed, self.scale, out=np.zeros_like(allowed), where=self.scale > 0)
+        self.free = np.flatnonzero(self.lower < self.upper)
+        self.none = np.clip(0.0, self.lower, self.upper)  # as little weight as allowed
+        self.start = None if start is None else np.clip(start, *allowed) * self.scale
         self.anchor = None if self.start is None else _unit(self.start)
         # Lists whose hypotheses are all equally good have no threshold that matters: they are added up once.
         statistics = corpus.statistics
@@ -267,7 +277,10 @@ class _LineSearch:
         self.blocks = [(rows, scaled.take(rows, axis=1)) for _, rows in corpus.split(np.flatnonzero(differs))]
 
     def raw(self, point: np.ndarray) -> np.ndarray:
-        return np.where(self.scale > 0, point / np.where(self.scale > 0, self.scale, 1.0), 0.0)
+        return np.clip(np.where(self.scale > 0, point / np.where(self.scale > 0, self.scale, 1.0), 0.0), *self.allowed)
+
+    def standing(self, point: np.ndarray) -> np.ndarray:
+        return _unit(point) if self.any_length else point
 
     def value(self, point: np.ndarray) -> float:
         """The objective at a point, by choosing there; what every move must pass, whatever the thresholds promised."""
@@ -277,10 +290,12 @@ class _LineSearch:
         score = self.sign * corpus_score(self.metric, self.corpus.chosen(weights))
         return score - float(self._penalty(weights * self.scale, np.zeros(len(weights)), np.zeros(1))[0])
 
-    def climb(self, point: np.ndarray, random_directions: int, generator: np.random.Generator) -> tuple[np.ndarray, float]:
-        """Line searches from ``point`` until a round of directions brings nothing."""
+    def climb(
+        self, point: np.ndarray, random_directions: int, generator: np.random.Generator, further: Sequence[np.ndarray] = ()
+    ) -> tuple[np.ndarray, float]:
+        """Line searches from ``point`` along features, random and ``further`` directions until a round brings nothing."""
         free = self.free
-        point = _unit(point)
+        point = self.standing(point)
         value = self.value(point)
         if not len(free) or not self.blocks:
             return point, value
@@ -290,7 +305,7 @@ class _LineSearch:
             directions[np.arange(len(free)), free] = 1.0
             directions[len(free) :, free] = generator.standard_normal((random_directions, len(free)))
             before = value
-            for direction in generator.permutation(directions):
+            for direction in generator.permutation(np.concatenate([directions, *(row[None] for row in further)])):
                 moved, moved_value = self._search(point, value, totals, _unit(direction))
                 if moved_value > value:
                     point, value, totals = moved, moved_value, self._totals(moved)
@@ -329,7 +344,7 @@ class _LineSearch:
             return point, value
         distance = np.abs(middle[best] - math.atan(-foot / height))
         for i in best[np.lexsort((distance, (left - right)[best]))][:3]:
-            moved = _unit(point + steps[i] * direction)
+            moved = self.standing(point + steps[i] * direction)
             moved_value = self.value(moved)
             if moved_value > value + GAIN:
                 return moved, moved_value
@@ -349,15 +364,10 @@ class _LineSearch:
         return thresholds[order], self.sign * self.metric.score(np.cumsum(np.concatenate([base[None], changes]), axis=0))
 
     def _allowed_range(self, point: np.ndarray, direction: np.ndarray) -> tuple[float, float]:
-        """The steps that keep every weight's sign allowed. A weight may stand at 0, its bound."""
-        lower, upper = -math.inf, math.inf
-        for column in np.flatnonzero(self.allowed * direction):
-            bound = -point[column] / direction[column]
-            if self.allowed[column] * direction[column] > 0:
-                lower = max(lower, bound)
-            else:
-                upper = min(upper, bound)
-        return lower, upper
+        """The steps that keep every weight allowed. A weight may stand at the end of its interval."""
+        moving = np.flatnonzero(direction)
+        ends = (np.stack([self.lower, self.upper])[:, moving] - point[moving]) / direction[moving]
+        return float(ends.min(axis=0).max(initial=-math.inf)), float(ends.max(axis=0).min(initial=math.inf))
 
     def _penalty(self, point: np.ndarray, direction: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """The pull at ``point + steps * direction``: l2 times the squared distance of unit vectors; at the origin, as at a right angle."""
@@ -399,37 +409,46 @@ def _envelope(slopes: np.ndarray, intercepts: np.ndarray) -> tuple[np.ndarray, l
 
 
 def _starting_points(search: _LineSearch, restarts: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Start, the best single feature, equal weights, random ones; within the allowed signs."""
-    free, width = search.free, len(search.allowed)
+    """Start, the best single feature, equal weights, random ones; all of them allowed."""
+    free, none, lower, upper = search.free, search.none, search.lower, search.upper
+    ends = np.abs(np.concatenate([lower, upper]))
+    size = max(ends[np.isfinite(ends)], default=0.0) or 1.0  # what is a large weight, if intervals have a scale
     points = [] if search.start is None else [search.start]
-    singles = [sign * np.eye(width)[column] for column in free for sign in (1.0, -1.0) if sign * search.allowed[column] >= 0]
-    if singles:
+    singles = [np.clip(none + sign * size * np.eye(len(none))[column], lower, upper) for column in free for sign in (1.0, -1.0)]
+    if singles := [point for point in singles if (point != none).any()]:
         points.append(max(singles, key=search.value))
-    equal = np.zeros(width)
-    equal[free] = np.where(search.allowed[free] < 0, -1.0, 1.0)
+    equal = none.copy()
+    equal[free] = np.clip(np.where(upper[free] <= 0, -size, size), lower[free], upper[free])
     points.append(equal)
     for _ in range(restarts):
-        point = np.zeros(width)
-        point[free] = generator.standard_normal(len(free))
-        points.append(np.where(search.allowed != 0, search.allowed * np.abs(point), point))
+        point = none.copy()
+        for column, normal in zip(free, generator.standard_normal(len(free)), strict=True):
+            low, high = lower[column], upper[column]
+            if math.isfinite(low) and math.isfinite(high):
+                point[column] = low + (high - low) * (1 + math.erf(normal / math.sqrt(2))) / 2
+            elif math.isfinite(low) or math.isfinite(high):
+                point[column] = low + size * abs(normal) if math.isfinite(low) else high - size * abs(normal)
+            else:
+                point[column] = size * normal
+        points.append(point)
     return points
 
 
 def _written(search: _LineSearch, point: np.ndarray) -> np.ndarray:
     """The weights of the features as they are: no weight that earns nothing, normalised, no more digits than needed."""
-    weights = search.raw(point)
+    weights, none = search.raw(point), search.raw(search.none)
     value = search.objective_of_raw(weights)
     for column in np.argsort(np.abs(point), kind="stable"):
         without = weights.copy()
-        without[column] = 0.0
-        if weights[column] and search.objective_of_raw(without) >= value - GAIN:
+        without[column] = none[column]
+        if weights[column] != none[column] and search.objective_of_raw(without) >= value - GAIN:
             weights = without
             value = search.objective_of_raw(weights)
-    largest = np.abs(weights[np.argmax(np.abs(weights) * search.scale)]) if weights.any() else 1.0
-    weights = weights / largest
+    if search.any_length and weights.any():
+        weights = weights / np.abs(weights[np.argmax(np.abs(weights) * search.scale)])
     value = search.objective_of_raw(weights)
     for digits in ROUNDINGS:
-        rounded = np.array([float(f"{weight:.{digits}g}") for weight in weights])
+        rounded = np.clip([float(f"{weight:.{digits}g}") for weight in weights], *search.allowed)
         if search.objective_of_raw(rounded) >= value - GAIN:
             return rounded
     return weights
