@@ -7,7 +7,7 @@ S is the number of statistics of a metric.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,7 +57,7 @@ class ErrorRate(ABC):
         return 100.0 * np.where(length > 0, errors / np.where(length > 0, length, 1.0), errors > 0)
 
 
-class _EditRate(ErrorRate):
+class EditRate(ErrorRate):
     """Levenshtein distance over tokens, substitution, deletion and insertion costing 1 each.
 
     With several references the one with the fewest errors counts (the first of them on a tie), with its own length.
@@ -74,13 +74,7 @@ class _EditRate(ErrorRate):
         from rapidfuzz.distance import Levenshtein
 
         _require(references)
-        # Tokens become characters of a private alphabet: rapidfuzz compares strings exactly and lists by hash.
-        alphabet: dict[str, str] = {}
-
-        def encode(text: str) -> str:
-            tokens = self._tokens(text.lower() if self.lowercase else text)
-            return "".join([alphabet.setdefault(token, chr(len(alphabet))) for token in tokens])
-
+        encode = self._encoder()
         targets = [encode(reference) for reference in references]
 
         def compare(hypothesis: str) -> tuple[int, int]:
@@ -88,6 +82,24 @@ class _EditRate(ErrorRate):
             return min(((Levenshtein.distance(tokens, target), len(target)) for target in targets), key=lambda pair: pair[0])
 
         return _each_text_once(compare, hypotheses)
+
+    def distances(self, texts: Sequence[str]) -> np.ndarray:
+        """The edits between each two of the texts, (n, n) float64."""
+        from rapidfuzz.distance import Levenshtein
+        from rapidfuzz.process import cdist
+
+        encoded = list(map(self._encoder(), texts))
+        return cdist(encoded, encoded, scorer=Levenshtein.distance, dtype=np.float64)
+
+    def _encoder(self) -> Callable[[str], str]:
+        """Texts as strings of one character a token: rapidfuzz compares strings exactly and lists by hash."""
+        alphabet: dict[str, str] = {}
+
+        def encode(text: str) -> str:
+            tokens = self._tokens(text.lower() if self.lowercase else text)
+            return "".join([alphabet.setdefault(token, chr(len(alphabet))) for token in tokens])
+
+        return encode
 
     def signature(self, references: Iterable[Sequence[str]]) -> str:
         import rapidfuzz
@@ -99,7 +111,7 @@ class _EditRate(ErrorRate):
     def _token_signature(self) -> str: ...
 
 
-class WER(_EditRate):
+class WER(EditRate):
     """Word error rate. Words are what whitespace separates; nothing is normalised but, where asked, case."""
 
     name = "WER"
@@ -111,7 +123,7 @@ class WER(_EditRate):
         return "tok:whitespace"
 
 
-class CER(_EditRate):
+class CER(EditRate):
     """Character error rate over Unicode code points. The space between two words is one character unless ``spaces`` is False."""
 
     name = "CER"

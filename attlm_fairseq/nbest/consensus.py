@@ -1,0 +1,113 @@
+"""Word-level combination of a list: a confusion network by iterative alignment, and a vote in each of its slots.
+
+As in ROVER (Fiscus 1997) and in consensus decoding (Mangu, Brill and Stolcke 2000): what wins is not one of the hypotheses but the
+most probable word, or no word, in each slot. Shapes: n hypotheses, K slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class ConfusionNetwork:
+    """``slots[k][i]`` is the word of hypothesis i in slot k, ``""`` where it has none; ``texts`` are the hypotheses as read."""
+
+    texts: tuple[str, ...]
+    slots: tuple[tuple[str, ...], ...]
+
+
+def confusion_network(texts: Sequence[str]) -> ConfusionNetwork:
+    """Align the hypotheses, in the order given, at least one: each with the network of those before it, at the least cost.
+
+    Words are what white space separates. Putting a word into a slot costs the share of the earlier hypotheses that have another
+    word there or none, leaving a slot empty the share of those that have a word there, a new slot 1: for two hypotheses
+    this is Levenshtein's distance. Of equally cheap alignments the one counts that, from the end, prefers a slot with a word
+    in it, then an empty slot, then a new slot. Every hypothesis can be read off the network: nothing is left out.
+    """
+    rows: dict[str, tuple[str, ...]] = {text: tuple(text.split()) for text in texts}
+    first = rows[texts[0]]
+    slots: list[list[str]] = [[word] for word in first]
+    aligned: dict[tuple[str, ...], int] = {first: 0}  # a repeated hypothesis goes where the first of them went
+    for seen, text in enumerate(texts[1:], start=1):
+        words = rows[text]
+        if words in aligned:
+            for slot in slots:
+                slot.append(slot[aligned[words]])
+            continue
+        places = _alignment(slots, words, seen)
+        merged: list[list[str]] = []
+        for slot, word in places:
+            merged.append([*(slots[slot] if slot is not None else [""] * seen), word])
+        slots = merged
+        aligned[words] = seen
+    return ConfusionNetwork(tuple(texts), tuple(map(tuple, slots)))
+
+
+def consensus(network: ConfusionNetwork, probabilities: np.ndarray) -> str:
+    """The text of the most probable words, given the probability of each hypothesis, (n,).
+
+    Of equally probable words the one counts that the earliest hypothesis has; no word is a word here. A text that is some
+    hypothesis' (but for white space) is returned as that one was read, any other with single spaces. It may be empty.
+    """
+    slots = disputed(network)
+    return winner(network, vote(slots, probabilities) if len(slots) else slots)
+
+
+def disputed(network: ConfusionNetwork) -> np.ndarray:
+    """The slots about which there is something to decide, (D, n): for each hypothesis, the first one that has the same word there."""
+    return np.array([[slot.index(word) for word in slot] for slot in network.slots if len(set(slot)) > 1], dtype=np.int64)
+
+
+def vote(slots: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """The winners of disputed slots (D, n), as the first hypotheses that have them, (D,). ``probabilities`` are (n,) or (D, n)."""
+    same = slots[:, None, :] == np.arange(slots.shape[-1])[:, None]  # (D, word, hypothesis)
+    return (same * np.atleast_2d(probabilities)[:, None, :]).sum(axis=-1).argmax(axis=-1)
+
+
+def winner(network: ConfusionNetwork, votes: np.ndarray) -> str:
+    """The text that the votes (D,) in the disputed slots make."""
+    left = iter(votes)
+    chosen = [slot[next(left)] if len(set(slot)) > 1 else slot[0] for slot in network.slots]
+    chosen = [word for word in chosen if word]
+    for text in network.texts:
+        if text.split() == chosen:
+            return text
+    return " ".join(chosen)
+
+
+def _alignment(slots: Sequence[Sequence[str]], words: Sequence[str], seen: int) -> list[tuple[int | None, str]]:
+    """The merged order of slots and words: (slot, word), (slot, "") or (None, word) for a new slot."""
+    # Where all agree at the ends nothing is to be found out: matching there is among the cheapest alignments.
+    start, slots_end, words_end = 0, len(slots), len(words)
+    while start < min(slots_end, words_end) and slots[start].count(words[start]) == seen:
+        start += 1
+    while min(slots_end, words_end) > start and slots[slots_end - 1].count(words[words_end - 1]) == seen:
+        slots_end, words_end = slots_end - 1, words_end - 1
+    inner = slots[start:slots_end]
+    empty = [seen - slot.count("") for slot in inner]  # costs in hypotheses, so that they are exact
+    costs = [[0]]
+    for cost in empty:
+        costs[0].append(costs[0][-1] + cost)
+    for word in words[start:words_end]:
+        above = costs[-1]
+        row = [above[0] + seen]
+        for k, slot in enumerate(inner):
+            row.append(min(above[k] + seen - slot.count(word), row[k] + empty[k], above[k + 1] + seen))
+        costs.append(row)
+    places: list[tuple[int | None, str]] = [(slots_end + i, word) for i, word in enumerate(words[words_end:])][::-1]
+    j, k = words_end - start, slots_end - start
+    while j or k:
+        if j and k and costs[j][k] == costs[j - 1][k - 1] + seen - inner[k - 1].count(words[start + j - 1]):
+            j, k = j - 1, k - 1
+            places.append((start + k, words[start + j]))
+        elif k and costs[j][k] == costs[j][k - 1] + empty[k - 1]:
+            k -= 1
+            places.append((start + k, ""))
+        else:
+            j -= 1
+            places.append((None, words[start + j]))
+    return [*((i, words[i]) for i in range(start)), *reversed(places)]

@@ -1,0 +1,226 @@
+"""Minimum Bayes risk and consensus against brute force and hand-made networks, and the cheap way over many lists against the plain one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import sacrebleu
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attlm_fairseq.nbest.combination import combine
+from attlm_fairseq.nbest.consensus import ConfusionNetwork, confusion_network, consensus
+from attlm_fairseq.nbest.decision import RULES, STEPS, Decider, Decision, decide
+from attlm_fairseq.nbest.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
+from attlm_fairseq.nbest.metrics import corpus_score, make_metric
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.posterior import posteriors
+
+texts_of_lists = st.lists(st.lists(st.sampled_from("abc"), max_size=6).map(" ".join), min_size=1, max_size=6)
+
+
+def levenshtein(a, b) -> int:
+    """By definition: recursion over the last tokens."""
+    table = {(i, 0): i for i in range(len(a) + 1)} | {(0, j): j for j in range(len(b) + 1)}
+    for i, j in itertools.product(range(1, len(a) + 1), range(1, len(b) + 1)):
+        table[i, j] = min(table[i - 1, j] + 1, table[i, j - 1] + 1, table[i - 1, j - 1] + (a[i - 1] != b[j - 1]))
+    return table[len(a), len(b)]
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.3, 1.0, 40.0])
+def test_posteriors_are_a_softmax(scale):
+    totals = [-1e4 - 1.5, -1e4, -1e4 - 0.25, -1e4]
+    weights = [math.exp(scale * (total + 1e4)) for total in totals]
+    found = posteriors(np.array(totals), scale)
+    assert found == pytest.approx([weight / sum(weights) for weight in weights])
+    assert (posteriors(np.array([totals, totals[::-1]]), scale) == [found, found[::-1]]).all()
+
+
+def test_posteriors_of_extreme_totals():
+    assert posteriors(np.array([-1e300, 0.0, -800.0]), 1e3).tolist() == [0.0, 1.0, 0.0]
+    assert posteriors(np.array([5.0]), 0.0).tolist() == [1.0]
+    for scale in (-0.1, math.inf, math.nan):
+        with pytest.raises(ValueError, match="scale is"):
+            posteriors(np.zeros(2), scale)
+
+
+@settings(deadline=None, max_examples=60)
+@given(texts_of_lists)
+def test_edit_losses_by_definition(texts):
+    words, characters = pairwise_losses(texts, loss_metric("wer")), pairwise_losses(texts, loss_metric("cer"))
+    for i, j in itertools.product(range(len(texts)), repeat=2):
+        assert words[i, j] == levenshtein(texts[i].split(), texts[j].split())
+        assert characters[i, j] == levenshtein(texts[i], texts[j])
+
+
+@settings(deadline=None, max_examples=60)
+@given(texts_of_lists)
+def test_bleu_and_chrf_losses_are_sacrebleus_sentence_scores(texts):
+    bleu, chrf = pairwise_losses(texts, loss_metric("bleu")), pairwise_losses(texts, loss_metric("chrf"))
+    for (i, chosen), (j, truth) in itertools.product(enumerate(texts), repeat=2):
+        if chosen == truth:
+            assert bleu[i, j] == chrf[i, j] == 0
+        else:
+            assert bleu[i, j] == pytest.approx(1 - sacrebleu.sentence_bleu(chosen, [truth], tokenize="none").score / 100)
+            assert chrf[i, j] == pytest.approx(1 - sacrebleu.sentence_chrf(chosen, [truth]).score / 100)
+
+
+def test_ter_losses_count_edits():
+    losses = pairwise_losses(["a b c d e", "d e a b c"], loss_metric("ter"))
+    assert losses.tolist() == [[0, 1], [1, 0]]  # one shift
+
+
+@settings(deadline=None, max_examples=100)
+@given(texts_of_lists, st.data())
+def test_mbr_against_brute_force_in_fractions(texts, data):
+    """The choice has the least sum of probability times distance, computed without rounding, over all that could be right."""
+    shares = data.draw(st.lists(st.integers(1, 9), min_size=len(texts), max_size=len(texts)))
+    probabilities = np.array(shares) / sum(shares)
+    best = int(least_risk(pairwise_losses(texts, loss_metric("wer")), probabilities)[0])
+    risks = [
+        sum(Fraction(share) * levenshtein(text.split(), truth.split()) for share, truth in zip(shares, texts, strict=True))
+        for text in texts
+    ]
+    assert risks[best] == min(risks)
+
+
+def test_equal_risks_go_to_the_more_probable_then_to_the_first():
+    losses = pairwise_losses(["a b", "a c", "x", "a b"], loss_metric("wer"))
+    assert least_risk(losses, np.array([0.25, 0.25, 0.25, 0.25])).tolist() == [0, 3, 1, 2]
+    assert least_risk(losses, np.array([0.1, 0.2, 0.3, 0.4])).tolist()[0] == 3
+    assert expected_losses(losses, np.array([0.5, 0.25, 0.25, 0.0])).tolist() == [0.25 + 0.5, 0.5 + 0.5, 1.0 + 0.5, 0.25 + 0.5]
+
+
+def test_mbr_takes_the_middle_where_maximum_takes_the_mode():
+    texts = ["the cat sat", "a dog ran on", "a dog ran in", "a dog ran"]
+    shares = np.array([0.4, 0.2, 0.2, 0.2])
+    assert texts[least_risk(pairwise_losses(texts, loss_metric("wer")), shares)[0]] == "a dog ran"
+
+
+def as_rows(network: ConfusionNetwork) -> list[str]:
+    return [" ".join(slot[i] or "-" for slot in network.slots) for i in range(len(network.texts))]
+
+
+@pytest.mark.parametrize(
+    ("texts", "rows"),
+    [
+        (["a b c"], ["a b c"]),
+        (["a b c", "a x c"], ["a b c", "a x c"]),
+        (["a b c", "a c"], ["a b c", "a - c"]),
+        (["a c", "a b c"], ["a - c", "a b c"]),
+        (["a b c d", "b c d", "a b c d e"], ["a b c d -", "- b c d -", "a b c d e"]),
+        (["a b", "a x b", "a y b"], ["a - b", "a x b", "a y b"]),  # x and y compete for one slot, though neither is in the first
+        (["i scream", "ice cream", "i scream"], ["i scream", "ice cream", "i scream"]),
+        (["", "a b", ""], ["- -", "a b", "- -"]),
+        (["a b", ""], ["a b", "- -"]),
+        (["", ""], ["", ""]),
+        (["a", "b c"], ["- a", "b c"]),  # from the end
+    ],
+)
+def test_networks_by_hand(texts, rows):
+    assert as_rows(confusion_network(texts)) == rows
+
+
+@settings(deadline=None, max_examples=150)
+@given(texts_of_lists)
+def test_every_hypothesis_can_be_read_off_its_network(texts):
+    network = confusion_network(texts)
+    for i, text in enumerate(texts):
+        assert [slot[i] for slot in network.slots if slot[i]] == text.split()
+    assert all(any(slot) for slot in network.slots)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.tuples(*[st.lists(st.sampled_from("abc"), max_size=7).map(" ".join)] * 2))
+def test_two_hypotheses_are_aligned_at_levenshteins_distance(texts):
+    network = confusion_network(texts)
+    assert sum(a != b for a, b in network.slots) == levenshtein(texts[0].split(), texts[1].split())
+
+
+@pytest.mark.parametrize(
+    ("texts", "shares", "expected"),
+    [
+        # the most probable hypothesis is wrong in one word, and so is each of the others, in another
+        (["a x c d", "a b y d", "z b c d"], [0.4, 0.3, 0.3], "a b c d"),
+        (["a b c", "a c", "a c d"], [0.3, 0.3, 0.4], "a c"),
+        (["a b", "a b", "c"], [0.3, 0.3, 0.4], "a b"),  # equal hypotheses vote together
+        (["the cat", "", "a hat"], [0.3, 0.4, 0.3], ""),
+        (["a", "b"], [0.5, 0.5], "a"),  # a tie goes to the first
+        (["x  y", "x z"], [0.6, 0.4], "x  y"),  # as read
+    ],
+)
+def test_votes_by_hand(texts, shares, expected):
+    assert consensus(confusion_network(texts), np.array(shares)) == expected
+
+
+@settings(deadline=None, max_examples=100)
+@given(texts_of_lists, st.data())
+def test_a_peaked_posterior_is_the_maximum(texts, data):
+    peak = data.draw(st.integers(0, len(texts) - 1))
+    shares = np.full(len(texts), 0.4 / max(1, len(texts) - 1))
+    shares[peak] = 0.6
+    assert consensus(confusion_network(texts), shares).split() == texts[peak].split()
+
+
+def test_bad_decisions():
+    with pytest.raises(ValueError, match="rule 'min'"):
+        Decision("min")
+    with pytest.raises(ValueError, match="scale is -1"):
+        Decision("consensus", -1.0)
+
+
+def some_lists(seed: int, count: int = 40) -> list[NbestList]:
+    generator = np.random.default_rng(seed)
+    lists = []
+    for number in range(count):
+        reference = list(generator.choice(list("abcdef"), size=7))
+        hypotheses = []
+        for rank in range(1, int(generator.integers(1, 8)) + 1):
+            words = [word if generator.random() < 0.75 else generator.choice(list("abcdef")) for word in reference]
+            words = [word for word in words if generator.random() < 0.9]
+            hypotheses.append(Hypothesis(" ".join(words), scores={"am": float(np.round(generator.normal(), 2))}, rank=rank))
+        lists.append(NbestList(str(number), hypotheses, (" ".join(reference),)))
+    return lists
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_many_lists_at_once_answer_as_each_alone(rule):
+    metric = make_metric("wer")
+    lists = some_lists(RULES.index(rule), 40 if rule != "mbr-ter" else 10)
+    texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists]
+    statistics = [metric.statistics(of_list, nbest.references) for of_list, nbest in zip(texts, lists, strict=True)]
+    totals = [np.array([hypothesis.scores["am"] for hypothesis in nbest.hypotheses]) for nbest in lists]
+    decider = Decider(rule, texts, [nbest.references for nbest in lists], statistics, metric)
+    changed = 0
+    for scale in (0.0, 0.7, 3.0):
+        answers = decider.answers(range(len(lists)), totals, scale)
+        for nbest, (text, counts) in zip(lists, answers, strict=True):
+            decided = decide(combine(nbest, {"am": 1.0}), Decision(rule, scale)).hypotheses
+            assert decided[0].text == text
+            assert counts.tolist() == metric.statistics([text], nbest.references)[0].tolist()
+            changed += text != max(nbest.hypotheses, key=lambda hypothesis: hypothesis.scores["am"]).text
+            if rule.startswith("mbr"):
+                assert sorted(hypothesis.rank for hypothesis in decided) == list(range(1, len(nbest.hypotheses) + 1))
+                assert all(a.total >= b.total for a, b in itertools.pairwise(decided))
+    assert (changed > 0) == (rule != "max")
+    if rule != "max":
+        best = decider.best_scale(range(len(lists)), totals)
+        spread = np.concatenate([of_list - of_list.mean() for of_list in totals]).std()
+        scores = {
+            scale: corpus_score(metric, decider.statistics_of(range(len(lists)), totals, scale)) for scale in np.array(STEPS) / spread
+        }
+        assert scores[max(scores)] > min(scores.values())
+        assert corpus_score(metric, decider.statistics_of(range(len(lists)), totals, best)) == pytest.approx(min(scores.values()), abs=0.3)
+        assert best == pytest.approx(max(scale for scale, score in scores.items() if score == min(scores.values())), rel=0.01)
+
+
+def test_rules_for_answers():
+    assert set(RULES) == {"max", "consensus", *(f"mbr-{loss}" for loss in LOSSES)}
+    nbest = combine(some_lists(1)[0], {"am": 1.0})
+    assert decide(nbest, Decision()) is nbest
+    (answer,) = decide(nbest, Decision("consensus", 1e6)).hypotheses
+    assert (answer.text, answer.rank, answer.total) == (nbest.hypotheses[0].text, nbest.hypotheses[0].rank, None)
