@@ -18,6 +18,7 @@ COMMANDS = {
     "ppl": "Perplexity of a text.",
     "export": "Write a checkpoint as a self-contained folder.",
     "attention": "Show which earlier states an LM reads for each word.",
+    "mix": "Find the weights of a linear mixture of LMs on a text.",
     "ngram": "Estimate an n-gram LM with KenLM.",
 }
 

@@ -210,6 +210,50 @@ def test_mixtures_and_ensemble_weights(folder):
         assert message in refused("score", "text", "--lm", "x=lm.pt", "--lm", "y=two/lm.pt", "--mixture", option)
 
 
+def test_mix_writes_the_best_weights(folder):
+    (folder / "held-out").write_text("a cat sat on the dog\nthe mat ran\n\na dog\n")
+    lms = ["--kenlm", "ngram=lm.arpa", "--lm", "neural=lm.pt"]
+    result = run("mix", "held-out", *lms)
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    alone = {row[0]: float(row[1]) for row in rows[1:3]}
+    for row in run("ppl", "held-out", *lms).stdout.splitlines()[1:]:
+        name, ppl = row.split("\t")[:2]
+        assert alone[name] == pytest.approx(float(ppl), rel=1e-5)
+    assert rows[3] == ["iteration", "ppl", "neural", "ngram"]
+    path = [float(row[1]) for row in rows[4:]]
+    assert path == sorted(path, reverse=True)
+    assert path[-1] <= min(alone.values()) + 1e-3
+    config = read_config(folder / "attlm.toml")
+    assert [lm.name for lm in config.scored] == ["mix"]
+    assert dict(config.lms[-1].mixture) == pytest.approx(dict(zip(rows[3][2:], map(float, rows[-1][2:]), strict=True)))
+    mixed = run("ppl", "held-out").stdout.splitlines()  # the mixture in place of its LMs
+    assert len(mixed) == 2
+    assert float(mixed[1].split("\t")[1]) == pytest.approx(path[-1], rel=1e-4)
+    for weight in (0.0, 0.25, 0.5, 0.75, 1.0):
+        other = run("ppl", "held-out", *lms, "--mixture", f"ngram:{weight},neural:{1 - weight}").stdout.splitlines()[1]
+        assert float(other.split("\t")[1]) >= path[-1] - 1e-3
+    first = (folder / "attlm.toml").read_bytes()
+    assert run("mix", "held-out", *lms).stdout == result.stdout
+    assert (folder / "attlm.toml").read_bytes() == first
+    run("tune", "dev.json")
+    assert "mix" in read_config(folder / "attlm.toml").weights
+    run("rescore", "dev.json", "-o", "out.json")
+    assert "mix_score" in (folder / "out.json").read_text()
+
+
+def test_mix_refuses_what_cannot_be_mixed(folder):
+    assert "a mixture needs two LMs or more, there are 1" in refused("mix", "text", "--kenlm", "lm.arpa")
+    lms = ["--kenlm", "lm.arpa", "--lm", "lm.pt"]
+    assert "'lm' is one of the LMs already" in refused("mix", "text", *lms, "--name", "lm")
+    assert "mixes LMs that see different words (text for lm: split" in refused("mix", "text", *lms, "--text", "kenlm=lowercase")
+    assert not (folder / "attlm.toml").exists()
+    result = run("mix", "-", *lms, stdin="a zebra sat\n")
+    assert "unknown to some" not in result.stderr  # all know the same words
+    write_checkpoint(folder / "other" / "lm.pt", ["a", "zebra"])
+    result = run("mix", "-", "--kenlm", "lm.arpa", "--lm", "other/lm.pt", stdin="a zebra sat\n")
+    assert "WARNING: 2 of 3 words are unknown to some of the LMs only" in result.stderr
+
+
 def test_ngram_writes_a_model(folder):
     run("ngram", "text", "-o", "new.arpa", "-n", "3", "--discount-fallback")
     assert kenlm.Model("new.arpa").order == 3

@@ -1,0 +1,96 @@
+"""``attlm mix``: the weights of a linear mixture of LMs, by EM on a text, written to attlm.toml."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import numpy as np
+
+from attlm_cli.options import Setup, lm_options, note, on_terminal, progress, warn_of_oov
+from attlm_fairseq import __version__
+from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, write_config
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.mixture import em_weights
+from attlm_fairseq.scoring.perplexity import perplexity
+from attlm_fairseq.scoring.text_file import count_lines, score_text
+
+
+@click.command("mix")
+@click.argument("text")
+@click.option("--name", default="mix", show_default=True, help="Of the mixture.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_CONFIG, show_default=True, help="Where it goes.")
+@lm_options
+def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
+    """Find the weights of a linear mixture of the LMs, p(w | h) = sum of weight * p_lm(w | h), and write them to attlm.toml.
+
+    The weights are those under which TEXT (- is standard input; a sentence a line, not one of those that the LMs were
+    trained on) is most probable: EM, which finds the best there are. Printed are the perplexity of each LM, then
+    perplexity and weights of each iteration. From then on the mixture takes the place of its LMs in attlm.toml.
+
+    \b
+    Example:
+      attlm mix valid.txt --lm neural=checkpoint_best.pt --kenlm ngram=lm.arpa
+    """
+    mixture, config = with_mixture(setup.config, check_name(name))
+    mixed = replace(setup, config=Config((*(lm for lm in config.lms if not lm.mixture), mixture), config.text))
+    (scorer,) = mixed.load()
+    members = getattr(scorer, "scorer", scorer).scorers  # without the mixture's own OOV policy
+    log_probs = [array("d") for _ in members]
+    disputed = words = 0
+    with progress("lines", count_lines(text) if on_terminal() and text != "-" else None) as bar:
+        result = score_text(text, members, mixed.texts * len(members), bar.update)
+        for line in result.lines:
+            for values, score in zip(log_probs, line.scores, strict=True):
+                values.extend(score.log_probs)
+            words += line.scores[0].words
+            disputed += sum(any(flags) and not all(flags) for flags in zip(*(score.oov for score in line.scores), strict=True))
+    matrix = np.array(log_probs)
+    infinite = next((member.name for member, values in zip(members, matrix, strict=True) if not np.isfinite(values).all()), None)
+    if infinite:
+        raise InputError(f"{infinite} gives a word of the text probability 0: it cannot be mixed", path=text)
+
+    alone = {member.name: perplexity(float(values.sum()), len(values)) for member, values in zip(members, matrix, strict=True)}
+    click.echo("lm\tppl")
+    for member, ppl in alone.items():
+        click.echo(f"{member}\t{ppl:.4f}")
+    click.echo("\t".join(["iteration", "ppl", *alone]))
+    for number, step in enumerate(em_weights(matrix)):
+        click.echo("\t".join([str(number), f"{step.ppl:.4f}", *(f"{weight:.6f}" for weight in step.weights)]))
+    warn_of_oov(result.oov)
+    if disputed and any(lm.oov.kind == "unk" for lm in config.lms if lm.name in alone):
+        note(
+            f"WARNING: {disputed} of {words} words are unknown to some of the LMs only: there p(<unk>), which stands for many words, is "
+            "mixed with the probability of one. --oov spread:TYPES shares it among the unseen words"
+        )
+
+    weights = tuple((member, round(float(weight), 6)) for member, weight in zip(alone, step.weights, strict=True))
+    record = {
+        "command": "attlm " + " ".join(sys.argv[1:]),
+        "text": text,
+        "words and sentence ends": matrix.shape[1],
+        "ppl": {member: round(ppl, 4) for member, ppl in alone.items()} | {name: round(step.ppl, 4)},
+        "iterations": number,
+        "attlm": __version__,
+        "lm": {member.name: member.signature() for member in members},
+    }
+    lms = tuple(replace(lm, mixture=weights) if lm.name == name else lm for lm in config.lms)
+    write_config(output, replace(config, lms=lms), record, "mixing")
+    note(f"wrote {output}; a mixture takes the place of its LMs: tune its weight with `attlm tune`")
+
+
+def with_mixture(config: Config, name: str) -> tuple[LMSpec, Config]:
+    """The mixture of all LMs, equal weights, and the configuration with it and without its members' weights. Raises InputError."""
+    members = [lm for lm in config.lms if not lm.mixture]
+    if len(members) < 2:
+        raise InputError(f"a mixture needs two LMs or more, there are {len(members)}: use --lm and --kenlm, each as often as needed")
+    old = next((lm for lm in config.lms if lm.name == name), LMSpec(name))
+    if old in members:
+        raise InputError(f"{name!r} is one of the LMs already: name the mixture with --name")
+    mixture = replace(old, mixture=tuple((lm.name, 1.0) for lm in members))
+    others = tuple(lm for lm in config.lms if lm.name != name)
+    kept = {key: value for key, value in config.weights.items() if key not in {lm.name for lm in members}}
+    return mixture, replace(config, lms=(*others, mixture), weights=kept)
