@@ -9,6 +9,7 @@ import click
 from attlm_cli.options import Setup, format_option, lm_options, note, on_terminal, parse_weights, progress, warn_of_oov
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
+from attlm_fairseq.nbest.lm_features import differing_lms, is_lm_feature
 from attlm_fairseq.nbest.rescoring import Rescorer
 
 CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
@@ -20,14 +21,17 @@ OUTPUTS = ("same", *CONVERTIBLE, *(f"1best-{style}" if style != "text" else "1be
 @click.option("-o", "--output", default="-", metavar="FILE", help="Where to write; - is standard output (default). .gz compresses.")
 @format_option
 @click.option("--to", type=click.Choice(OUTPUTS), default="same", show_default=True, help="The lists reordered, or the first texts.")
-@click.option("--weight", multiple=True, metavar="NAME=NUMBER", help="Weight of an LM, a score of the lists, words or rank. Repeatable.")
+@click.option(
+    "--weight", multiple=True, metavar="NAME=NUMBER", help="Weight of an LM, a score of the lists, words, rank, LM_oov, .. Repeatable."
+)
 @lm_options
 def rescore_command(nbest: str, output: str, format_name: str | None, to: str, weight: tuple[str, ...], setup: Setup) -> None:
     """Put the best hypothesis of each list of NBEST (- is standard input) first.
 
     A hypothesis' total is the weighted sum of its LM scores (natural log, summed over words and sentence end), the
-    scores it came with, its number of words and its rank. LMs and weights come from attlm.toml, as written by
-    `attlm tune`, or from options. The output has the format of the input, with one named score per LM added.
+    scores it came with, its number of words and its rank. Of each LM there are two more features, LM_oov (words that it
+    does not know) and LM_tokens (words or subwords that it sees), and of any two LM_minus_LM. LMs and
+    weights come from attlm.toml, as written by `attlm tune`, or from options. The output has the format of the input, with one named score per LM added.
 
     \b
     Examples:
@@ -35,7 +39,10 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
     weights = setup.config.weights | parse_weights(weight)
-    missing = [lm.name for lm in setup.config.scored if lm.name not in weights]
+    names = [lm.name for lm in setup.config.scored]
+    features = [name for name in weights if is_lm_feature(name, names)]
+    weighted = {*weights, *(lm for name in features for lm in differing_lms(name, names) or ())}
+    missing = [name for name in names if name not in weighted]
     if missing:
         raise InputError(
             f"no weight for {', '.join(missing)}; find the weights with `attlm tune` on lists with references, "
@@ -48,7 +55,7 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
     fmt, lists = open_nbest(nbest, format_name)
     counts = {"lists": 0, "hypotheses": 0, "changed": 0}
     with progress("hypotheses", total) as bar:
-        rescorer = Rescorer(scorers, setup.texts, bar.update)
+        rescorer = Rescorer(scorers, setup.texts, bar.update, features)
 
         def counted() -> object:
             for found in rescorer.rescore(lists, weights):

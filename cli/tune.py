@@ -26,6 +26,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import Interval, confidence_interval, paired_bootstrap
 from attlm_fairseq.nbest.evaluation import measure_lists
 from attlm_fairseq.nbest.formats import open_nbest
+from attlm_fairseq.nbest.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.tuning import cross_validate, oracle, selection, tune
@@ -37,6 +38,13 @@ from attlm_fairseq.nbest.tuning import cross_validate, oracle, selection, tune
 @format_option
 @metric_options
 @click.option("--without", multiple=True, metavar="NAME", help="Leave this score, or words or rank, out. Repeatable.")
+@click.option(
+    "--feature",
+    "extra",
+    multiple=True,
+    metavar="NAME",
+    help="One more feature: LM_tokens, or LM_minus_LM in place of the two LMs. Repeatable.",
+)
 @click.option("--folds", default=5, show_default=True, help="Folds of the cross-validation that tells the score to expect; 0: none.")
 @click.option("--restarts", default=10, show_default=True, help="Random starting points of the search.")
 @click.option("--seed", default=1, show_default=True, help="Of the restarts and of the bootstrap.")
@@ -48,6 +56,7 @@ def tune_command(
     metric: Metric,
     with_references: AddReferences,
     without: tuple[str, ...],
+    extra: tuple[str, ...],
     folds: int,
     restarts: int,
     seed: int,
@@ -57,8 +66,9 @@ def tune_command(
     """Find the weights that make the first hypotheses of NBEST (- is standard input) best, and write them to attlm.toml.
 
     The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) looks for the weights of each LM,
-    of the scores that came with the lists, of the number of words and of the rank. The table shows the score before
-    and after, what to expect on other lists (cross-validation), and the best that the lists hold (oracle).
+    of the number of words that it does not know (NAME_oov), of the scores that came with the lists, of the number of
+    words and of the rank. The table shows the score before and after, what to expect on other lists
+    (cross-validation), and the best that the lists hold (oracle).
 
     \b
     Examples:
@@ -69,14 +79,16 @@ def tune_command(
     lists = open_nbest(nbest, format_name)[1]
     lists = list(with_references(lists))
     with progress("hypotheses", sum(len(found.hypotheses) for found in lists) if on_terminal() else None) as bar:
-        rescorer = Rescorer(scorers, setup.texts, bar.update)
+        rescorer = Rescorer(scorers, setup.texts, bar.update, lm_feature_names(setup, extra))
         measured = measure_lists(rescorer.score(lists), metric)
     for name in without:
         if name not in [*measured.names, *measured.left_out]:
             raise InputError(f"--without {name}: the features are {', '.join(measured.names)}")
     if measured.left_out:
         note(f"note: left out, because some hypotheses lack them: {', '.join(measured.left_out)}")
-    kept = [place for place, name in enumerate(measured.names) if name not in without]
+    unneeded = {*without, *(lm for name in extra for lm in differing_lms(name, setup.config.texts) or ())}
+    unneeded |= {name for name in set(rescorer.features) - set(extra) if not measured.varies(name)}
+    kept = [place for place, name in enumerate(measured.names) if name not in unneeded]
     names = [measured.names[place] for place in kept]
     features = [of_list[:, kept] for of_list in measured.features]
 
@@ -113,6 +125,15 @@ def tune_command(
     }
     write_config(output, replace(setup.config, weights=result.weights), record)
     note(f"wrote {output}")
+
+
+def lm_feature_names(setup: Setup, extra: tuple[str, ...]) -> list[str]:
+    """What the LMs say besides their scores: the usual and what the user asks for. Raises InputError."""
+    texts = setup.config.texts
+    for name in extra:
+        if not is_lm_feature(name, texts):
+            raise InputError(f"--feature {name}: expected LM_oov, LM_tokens or LM_minus_LM; the LMs are {', '.join(texts) or 'none'}")
+    return list(dict.fromkeys([*default_features(texts), *extra]))
 
 
 def rounded(interval: Interval) -> list[float]:

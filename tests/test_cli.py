@@ -59,7 +59,7 @@ def test_tune_then_rescore_then_eval(folder):
     assert re.search(r"^first as read +18\.18 ", tuned.stdout, re.MULTILINE)
     assert re.search(r"^oracle +0\.00 ", tuned.stdout, re.MULTILINE)
     weights = read_config(folder / "attlm.toml").weights
-    assert set(weights) == {"am_score", "neural", "kenlm", "words", "rank"}
+    assert set(weights) == {"am_score", "neural", "kenlm", "neural_oov", "kenlm_oov", "words", "rank"}
     first = (folder / "attlm.toml").read_bytes()
     run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa")
     assert (folder / "attlm.toml").read_bytes() == first
@@ -101,6 +101,30 @@ def test_the_lists_own_scores_alone(folder):
     assert run("rescore", "dev.json", "--weight", "words=1", "--to", "1best").stdout.splitlines()[0] == "the cat sad on the mat"
     run("tune", "dev.json", "--without", "rank")
     assert set(read_config(folder / "attlm.toml").weights) == {"am_score", "words"}
+
+
+def test_features_of_lms(folder):
+    options = ["--lm", "lm.pt", "--kenlm", "lm.arpa"]
+    run("rescore", "dev.json", *options, "--weight", "lm_oov=-1", "--weight", "lm_minus_kenlm=0", "--weight", "kenlm_tokens=0", "-o", "out")
+    for nbest in json.loads((folder / "out").read_text()):
+        assert nbest["lm_oov_score"] == [sum(word not in WORDS for word in text.split()) for text in nbest["input"]]
+        assert nbest["lm_oov_score"] == sorted(nbest["lm_oov_score"])
+        assert nbest["kenlm_tokens_score"] == [len(text.split()) for text in nbest["input"]]
+        differences = [a - b for a, b in zip(nbest["lm_score"], nbest["kenlm_score"], strict=True)]
+        assert nbest["lm_minus_kenlm_score"] == pytest.approx(differences, abs=1e-4)
+    assert "no weight for kenlm" in refused("rescore", "dev.json", *options, "--weight", "lm=1", "--weight", "kenlm_oov=1")
+    run("tune", "dev.json", *options, "--feature", "lm_minus_kenlm", "--feature", "lm_tokens", "--without", "kenlm_oov")
+    assert set(read_config(folder / "attlm.toml").weights) == {"am_score", "lm_oov", "lm_minus_kenlm", "lm_tokens", "words", "rank"}
+    run("rescore", "dev.json", "-o", "out")
+    assert "lm_minus_kenlm_score" in (folder / "out").read_text()
+    known = json.loads((folder / "dev.json").read_text().replace("sad", "sat").replace("cats", "cat").replace("dock", "dog"))
+    (folder / "known.json").write_text(json.dumps(known[:2]).replace(" at on", " on"))
+    run("tune", "known.json", *options, "-o", "known.toml")
+    assert not any("oov" in name for name in read_config(folder / "known.toml").weights)  # nothing is unknown: no such feature
+    for name in ("lm", "oov", "lm_minus_lm", "x_oov"):
+        assert f"--feature {name}: expected LM_oov, LM_tokens or LM_minus_LM; the LMs are lm, kenlm" in refused(
+            "tune", "dev.json", *options, "--feature", name
+        )
 
 
 def test_high_oov_rate_is_loud(folder):

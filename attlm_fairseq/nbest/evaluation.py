@@ -26,6 +26,10 @@ class MeasuredLists:
     statistics: list[np.ndarray] = field(default_factory=list)
     references: list[tuple[str, ...]] = field(default_factory=list)
 
+    def varies(self, name: str) -> bool:
+        """Whether a feature tells hypotheses of a list apart, in any list; False for one that there is not."""
+        return name in self.names and any(np.ptp(matrix[:, self.names.index(name)]) > 0 for matrix in self.features)
+
     @property
     def first(self) -> np.ndarray:
         """Statistics (N, S) of the hypotheses that stand first."""
