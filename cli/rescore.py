@@ -31,7 +31,8 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
     A hypothesis' total is the weighted sum of its LM scores (natural log, summed over words and sentence end), the
     scores it came with, its number of words and its rank. Of each LM there are two more features, LM_oov (words that it
     does not know) and LM_tokens (words or subwords that it sees), and of any two LM_minus_LM. LMs and
-    weights come from attlm.toml, as written by `attlm tune`, or from options. The output has the format of the input, with one named score per LM added.
+    weights come from attlm.toml, as written by `attlm tune`, or from options. The output has the format of the
+    input, with one named score per LM added.
 
     \b
     Examples:
