@@ -11,6 +11,9 @@ README = HERE / "README.md"
 # Read, not imported: importing would need the dependencies that are being declared here.
 VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "attlm_fairseq" / "__init__.py").read_text("utf-8"), re.MULTILINE)[1]
 
+DECODING = ["flashlight-text", "pyctcdecode", "transformers"]
+SUBWORD = ["sentencepiece", "subword-nmt"]
+
 setup(
     name="attlm-fairseq",
     version=VERSION,
@@ -42,8 +45,8 @@ setup(
         "safetensors",
     ],
     extras_require={
-        "test": ["pytest", "hypothesis", "ruff", "setuptools", "wheel", "sentencepiece", "subword-nmt"],
-        "decoding": ["flashlight-text", "pyctcdecode", "transformers"],
-        "subword": ["sentencepiece", "subword-nmt"],
+        "test": ["pytest", "hypothesis", "ruff", "setuptools", "wheel", *DECODING, *SUBWORD],
+        "decoding": DECODING,
+        "subword": SUBWORD,
     },
 )

@@ -109,6 +109,28 @@ def _arpa_counts(file: IO[bytes]) -> list[int]:
     raise ValueError("no \\1-grams: section")
 
 
+def read_unigrams(path: Path) -> list[str]:
+    """The entries of an ARPA file's 1-grams, special symbols included, in its order. Raises InputError, for a binary file too."""
+    words: list[str] = []
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(BINARY_MAGIC))
+        if start.startswith(BINARY_MAGIC):
+            raise InputError("is a KenLM binary file; give the ARPA file it was made from, or a list of its words", path=path)
+        with _open_arpa(path, start) as file:
+            within = False
+            for line in file:
+                if line.startswith(b"\\"):
+                    if within:
+                        break
+                    within = line.strip() == b"\\1-grams:"
+                elif within and line.strip(b"\n\r"):
+                    words.append(line.split(b"\t")[1].rstrip(b"\r\n").decode("utf-8"))
+    except (OSError, EOFError, IndexError, UnicodeDecodeError, lzma.LZMAError) as error:
+        raise InputError(f"has no readable 1-grams of an ARPA file ({error})", path=path) from None
+    return words
+
+
 def load_kenlm(path: Path) -> kenlm.Model:
     if not path.is_file():
         raise InputError("is not a file; an ARPA file or a KenLM binary file is expected", path=path)

@@ -1,0 +1,47 @@
+"""A cache of what was computed for histories, bounded in bytes, that keeps no history alive."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from typing import Any
+
+CACHE_BYTES = 256 * 1024 * 1024  # by default, for each language model
+
+
+class HistoryCache:
+    """Values by history, the least recently used ones leaving first once they are larger than ``max_bytes`` together.
+
+    Keys are told apart by identity and held weakly: when a decoder drops its states, their values go with them at once. What has left
+    can be computed again from the history, so a small cache costs time and nothing else.
+    """
+
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self.bytes = 0  # held now
+        self._entries: OrderedDict[int, tuple[weakref.ref, Any, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, history: object) -> Any | None:
+        """The value, or None where there is none (any more)."""
+        entry = self._entries.get(id(history))
+        if entry is None:
+            return None
+        self._entries.move_to_end(id(history))
+        return entry[1]
+
+    def put(self, history: object, value: Any, size: int) -> None:
+        """Keep a value of ``size`` bytes, if it fits at all."""
+        key = id(history)
+        self._drop(key)
+        self._entries[key] = (weakref.ref(history, lambda _: self._drop(key)), value, size)
+        self.bytes += size
+        while self.bytes > self.max_bytes:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, key: int) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.bytes -= entry[2]

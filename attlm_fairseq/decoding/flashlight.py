@@ -1,0 +1,87 @@
+"""The language models inside flashlight-text's decoders, lexicon and lexicon-free.
+
+lms = LogLinearLM.load({"checkpoint_best.pt": 1.0})
+lm = FlashlightLM.of_words(lms, word_dictionary)     # in place of KenLM("lm.arpa", word_dictionary)
+decoder = LexiconDecoder(options, trie, lm, silence, blank, unknown, [], False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flashlight.lib.text.decoder import LM, LMState
+from flashlight.lib.text.dictionary import Dictionary
+
+from attlm_fairseq.decoding.fusion import Fusion
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
+from attlm_fairseq.decoding.token_fusion import TokenFusion
+from attlm_fairseq.decoding.word_fusion import UNK_OFFSET, WordFusion
+
+
+class FlashlightLM(LM):
+    """A Fusion as flashlight's LM. Scores are natural logarithms: its own KenLM's are log10, so ``lm_weight`` here is that there / 2.303.
+
+    Each score is computed once an utterance. States and scores of an utterance go when the next one starts; the distribution at the
+    sentence start stays, which building the lexicon's trie asks for word by word. The decoder does not keep its LM alive: keep it.
+    """
+
+    def __init__(self, fusion: Fusion) -> None:
+        LM.__init__(self)  # flashlight checks that it was called
+        self.fusion = fusion
+        # by flashlight's state: the fusion's, and the successors asked for. flashlight's states take no attributes.
+        self._states: dict[LMState, tuple[Any, dict[int, tuple[LMState, float]]]] = {}
+
+    @classmethod
+    def of_words(cls, lms: LogLinearLM, words: Dictionary, unk_offset: float = 0.0) -> FlashlightLM:
+        """For a lexicon decoder whose LM scores words (``is_token_lm`` False): each entry is one word, looked up as it is."""
+        return cls(TokenFusion(lms, entries(words), unk_offset=unk_offset))
+
+    @classmethod
+    def of_tokens(cls, lms: LogLinearLM, tokens: Dictionary, silent: Sequence[str] = (), unk_offset: float = 0.0) -> FlashlightLM:
+        """For a lexicon-free decoder, or a lexicon decoder with ``is_token_lm``, whose tokens are the LMs' own.
+
+        The LMs do not see the ``silent`` ones.
+        """
+        return cls(TokenFusion(lms, [None if token in silent else token for token in entries(tokens)], unk_offset=unk_offset))
+
+    @classmethod
+    def of_spelling(
+        cls, lms: LogLinearLM, units: Sequence[bytes | None], unk_offset: float = UNK_OFFSET, look_ahead: bool = True
+    ) -> FlashlightLM:
+        """For a lexicon-free decoder of letters or subwords with LMs of words.
+
+        ``units`` is what each token writes, from :func:`surfaces`; the other options are those of :class:`WordFusion`.
+        """
+        return cls(WordFusion(lms, units, unk_offset=unk_offset, look_ahead=look_ahead))
+
+    def start(self, start_with_nothing: bool) -> LMState:
+        """The state before the first word; what the last utterance has left is dropped. ``start_with_nothing`` cannot be had of neural LMs.
+
+        Raises ValueError for it.
+        """
+        if start_with_nothing:
+            raise ValueError("start_with_nothing: these LMs score sentences from their beginning only")
+        self._states.clear()
+        state = LMState()
+        self._states[state] = (self.fusion.start(), {})
+        return state
+
+    def score(self, state: LMState, usr_token_idx: int) -> tuple[LMState, float]:
+        before, successors = self._states[state]
+        known = successors.get(usr_token_idx)
+        if known is None:
+            score, after = self.fusion.score(before, usr_token_idx)
+            child = state.child(usr_token_idx)
+            self._states[child] = (after, {})
+            known = successors[usr_token_idx] = (child, score)
+        return known
+
+    def finish(self, state: LMState) -> tuple[LMState, float]:
+        """The sentence end, with the end of a word that has begun."""
+        return state.child(-1), self.fusion.end(self._states[state][0])
+
+
+def entries(dictionary: Dictionary) -> list[str]:
+    """The entries of a flashlight dictionary by their index."""
+    return [dictionary.get_entry(index) for index in range(dictionary.index_size())]

@@ -1,0 +1,86 @@
+"""Several language models with weights as one: what a decoder adds to its own scores.
+
+Shapes: N states, K words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attlm_fairseq.decoding.cached_kenlm import CachedKenLM
+from attlm_fairseq.decoding.cached_lm import CachedLM
+from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
+
+State = tuple[Any, ...]
+"""One history for each language model: an immutable value that stands for the words so far."""
+
+
+class LogLinearLM:
+    """``sum_k weight_k ln p_k(word | words before)``, neural models and KenLM in one sum, each with its own vocabulary.
+
+    A negative weight takes an LM out of the sum: that of the source domain in the density ratio method, the decoder's internal LM in
+    internal-LM subtraction. The sums are no normalised distribution. A weight of 0 leaves its LM out altogether.
+
+    An LM of subwords needs ``segment``, which breaks a word into that LM's subwords: a word's log-probability is then the sum over them.
+    """
+
+    def __init__(
+        self,
+        lms: Sequence[CachedLM],
+        weights: Sequence[float] | None = None,
+        segment: Sequence[Callable[[str], Sequence[str]] | None] | None = None,
+    ) -> None:
+        """``weights`` and ``segment`` have one value for each LM; without them each weighs 1 and takes words as they are."""
+        weights = [1.0] * len(lms) if weights is None else list(weights)
+        segment = [None] * len(lms) if segment is None else list(segment)
+        if not len(lms) == len(weights) == len(segment):
+            raise ValueError(f"{len(lms)} LMs need as many weights ({len(weights)}) and segmentations ({len(segment)})")
+        if not np.isfinite(weights).all():
+            raise ValueError(f"the weights of LMs are finite numbers: {weights}")
+        used = [place for place, weight in enumerate(weights) if weight]
+        self.lms = tuple(lms[place] for place in used)
+        self.weights = tuple(float(weights[place]) for place in used)
+        self.segment = tuple(segment[place] for place in used)
+
+    @classmethod
+    def load(
+        cls, lm: dict[str | Path, float] | None = None, kenlm: dict[str | Path, float] | None = None, device: str = "cpu"
+    ) -> LogLinearLM:
+        """Load neural models (checkpoints, folders of ``attlm export``) and KenLM files, each path with its weight. Raises InputError."""
+        lm, kenlm = lm or {}, kenlm or {}
+        return cls([*(CachedNeuralLM.load(path, device=device) for path in lm), *map(CachedKenLM, kenlm)], [*lm.values(), *kenlm.values()])
+
+    def start(self) -> State:
+        """The state of a sentence without a word."""
+        return tuple(lm.start() for lm in self.lms)
+
+    def score(self, state: State, word: str, unk_offset: float = 0.0) -> tuple[float, State]:
+        """The weighted sum of ln p(word), and the state after the word.
+
+        Each LM that does not know the word scores its unknown word, and ``unk_offset`` is added to that log-probability.
+        """
+        total = 0.0
+        after = []
+        for lm, weight, segment, history in zip(self.lms, self.weights, self.segment, state, strict=True):
+            log_prob = 0.0
+            for part in [word] if segment is None else segment(word):
+                value, history = lm.score(history, lm.token(part))
+                log_prob += value if lm.knows(part) else value + unk_offset
+            total += weight * log_prob
+            after.append(history)
+        return total, tuple(after)
+
+    def end(self, state: State) -> float:
+        """The weighted sum of ln p(</s>)."""
+        lms = zip(self.lms, self.weights, state, strict=True)
+        return sum((weight * lm.score(history, lm.end)[0] for lm, weight, history in lms), 0.0)
+
+    def knows(self, word: str) -> bool:
+        """Whether every LM knows the word, or all of its subwords."""
+        return all(
+            all(map(lm.knows, [word] if segment is None else segment(word))) for lm, segment in zip(self.lms, self.segment, strict=True)
+        )

@@ -1,0 +1,221 @@
+"""Fusion where the language models' words are not the decoder's subwords: at word ends, with look-ahead over the lexicon tree.
+
+Shapes: N states, U units of the decoder, W words of a language model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache
+from attlm_fairseq.decoding.lexicon_tree import LexiconTree, range_sums
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State
+
+UNK_OFFSET = -10.0  # as if p(<unk>) were shared by e^10 = 22,000 unseen words
+SPACE = b" "
+
+
+@dataclass(frozen=True, slots=True)
+class WordState:
+    """Complete words, known to the language models by their state (None behind the sentence end), and the letters of one begun."""
+
+    lms: State | None
+    partial: bytes = b""
+    paid: float = 0.0
+    """What the units of the partial word have been given already: its look-ahead score."""
+
+
+class WordFusion:
+    """Language models of words for a decoder of subwords or letters.
+
+    A partial word w' after the history h has the look-ahead score ``sum_k weight_k ln P_k(w' | h)``, P_k being the sum of
+    the LM's probabilities of all its words that begin with w'. A unit is given the difference that it makes to that score; the space that
+    ends the word, the rest: over a word the units' scores sum to exactly ``sum_k weight_k ln p_k(word | h)``, however it was
+    cut into units. Without ``look_ahead`` all of it comes at the word's end.
+
+    A word or partial word that an LM does not have scores ``ln p_k(<unk> | h) + unk_offset``; partial words from the unit on with which
+    they leave the tree. ``unk_offset`` stands for the choice among all unseen words; 0 makes every word of any letters as likely as
+    the whole class, ``-inf`` forbids what is not in the LMs' vocabulary.
+    """
+
+    def __init__(
+        self,
+        lms: LogLinearLM,
+        units: Sequence[bytes | None],
+        ends: Collection[int] = (),
+        unk_offset: float = UNK_OFFSET,
+        look_ahead: bool = True,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        """``units`` is the text of each unit as :func:`surfaces` gives it, None where it is no text; ``ends`` are the sentence end.
+
+        Raises ValueError for look-ahead with an LM of subwords, and InputError where an LM cannot list its words.
+        """
+        if look_ahead and any(lms.segment):
+            raise ValueError("look-ahead needs the probability of every word, which an LM of subwords does not have: use look_ahead=False")
+        self.lms = lms
+        self.size = len(units)
+        self.units = list(units)
+        self.ends = frozenset(ends)
+        self.unk_offset = unk_offset
+        self.look_ahead = look_ahead
+        members = lms.lms if look_ahead else ()
+        self._trees = [LexiconTree(lm.words()) for lm in members]
+        # the tree's words in its order, and the unknown word last
+        self._tokens = [
+            lm.tokens([*(word.decode() for word in tree.words), "<unk>"]) for lm, tree in zip(members, self._trees, strict=True)
+        ]
+        self._probabilities = [HistoryCache(cache_bytes) for _ in members]
+        within, begin, complete = (defaultdict(list) for _ in range(3))
+        self._other = []  # spaces alone or in the middle: few, scored one by one
+        for unit, text in enumerate(self.units):
+            if unit in self.ends or not text:
+                continue
+            core = text.strip(SPACE)
+            kind = {core: within, SPACE + core: begin, core + SPACE: complete}.get(text)
+            if kind is None or not core or SPACE in core:
+                self._other.append(unit)
+            else:
+                kind[core].append(unit)
+        self._within, self._begin, self._complete = UnitKind(within), UnitKind(begin), UnitKind(complete, whole=True)
+        self._continuations = lru_cache(maxsize=1 << 12)(self._make_continuations)
+
+    def start(self) -> WordState:
+        return WordState(self.lms.start())
+
+    def score(self, state: WordState, unit: int) -> tuple[float, WordState]:
+        if unit in self.ends:
+            return self.end(state), WordState(None)
+        text = self.units[unit]
+        if state.lms is None or not text:
+            return 0.0, state
+        total = 0.0
+        for place, part in enumerate(text.split(SPACE)):
+            if place:
+                value, state = self._close(state)
+                total += value
+            if part:
+                partial = state.partial + part
+                score = self._partial_score(state.lms, partial)
+                total += due(score, state.paid)
+                state = WordState(state.lms, partial, score)
+        return total, state
+
+    def end(self, state: WordState) -> float:
+        if state.lms is None:
+            return 0.0
+        value, closed = self._close(state)
+        return value + self.lms.end(closed.lms)
+
+    def scores(self, states: Sequence[WordState]) -> np.ndarray:
+        total = np.zeros((len(states), self.size))
+        opened = [place for place, state in enumerate(states) if state.lms is not None]
+        self._compute(states[place].lms for place in opened)
+        closing = bool(self.ends or self._begin.units or self._other)
+        closed = {place: self._close(states[place]) if closing else (0.0, states[place]) for place in opened}
+        if closing:
+            self._compute(state.lms for _, state in closed.values())
+        for place in opened:
+            state, row = states[place], total[place]
+            rest, after = closed[place]
+            self._fill(row, self._within, state)
+            self._fill(row, self._complete, state)
+            self._fill(row, self._begin, after, rest)
+            for unit in self._other:
+                row[unit] = self.score(state, unit)[0]
+            if self.ends:
+                row[list(self.ends)] = rest + self.lms.end(after.lms)
+        return total
+
+    def _close(self, state: WordState) -> tuple[float, WordState]:
+        """What is due at the end of the word that has begun, if any, and the state after it."""
+        if not state.partial:
+            return 0.0, state
+        value, lms = self.lms.score(state.lms, letters(state.partial), self.unk_offset)
+        return due(value, state.paid), WordState(lms)
+
+    def _partial_score(self, lms: State, partial: bytes) -> float:
+        """``sum_k weight_k ln P_k(partial | h)``."""
+        total = 0.0
+        for member, tree in enumerate(self._trees):
+            probabilities, unknown = self._word_probabilities(member, lms[member])
+            begin, end = tree.range(partial)
+            total += self.lms.weights[member] * (log(probabilities[begin:end].sum()) if begin < end else unknown)
+        return total
+
+    def _fill(self, row: np.ndarray, kind: UnitKind, state: WordState, before: float = 0.0) -> None:
+        """Write the scores of all units of a kind, plus what is due ``before`` them, into a row (U,)."""
+        if not len(kind.places):
+            return
+        if kind.whole and not self.look_ahead:
+            for text, units in kind.units.items():
+                row[units] = due(self.lms.score(state.lms, letters(state.partial + text), self.unk_offset)[0], state.paid)
+            return
+        total = np.zeros(self.size)
+        for member in range(len(self._trees)):
+            weight = self.lms.weights[member]
+            probabilities, unknown = self._word_probabilities(member, state.lms[member])
+            units, begins, ends = self._continuations(member, state.partial, kind)
+            values = np.full(self.size, weight * unknown)
+            values[units] = weight * log(range_sums(probabilities, begins, ends))
+            total += values
+        row[kind.places] = before + due(total[kind.places], state.paid)
+
+    def _make_continuations(self, member: int, prefix: bytes, kind: UnitKind) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return tuple(self._trees[member].continuations(prefix, kind.units, kind.whole).T)
+
+    def _compute(self, states: Iterable[State]) -> None:
+        """Have all distributions of the states computed together, where they will be needed one by one."""
+        states = list(states)
+        for member, lm in enumerate(self.lms.lms if states else ()):
+            histories = list(dict.fromkeys(state[member] for state in states))
+            if not self.look_ahead:
+                lm.log_probs(histories, lm.tokens([]))
+            elif missing := [history for history in histories if self._probabilities[member].get(history) is None]:
+                for history, row in zip(missing, lm.log_probs(missing, self._tokens[member]), strict=True):
+                    self._keep(member, history, row)
+
+    def _word_probabilities(self, member: int, history: Any) -> tuple[np.ndarray, float]:
+        """p of an LM's words in the order of its tree, float64 (W,), and the score of an unknown one."""
+        value = self._probabilities[member].get(history)
+        if value is None:
+            value = self._keep(member, history, self.lms.lms[member].log_probs([history], self._tokens[member])[0])
+        return value
+
+    def _keep(self, member: int, history: Any, log_probs: np.ndarray) -> tuple[np.ndarray, float]:
+        probabilities = np.exp(log_probs[:-1], dtype=np.float64)
+        value = (probabilities, float(log_probs[-1]) + self.unk_offset)
+        self._probabilities[member].put(history, value, probabilities.nbytes)
+        return value
+
+
+class UnitKind:
+    """Units that do the same to a word: go on with it, begin one or complete it. ``whole``: only complete words count."""
+
+    def __init__(self, units: dict[bytes, list[int]], whole: bool = False) -> None:
+        self.units = dict(units)  # by their letters
+        self.places = np.array(sorted(unit for same in units.values() for unit in same), dtype=np.int64)
+        self.whole = whole
+
+
+def due(score: Any, paid: float) -> Any:
+    """What is left of a score; nothing where it was impossible already."""
+    return score - paid if paid > -math.inf else 0.0
+
+
+def log(values: Any) -> Any:
+    """ln, with ln 0 = -inf."""
+    with np.errstate(divide="ignore"):
+        return np.log(values)
+
+
+def letters(text: bytes) -> str:
+    """A word that the units spell; where they are no UTF-8, one that no LM knows."""
+    return text.decode("utf-8", "replace")

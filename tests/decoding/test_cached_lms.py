@@ -1,0 +1,195 @@
+"""Neural models and KenLM over histories: against full passes and sentence scores, with any cache, freeing what is dropped."""
+
+from __future__ import annotations
+
+import gc
+import random
+
+import numpy as np
+import pytest
+import torch
+from lm_files import write_checkpoint
+from toy_lms import random_lm, write_arpa, zero_lm
+
+from attlm_fairseq.decoding.cache import HistoryCache
+from attlm_fairseq.decoding.cached_kenlm import CachedKenLM
+from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.scoring.kenlm import KenLMScorer, read_unigrams
+from attlm_fairseq.scoring.neural import NeuralScorer
+
+WORDS = [f"w{number}" for number in range(12)]
+FAMILIES = [*READERS, "combined"]
+EVERYTHING, LITTLE, NOTHING = 1 << 30, 1200, 0  # bytes; a distribution alone is 64
+
+
+def checkpoint(folder, family: str = "combined", seed: int = 1):
+    options = {"_name": "attentive_lstm_lm", "attention_score": "combined"} if family == "combined" else {"_name": family}
+    return write_checkpoint(folder / f"{family}{seed}" / "lm.pt", WORDS, seed, **options)
+
+
+@pytest.fixture
+def arpa(tmp_path):
+    return write_arpa(tmp_path / "lm.arpa", WORDS)
+
+
+def full_pass(lm: CachedNeuralLM, words: list[str]) -> np.ndarray:
+    with torch.inference_mode():
+        logits, _ = lm.lm.model(torch.tensor([[lm.lm.eos, *lm.vocabulary.ids(words)]]))
+    return torch.log_softmax(logits[0, -1], dim=-1).numpy()
+
+
+def extend(lm, history, words):
+    for word in words:
+        history = lm.score(history, lm.token(word))[1]
+    return history
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("cache_bytes", [EVERYTHING, LITTLE, NOTHING])
+def test_cached_is_the_full_prefix_over_random_reorderings(tmp_path, family, cache_bytes):
+    lm = CachedNeuralLM.load(checkpoint(tmp_path, family), cache_bytes=cache_bytes)
+    random_ = random.Random(1)
+    beam = [((), lm.start())]
+    everything = lm.tokens([*WORDS, "unheard-of"])
+    for _ in range(12):
+        rows = lm.log_probs([history for _, history in beam], everything)
+        for (words, _), row in zip(beam, rows, strict=True):
+            np.testing.assert_allclose(row, full_pass(lm, list(words))[everything], atol=1e-5)
+        assert lm.cache.bytes <= cache_bytes
+        beam = [beam[place] for place in random_.choices(range(len(beam)), k=random_.randint(1, 6))]
+        # some go on by different words, so that lengths mix; some stay
+        beam = [
+            ((*words, word), extend(lm, history, [word])) if random_.random() < 0.7 else (words, history)
+            for words, history in beam
+            for word in random_.choices(WORDS, k=1)
+        ]
+
+
+def test_each_distribution_is_computed_once(tmp_path):
+    lm = CachedNeuralLM.load(checkpoint(tmp_path))
+    histories = [extend(lm, lm.start(), words) for words in (["w1", "w2"], ["w1", "w3"], ["w1", "w2"], [])]
+    assert histories[0] is histories[2]
+    assert histories[3] is lm.start()
+    for _ in range(3):
+        for history in histories:
+            for word in WORDS:
+                lm.score(history, lm.token(word))
+        lm.log_probs(histories, lm.tokens(WORDS))
+    assert lm.computed == 4  # "", "w1", "w1 w2", "w1 w3"
+
+
+def test_dropped_histories_take_their_values_along(tmp_path):
+    lm = CachedNeuralLM.load(checkpoint(tmp_path))
+    history = extend(lm, lm.start(), ["w1", "w2", "w3"])
+    other = extend(lm, lm.start(), ["w1", "w4"])
+    lm.log_probs([history, other], lm.tokens(WORDS))
+    assert len(lm.cache) == 4
+    del history
+    gc.collect()
+    assert len(lm.cache) == 2  # w1, w1 w4
+    del other
+    gc.collect()
+    assert (len(lm.cache), lm.cache.bytes, len(lm._histories)) == (0, 0, 0)
+    before = lm.computed
+    lm.score(lm.start(), lm.token("w1"))
+    assert lm.computed == before  # the sentence start stays
+
+
+def test_least_recently_used_values_leave_first():
+    class Key:
+        pass
+
+    cache, keys = HistoryCache(30), [Key() for _ in range(4)]
+    for key in keys[:3]:
+        cache.put(key, key, 10)
+    assert cache.get(keys[0]) is keys[0]
+    cache.put(keys[3], keys[3], 10)
+    assert [cache.get(key) is key for key in keys] == [True, False, True, True]
+    cache.put(keys[0], keys[0], 31)
+    assert (len(cache), cache.bytes) == (0, 0)
+
+
+def sentence_score(lm: LogLinearLM, words, unk_offset=0.0) -> float:
+    total, state = 0.0, lm.start()
+    for word in words:
+        score, state = lm.score(state, word, unk_offset)
+        total += score
+    return total + lm.end(state)
+
+
+SENTENCES = [[], ["w1"], ["w3", "unheard-of", "w1"], ["w0", "w0", "</s>", "w5"], ["w2", "a b", "w1", "<unk>"]]
+
+
+def test_scores_are_those_of_the_scorers(tmp_path, arpa):
+    path = checkpoint(tmp_path)
+    sentences = [words for words in SENTENCES if "a b" not in words]  # which KenLMScorer refuses, rightly
+    for lm, scorer in (
+        (LogLinearLM.load({path: 1.0}), NeuralScorer.load([path])),
+        (LogLinearLM.load(kenlm={arpa: 1.0}), KenLMScorer(arpa)),
+    ):
+        expected = [score.total for score in scorer.score(sentences)]
+        assert [sentence_score(lm, words) for words in sentences] == pytest.approx(expected, abs=1e-4)
+
+
+def test_weights_add_up(tmp_path, arpa):
+    path, other = checkpoint(tmp_path), checkpoint(tmp_path, "averaging_lstm_lm", seed=2)
+    for words in SENTENCES:
+        one, two, ngram = (
+            sentence_score(lm, words)
+            for lm in (LogLinearLM.load({path: 1}), LogLinearLM.load({other: 1}), LogLinearLM.load(kenlm={arpa: 1}))
+        )
+        together = LogLinearLM.load({path: 0.5, other: -0.25}, {arpa: 2})
+        assert sentence_score(together, words) == pytest.approx(0.5 * one - 0.25 * two + 2 * ngram, abs=1e-4)
+        halves = LogLinearLM([CachedNeuralLM.load(path), CachedNeuralLM.load(path)], [0.35, 0.35])
+        assert sentence_score(halves, words) == pytest.approx(sentence_score(LogLinearLM.load({path: 0.7}), words), abs=1e-9)
+
+
+def test_an_lm_of_weight_zero_is_not_asked():
+    asked, silent = random_lm(WORDS), zero_lm(WORDS)
+    lm = LogLinearLM([asked, silent], [1.0, 0.0])
+    assert sentence_score(lm, ["w1"]) == pytest.approx(sentence_score(LogLinearLM([asked]), ["w1"]))
+    assert silent.asked == 0
+    assert sentence_score(LogLinearLM([silent], [0.0]), ["w1"]) == 0.0
+
+
+def test_the_offset_of_unknown_words_counts_for_each_lm_that_does_not_know_one(tmp_path, arpa):
+    lm = LogLinearLM([CachedNeuralLM.load(checkpoint(tmp_path)), CachedKenLM(arpa), random_lm([*WORDS, "new"])], [0.5, 0.25, 2.0])
+    words = ["w1", "new", "w2", "newer"]
+    assert sentence_score(lm, words, -10.0) == pytest.approx(sentence_score(lm, words) - 10 * (0.75 + 2.75), abs=1e-5)
+
+
+def test_an_lm_of_subwords_scores_words_by_their_parts():
+    parts = random_lm(["a@@", "b", "c"])
+    lm = LogLinearLM([parts, random_lm(["ab", "c"], 2)], [1.0, 0.5], [lambda word: ["a@@", "b"] if word == "ab" else [word], None])
+    expected = sentence_score(LogLinearLM([parts]), ["a@@", "b", "c"]) + 0.5 * sentence_score(
+        LogLinearLM([random_lm(["ab", "c"], 2)]), ["ab", "c"]
+    )
+    assert sentence_score(lm, ["ab", "c"]) == pytest.approx(expected)
+    assert lm.knows("ab")
+    assert not lm.knows("d")
+
+
+def test_distributions_of_kenlm_are_its_scores(arpa):
+    lm = CachedKenLM(arpa)
+    histories = [extend(lm, lm.start(), words) for words in ([], ["w1"], ["unheard-of"], ["w1", "w1"])]
+    assert histories[1] is histories[3]  # a bigram model remembers no more
+    rows = lm.log_probs(histories, lm.tokens([*WORDS, "unheard-of"]))
+    for history, row in zip(histories, rows, strict=True):
+        assert row.tolist() == [lm.score(history, lm.token(word))[0] for word in [*WORDS, "unheard-of"]]
+    assert sorted(lm.words()) == sorted(WORDS)
+
+
+def test_a_binary_file_cannot_list_its_words(tmp_path):
+    path = tmp_path / "lm.bin"
+    path.write_bytes(b"mmap lm http://kheafield.com/code format version 5\n\0" + bytes(100))
+    with pytest.raises(InputError, match="binary file"):
+        read_unigrams(path)
+
+
+@pytest.mark.parametrize(("weights", "message"), [([1.0], "as many weights"), ([1.0, float("nan")], "finite")])
+def test_unusable_weights(weights, message):
+    with pytest.raises(ValueError, match=message):
+        LogLinearLM([zero_lm(WORDS), zero_lm(WORDS)], weights)

@@ -1,0 +1,197 @@
+"""The language models in pyctcdecode's own decoder."""
+
+from __future__ import annotations
+
+import kenlm
+import numpy as np
+import pytest
+from lm_files import write_checkpoint
+from pyctcdecode import Alphabet, BeamSearchDecoderCTC, LanguageModel
+from toy_lms import biased_lm, write_arpa, zero_lm
+
+from attlm_fairseq.decoding.cached_kenlm import CachedKenLM
+from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
+from attlm_fairseq.decoding.pyctcdecode import PyctcdecodeLM
+
+LABELS = ["", " ", *"abcde"]
+SUBWORDS = ["", "▁⁇▁", "▁a", "▁b", "▁ca", "▁da", "b", "e", "ed", "d", "ce", "bb"]
+WORDS = ["a", "ab", "abe", "bad", "bed", "bee", "cab", "dace", "dad", "ebb"]
+
+
+def emissions(seed: int, labels: list[str] = LABELS, frames: int = 14, last: str | None = None) -> np.ndarray:
+    """Log-probabilities (T, N); with ``last``, the last frame is that label for certain."""
+    values = np.random.default_rng(seed).normal(size=(frames, len(labels))) * 1.5
+    if last is not None:
+        values[-1] = np.where(np.array(labels) == last, 0.0, -100.0)
+    return values - np.logaddexp.reduce(values, axis=1, keepdims=True)
+
+
+def decode(lm, frames: np.ndarray, labels: list[str] = LABELS, prune_history: bool = False, token_min_logp: float = -1e6):
+    decoder = BeamSearchDecoderCTC(Alphabet.build_alphabet(labels), lm)
+    try:
+        beams = decoder.decode_beams(
+            frames, beam_width=60, beam_prune_logp=-1e6, token_min_logp=token_min_logp, prune_history=prune_history
+        )
+    finally:
+        decoder.cleanup()
+    return [(beam[0], beam[-2], beam[-1]) for beam in beams]
+
+
+def close(beams):
+    return [(text, pytest.approx(logit, abs=1e-4), pytest.approx(score, abs=1e-4)) for text, logit, score in beams]
+
+
+@pytest.fixture(scope="module")
+def arpa(tmp_path_factory):
+    return write_arpa(tmp_path_factory.mktemp("arpa") / "lm.arpa", WORDS)
+
+
+@pytest.fixture(scope="module")
+def neural(tmp_path_factory) -> CachedNeuralLM:
+    return CachedNeuralLM.load(write_checkpoint(tmp_path_factory.mktemp("lm") / "lm.pt", WORDS, attention_score="combined"))
+
+
+# --- KenLM ---
+
+PARAMETERS = [
+    {},
+    {"alpha": 1.2, "beta": -0.5, "unk_score_offset": -2.0},
+    {"alpha": 0.0, "beta": 0.0, "unk_score_offset": 0.0},
+]
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS)
+@pytest.mark.parametrize("labels", [LABELS, SUBWORDS])
+@pytest.mark.parametrize("unigrams", [WORDS, WORDS[:5], ()])
+@pytest.mark.parametrize("seed", range(2))
+def test_kenlm_is_pyctcdecodes_own(arpa, parameters, labels, unigrams, seed):
+    """Every beam, also those that end in a space, whose empty last word is then scored as pyctcdecode does."""
+    frames = emissions(seed, labels)
+    own = decode(LanguageModel(kenlm.Model(str(arpa)), unigrams, **parameters), frames, labels)
+    ours = decode(PyctcdecodeLM(LogLinearLM([CachedKenLM(arpa)]), unigrams, score_empty_word=True, **parameters), frames, labels)
+    assert len(own) > 20
+    assert ours == close(own)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kenlm_is_pyctcdecodes_own_by_default_where_the_text_ends_in_a_word(arpa, seed):
+    frames = emissions(seed, last="b")
+    own = decode(LanguageModel(kenlm.Model(str(arpa)), WORDS), frames, token_min_logp=-5.0)
+    ours = decode(PyctcdecodeLM(LogLinearLM([CachedKenLM(arpa)])), frames, token_min_logp=-5.0)
+    assert len(own) > 20
+    assert ours == close(own)
+
+
+def test_a_space_at_the_end_is_no_word(arpa):
+    """The same hypothesis, with and without it, has the same score."""
+    lm = PyctcdecodeLM(LogLinearLM([CachedKenLM(arpa)]))
+    start = lm.get_start_state()
+    score, state = lm.score(start, "bed")
+    last, _ = lm.score(start, "bed", is_last_word=True)
+    assert score + lm.score(state, "", is_last_word=True)[0] == pytest.approx(last)
+    assert lm.score(start, "") == (0.0, start)
+    own = LanguageModel(kenlm.Model(str(arpa)), WORDS)
+    before, between = own.score(own.get_start_state(), "bed")
+    assert before + own.score(between, "", is_last_word=True)[0] < own.score(own.get_start_state(), "bed", is_last_word=True)[0] - 10
+
+
+@pytest.mark.parametrize("partial", ["a", "ab", "abe", "abed", "x", "abedabed", "ebb", "ebc"])
+def test_partial_words_score_as_pyctcdecodes(arpa, partial):
+    model = kenlm.Model(str(arpa))
+    for unigrams in (WORDS, ()):
+        own = LanguageModel(model, unigrams, unk_score_offset=-3.0).score_partial_token(partial)
+        assert PyctcdecodeLM(LogLinearLM([CachedKenLM(arpa)]), unigrams, unk_score_offset=-3.0).score_partial_token(partial) == own
+
+
+# --- no LM ---
+
+
+def test_no_lm_weight_zero_and_a_zero_lm_are_the_same(neural):
+    for seed in range(3):
+        frames = emissions(seed)
+        none = decode(None, frames)
+        nothing = {"beta": 0.0, "unk_score_offset": 0.0}
+        for lm in (
+            PyctcdecodeLM(LogLinearLM([neural]), alpha=0.0, **nothing),
+            PyctcdecodeLM(LogLinearLM([neural], [0.0]), beta=0.0),
+            PyctcdecodeLM(LogLinearLM([zero_lm(WORDS)]), **nothing),
+            PyctcdecodeLM(LogLinearLM([neural, neural], [0.5, -0.5]), **nothing),
+        ):
+            assert decode(lm, frames) == close(none)
+
+
+# --- an LM that knows what it wants ---
+
+
+@pytest.mark.parametrize("sentence", [["bad", "cab"], ["ebb"], ["a", "dad", "a"]])
+def test_a_biased_lm_forces_its_words(sentence):
+    lm = PyctcdecodeLM(LogLinearLM([biased_lm(WORDS, sentence, -100.0)]), alpha=1.0, beta=0.0)
+    for seed in range(2):
+        assert decode(lm, emissions(seed, frames=20))[0][0] == " ".join(sentence)
+
+
+# --- neural LMs ---
+
+
+def rescored(lms: LogLinearLM, words: list[str], alpha: float, beta: float, unk: float) -> float:
+    total, state = 0.0, lms.start()
+    for word in words:
+        score, state = lms.score(state, word)
+        total += alpha * (score + (0.0 if lms.knows(word) else unk * np.log(10))) + beta
+    return total + alpha * lms.end(state)
+
+
+@pytest.mark.parametrize("labels", [LABELS, SUBWORDS])
+def test_scores_are_those_of_the_words(neural, arpa, labels):
+    lms = LogLinearLM([neural, CachedKenLM(arpa), neural], [0.8, 0.4, -0.1])
+    for seed in range(2):
+        frames = emissions(seed, labels)
+        for text, logit, score in decode(PyctcdecodeLM(lms, alpha=0.7, beta=1.1, unk_score_offset=-2.0), frames, labels):
+            assert score - logit == pytest.approx(rescored(lms, text.split(), 0.7, 1.1, -2.0), abs=1e-4)
+
+
+def test_two_halves_of_an_lm_are_the_lm_whatever_the_cache(neural):
+    frames = emissions(1)
+    one = decode(PyctcdecodeLM(LogLinearLM([neural])), frames)
+    assert decode(PyctcdecodeLM(LogLinearLM([neural, neural], [0.5, 0.5])), frames) == close(one)
+    uncached = CachedNeuralLM(neural.lm, cache_bytes=0)
+    assert decode(PyctcdecodeLM(LogLinearLM([uncached])), frames) == close(one)
+
+
+def test_each_distribution_is_computed_once_and_goes_with_the_utterance(neural):
+    neural = CachedNeuralLM(neural.lm)
+    lm = PyctcdecodeLM(LogLinearLM([neural]))
+    words = {tuple(text.split()[:length]) for text, *_ in decode(lm, emissions(1)) for length in range(9)}
+    assert neural.computed >= 0.2 * len(words)
+    assert len(neural.cache) == 0
+    computed = neural.computed
+    decode(lm, emissions(1))
+    assert neural.computed == 2 * computed - 1  # the sentence start stays
+
+
+def test_pruning_by_history_keeps_hypotheses_apart_that_differ_anywhere(neural):
+    lm = PyctcdecodeLM(LogLinearLM([neural]))
+    frames = emissions(3)
+    assert decode(lm, frames, prune_history=True) == close(decode(lm, frames))
+
+
+def test_an_lm_of_subwords_scores_words(tmp_path):
+    pieces = ["a", "b", "e", "d", "c"]
+    lm = CachedNeuralLM.load(write_checkpoint(tmp_path / "lm.pt", pieces))
+    adapter = PyctcdecodeLM(LogLinearLM([lm], segment=[list]), unigrams=WORDS, alpha=1.0, beta=0.0)
+    expected, state = 0.0, lm.start()
+    for piece in "cab":
+        score, state = lm.score(state, lm.token(piece))
+        expected += score
+    assert adapter.score(adapter.get_start_state(), "cab")[0] == pytest.approx(expected)
+    assert decode(adapter, emissions(1))
+
+
+def test_parameters_can_be_changed_as_the_decoder_does(arpa):
+    decoder = BeamSearchDecoderCTC(Alphabet.build_alphabet(LABELS), lm := PyctcdecodeLM(LogLinearLM([CachedKenLM(arpa)])))
+    decoder.reset_params(alpha=0.3, beta=0.2, unk_score_offset=-1.0, lm_score_boundary=False)
+    assert (lm.alpha, lm.beta, lm.unk_score_offset, lm.score_boundary) == (0.3, 0.2, -1.0, False)
+    with pytest.raises(ValueError, match="gamma"):
+        lm.reset_params(gamma=1.0)
+    decoder.cleanup()
