@@ -8,6 +8,7 @@ import click
 
 from attlm_cli.options import Setup, format_option, lm_options, note, on_terminal, parse_weights, progress, warn_of_oov
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.combination import COMPUTED
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
 from attlm_fairseq.nbest.lm_features import differing_lms, is_lm_feature
 from attlm_fairseq.nbest.rescoring import Rescorer
@@ -54,6 +55,7 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
     scorers = setup.load(needed=not weights)
     total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if on_terminal() and nbest != "-" else None
     fmt, lists = open_nbest(nbest, format_name)
+    unseen = set(weights) - {*names, *features, *COMPUTED}  # in sparse lists a feature may be missing, but not from all of them
     counts = {"lists": 0, "hypotheses": 0, "changed": 0}
     with progress("hypotheses", total) as bar:
         rescorer = Rescorer(scorers, setup.texts, bar.update, features)
@@ -65,6 +67,7 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
                 counts["lists"] += 1
                 counts["hypotheses"] += len(found.hypotheses)
                 counts["changed"] += found.hypotheses[0].rank != 1
+                unseen.difference_update(*(hypothesis.scores for hypothesis in found.hypotheses if unseen))
                 yield found
 
         if to.startswith("1best"):
@@ -75,6 +78,8 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
                 note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
             write_nbest(counted(), target, output)
     warn_of_oov(rescorer.oov)
+    if unseen:
+        note(f"WARNING: no hypothesis has a score {', '.join(sorted(unseen))}: the weight had no effect")
     note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {counts['changed']} lists have a new first hypothesis")
 
 

@@ -87,7 +87,7 @@ def tune_command(
     if measured.left_out:
         note(f"note: left out, because some hypotheses lack them: {', '.join(measured.left_out)}")
     unneeded = {*without, *(lm for name in extra for lm in differing_lms(name, setup.config.texts) or ())}
-    unneeded |= {name for name in set(rescorer.features) - set(extra) if not measured.varies(name)}
+    unneeded |= set(measured.redundant([name for name in rescorer.features if name not in extra]))
     kept = [place for place, name in enumerate(measured.names) if name not in unneeded]
     names = [measured.names[place] for place in kept]
     features = [of_list[:, kept] for of_list in measured.features]

@@ -8,6 +8,9 @@ import pytest
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.combination import combine, feature_names, features, log_linear
+from attlm_fairseq.nbest.evaluation import measure_lists
+from attlm_fairseq.nbest.formats import open_nbest
+from attlm_fairseq.nbest.metrics import make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 
@@ -105,3 +108,33 @@ def test_log_linear_is_the_weighted_sum():
     generator = np.random.default_rng(3)
     matrix, weights = generator.normal(size=(40, 6)), np.array([0.3, 0.0, -2.1, 3.7, 1.0, 0.0])
     np.testing.assert_allclose(log_linear(matrix.T, weights), matrix @ weights, rtol=1e-12)
+
+
+def test_in_a_sparse_list_a_missing_score_is_zero(nbest):
+    nbest.sparse = True
+    assert feature_names(nbest) == ["am", "extra", "lm", "words", "rank"]
+    assert features(nbest, ["extra", "lm", "elsewhere"]).tolist() == [[2, -10, 0], [0, -3, 0], [0, -1, 0]]
+    assert [hypothesis.rank for hypothesis in combine(nbest, {"extra": -1.0, "elsewhere": 3.0}).hypotheses] == [2, 3, 1]
+
+
+def test_lists_of_a_file_are_measured_with_all_their_sparse_scores():
+    lists = [make_list(("a", {"x": 1.0}, {}), ("b", {}, {})), make_list(("a", {"y": 2.0}, {}), ("b", {}, {}))]
+    for nbest in lists:
+        nbest.references = ("a",)
+    assert measure_lists(lists, make_metric("wer")).left_out == ["x", "y"]
+    for nbest in lists:
+        nbest.sparse = True
+    measured = measure_lists(lists, make_metric("wer"))
+    assert (measured.names, measured.left_out) == (["x", "words", "rank", "y"], [])
+    assert [matrix[:, [0, 3]].tolist() for matrix in measured.features] == [[[1, 0], [0, 0]], [[0, 2], [0, 0]]]
+
+
+def test_moses_lists_are_sparse_unless_their_scores_have_no_names(tmp_path):
+    path = tmp_path / "nbest"
+    path.write_text("0 ||| a b ||| LM0= -1 pp_x= 1 ||| -1\n0 ||| a ||| LM0= -2 ||| -2\n1 ||| c ||| LM0= -2 ||| -2\n")
+    lists = list(open_nbest(str(path))[1])
+    assert [nbest.sparse for nbest in lists] == [True, True]
+    assert features(lists[0], ["pp_x"]).tolist() == [[1], [0]]
+    assert combine(lists[1], {"pp_x": 1.0, "LM0": 1.0}).hypotheses[0].total == -2
+    path.write_text("0 ||| a b ||| -1 -2 ||| -1\n0 ||| a ||| -1 -3 ||| -2\n")
+    assert [nbest.sparse for nbest in open_nbest(str(path))[1]] == [False]

@@ -19,9 +19,15 @@ COMPUTED = {
 
 
 def feature_names(nbest: NbestList) -> list[str]:
-    """The features that every hypothesis of the list has: scores as read, LM scores, computed ones; in that order."""
-    names = dict.fromkeys([*nbest.hypotheses[0].scores, *nbest.hypotheses[0].lm_scores, *COMPUTED])
-    return [name for name in names if all(_value(hypothesis, name) is not None for hypothesis in nbest.hypotheses)]
+    """The features that every hypothesis of the list has: scores as read, LM scores, computed ones; in that order.
+
+    In a sparse list every hypothesis has the scores that any of them has.
+    """
+    hypotheses = nbest.hypotheses if nbest.sparse else nbest.hypotheses[:1]
+    scores = (name for hypothesis in hypotheses for name in hypothesis.scores)
+    lm_scores = (name for hypothesis in hypotheses for name in hypothesis.lm_scores)
+    names = dict.fromkeys([*scores, *lm_scores, *COMPUTED])
+    return [name for name in names if all(_value(nbest, hypothesis, name) is not None for hypothesis in nbest.hypotheses)]
 
 
 def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
@@ -29,12 +35,13 @@ def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
 
     The features of a hypothesis are its ``lm_scores``, its ``scores`` as read (an LM score of the same name replaces them), ``words``
     (whitespace-separated words of the text) and ``rank`` (places behind the first as read: 0, 1, 2, ..).
-    Raises InputError where a hypothesis lacks a named score or where it is not a finite number.
+    In a sparse list a score that a hypothesis does not name is 0. Raises InputError where a hypothesis of another list lacks a named
+    score, and where a score is not a finite number.
     """
     matrix = np.empty((len(nbest.hypotheses), len(names)))
     for row, hypothesis in enumerate(nbest.hypotheses):
         for column, name in enumerate(names):
-            value = _value(hypothesis, name)
+            value = _value(nbest, hypothesis, name)
             if value is None:
                 known = dict.fromkeys([*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED])
                 raise InputError(f"list {nbest.id!r}, hypothesis {row + 1} has no score {name!r}; it has {', '.join(known)}")
@@ -62,13 +69,14 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
 
     Features are added up in alphabetical order of their names, so the order of ``weights`` does not matter. A feature that is not
     named has weight 0; without any weight the list stays in the order as read.
-    Raises InputError for a weight that is not finite, for a name that no hypothesis has, and whatever :func:`features` raises.
+    Raises InputError for a weight that is not finite, for a name that no hypothesis has (unless the list is sparse), and whatever
+    :func:`features` raises.
     """
     names = sorted(weights)
     for name in names:
         if not math.isfinite(weights[name]):
             raise InputError(f"weight of {name!r} is {weights[name]}, expected a finite number")
-        if all(_value(hypothesis, name) is None for hypothesis in nbest.hypotheses):
+        if all(_value(nbest, hypothesis, name) is None for hypothesis in nbest.hypotheses):
             known = dict.fromkeys(
                 name for hypothesis in nbest.hypotheses for name in [*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED]
             )
@@ -81,9 +89,9 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
     return replace(nbest, hypotheses=sorted(hypotheses, key=lambda hypothesis: (-hypothesis.total, hypothesis.rank)))
 
 
-def _value(hypothesis: Hypothesis, name: str) -> float | None:
+def _value(nbest: NbestList, hypothesis: Hypothesis, name: str) -> float | None:
     if name in hypothesis.lm_scores:
         return hypothesis.lm_scores[name]
     if name in hypothesis.scores:
         return hypothesis.scores[name]
-    return COMPUTED[name](hypothesis) if name in COMPUTED else None
+    return COMPUTED[name](hypothesis) if name in COMPUTED else 0.0 if nbest.sparse else None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -26,9 +27,15 @@ class MeasuredLists:
     statistics: list[np.ndarray] = field(default_factory=list)
     references: list[tuple[str, ...]] = field(default_factory=list)
 
-    def varies(self, name: str) -> bool:
-        """Whether a feature tells hypotheses of a list apart, in any list; False for one that there is not."""
-        return name in self.names and any(np.ptp(matrix[:, self.names.index(name)]) > 0 for matrix in self.features)
+    def redundant(self, names: Sequence[str]) -> list[str]:
+        """Those of these features that tell no two hypotheses of a list apart, or that equal an earlier one of them."""
+        columns = {name: np.concatenate([matrix[:, self.names.index(name)] for matrix in self.features]) for name in names}
+        starts = np.cumsum([0, *map(len, self.features)])[:-1]
+        constant = [
+            name for name, values in columns.items() if not (values != np.repeat(values[starts], list(map(len, self.features)))).any()
+        ]
+        equal = [name for place, name in enumerate(names) if any(np.array_equal(columns[name], columns[other]) for other in names[:place])]
+        return list(dict.fromkeys([*constant, *equal]))
 
     @property
     def first(self) -> np.ndarray:
@@ -42,12 +49,14 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
     if not lists:
         raise InputError("there are no lists")
     names_of_lists = [feature_names(nbest) for nbest in lists]
-    everywhere = set(names_of_lists[0]).intersection(*names_of_lists)
+    together = set.union if all(nbest.sparse for nbest in lists) else set.intersection
+    everywhere = together(*map(set, names_of_lists))
     anywhere = dict.fromkeys(
         name for nbest in lists for hypothesis in nbest.hypotheses for name in (*hypothesis.scores, *hypothesis.lm_scores)
     )
     measured = MeasuredLists(
-        [name for name in names_of_lists[0] if name in everywhere], [name for name in anywhere if name not in everywhere]
+        [name for name in dict.fromkeys(chain.from_iterable(names_of_lists)) if name in everywhere],
+        [name for name in anywhere if name not in everywhere],
     )
     for nbest in lists:
         if not nbest.references:

@@ -29,7 +29,8 @@ class NbestList:
 
     ``id`` is the list's name as the file gives it (or its number from 0 where the format has none). ``references`` is empty
     unless the file carries them. ``line`` is the line of the file where the list begins, for messages. ``verbatim`` is whatever the
-    format needs to write the fields around the hypotheses back as they were.
+    format needs to write the fields around the hypotheses back as they were. ``sparse`` tells that a score which a hypothesis does
+    not name is 0, as Moses has it.
     """
 
     id: str
@@ -37,3 +38,4 @@ class NbestList:
     references: tuple[str, ...] = ()
     line: int = 0
     verbatim: Any = None
+    sparse: bool = False

@@ -26,6 +26,7 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 DECODER = "decoder"  # the score of the total field
 WORD_SCORES = "WordScores"  # Marian's, one value a word: not a feature
 _FIRST_LINE = re.compile(r"\s*[^\s|]+[ \t]*\|\|\|")
+_BARE = re.compile(r"f\d+")  # what scores without a name are called: a missing one is an error
 _ALIGNMENT = re.compile(r"(\s*\d+-\d+)*\s*")
 
 
@@ -34,7 +35,8 @@ class MosesFormat:
 
     The feature field is recognised, not counted: ``Name= 1.0 2.0``, ``name: 1.0``, ``name=1.0`` or bare numbers; other fields
     are carried along. All scores are taken as they stand, as natural logarithms. A feature with several values gives
-    ``TM0.1``, ``TM0.2``; bare numbers are called ``f1``, ``f2``; the total field is called ``decoder``.
+    ``TM0.1``, ``TM0.2``; bare numbers are called ``f1``, ``f2``; the total field is called ``decoder``. A named feature that a
+    hypothesis does not have is 0: the lists are ``sparse``.
 
     Written: one ``Name= value`` per LM at the end of the feature field, the total field replaced. Moses' tuners take only letters
     and digits in a name, a letter first: other characters go, the letter after one becomes a capital, a name that begins with
@@ -61,7 +63,9 @@ class MosesFormat:
                 raise InputError(message, path=path, line=line)
             return found.fields[0].strip(), Hypothesis(found.fields[1].strip(" \t"), _scores(found, path, line))
 
-        return grouped(lines, path, self.name, parse)
+        for nbest in grouped(lines, path, self.name, parse):
+            nbest.sparse = not any(_BARE.fullmatch(name) for hypothesis in nbest.hypotheses for name in hypothesis.scores)
+            yield nbest
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, self._lines)
