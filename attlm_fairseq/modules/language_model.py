@@ -159,8 +159,39 @@ class LanguageModel(nn.Module):
 
     def step_features(self, tokens: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
         """As :meth:`step`, without the output layer: features (B, F)."""
-        features, _, state = self.read(tokens.unsqueeze(1), state)
-        return features.squeeze(1), state
+        return self.step_inputs(self.input_gates(tokens), state)
+
+    def input_gates(self, tokens: Tensor) -> Tensor:
+        """Token ids (B,) -> what they add to the first layer's four gates (B, 4 H), biases included: the same wherever a token stands."""
+        embedded = self.embedding_dropout(self.embedding(tokens))
+        return nn.functional.linear(embedded, self.lstm.weight_ih_l0, self._gate_biases(0))
+
+    def step_inputs(self, input_gates: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
+        """As :meth:`step_features`, from the tokens' :meth:`input_gates` (B, 4 H).
+
+        Layer by layer: torch's fused call would rearrange the weights at every step, which costs as much as using them.
+        """
+        size = self.lstm.hidden_size
+        hidden: list[Tensor] = []
+        cell: list[Tensor] = []
+        for layer in range(self.lstm.num_layers):
+            if layer:
+                inputs = nn.functional.dropout(hidden[-1], self.lstm.dropout, self.training)
+                input_gates = nn.functional.linear(inputs, getattr(self.lstm, f"weight_ih_l{layer}"), self._gate_biases(layer))
+            gates = torch.addmm(input_gates, state.hidden[:, layer], getattr(self.lstm, f"weight_hh_l{layer}").t())
+            gates[:, : 2 * size].sigmoid_()  # in place: what these cost is memory traffic
+            gates[:, 2 * size : 3 * size].tanh_()
+            gates[:, 3 * size :].sigmoid_()
+            written, kept, candidate, shown = gates.chunk(4, dim=-1)  # torch orders the gates: input, forget, cell, output
+            cell.append(torch.addcmul(kept * state.cell[:, layer], written, candidate))
+            hidden.append(shown * torch.tanh(cell[-1]))
+        outputs = hidden[-1].unsqueeze(1)
+        features, _ = self.reader(outputs, memory=state.memory)
+        memory = self.reader.advance(outputs, state.memory)
+        return self.feature_dropout(features.squeeze(1)), LanguageModelState(torch.stack(hidden, 1), torch.stack(cell, 1), memory)
+
+    def _gate_biases(self, layer: int) -> Tensor:
+        return getattr(self.lstm, f"bias_ih_l{layer}") + getattr(self.lstm, f"bias_hh_l{layer}")
 
     def read(
         self, tokens: Tensor, state: LanguageModelState, need_weights: bool = False

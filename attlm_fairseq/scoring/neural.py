@@ -7,21 +7,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from attlm_fairseq.compute import Compute
 from attlm_fairseq.checkpoints import TrainedModel, load_model
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.modules.language_model import LanguageModel
-from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree, split_into_blocks
+from attlm_fairseq.modules.adaptive_output import AdaptiveOutput
+from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
+from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
 from attlm_fairseq.scoring.scorer import SentenceScore
+from attlm_fairseq.scoring.tree_memory import TreeMemory, split_into_blocks
 from attlm_fairseq.vocabulary import EOS, UNK
 
-BLOCK_NODES = 16_384  # nodes computed together: bounds the features held, and wide enough for full matrix products
-LOGITS = 1_048_576  # logits held at once: few enough to stay in the processor's cache until they are summed, a third faster
+DEVIATION_SENTENCES = 64  # on which the effect of a lower precision is measured
+OTHER_BYTES = 48 << 20  # of the memory: logits and gathered weights
+STEP_COPIES = 6  # as many times a row's state and gates are held while a step computes, at most
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far the sums of sentences are from their float32 values, in nats, on a sample of the sentences scored."""
+
+    sentences: int
+    words: int
+    mean: float
+    largest: float
+
+    def __str__(self) -> str:
+        return (
+            f"a sentence's score differs from float32 by {self.mean:.4f} nats on average, {self.largest:.4f} at most "
+            f"(measured on {self.sentences} of these sentences, {self.words} words)"
+        )
 
 
 class NeuralScorer:
@@ -30,9 +51,14 @@ class NeuralScorer:
     An ensemble's probability of an event is the mean of its members' probabilities, weighted by ``weights`` (default: equal; they
     are divided by their sum). A word outside the vocabulary is scored as ``<unk>``, whose probability stands for all unknown words
     together.
+
+    ``compute.precision`` ``bfloat16`` takes the matrix products in bfloat16; states, memories, the scored events' own logits and all sums
+    stay in float32. ``deviation`` then tells what that did to the first sentences scored.
     """
 
-    def __init__(self, models: Sequence[TrainedModel], name: str = "lm", weights: Sequence[float] | None = None) -> None:
+    def __init__(
+        self, models: Sequence[TrainedModel], name: str = "lm", weights: Sequence[float] | None = None, compute: Compute | None = None
+    ) -> None:
         """Raises InputError when the models' vocabularies differ."""
         for other in models[1:]:
             if other.vocabulary != models[0].vocabulary:
@@ -47,6 +73,9 @@ class NeuralScorer:
         self.models = tuple(models)
         self.vocabulary = models[0].vocabulary
         self.log_weights = [math.log(weight / sum(weights)) if weight else -math.inf for weight in weights]
+        self.compute = compute or Compute()
+        self.tree_memory = TreeMemory([member.model for member in models])
+        self.deviation: Deviation | None = None
 
     @classmethod
     def load(
@@ -55,10 +84,11 @@ class NeuralScorer:
         name: str = "lm",
         weights: Sequence[float] | None = None,
         dictionary: Path | None = None,
-        device: str = "cpu",
+        compute: Compute | None = None,
     ) -> NeuralScorer:
         """Load the checkpoints of an ensemble, or of one model. Raises InputError."""
-        return cls([load_model(path, dictionary, device) for path in checkpoints], name, weights)
+        compute = compute or Compute()
+        return cls([load_model(path, dictionary, compute.device) for path in checkpoints], name, weights, compute)
 
     def signature(self) -> dict[str, object]:
         return {
@@ -69,61 +99,144 @@ class NeuralScorer:
             "ensemble weights": [math.exp(weight) for weight in self.log_weights],
             "vocabulary": len(self.vocabulary),
             "OOV policy": "p(<unk>), one class for all unknown words",
+            "precision": self.compute.precision,
         }
 
-    @torch.inference_mode()
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
         ids = [tuple(self.vocabulary.ids(words)) for words in sentences]
         distinct = sorted(set(ids))
+        if self.compute.precision != "float32" and self.deviation is None and distinct:
+            self.deviation = self._measured_deviation(distinct)
+        log_probs = self._log_probs(distinct, self.compute.precision)
+        return [SentenceScore(log_probs[sentence], tuple(token == UNK for token in sentence)) for sentence in ids]
+
+    @torch.inference_mode()
+    def _log_probs(self, distinct: Sequence[tuple[int, ...]], precision: str) -> dict[tuple[int, ...], tuple[float, ...]]:
+        """The log-probability of each word and of the end of each of the sentences, which are sorted."""
         log_probs: dict[tuple[int, ...], tuple[float, ...]] = {}
-        for begin, end in split_into_blocks(distinct, BLOCK_NODES):
+        step_limit = self.compute.memory // 8
+        device = self.models[0].model.embedding.weight.device
+        for begin, end in split_into_blocks(distinct, self.tree_memory, self.compute.memory - step_limit - OTHER_BYTES):
             block = distinct[begin:end]
             tree = build_prefix_tree(block)
             ends = np.array([path[-1] if len(path) else 0 for path in tree.paths])
-            members = [event_log_probs(member.model, tree, ends) for member in self.models]
+            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+                members = [event_log_probs(member.model, tree, ends, step_limit) for member in self.models]
             into_node, to_end = (
                 np.logaddexp.reduce([values[kind] + weight for values, weight in zip(members, self.log_weights, strict=True)])
                 for kind in (0, 1)
             )
             for sentence, path, last in zip(block, tree.paths, to_end, strict=True):
                 log_probs[sentence] = (*into_node[path].tolist(), float(last))
-        return [SentenceScore(log_probs[sentence], tuple(token == UNK for token in sentence)) for sentence in ids]
+        return log_probs
+
+    def _measured_deviation(self, distinct: Sequence[tuple[int, ...]]) -> Deviation:
+        sample = distinct[:: -(-len(distinct) // DEVIATION_SENTENCES)]
+        exact, rounded = (self._log_probs(sample, precision) for precision in ("float32", self.compute.precision))
+        differences = [abs(math.fsum(exact[sentence]) - math.fsum(rounded[sentence])) for sentence in sample]
+        return Deviation(len(sample), sum(map(len, sample)), math.fsum(differences) / len(sample), max(differences))
 
 
-def event_log_probs(model: LanguageModel, tree: PrefixTree, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def event_log_probs(model: LanguageModel, tree: PrefixTree, ends: np.ndarray, step_limit: int) -> tuple[np.ndarray, np.ndarray]:
     """Natural-log probabilities, float64, of every step of a tree and of the sentence ends after the nodes ``ends`` (S,).
 
     The first result (N,) holds for each node the probability of its last token after its parent (the root's is 0); the second
-    (S,) that of ``</s>``.
+    (S,) that of ``</s>``. ``step_limit``: bytes for the intermediate results of a step, which takes a level in pieces.
     """
-    device = model.embedding.weight.device
-    features, state = model.step_features(torch.full((1,), EOS, device=device), model.initial_state(1))
-    levels = [features]
-    for tokens, parents in zip(tree.tokens, tree.parents, strict=True):
-        state = state.select(torch.from_numpy(parents).to(device))
-        features, state = model.step_features(torch.from_numpy(tokens).to(device), state)
-        levels.append(features)
+    features = tree_features(model, tree, step_limit)
+    device = features.device
     widths = [1, *map(len, tree.tokens)]
     starts = np.concatenate(([0], np.cumsum(widths)))
     contexts = [parents + starts[level] for level, parents in enumerate(tree.parents)]
     contexts = np.concatenate((*contexts, ends)).astype(np.int64)
     tokens = np.concatenate((*tree.tokens, np.full(len(ends), EOS))).astype(np.int64)
-    values = target_log_probs(model, torch.cat(levels), torch.from_numpy(contexts).to(device), torch.from_numpy(tokens).to(device))
+    values = target_log_probs(model, features, torch.from_numpy(contexts).to(device), torch.from_numpy(tokens).to(device))
     values = values.double().cpu().numpy()
     return np.concatenate(([0.0], values[: tree.size - 1])), values[tree.size - 1 :]
 
 
+def tree_features(model: LanguageModel, tree: PrefixTree, step_limit: int) -> Tensor:
+    """The features (N, F) of every node, the root's first: those of the word after ``</s>``, which begins each sentence."""
+    device = model.embedding.weight.device
+    # what a word adds to the first layer's gates does not depend on where it stands: once for each distinct word
+    words, places = np.unique(np.concatenate((np.array([EOS]), *tree.tokens)), return_inverse=True)
+    gates = model.input_gates(torch.from_numpy(words).to(device))
+    places = torch.from_numpy(places).to(device)
+    features = torch.empty(tree.size, model.reader.feature_size, device=device)
+    features[:1], state = model.step_inputs(gates[places[:1]], model.initial_state(1))
+    begin = 1
+    for parents in tree.parents:
+        end = begin + len(parents)
+        row_bytes = STEP_COPIES * (sum(part[:1].numel() * part.element_size() for part in (state.hidden, state.cell, *state.memory)))
+        rows = max(1, min(step_rows(device), step_limit // (row_bytes + STEP_COPIES * gates[:1].numel() * gates.element_size())))
+        states = []
+        pieces = np.array_split(parents, -(-len(parents) // rows))
+        for piece in pieces:
+            chosen = state.select(torch.from_numpy(piece).to(device))
+            last = begin + len(piece)
+            features[begin:last], new = model.step_inputs(gates[places[begin:last]], chosen)
+            states.append(new)
+            begin = last
+        state = joined(states)
+        assert begin == end
+    return features
+
+
+def joined(states: Sequence[LanguageModelState]) -> LanguageModelState:
+    """The rows of several states, one after the other."""
+    if len(states) == 1:
+        return states[0]
+    memory = tuple(torch.cat(parts) for parts in zip(*(state.memory for state in states), strict=True))
+    return LanguageModelState(torch.cat([state.hidden for state in states]), torch.cat([state.cell for state in states]), memory)
+
+
 def target_log_probs(model: LanguageModel, features: Tensor, contexts: Tensor, tokens: Tensor) -> Tensor:
-    """ln p(tokens[e] | features[contexts[e]]) for events e, the softmax of a context computed once: (N, F), (E,), (E,) -> (E,)."""
-    order = torch.argsort(contexts, stable=True)
-    sorted_contexts, sorted_tokens = contexts[order], tokens[order]
-    rows = max(1, LOGITS // model.output.out_features)
+    """ln p(tokens[e] | features[contexts[e]]) for events e, the softmax of a context computed once: (N, F), (E,), (E,) -> (E,).
+
+    The logits of the events themselves are computed apart, in float32 whatever the precision of the rest: the rounding errors of
+    the many logits in a normaliser even out, that of an event's own logit would not.
+    """
     values = features.new_empty(len(contexts))
-    bounds = torch.arange(0, len(features) + rows, rows, device=contexts.device)
-    cuts = torch.searchsorted(sorted_contexts, bounds).tolist()
-    for begin, first, last in zip(range(0, len(features), rows), cuts, cuts[1:], strict=False):
-        logits = model.output(features[begin : begin + rows])
-        norms = torch.logsumexp(logits, dim=-1)
-        places = sorted_contexts[first:last] - begin
-        values[order[first:last]] = logits[places, sorted_tokens[first:last]] - norms[places]
+    piece = max(1, logits_at_once(features.device) // features.size(1))
+    pieces = [slice(begin, begin + piece) for begin in range(0, len(contexts), piece)]
+    if isinstance(model.output, AdaptiveOutput):  # a cluster's normaliser is needed by its own events alone
+        for some in pieces:
+            values[some] = model.output.clusters(features[contexts[some]], tokens[some]).output
+        return values
+    weight, bias = model.output.weight, model.output.bias
+    norms = normalisers(weight, bias, features)
+    for some in pieces:
+        context, token = contexts[some], tokens[some]
+        with torch.autocast(features.device.type, enabled=False):
+            values[some] = torch.linalg.vecdot(features[context], weight[token]) + bias[token] - norms[context]
     return values
+
+
+def normalisers(weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
+    """``ln sum_v exp(logit_v)`` (N,) for features (N, F) and an output layer (V, F), (V,): in pieces of rows and of the vocabulary.
+
+    The pieces are as wide as the matrix product wants them, and their logits few enough to stay in the cache until they are summed.
+    """
+    rows = step_rows(features.device)
+    columns = max(1, logits_at_once(features.device) // rows)
+    if torch.is_autocast_enabled(features.device.type):
+        weight = weight.to(torch.get_autocast_dtype(features.device.type))
+    norms = []
+    for some in features.tensor_split(-(-len(features) // rows)):
+        parts = []
+        for begin in range(0, len(weight), columns):
+            logits = torch.addmm(bias[begin : begin + columns], some, weight[begin : begin + columns].t()).float()
+            largest = logits.amax(dim=-1, keepdim=True)
+            parts.append(logits.sub_(largest).exp_().sum(dim=-1).log_().add_(largest.squeeze(-1)))  # in place: logsumexp makes a copy
+        norms.append(torch.logsumexp(torch.stack(parts), dim=0))
+    return torch.cat(norms)
+
+
+def step_rows(device: torch.device) -> int:
+    """Rows of a matrix product: enough for its full speed, and on a processor few enough for its cache."""
+    return 512 if device.type == "cpu" else 16_384
+
+
+def logits_at_once(device: torch.device) -> int:
+    """Logits held at once."""
+    return 1 << (20 if device.type == "cpu" else 26)

@@ -49,25 +49,3 @@ def build_prefix_tree(sentences: Sequence[Sequence[int]]) -> PrefixTree:
         parents.append(place[rows, level - 1] if level else np.zeros(len(rows), dtype=np.int64))
     paths = [place[s, :length] + offsets[:length] for s, length in enumerate(lengths)]
     return PrefixTree(tokens, parents, paths)
-
-
-def split_into_blocks(sentences: Sequence[Sequence[int]], nodes: int) -> list[tuple[int, int]]:
-    """Ranges of consecutive sorted sentences whose trees have at most ``nodes`` nodes (or hold one sentence)."""
-    blocks, begin, size = [], 0, 0
-    for index, sentence in enumerate(sentences):
-        added = len(sentence) - (common_prefix(sentences[index - 1], sentence) if index > begin else 0)
-        if index > begin and size + added > nodes:
-            blocks.append((begin, index))
-            begin, size, added = index, 0, len(sentence)
-        size += added
-    return [*blocks, (begin, len(sentences))] if len(sentences) > begin else blocks
-
-
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Length of the longest common prefix."""
-    length = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        length += 1
-    return length
