@@ -1,4 +1,4 @@
-"""Where and how neural LMs compute: device, precision, memory. Imports no torch: the command line reads it before it knows whether it needs any."""
+"""Where and how neural LMs compute: device, precision, memory. No torch here: a run with KenLM alone does not wait for it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ class Compute:
     device: str = "cpu"
     precision: str = "float32"
     memory: int = DEFAULT_MEMORY
+
+
+DEFAULT_COMPUTE = Compute()
 
 
 def parse_memory(text: str) -> int:

@@ -35,6 +35,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
+from attlm_fairseq.compute import DEFAULT_COMPUTE, Compute
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.lm_spec import LMSpec, only, read_lm, read_text, table, written_lm, written_text
 from attlm_fairseq.scoring.oov_policy import with_policy
@@ -71,10 +72,10 @@ class Config:
         """What each scored LM sees, by name. Raises InputError where the members of a mixture cannot be mixed word by word."""
         return {lm.name: self._text_of_mixture(lm) if lm.mixture else lm.text or self.text for lm in self.scored}
 
-    def load(self, device: str) -> list[Scorer]:
+    def load(self, compute: Compute = DEFAULT_COMPUTE) -> list[Scorer]:
         """The scored LMs, ready to score the words of :attr:`texts`. Raises InputError."""
         texts = self.texts  # before the files, which may take long
-        return [self._mixture(lm, texts[lm.name], device) if lm.mixture else with_policy(lm.load(device), lm.oov) for lm in self.scored]
+        return [self._mixture(lm, texts[lm.name], compute) if lm.mixture else with_policy(lm.load(compute), lm.oov) for lm in self.scored]
 
     def _members(self, mixture: LMSpec) -> list[tuple[LMSpec, TextPipeline]]:
         """The LMs of a mixture and what they see: their own steps, or the mixture's, or the run's."""
@@ -95,13 +96,13 @@ class Config:
             )
         return alike.pop()
 
-    def _mixture(self, mixture: LMSpec, words: TextPipeline, device: str) -> Scorer:
+    def _mixture(self, mixture: LMSpec, words: TextPipeline, compute: Compute) -> Scorer:
         from attlm_fairseq.scoring.mixture import MixtureScorer
         from attlm_fairseq.scoring.segmented import SegmentedScorer
 
         scorers: list[Scorer] = []
         for lm, text in self._members(mixture):
-            scorer = with_policy(lm.load(device), lm.oov)
+            scorer = with_policy(lm.load(compute), lm.oov)
             if text != words:
                 pieces = TextPipeline((text.segmentation,)).load()
                 scorer = SegmentedScorer(scorer, pieces.words, str(text.segmentation))

@@ -10,6 +10,7 @@ from typing import Any
 
 import tomlkit
 
+from attlm_fairseq.compute import Compute
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy, parse_policy
 from attlm_fairseq.scoring.scorer import Scorer
@@ -35,7 +36,7 @@ class LMSpec:
     text: TextPipeline | None = None
     oov: OOVPolicy = UNK
 
-    def load(self, device: str) -> Scorer:
+    def load(self, compute: Compute) -> Scorer:
         """A KenLM or neural LM as it is, without its OOV policy, ready to score; torch is imported for a neural one. Raises InputError."""
         if self.kenlm is not None:
             from attlm_fairseq.scoring.kenlm import KenLMScorer
@@ -43,7 +44,7 @@ class LMSpec:
             return KenLMScorer(self.kenlm, self.name)
         from attlm_fairseq.scoring.neural import NeuralScorer
 
-        return NeuralScorer.load(self.checkpoints, self.name, self.ensemble_weights, self.dictionary, device)
+        return NeuralScorer.load(self.checkpoints, self.name, self.ensemble_weights, self.dictionary, compute)
 
 
 def read_lm(name: str, entry: Any, path: Path) -> LMSpec:

@@ -13,6 +13,7 @@ import click
 from tqdm import tqdm
 
 from attlm_cli.lm_changes import LMChanges, numbered
+from attlm_fairseq.compute import PRECISIONS, Compute, parse_memory
 from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import FORMATS
@@ -32,13 +33,13 @@ class Setup:
     """LMs, text steps and weights of a run, from options and ``attlm.toml``."""
 
     config: Config
-    device: str
+    compute: Compute
 
     def load(self, needed: bool = True) -> list[Scorer]:
         """The LMs, ready to score, and a line to the user on what they see. Raises InputError, also where none is given and one needed."""
         if needed and not self.config.lms:
             raise InputError(f"no LM given: use --lm or --kenlm, or an {DEFAULT_CONFIG} in this folder, or --config")
-        scorers = self.config.load(self.device)
+        scorers = self.config.load(self.compute)
         for text in self.texts:
             text.load()
         for line in describe_pipelines(self.config.texts):
@@ -106,10 +107,13 @@ def lm_options(command: Callable) -> Callable:
         tokenize: str | None,
         oov: tuple[str, ...],
         device: str,
+        precision: str,
+        memory: str,
         **rest: Any,
     ) -> Any:
+        compute = Compute(device, precision, parse_memory(memory))
         changes = LMChanges(ensemble_weights, mixture, text_steps, oov)
-        return command(setup=make_setup(lm, kenlm, dictionary, config, lowercase, tokenize, device, changes), **rest)
+        return command(setup=make_setup(lm, kenlm, dictionary, config, lowercase, tokenize, compute, changes), **rest)
 
     return wrapped(
         wrapper,
@@ -163,6 +167,19 @@ def lm_options(command: Callable) -> Callable:
             "spread:TYPES (p(<unk>) shared by so many unseen words).",
         ),
         click.option("--device", default="cpu", show_default=True, help="Where neural LMs run: cpu, cuda, cuda:1."),
+        click.option(
+            "--precision",
+            type=click.Choice(PRECISIONS),
+            default="float32",
+            show_default=True,
+            help="Of neural LMs' matrix products; the deviation that bfloat16 causes is measured and printed.",
+        ),
+        click.option(
+            "--memory",
+            default="1G",
+            show_default=True,
+            help="What the scoring of neural LMs may take, beside the models and the lists: 500M, 4G.",
+        ),
     )
 
 
@@ -189,7 +206,7 @@ def make_setup(
     config_path: Path | None,
     lowercase: bool | None,
     tokenize: str | None,
-    device: str,
+    compute: Compute,
     changes: LMChanges | None = None,
 ) -> Setup:
     """Options over the configuration file; the one of this folder counts only where no LM is given. Raises InputError."""
@@ -213,7 +230,7 @@ def make_setup(
     if dictionary is not None:
         lms = {name: replace(spec, dictionary=dictionary) if spec.checkpoints else spec for name, spec in lms.items()}
     text = shorthand_steps(config.text, lowercase, tokenize)
-    return Setup((changes or LMChanges()).apply(Config(tuple(lms.values()), text, config.weights)), device)
+    return Setup((changes or LMChanges()).apply(Config(tuple(lms.values()), text, config.weights)), compute)
 
 
 def shorthand_steps(text: TextPipeline, lowercase: bool | None, tokenize: str | None) -> TextPipeline:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+import subprocess
+import sys
+from itertools import pairwise
 
 import pytest
 import torch
@@ -12,18 +15,29 @@ from hypothesis import strategies as st
 from lm_files import write_checkpoint
 
 from attlm_fairseq.checkpoints import load_model
+from attlm_fairseq.compute import Compute
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.scoring import neural
 from attlm_fairseq.scoring.neural import NeuralScorer
-from attlm_fairseq.scoring.prefix_tree import build_prefix_tree, split_into_blocks
+from attlm_fairseq.scoring.prefix_tree import build_prefix_tree
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.tree_memory import TreeMemory, split_into_blocks
 
 WORDS = [f"w{number}" for number in range(30)]
 
 
-@pytest.fixture(scope="module", params=["single", "combined"])
+MODELS = {
+    "single": {"attention_score": "single"},
+    "combined": {"attention_score": "combined"},
+    "adaptive": {"output_layer": "adaptive", "adaptive_cutoffs": "5,20"},
+    **{family: {"_name": family} for family in READERS if family != "attentive_lstm_lm"},
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
 def checkpoint(tmp_path_factory, request):
-    return write_checkpoint(tmp_path_factory.mktemp(request.param) / "lm.pt", WORDS, attention_score=request.param)
+    return write_checkpoint(tmp_path_factory.mktemp(request.param) / "lm.pt", WORDS, **MODELS[request.param])
 
 
 def nbest_like(count: int, seed: int = 0) -> list[list[str]]:
@@ -51,10 +65,15 @@ def test_scores_are_those_of_one_sentence_at_a_time(checkpoint, monkeypatch):
     for words, score in zip(sentences, scores, strict=True):
         assert score.log_probs == pytest.approx(one_by_one(scorer, words), abs=1e-5)
         assert score.oov == tuple(word not in WORDS for word in words)
-    monkeypatch.setattr(neural, "BLOCK_NODES", 40)  # many small trees, and logits a few at a time: the same scores
-    monkeypatch.setattr(neural, "LOGITS", 100)
-    for whole, in_blocks in zip(scores, scorer.score(sentences), strict=True):
+    blocks = []
+    monkeypatch.setattr(neural, "OTHER_BYTES", 0)
+    monkeypatch.setattr(neural, "build_prefix_tree", lambda block: blocks.append(block) or build_prefix_tree(block))
+    monkeypatch.setattr(neural, "step_rows", lambda device: 7)  # many small trees, and rows and logits a few at a time: the same scores
+    monkeypatch.setattr(neural, "logits_at_once", lambda device: 100)
+    frugal = NeuralScorer.load([checkpoint], compute=Compute(memory=50_000))
+    for whole, in_blocks in zip(scores, frugal.score(sentences), strict=True):
         assert whole.log_probs == pytest.approx(in_blocks.log_probs, abs=1e-5)
+    assert 3 < len(blocks) < 250
 
 
 def test_a_score_does_not_depend_on_its_neighbours_or_their_order(checkpoint):
@@ -120,10 +139,60 @@ def test_the_tree_has_each_prefix_once(sentences):
 
 
 @settings(max_examples=200, deadline=None)
-@given(tokens, st.integers(1, 30))
+@given(tokens, st.integers(100, 2000))
 def test_blocks_hold_all_sentences_in_order_within_the_limit(sentences, limit):
+    memory = TreeMemory.__new__(TreeMemory)
+    memory.node, memory.word, memory._states = 10, 7, [5, 8, 11]  # a state that grows by 3 with every word
     distinct = sorted(set(map(tuple, sentences)))
-    blocks = split_into_blocks(distinct, limit)
+    blocks = split_into_blocks(distinct, memory, limit)
     assert [place for begin, end in blocks for place in range(begin, end)] == list(range(len(distinct)))
+
+    def taken(block):
+        tree = build_prefix_tree(block)
+        widths = [1, *map(len, tree.tokens)]
+        levels = [above * (2 + 3 * depth) + 2 * new * (5 + 3 * depth) for depth, (above, new) in enumerate(pairwise(widths), 1)]
+        return tree.size * 10 + len({token for sentence in block for token in sentence}) * 7 + max(levels, default=0)
+
     for begin, end in blocks:
-        assert end - begin == 1 or build_prefix_tree(distinct[begin:end]).size - 1 <= limit
+        assert end - begin == 1 or taken(distinct[begin:end]) <= limit
+    for (begin, end), (_, after) in pairwise(blocks):  # and none is smaller than it need be
+        assert after > end
+        assert taken(distinct[begin : end + 1]) > limit
+
+
+@pytest.mark.parametrize("name", ["combined", "amsrn_lm"])
+def test_memory_stays_within_its_option(tmp_path, name):
+    """A trunk of 90 words under 3,000 leaves: in one block it takes 480 MB with `combined`, 180 MB with `amsrn_lm`."""
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, decoder_embed_dim=64, decoder_hidden_size=64, **MODELS[name])
+    program = f"""
+import resource
+from pathlib import Path
+from attlm_fairseq.compute import Compute
+from attlm_fairseq.scoring.neural import NeuralScorer
+scorer = NeuralScorer.load([Path({str(path)!r})], compute=Compute(memory=128 << 20))
+words = {WORDS!r}
+trunk = words * 3
+scorer.score([words])
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+scores = scorer.score([trunk + [words[n % 30], words[n // 30 % 30], words[n // 900]] for n in range(3000)])
+print((peak() - before) >> 20, len(scores))
+"""
+    result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    grown, scores = map(int, result.stdout.split())
+    assert grown < 128 + 40  # the sentences and their scores take some, too
+    assert scores == 3000
+
+
+def test_bfloat16_is_close_and_tells_how_close(checkpoint):
+    sentences = nbest_like(200)
+    exact = NeuralScorer.load([checkpoint]).score(sentences)
+    scorer = NeuralScorer.load([checkpoint], compute=Compute(precision="bfloat16"))
+    rounded = scorer.score(sentences)
+    differences = [abs(one.total - other.total) for one, other in zip(exact, rounded, strict=True)]
+    assert 0 < max(differences) < 0.5
+    measured = scorer.deviation
+    assert measured.sentences <= 64
+    assert 0 < measured.mean <= measured.largest <= max(differences) + 1e-3
+    assert f"{measured.largest:.4f} at most (measured on {measured.sentences}" in str(measured)
+    assert scorer.signature()["precision"] == "bfloat16"

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attlm_fairseq.compute import Compute
 from attlm_fairseq.checkpoints import TrainedModel, load_model
+from attlm_fairseq.compute import DEFAULT_COMPUTE, Compute
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.adaptive_output import AdaptiveOutput
 from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
@@ -57,7 +57,7 @@ class NeuralScorer:
     """
 
     def __init__(
-        self, models: Sequence[TrainedModel], name: str = "lm", weights: Sequence[float] | None = None, compute: Compute | None = None
+        self, models: Sequence[TrainedModel], name: str = "lm", weights: Sequence[float] | None = None, compute: Compute = DEFAULT_COMPUTE
     ) -> None:
         """Raises InputError when the models' vocabularies differ."""
         for other in models[1:]:
@@ -73,7 +73,7 @@ class NeuralScorer:
         self.models = tuple(models)
         self.vocabulary = models[0].vocabulary
         self.log_weights = [math.log(weight / sum(weights)) if weight else -math.inf for weight in weights]
-        self.compute = compute or Compute()
+        self.compute = compute
         self.tree_memory = TreeMemory([member.model for member in models])
         self.deviation: Deviation | None = None
 
@@ -84,10 +84,9 @@ class NeuralScorer:
         name: str = "lm",
         weights: Sequence[float] | None = None,
         dictionary: Path | None = None,
-        compute: Compute | None = None,
+        compute: Compute = DEFAULT_COMPUTE,
     ) -> NeuralScorer:
         """Load the checkpoints of an ensemble, or of one model. Raises InputError."""
-        compute = compute or Compute()
         return cls([load_model(path, dictionary, compute.device) for path in checkpoints], name, weights, compute)
 
     def signature(self) -> dict[str, object]:
@@ -200,8 +199,9 @@ def target_log_probs(model: LanguageModel, features: Tensor, contexts: Tensor, t
     piece = max(1, logits_at_once(features.device) // features.size(1))
     pieces = [slice(begin, begin + piece) for begin in range(0, len(contexts), piece)]
     if isinstance(model.output, AdaptiveOutput):  # a cluster's normaliser is needed by its own events alone
-        for some in pieces:
-            values[some] = model.output.clusters(features[contexts[some]], tokens[some]).output
+        with torch.autocast(features.device.type, enabled=False):  # torch's does not take a lower precision
+            for some in pieces:
+                values[some] = model.output.clusters(features[contexts[some]], tokens[some]).output
         return values
     weight, bias = model.output.weight, model.output.bias
     norms = normalisers(weight, bias, features)
