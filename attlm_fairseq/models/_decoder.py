@@ -62,15 +62,23 @@ class MemoryDecoder(FairseqIncrementalDecoder):
         incremental_state: dict | None = None,
         need_weights: bool = False,
         target: Tensor | None = None,
+        carried: Any = None,
+        rows: Tensor | None = None,
+        fresh: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Tensor | None]]:
         """Token ids (B, T) -> logits (B, T, V) and ``{"attn": weights (B, T, M) or None}``.
 
+        With ``carried`` the rows (B,) go on with the state it holds for them, or anew where ``fresh`` (B,), and it gets the one after.
         With targets (B, T): in place of logits the sum of their negative natural-log probabilities, without padding.
         With an incremental state only the tokens that it has not seen are read and the logits are (B, 1, V), of the last one.
         """
         if incremental_state is None:
-            features, weights = self.model.extract_features(prev_output_tokens, need_weights)
+            if carried is None:
+                features, weights = self.model.extract_features(prev_output_tokens, need_weights)
+            else:
+                features, weights, state = self.model.read(prev_output_tokens, carried.take(self.model, rows, fresh), need_weights)
+                carried.put(self.model, rows, state)
             if target is None:
                 return self.model.output(features), {"attn": weights}
             counted = target != self.dictionary.pad()

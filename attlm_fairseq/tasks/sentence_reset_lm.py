@@ -51,12 +51,12 @@ class SentenceResetLMTask(FairseqTask):
     but the first event of each sentence, divided by the count of all events, as the code behind Salton et al. (2017) counts.
     """
 
-    def __init__(self, cfg: SentenceResetLMConfig, dictionary: Dictionary) -> None:
+    def __init__(self, cfg: FairseqDataclass, dictionary: Dictionary) -> None:
         super().__init__(cfg)
         self.dictionary = dictionary
 
     @classmethod
-    def setup_task(cls, cfg: SentenceResetLMConfig, **unused: Any) -> "SentenceResetLMTask":
+    def setup_task(cls, cfg: FairseqDataclass, **unused: Any) -> "SentenceResetLMTask":
         if not cfg.data:
             raise InputError("no data folder given; name the folder written by fairseq-preprocess --only-source")
         path = Path(utils.split_paths(cfg.data)[0]) / "dict.txt"
@@ -73,14 +73,7 @@ class SentenceResetLMTask(FairseqTask):
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
         """Load a split. Sentences are cut only where fairseq's trainer asks for its training data."""
-        paths = utils.split_paths(self.cfg.data)
-        path = Path(paths[(epoch - 1) % len(paths)]) / split
-        binary = path.with_name(f"{split}.bin")
-        if binary.is_file() and not binary.stat().st_size:  # numpy cannot map an empty file
-            raise InputError("the split is empty; preprocess a text with at least one line", path=path)
-        lines = data_utils.load_indexed_dataset(str(path), self.dictionary, self.cfg.dataset_impl, combine=combine)
-        if lines is None:
-            raise InputError(f"there is no split {split!r}; preprocess it, or name another with the subset options", path=path.parent)
+        lines, path = self.read_lines(split, combine, epoch)
         # the trainer alone passes data_selector: the same split may also be loaded to be evaluated, and is then never cut
         training = split == self.cfg.train_subset and "data_selector" in kwargs
         if training and self.cfg.cut_sentences and split in self.datasets and not self.datasets[split].training:
@@ -96,6 +89,18 @@ class SentenceResetLMTask(FairseqTask):
             cut=self.cfg.cut_sentences if training else 0,
             skip_blank=self.cfg.blank_lines == "skip",
         )
+
+    def read_lines(self, split: str, combine: bool, epoch: int) -> tuple[Any, Path]:
+        """The indexed lines of a split and where they lie. Raises InputError: there are none."""
+        paths = utils.split_paths(self.cfg.data)
+        path = Path(paths[(epoch - 1) % len(paths)]) / split
+        binary = path.with_name(f"{split}.bin")
+        if binary.is_file() and not binary.stat().st_size:  # numpy cannot map an empty file
+            raise InputError("the split is empty; preprocess a text with at least one line", path=path)
+        lines = data_utils.load_indexed_dataset(str(path), self.dictionary, self.cfg.dataset_impl, combine=combine)
+        if lines is None:
+            raise InputError(f"there is no split {split!r}; preprocess it, or name another with the subset options", path=path.parent)
+        return lines, path
 
     def get_batch_iterator(
         self,

@@ -1,0 +1,60 @@
+"""State and memory between consecutive batches of truncated backpropagation, passed into the model and taken out of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
+
+
+class CarriedState:
+    """What each model knew at the end of each row. A batch's forward pass takes the rows it continues and puts back what follows.
+
+    One object serves one stream of batches, of training or of a validation set, and as many models as read it.
+    """
+
+    def __init__(self) -> None:
+        self._states: dict[LanguageModel | None, tuple[Tensor, LanguageModelState]] = {}
+
+    def take(self, model: LanguageModel, rows: Tensor, fresh: Tensor) -> LanguageModelState:
+        """The state of the given rows (B,) with those of ``fresh`` (B,) bool begun anew. Raises KeyError for a row that is not known."""
+        initial = model.initial_state(1)
+        if bool(fresh.all()):
+            return model.initial_state(len(rows))
+        known, state = self._states[model if model in self._states else None]
+        places = {row: place for place, row in enumerate(known.tolist())}
+        wanted = [0 if anew and row not in places else places[row] for row, anew in zip(rows.tolist(), fresh.tolist(), strict=True)]
+        moved = LanguageModelState(
+            *(part.to(initial.hidden) for part in state[:2]), tuple(moved_to(part, initial.hidden) for part in state[2])
+        )
+        return moved.select(torch.tensor(wanted, device=rows.device)).restart(fresh, initial)
+
+    def put(self, model: LanguageModel, rows: Tensor, state: LanguageModelState) -> None:
+        """What the rows (B,) know now; rows that are not among them have ended."""
+        self._states.pop(None, None)
+        self._states[model] = (rows, state.detach())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Rows and tensors of the one model that is trained; empty before its first batch."""
+        for rows, state in self._states.values():
+            return {
+                "rows": rows.cpu(),
+                "hidden": state.hidden.cpu(),
+                "cell": state.cell.cpu(),
+                "memory": [part.cpu() for part in state.memory],
+            }
+        return {}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on where :meth:`state_dict` was taken, with whichever model takes next."""
+        self._states = {}
+        if saved:
+            self._states[None] = (saved["rows"], LanguageModelState(saved["hidden"], saved["cell"], tuple(saved["memory"])))
+
+
+def moved_to(part: Tensor, like: Tensor) -> Tensor:
+    """The tensor on the device of ``like`` and, unless it is a mask, in its dtype."""
+    return part.to(like.device) if part.dtype == torch.bool else part.to(like)

@@ -1,0 +1,149 @@
+"""Documents for truncated backpropagation: segments of consecutive tokens in rows, so that state and memory can be carried along a row.
+
+Shapes: B rows of the batch, T positions, at most the length of a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, FairseqDataset
+from torch import Tensor
+
+from attlm_fairseq.errors import InputError
+
+DOCUMENT_ORDERS = ("shuffled", "corpus")
+
+
+class DocumentDataset(FairseqDataset):
+    """Documents, each the lines between two separators as one sequence of tokens with a ``</s>`` after every line.
+
+    An item is a segment: up to ``segment`` tokens of one document. The input of a token is the one before it, that of a document's
+    first token ``</s>``. Separators are markup: they are not predicted. A batch takes the next segment of each row, and a row is
+    one document after another: see :meth:`batches`.
+    """
+
+    def __init__(
+        self,
+        lines: Sequence[Tensor],
+        sizes: Sequence[int] | np.ndarray,
+        dictionary: Dictionary,
+        name: str,
+        *,
+        segment: int,
+        marker: str = "",
+    ) -> None:
+        """``lines`` are token ids (n + 1,) ending in ``</s>``, of the given ``sizes``; ``name`` is for messages.
+
+        Documents end at lines that consist of the word ``marker``, or at blank lines where it is empty. Raises InputError where the
+        marker never occurs, or there is no text.
+        """
+        self.lines = lines
+        self.dictionary = dictionary
+        self.name = name
+        self.segment = segment
+        sizes = np.asarray(sizes)
+        candidates = np.flatnonzero(sizes == (2 if marker else 1))
+        if marker:
+            token = dictionary.index(marker)
+            candidates = [line for line in candidates if token != dictionary.unk() and int(lines[int(line)][0]) == token]
+            if not len(candidates):
+                raise InputError(
+                    f"no line consists of the document marker {marker!r}: put one between documents before fairseq-preprocess, "
+                    "or leave --document-marker out where blank lines stand between them",
+                    path=name,
+                )
+        bounds = [-1, *(int(line) for line in candidates), len(sizes)]
+        self.documents = [(begin + 1, end) for begin, end in pairwise(bounds) if end > begin + 1]
+        if not self.documents:
+            raise InputError("the split has no text; preprocess one with at least one line that separates no documents", path=name)
+        self.ends = np.cumsum(sizes)  # of lines, in tokens from the beginning of the text
+        self.tokens = [int(sizes[begin:end].sum()) for begin, end in self.documents]
+        self.starts = np.concatenate(([0], np.cumsum([-(-length // segment) for length in self.tokens])))  # of a document's segments
+        self.sizes = np.concatenate([self._segment_sizes(length) for length in self.tokens])
+
+    def _segment_sizes(self, length: int) -> np.ndarray:
+        return np.minimum(self.segment, length - np.arange(0, length, self.segment))
+
+    def __len__(self) -> int:
+        """How many segments."""
+        return len(self.sizes)
+
+    def place(self, index: int) -> tuple[int, int, int]:
+        """An index in a batch -> row, document, and number of the segment in it."""
+        row, index = divmod(index, len(self))
+        document = int(np.searchsorted(self.starts, index, side="right")) - 1
+        return row, document, index - int(self.starts[document])
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row, document, number = self.place(index)
+        line = self.documents[document][0]
+        origin = int(self.ends[line - 1]) if line else 0
+        first = origin + number * self.segment
+        target = self._tokens(first, first + self.num_tokens(index))
+        before = self._tokens(first - 1, first) if number else torch.tensor([self.dictionary.eos()])
+        return {"id": index, "row": row, "fresh": number == 0, "source": torch.cat((before, target[:-1])), "target": target}
+
+    def _tokens(self, begin: int, end: int) -> Tensor:
+        """Tokens ``begin`` .. ``end`` of the text, from the lines that hold them."""
+        first, last = np.searchsorted(self.ends, [begin, end - 1], side="right").tolist()
+        skip = begin - (int(self.ends[first - 1]) if first else 0)
+        return torch.cat([self.lines[line].long() for line in range(first, last + 1)])[skip : skip + end - begin]
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.sizes[index % len(self)])
+
+    def size(self, index: int) -> int:
+        return self.num_tokens(index)
+
+    def ordered_indices(self) -> np.ndarray:
+        return np.arange(len(self))
+
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Segments -> a batch: ``src_tokens`` and ``target`` (B, T) padded on the right, ``rows`` (B,), ``fresh`` (B,): new documents."""
+        if not samples:
+            return {}
+        pad = self.dictionary.pad()
+        source, target = (
+            torch.nn.utils.rnn.pad_sequence([sample[part] for sample in samples], batch_first=True, padding_value=pad)
+            for part in ("source", "target")
+        )
+        lengths = torch.tensor([len(sample["target"]) for sample in samples])
+        return {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": int(lengths.sum()),
+            "net_input": {
+                "src_tokens": source,
+                "src_lengths": lengths,
+                "rows": torch.tensor([sample["row"] for sample in samples]),
+                "fresh": torch.tensor([sample["fresh"] for sample in samples]),
+            },
+            "target": target,
+        }
+
+    def batches(self, order: str, seed: int, rows: int, shards: int = 1) -> list[list[int]]:
+        """All segments in batches of one segment a row, those of a document in order in the same row.
+
+        Documents, ``shuffled`` by ``seed`` or in the order of the ``corpus``, go one by one to the row with the fewest tokens. There are
+        ``rows`` rows for each of the ``shards``, and the batches of the shards alternate, as fairseq deals them out: a shard's rows are
+        its own. Where a shard has no row left its batch is empty.
+        """
+        documents = np.arange(len(self.documents))
+        if order == "shuffled":
+            np.random.RandomState(seed).shuffle(documents)
+        queues: list[list[int]] = [[] for _ in range(rows * shards)]
+        lengths = np.zeros(len(queues), dtype=np.int64)
+        for document in documents.tolist():
+            row = int(lengths.argmin())
+            lengths[row] += int(self.starts[document + 1] - self.starts[document])
+            queues[row].extend(range(int(self.starts[document]), int(self.starts[document + 1])))
+        return [
+            [row * len(self) + queues[row][step] for row in range(shard * rows, (shard + 1) * rows) if step < len(queues[row])]
+            for step in range(int(lengths.max()))
+            for shard in range(shards)
+        ]

@@ -1,0 +1,177 @@
+"""Training through fairseq-train: documents with carried state, initialisation, the entropy term, adaptive softmax, two processes."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from test_fairseq_commands import LOGGING, ROOT, data, expect_one_line, fairseq, logged, measured  # noqa: F401 - data is a fixture
+
+from attlm_fairseq.checkpoints import load_model
+from attlm_fairseq.criterions.lm_cross_entropy import attention_entropy
+
+USER_DIR = ["--user-dir", str(ROOT / "attlm_fairseq")]
+SENTENCES = [*USER_DIR, "--task", "sentence_reset_lm"]
+DOCUMENTS = [*USER_DIR, "--task", "document_reset_lm", "--bptt", "3"]
+SMALL = ["--decoder-embed-dim", "18", "--decoder-hidden-size", "18", "--decoder-layers", "1", "--dropout", "0", "--init-range", "0.5", "--seed", "3", "--cpu"]
+SGD = ["--optimizer", "sgd", "--lr", "1.0", "--clip-norm", "5", "--criterion", "lm_cross_entropy", *LOGGING]
+KVP = ["--arch", "kvp_lstm_lm", "--kvp-mode", "key-value-predict", "--attention-window", "5"]
+
+
+def documents(text: str) -> list[str]:
+    """The documents between blank lines, as tokens with a ``</s>`` after each line."""
+    return [" ".join(f"{line} </s>" for line in part.split("\n")).strip() for part in re.split(r"\n{2,}", text.strip("\n"))]
+
+
+@torch.no_grad()
+def document_ppl(checkpoint: Path, text: str, segment: int | None = None) -> float:
+    """Perplexity with documents read whole, or in segments that know nothing of each other, one at a time."""
+    trained = load_model(checkpoint)
+    total, events = 0.0, 0
+    for document in documents(text):
+        symbols = {symbol: index for index, symbol in enumerate(trained.vocabulary.symbols)}
+        tokens = [symbols["</s>"], *(symbols.get(word, symbols["<unk>"]) for word in document.split())]
+        step = segment or len(tokens)
+        for begin in range(0, len(tokens) - 1, step):
+            piece = torch.tensor(tokens[begin : begin + step + 1])
+            total += trained.model.nll(trained.model.extract_features(piece[:-1].unsqueeze(0))[0][0], piece[1:]).item()
+            events += len(piece) - 1
+    return math.exp(total / events)
+
+
+def ppl(result: subprocess.CompletedProcess) -> float:
+    return float(logged(result, "valid")[-1]["valid_ppl"])
+
+
+def same_weights(one: Path, other: Path, tolerance: float = 0.0) -> None:
+    expected, got = (torch.load(path, weights_only=False)["model"] for path in (one, other))
+    assert expected.keys() == got.keys()
+    for name, weight in expected.items():
+        torch.testing.assert_close(got[name], weight, rtol=0, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_documents_train_validate_resume_and_score(data):  # noqa: F811
+    arguments = [data / "bin", *DOCUMENTS, *KVP, *SMALL, *SGD, "--batch-size", 2]
+    whole = fairseq("train", *arguments, "--max-update", 60, "--save-dir", data / "documents", "--save-interval-updates", 25)
+    checkpoint = data / "documents" / "checkpoint_last.pt"
+    text = (data / "valid.txt").read_text()
+    carried, anew = document_ppl(checkpoint, text), document_ppl(checkpoint, text, segment=3)
+    assert ppl(whole) == pytest.approx(carried, rel=1e-4)
+    assert abs(carried / anew - 1) > 1e-3  # otherwise the next lines would show nothing
+    for command, pattern in (("validate", r"\| ppl ([\d.]+)"), ("eval-lm", r"Perplexity: ([\d.]+)")):
+        subset = ["--gen-subset", "valid"] if command == "eval-lm" else ["--log-format", "simple"]
+        result = fairseq(command, data / "bin", *DOCUMENTS, "--path", checkpoint, "--batch-size", 3, "--cpu", *subset)
+        assert float(re.search(pattern, result.stdout)[1]) == pytest.approx(carried, abs=0.006)
+    result = fairseq(
+        "validate",
+        data / "bin",
+        *DOCUMENTS,
+        "--reset",
+        "segment",
+        "--path",
+        checkpoint,
+        "--batch-size",
+        3,
+        "--cpu",
+        "--log-format",
+        "simple",
+    )
+    assert float(re.search(r"\| ppl ([\d.]+)", result.stdout)[1]) == pytest.approx(anew, abs=0.006)
+
+    (data / "resumed documents").mkdir()
+    (data / "resumed documents" / "checkpoint_last.pt").write_bytes((data / "documents" / "checkpoint_1_25.pt").read_bytes())
+    fairseq("train", *arguments, "--max-update", 60, "--save-dir", data / "resumed documents")
+    same_weights(checkpoint, data / "resumed documents" / "checkpoint_last.pt")
+
+
+def test_initialisation_from_a_plain_model_and_the_entropy_term(data):  # noqa: F811
+    plain, amsrn = data / "plain", data / "amsrn"
+    one = [data / "bin", *SENTENCES, *SMALL, *SGD, "--batch-size", 8, "--max-epoch", 1]
+    fairseq("train", *one, "--arch", "plain_lstm_lm", "--output-layer", "untied", "--save-dir", plain)
+    begin = ["--init-from", plain / "checkpoint_last.pt"]
+    # at a rate of 0 the weights stay what they began as
+    result = fairseq("train", *one, "--arch", "amsrn_lm", *begin, "--lr", 0, "--attention-entropy", 0.5, "--save-dir", amsrn)
+    assert "output.weight (the first 18 of 36 columns)" in result.stdout
+    taken, model = load_model(plain / "checkpoint_last.pt").model, load_model(amsrn / "checkpoint_last.pt").model
+    assert torch.equal(model.embedding.weight, taken.embedding.weight)
+    assert torch.equal(model.lstm.weight_hh_l0, taken.lstm.weight_hh_l0)
+    assert torch.equal(model.output.weight[:, :18], taken.output.weight)
+    last = logged(result, "valid")[-1]
+    entropy, nll = float(last["valid_attention_entropy"]), float(last["valid_nll_loss"])
+    assert float(last["valid_loss"]) == pytest.approx(nll + 0.5 * entropy / math.log(2), abs=2e-3)
+    assert 0 < entropy < math.log(41)
+    refused = fairseq("train", *one, "--arch", "amsrn_lm", *begin, "--decoder-layers", 2, "--save-dir", data / "no", check=False)
+    expect_one_line(refused, "lstm.weight_ih_l1 is none", "--decoder-layers")
+    refused = fairseq("train", *one, "--arch", "plain_lstm_lm", "--attention-entropy", 0.5, "--save-dir", data / "no", check=False)
+    expect_one_line(refused, "--attention-entropy", "has none")
+
+
+def test_adaptive_softmax_validates_as_it_scores(data):  # noqa: F811
+    """With both criterions: the pieces of ours and the whole distributions of fairseq's own. (fairseq's adaptive_loss is not exact.)"""
+    arguments = [data / "bin", *SENTENCES, "--arch", "averaging_lstm_lm", *SMALL, *SGD, "--batch-size", 8, "--max-epoch", 1]
+    arguments += ["--output-layer", "adaptive", "--adaptive-cutoffs", "5,9"]
+    for criterion in ("lm_cross_entropy", "cross_entropy"):
+        result = fairseq("train", *arguments, "--criterion", criterion, "--save-dir", data / criterion)
+        assert ppl(result) == pytest.approx(measured(data, data / criterion / "checkpoint_last.pt").ppl, rel=1e-4)
+    same_weights(data / "lm_cross_entropy" / "checkpoint_last.pt", data / "cross_entropy" / "checkpoint_last.pt", 1e-5)
+
+
+def test_entropy_of_the_attention():
+    weights = torch.tensor([[[1.0, 0.0], [0.5, 0.5]], [[0.2, 0.8], [0.25, 0.75]]], requires_grad=True)
+    counted = torch.tensor([[True, True], [True, False]])
+    entropy = attention_entropy(weights, counted)
+    assert entropy.item() == pytest.approx(math.log(2) - 0.2 * math.log(0.2) - 0.8 * math.log(0.8), rel=1e-6)
+    entropy.backward()
+    assert weights.grad.isfinite().all()
+    assert not weights.grad[1, 1].any()
+
+
+def two_processes(*arguments: object) -> subprocess.CompletedProcess:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    train = " ".join(f"'{argument}'" for argument in arguments)
+    train = f"'{Path(sys.executable).with_name('fairseq-train')}' {train} --distributed-world-size 2 --distributed-no-spawn"
+    train += " --distributed-init-method env:// --distributed-rank $RANK --distributed-backend gloo --ddp-backend legacy_ddp"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port), "--no-python"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [*torchrun, "bash", "-c", train],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=500,
+        env=environment,
+    )
+    assert result.returncode == 0, result.stdout[-5000:]
+    return result
+
+
+def test_two_processes_are_one_with_twice_the_sentences(data):  # noqa: F811
+    """61 sentences: the last batches of the processes are unlike, and one has a batch more."""
+    common = [data / "bin", *SENTENCES, "--arch", "attentive_lstm_lm", *SMALL, *SGD, "--batch-size", 5, "--max-epoch", 2]
+    one = fairseq("train", *common, "--update-freq", 2, "--save-dir", data / "one process")
+    two = two_processes(*common, "--save-dir", data / "two processes")
+    same_weights(data / "one process" / "checkpoint_last.pt", data / "two processes" / "checkpoint_last.pt", 1e-5)
+    for name in ("valid_ppl", "valid_ppl_salton2017"):
+        assert float(logged(two, "valid")[-1][name]) == pytest.approx(float(logged(one, "valid")[-1][name]), rel=1e-4)
+
+
+def test_two_processes_carry_documents_like_one_with_their_rows(data):  # noqa: F811
+    common = [data / "bin", *DOCUMENTS, *KVP, *SMALL, *SGD, "--max-update", 40]
+    one = fairseq("train", *common, "--batch-size", 4, "--save-dir", data / "four rows")
+    two = two_processes(*common, "--batch-size", 2, "--save-dir", data / "two rows", "--save-interval-updates", 25)
+    same_weights(data / "four rows" / "checkpoint_last.pt", data / "two rows" / "checkpoint_last.pt", 1e-5)
+    assert ppl(two) == pytest.approx(ppl(one), rel=1e-4)
+    (data / "two resumed").mkdir()
+    (data / "two resumed" / "checkpoint_last.pt").write_bytes((data / "two rows" / "checkpoint_1_25.pt").read_bytes())
+    two_processes(*common, "--batch-size", 2, "--save-dir", data / "two resumed")
+    same_weights(data / "two rows" / "checkpoint_last.pt", data / "two resumed" / "checkpoint_last.pt")
