@@ -20,7 +20,21 @@ from attlm_fairseq.criterions.lm_cross_entropy import attention_entropy
 USER_DIR = ["--user-dir", str(ROOT / "attlm_fairseq")]
 SENTENCES = [*USER_DIR, "--task", "sentence_reset_lm"]
 DOCUMENTS = [*USER_DIR, "--task", "document_reset_lm", "--bptt", "3"]
-SMALL = ["--decoder-embed-dim", "18", "--decoder-hidden-size", "18", "--decoder-layers", "1", "--dropout", "0", "--init-range", "0.5", "--seed", "3", "--cpu"]
+SMALL = [
+    "--decoder-embed-dim",
+    "18",
+    "--decoder-hidden-size",
+    "18",
+    "--decoder-layers",
+    "1",
+    "--dropout",
+    "0",
+    "--init-range",
+    "0.5",
+    "--seed",
+    "3",
+    "--cpu",
+]
 SGD = ["--optimizer", "sgd", "--lr", "1.0", "--clip-norm", "5", "--criterion", "lm_cross_entropy", *LOGGING]
 KVP = ["--arch", "kvp_lstm_lm", "--kvp-mode", "key-value-predict", "--attention-window", "5"]
 

@@ -40,12 +40,9 @@ class CarriedState:
     def state_dict(self) -> dict[str, Any]:
         """Rows and tensors of the one model that is trained; empty before its first batch."""
         for rows, state in self._states.values():
-            return {
-                "rows": rows.cpu(),
-                "hidden": state.hidden.cpu(),
-                "cell": state.cell.cpu(),
-                "memory": [part.cpu() for part in state.memory],
-            }
+            parts = {"rows": rows, "hidden": state.hidden, "cell": state.cell}
+            saved = {name: part.cpu().contiguous() for name, part in parts.items()}  # fairseq broadcasts a resumed checkpoint as it lies
+            return {**saved, "memory": [part.cpu().contiguous() for part in state.memory]}
         return {}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
