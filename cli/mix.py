@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from attlm_cli.options import Setup, lm_options, note, on_terminal, progress, warn_of_oov
+from attlm_cli.options import Setup, lm_options, note, on_terminal, progress, warn_of_oov, warn_of_penalties
 from attlm_fairseq import __version__
 from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, write_config
 from attlm_fairseq.errors import InputError
@@ -60,7 +60,8 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     click.echo("\t".join(["iteration", "ppl", *alone]))
     for number, step in enumerate(em_weights(matrix)):
         click.echo("\t".join([str(number), f"{step.ppl:.4f}", *(f"{weight:.6f}" for weight in step.weights)]))
-    warn_of_oov(result.oov)
+    warn_of_oov(result.oov, members, mixed.texts * len(members))
+    warn_of_penalties(setup)
     if disputed and any(lm.oov.kind == "unk" for lm in config.lms if lm.name in alone):
         note(
             f"WARNING: {disputed} of {words} words are unknown to some of the LMs only: there p(<unk>), which stands for many words, is "

@@ -22,6 +22,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import attach_references, read_references
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step
+from attlm_fairseq.text.advice import advise
 from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
 
@@ -278,8 +279,18 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-def warn_of_oov(counts: Iterable[OOVCount]) -> None:
-    """The loud warning, for each LM that does not know many of the words."""
+def warn_of_oov(counts: Iterable[OOVCount], scorers: Iterable[Scorer] = (), texts: Iterable[TextPipeline] = ()) -> None:
+    """The loud warning, for each LM that does not know many of the words; with advice where the LMs and what they see are given."""
+    seen = {scorer.name: (scorer, text) for scorer, text in zip(scorers, texts, strict=True)}
     for count in counts:
         if warning := count.warning():
+            if count.lm_name in seen and (advice := advise(count, *seen[count.lm_name])):
+                warning = f"{warning}. {advice}"
             note(click.style(warning, fg="red", bold=True) if on_terminal() else warning)
+
+
+def warn_of_penalties(setup: Setup) -> None:
+    """What has a fixed price is not a probability."""
+    for lm in setup.config.lms:
+        if lm.oov.kind == "penalty":
+            note(f"WARNING: {lm.name} gives unknown words a fixed penalty, so it has no perplexity: compare ppl_without_oov, or use spread")

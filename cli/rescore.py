@@ -77,7 +77,7 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
             if not target.has_scores:
                 note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
             write_nbest(counted(), target, output)
-    warn_of_oov(rescorer.oov)
+    warn_of_oov(rescorer.oov, scorers, setup.texts)
     if unseen:
         note(f"WARNING: no hypothesis has a score {', '.join(sorted(unseen))}: the weight had no effect")
     note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {counts['changed']} lists have a new first hypothesis")

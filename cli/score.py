@@ -51,4 +51,4 @@ def score_command(text: str, each_word: bool, header: bool, setup: Setup) -> Non
                     value for score in line.scores for value in (f"{score.log_probs[place]:.6f}", str(int((*score.oov, False)[place])))
                 ]
                 click.echo("\t".join([str(number), word, *values]))
-    warn_of_oov(result.oov)
+    warn_of_oov(result.oov, scorers, setup.texts)

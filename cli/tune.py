@@ -111,7 +111,7 @@ def tune_command(
     click.echo("weights")
     for name, value in result.weights.items():
         click.echo(f"  {name:16} {value:10.6g}  {result.influence[name]:6.1%} of the decision")
-    warn_of_oov(rescorer.oov)
+    warn_of_oov(rescorer.oov, scorers, setup.texts)
 
     record = {
         "command": "attlm " + " ".join(sys.argv[1:]),

@@ -144,6 +144,7 @@ def test_high_oov_rate_is_loud(folder):
     result = run("rescore", "-", "--kenlm", "lm.arpa", "--weight", "kenlm=1", stdin=upper)
     assert "WARNING: " in result.stderr
     assert "THE (6)" in result.stderr
+    assert "With --text lowercase it would know " in result.stderr
     result = run("rescore", "-", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--lowercase", stdin=upper)
     assert "THE" not in result.stderr
     assert "THE cat sat" in result.stdout  # the text is the hypothesis as read
@@ -216,6 +217,7 @@ def test_oov_policies(folder):
     assert scores("--oov", "lm=spread:100") == pytest.approx([spread[0], plain[1]], abs=1e-5)
     penalty = scores("--oov", "penalty:-1", "--oov", "kenlm=unk")
     assert penalty[1] == plain[1]
+    assert "lm gives unknown words a fixed penalty" in run("ppl", "text", "--lm", "lm.pt", "--oov", "penalty:-1").stderr
     assert "'often' is no OOV policy" in refused("score", "text", "--kenlm", "lm.arpa", "--oov", "often")
 
 

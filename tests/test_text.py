@@ -18,7 +18,9 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.scorer import SentenceScore
 from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step, parse_steps, split_texts
+from attlm_fairseq.text.advice import advise
 from attlm_fairseq.text.steps import KINDS
 
 CORPUS = [
@@ -66,6 +68,7 @@ def test_without_steps_only_white_space_splits():
     ("steps", "text", "expected"),
     [
         (["tokenize:en", "lowercase"], "He said: \"I don't & won't.\"", "he said : \" i don 't & won 't . \""),
+        (["uppercase"], "straße i", "STRASSE I"),
         (["lowercase"], "\u0130ST ÄÖ", "i\u0307st äö"),
         (["unicode:nfc"], "e\u0301 \ufb01n", "é \ufb01n"),
         (["unicode:nfkc"], "e\u0301 \ufb01n \uff21\u00a0b", "é fin A b"),
@@ -231,3 +234,30 @@ def test_the_warning_names_rate_and_commonest_words():
     count.add([["cat"] * 96], [[False] * 96])
     assert count.warning() is None
     assert OOVCount("none").warning() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "advice"),
+    [
+        ("THE CAT SAT", [], "With --text lowercase it would know 100% of these"),
+        ("the, cat sat!", [], "With --text remove-punctuation it would know 100% of these"),
+        ("The, CAT, sat!", [], "With --text remove-punctuation,lowercase it would know 100% of these"),
+        ("london LONDON", ["lowercase"], "With --text lowercase,uppercase it would know 100% of these"),
+        ("paris", [], "With --text truecase:MODEL it would know 100% of these"),
+        ("\uff54\uff48\uff45", [], "With --text unicode:nfkc it would know 100% of these"),
+        ("gnu zebra", [], None),
+        ("the cat", [], None),
+    ],
+)
+def test_the_warning_advises_the_step_that_helps(text, steps, advice):
+    class Known:
+        name = "lm"
+
+        def score(self, sentences):
+            known = {"the", "cat", "sat", "LONDON", "Paris"}
+            return [SentenceScore((-1.0,) * (len(words) + 1), tuple(word not in known for word in words)) for words in sentences]
+
+    pipeline = parse_steps(steps)
+    count, scorer = OOVCount("lm"), Known()
+    count.add([pipeline.words(text)], [scorer.score([pipeline.words(text)])[0].oov])
+    assert advise(count, scorer, pipeline) == advice

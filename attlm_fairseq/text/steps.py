@@ -141,6 +141,7 @@ KINDS: dict[str, StepKind] = {
     "normalize-punctuation": StepKind("LANG", _normalize_punctuation, "Moses' uniform quotes, dashes and spaces"),
     "remove-punctuation": StepKind("", _remove_punctuation, "punctuation becomes white space, but for apostrophes between letters"),
     "lowercase": StepKind("", lambda _: str.lower, "lower case"),
+    "uppercase": StepKind("", lambda _: str.upper, "upper case"),
     "tokenize": StepKind("LANG", _tokenize, "Moses tokenisation"),
     "detokenize": StepKind("LANG", _detokenize, "its reverse; &apos; and the like become characters"),
     "truecase": StepKind("FILE", _truecase, "Moses truecasing with a model"),
