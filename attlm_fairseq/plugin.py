@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 import sys
 import typing
+import warnings
 from types import TracebackType
 
 import omegaconf
@@ -33,6 +34,18 @@ SAFE_GLOBALS = [
     _TensorPlaceholder,
 ]
 
+OTHERS_WARNINGS = [
+    # what fairseq's way of calling hydra and torch makes these say in every run: nothing that our users could change
+    r"hydra\.experimental\.",
+    r"\s*The version_base parameter is not specified",
+    r"In 'config': Usage of deprecated keyword in package header",
+    r"\s*'config' is validated against ConfigStore schema",
+    r"\s*The strict flag in the compose API is deprecated",
+    r"'pin_memory' argument is set as true but no accelerator is found",
+    r"`torch\.cuda\.amp\.autocast\(args\.\.\.\)` is deprecated",
+    r"`torch\.cuda\.amp\.GradScaler\(args\.\.\.\)` is deprecated",
+]
+
 
 def register() -> None:
     """Register the models, tasks and criterions with fairseq and allow its checkpoints to be loaded with ``weights_only``.
@@ -41,6 +54,8 @@ def register() -> None:
     calls it itself. Calling it again does nothing.
     """
     torch.serialization.add_safe_globals(SAFE_GLOBALS)
+    for message in OTHERS_WARNINGS:
+        warnings.filterwarnings("ignore", message=message)
     for folder in ("criterions", "tasks", "models"):
         package = importlib.import_module(f"attlm_fairseq.{folder}")
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):

@@ -28,6 +28,8 @@ def fairseq(command: str, *arguments: object, check: bool = True, stdin: str | N
         [program, *map(str, arguments)], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300
     )
     assert not check or result.returncode == 0, result.stdout[-5000:]
+    if check and "--user-dir" in arguments:
+        assert "Warning" not in result.stdout, [line for line in result.stdout.splitlines() if "Warning" in line]
     return result
 
 

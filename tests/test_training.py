@@ -137,6 +137,16 @@ def test_adaptive_softmax_validates_as_it_scores(data):  # noqa: F811
     same_weights(data / "lm_cross_entropy" / "checkpoint_last.pt", data / "cross_entropy" / "checkpoint_last.pt", 1e-5)
 
 
+def test_bfloat16_trains_like_float32(data):  # noqa: F811
+    arguments = [data / "bin", *SENTENCES, "--arch", "attentive_lstm_lm", *SMALL, *SGD, "--batch-size", 8, "--max-epoch", 2]
+    exact = fairseq("train", *arguments, "--save-dir", data / "float32")
+    near = fairseq("train", *arguments, "--compute-dtype", "bf16", "--save-dir", data / "bf16")
+    assert ppl(near) == pytest.approx(ppl(exact), rel=0.05)
+    saved = torch.load(data / "bf16" / "checkpoint_last.pt", weights_only=False)
+    assert {weight.dtype for weight in saved["model"].values()} == {torch.float32}
+    assert ppl(near) != ppl(exact)
+
+
 def test_entropy_of_the_attention():
     weights = torch.tensor([[[1.0, 0.0], [0.5, 0.5]], [[0.2, 0.8], [0.25, 0.75]]], requires_grad=True)
     counted = torch.tensor([[True, True], [True, False]])

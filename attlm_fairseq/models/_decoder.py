@@ -37,6 +37,13 @@ class LanguageModelConfig(FairseqDataclass):
     dropout_out: Optional[float] = field(default=None, metadata={"help": "dropout of the features (default: --dropout)"})
     init_range: float = field(default=0.05, metadata={"help": "weights are initialised uniformly in [-R, R], biases to 0"})
     forget_bias: float = field(default=1.0, metadata={"help": "initial bias of the LSTM's forget gates"})
+    compute_dtype: COMPUTE_DTYPES = field(
+        default="float32",
+        metadata={
+            "help": "bf16: matrix products in bfloat16, weights, recurrent state and loss in float32. Faster on GPUs and on processors "
+            "with bfloat16 instructions (avx512_bf16, amx_bf16), slower on others"
+        },
+    )
     init_from: Optional[str] = field(
         default=None,
         metadata={"help": "checkpoint to take embeddings, LSTM and output layer from, such as a trained plain_lstm_lm (AMSRN's beginning)"},
@@ -51,9 +58,10 @@ def inherited(name: str, default: Any) -> Any:
 class MemoryDecoder(FairseqIncrementalDecoder):
     """fairseq's decoder interface around a :class:`LanguageModel`."""
 
-    def __init__(self, dictionary: Any, model: LanguageModel) -> None:
+    def __init__(self, dictionary: Any, model: LanguageModel, compute_dtype: str = "float32") -> None:
         super().__init__(dictionary)
         self.model = model
+        self.compute_dtype = compute_dtype
 
     def forward(
         self,
@@ -73,6 +81,19 @@ class MemoryDecoder(FairseqIncrementalDecoder):
         With targets (B, T): in place of logits the sum of their negative natural-log probabilities, without padding.
         With an incremental state only the tokens that it has not seen are read and the logits are (B, 1, V), of the last one.
         """
+        with torch.autocast(prev_output_tokens.device.type, torch.bfloat16, enabled=self.compute_dtype == "bf16"):
+            return self._forward(prev_output_tokens, incremental_state, need_weights, target, carried, rows, fresh)
+
+    def _forward(
+        self,
+        prev_output_tokens: Tensor,
+        incremental_state: dict | None,
+        need_weights: bool,
+        target: Tensor | None,
+        carried: Any,
+        rows: Tensor | None,
+        fresh: Tensor | None,
+    ) -> tuple[Tensor, dict[str, Tensor | None]]:
         if incremental_state is None:
             if carried is None:
                 features, weights = self.model.extract_features(prev_output_tokens, need_weights)
@@ -117,4 +138,4 @@ class MemoryLanguageModel(FairseqLanguageModel):
         except ValueError as error:  # sizes that do not go together
             raise InputError(f"--arch {cls.family}: {error}") from None
         model.initialise(cfg.init_range, cfg.forget_bias)
-        return cls(MemoryDecoder(dictionary, model))
+        return cls(MemoryDecoder(dictionary, model, str(cfg.compute_dtype)))

@@ -28,6 +28,11 @@ class AdaptiveOutput(nn.Module):
                 f"the cutoffs of the adaptive softmax must rise and lie between 1 and the vocabulary's {vocabulary_size} words, "
                 f"not {cutoffs}; for example --adaptive-cutoffs 2000,10000"
             )
+        if feature_size < DIVISION ** len(cutoffs):
+            raise ValueError(
+                f"the adaptive softmax has too many cutoffs for features of {feature_size}: each cluster has {DIVISION:g} times fewer, "
+                f"and at least {DIVISION ** len(cutoffs):g} are needed for {len(cutoffs)}"
+            )
         self.out_features = vocabulary_size
         self.clusters = nn.AdaptiveLogSoftmaxWithLoss(feature_size, vocabulary_size, cutoffs, DIVISION, head_bias=True)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attlm_fairseq.modules.adaptive_output import AdaptiveOutput
+from attlm_fairseq.modules.bfloat16_lstm import bfloat16_lstm
 from attlm_fairseq.modules.linear_nll import linear_nll
 from attlm_fairseq.modules.memory import READERS, Memory, Reader
 
@@ -58,6 +59,8 @@ class LanguageModel(nn.Module):
 
     The whole sequence at once (:meth:`forward`, one fused LSTM call), in pieces (:meth:`read`) and step by step (:meth:`step`) agree to
     rounding. State and memory are passed in and out, never kept on the module.
+
+    Under autocast to bfloat16 the products of matrices are in bfloat16; the states, what is added up, and the loss are float32.
 
     Dropout is applied to the embeddings, between LSTM layers and to the features; the states in the memory have none.
     """
@@ -132,9 +135,17 @@ class LanguageModel(nn.Module):
 
     def extract_features(self, tokens: Tensor, need_weights: bool = False) -> tuple[Tensor, Tensor | None]:
         """Token ids (B, T) -> features (B, T, F), the input of the output layer, and weights as :meth:`forward`."""
-        states, _ = self.lstm(self.embedding_dropout(self.embedding(tokens)))
+        zeros = self.embedding.weight.new_zeros(self.lstm.num_layers, len(tokens), self.lstm.hidden_size)
+        states, _ = self._states(tokens, (zeros, zeros))
         features, weights = self.reader(states, need_weights)
         return self.feature_dropout(features), weights
+
+    def _states(self, tokens: Tensor, before: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Token ids (B, T), ``h`` and ``c`` (L, B, H) before them -> the last layer's states (B, T, H), ``h`` and ``c`` after them."""
+        embedded = self.embedding_dropout(self.embedding(tokens))
+        if torch.is_autocast_enabled(embedded.device.type):
+            return bfloat16_lstm(self.lstm, embedded, before)
+        return self.lstm(embedded, before)
 
     def nll(self, features: Tensor, targets: Tensor) -> Tensor:
         """Features (N, F) and the tokens (N,) that follow -> the sum of their negative natural-log probabilities, a scalar."""
@@ -198,7 +209,7 @@ class LanguageModel(nn.Module):
     ) -> tuple[Tensor, Tensor | None, LanguageModelState]:
         """Token ids (B, T) and the state before them -> features (B, T, F), weights as the reader gives them, the state after them."""
         layers_first = (state.hidden.transpose(0, 1).contiguous(), state.cell.transpose(0, 1).contiguous())  # (L, B, H)
-        outputs, (hidden, cell) = self.lstm(self.embedding_dropout(self.embedding(tokens)), layers_first)
+        outputs, (hidden, cell) = self._states(tokens, layers_first)
         features, weights = self.reader(outputs, need_weights, state.memory)
         memory = self.reader.advance(outputs, state.memory)
         return self.feature_dropout(features), weights, LanguageModelState(hidden.transpose(0, 1), cell.transpose(0, 1), memory)
