@@ -19,6 +19,10 @@
     [weights]                       # of any score in the list, any LM, `words` and `rank`
     attentive = 0.8
 
+    [decision]                      # how totals decide: max (default), mbr-wer, mbr-cer, mbr-bleu, mbr-chrf, mbr-ter, consensus
+    rule = "mbr-wer"
+    scale = 1.5                     # of the posteriors, softmax(scale * total)
+
 Paths are relative to the file. Whatever else the file holds is left alone.
 """
 
@@ -38,6 +42,7 @@ from tomlkit.exceptions import TOMLKitError
 from attlm_fairseq.compute import DEFAULT_COMPUTE, Compute
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.lm_spec import LMSpec, only, read_lm, read_text, table, written_lm, written_text
+from attlm_fairseq.nbest.decision import RULES, Decision
 from attlm_fairseq.scoring.oov_policy import with_policy
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, describe_pipelines
@@ -53,6 +58,7 @@ class Config:
     lms: tuple[LMSpec, ...] = ()
     text: TextPipeline = field(default_factory=TextPipeline)
     weights: dict[str, float] = field(default_factory=dict)
+    decision: Decision = field(default_factory=Decision)
 
     def __post_init__(self) -> None:
         plain = {lm.name for lm in self.lms if not lm.mixture}
@@ -122,17 +128,29 @@ def check_name(name: str, where: Path | None = None) -> str:
 def read_config(path: Path) -> Config:
     """Read an ``attlm.toml``. Raises InputError naming the entry that is wrong."""
     document = _parse(path).unwrap()
-    only(document, {"lm", "text", "weights", "tuning", "mixing"}, "table", path)
+    only(document, {"lm", "text", "weights", "decision", "tuning", "mixing"}, "table", path)
     lms = tuple(read_lm(check_name(name, path), entry, path) for name, entry in table(document, "lm", path).items())
     text = read_text(table(document, "text", path), "[text]", path)
     weights = table(document, "weights", path)
     for name, value in weights.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise InputError(f"[weights] {name} = {value!r}, expected a finite number", path=path)
+    decision = read_decision(table(document, "decision", path), path)
     try:
-        return Config(lms, text, {name: float(value) for name, value in weights.items()})
+        return Config(lms, text, {name: float(value) for name, value in weights.items()}, decision)
     except InputError as error:
         raise InputError(str(error), path=path) from None
+
+
+def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
+    """The ``[decision]`` of an ``attlm.toml``. Raises InputError."""
+    only(entries, {"rule", "scale"}, "entry of [decision]", path)
+    rule, scale = entries.get("rule", "max"), entries.get("scale", 1.0)
+    if rule not in RULES:
+        raise InputError(f"[decision] rule = {rule!r}, expected one of {', '.join(RULES)}", path=path)
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 <= scale < math.inf:
+        raise InputError(f"[decision] scale = {scale!r}, expected a finite number that is not negative", path=path)
+    return Decision(rule, float(scale))
 
 
 def write_config(path: Path, config: Config, record: Mapping[str, Any], record_name: str = "tuning") -> None:
@@ -146,6 +164,10 @@ def write_config(path: Path, config: Config, record: Mapping[str, Any], record_n
     if config.text.steps or "text" in document:
         document["text"] = written_text(config.text, folder)
     document["weights"] = dict(config.weights)
+    if config.decision != Decision():
+        document["decision"] = {"rule": config.decision.rule, "scale": config.decision.scale}
+    else:
+        document.pop("decision", None)
     document[record_name] = dict(record)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

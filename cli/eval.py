@@ -1,16 +1,36 @@
-"""``attlm eval``: the first hypotheses of lists, and what the lists hold, against references."""
+"""``attlm eval``: the first hypotheses of lists, what LMs make of them, and what the lists hold, against references."""
 
 from __future__ import annotations
 
-import click
+from collections.abc import Callable
+from functools import partial
 
-from attlm_cli.options import AddReferences, format_option, metric_options, reference_options
+import click
+import numpy as np
+
+from attlm_cli.decision_options import decision_options
+from attlm_cli.options import (
+    AddReferences,
+    Setup,
+    complete_weights,
+    format_option,
+    lm_options,
+    metric_options,
+    on_terminal,
+    progress,
+    reference_options,
+    warn_of_oov,
+)
+from attlm_cli.table import print_table
+from attlm_fairseq.config import Config
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.bootstrap import confidence_interval, paired_bootstrap
-from attlm_fairseq.nbest.evaluation import measure_lists
+from attlm_fairseq.nbest.decision import Decision
+from attlm_fairseq.nbest.evaluation import MeasuredLists, compare, measure_lists
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.metrics import Metric
-from attlm_fairseq.nbest.tuning import oracle
+from attlm_fairseq.nbest.rescoring import Rescorer
+from attlm_fairseq.nbest.tuned_system import answers_of
+from attlm_fairseq.nbest.tuning import oracle, selection
 
 
 @click.command("eval")
@@ -18,36 +38,65 @@ from attlm_fairseq.nbest.tuning import oracle
 @reference_options
 @format_option
 @metric_options
+@click.option("--weight", multiple=True, metavar="NAME=NUMBER", help="Weight of an LM, a score of the lists, words or rank. Repeatable.")
+@decision_options
 @click.option("--seed", default=1, show_default=True, help="Of the bootstrap.")
-def eval_command(nbest: tuple[str, ...], format_name: str | None, metric: Metric, with_references: AddReferences, seed: int) -> None:
+@partial(lm_options, only_where_given=True)
+def eval_command(
+    nbest: tuple[str, ...],
+    format_name: str | None,
+    metric: Metric,
+    with_references: AddReferences,
+    weight: tuple[str, ...],
+    decide_by: Callable[[Decision], Decision],
+    seed: int,
+    setup: Setup | None,
+) -> None:
     """Score the first hypotheses of one or several NBEST files of the same utterances, with 95 % bootstrap intervals.
 
-    Each further file is compared with the first one: difference and p-value (paired bootstrap). The last row is the best that
+    With --config, LMs or weights the first file is also rescored, as `attlm rescore` would, and by each LM alone.
+    Each further row is compared with the first one: difference and p-value (paired bootstrap). The last row is the best that
     the first file's lists hold.
 
     \b
-    Example:
+    Examples:
       attlm eval test.json test.rescored.json --metric wer
+      attlm eval test.json --config attlm.toml
     """
-    rows, references = [], None
+    decision = decide_by(setup.config.decision if setup else Decision())
+    setup = setup or (Setup(Config(), "cpu") if weight or decision.rule != "max" else None)
+    systems: list[tuple[str, np.ndarray]] = []
+    measured = None
     for path in nbest:
-        lists = open_nbest(path, format_name)[1]
-        measured = measure_lists(with_references(lists), metric)
-        if references is not None and measured.references != references:
+        lists = with_references(open_nbest(path, format_name)[1])
+        if measured is None:
+            measured, rescored = rescore(list(lists), metric, setup, weight, decision) if setup else (measure_lists(lists, metric), [])
+            systems += [(path, measured.first), *rescored]
+            continue
+        further = measure_lists(lists, metric)
+        if further.references != measured.references:
             raise InputError(
                 f"the references are not those of {nbest[0]}; compare lists of the same utterances in the same order", path=path
             )
-        references = measured.references
-        rows.append((path, measured.first))
-        if len(rows) == 1:
-            best = oracle(measured.statistics, metric)
-    width = max(map(len, [*nbest, "oracle"])) + 2
-    click.echo(f"{'':{width}}{metric.name.upper():>7}  95 % interval   against the first")
-    for path, statistics in [*rows, ("oracle", best)]:
-        interval = confidence_interval(statistics, metric, seed=seed)
-        line = f"{path:{width}}{interval.score:7.2f}  {interval.low:.2f} .. {interval.high:.2f}"
-        if path not in (nbest[0], "oracle"):
-            comparison = paired_bootstrap(statistics, rows[0][1], metric, seed=seed)
-            line += f"   {comparison.difference.score:+.2f}, p = {comparison.p_value:.3f}"
-        click.echo(line)
-    click.echo(f"{len(references)} lists; {metric.signature(references)}")
+        systems.append((path, further.first))
+    systems.append(("oracle", oracle(measured.statistics, metric)))
+    print_table(compare(systems, metric, seed=seed), metric, "against the first")
+    click.echo(f"{len(measured.references)} lists; {metric.signature(measured.references)}")
+
+
+def rescore(
+    lists: list, metric: Metric, setup: Setup, weight: tuple[str, ...], decision: Decision
+) -> tuple[MeasuredLists, list[tuple[str, np.ndarray]]]:
+    """The lists with LM scores, and the systems that these make: weights and rule, and each LM alone."""
+    weights, features = complete_weights(setup, weight)
+    scorers = setup.load(needed=False)
+    with progress("hypotheses", sum(len(found.hypotheses) for found in lists) if on_terminal() else None) as bar:
+        rescorer = Rescorer(scorers, setup.texts, bar.update, features)
+        measured = measure_lists(rescorer.score(lists), metric)
+    systems = [(f"rescored, {decision}", answers_of(measured, metric, weights, decision))]
+    for scorer in scorers:
+        systems.append(
+            (f"{scorer.name} alone", selection(measured.features, measured.statistics, {scorer.name: 1.0}, names=measured.names))
+        )
+    warn_of_oov(rescorer.oov)
+    return measured, systems

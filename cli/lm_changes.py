@@ -58,7 +58,7 @@ class LMChanges:
             name, value = split_name(option)
             policy = parse_policy(value)
             lms |= {lm.name: replace(lm, oov=policy) for lm in named(lms, name, "--oov") if name or not lm.mixture}
-        return Config(tuple(lms.values()), text, config.weights)
+        return replace(config, lms=tuple(lms.values()), text=text)
 
 
 def split_name(option: str) -> tuple[str | None, str]:

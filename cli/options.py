@@ -17,6 +17,7 @@ from attlm_fairseq.compute import PRECISIONS, Compute, parse_memory
 from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import FORMATS
+from attlm_fairseq.nbest.lm_features import differing_lms, is_lm_feature
 from attlm_fairseq.nbest.metrics import METRICS, make_metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import attach_references, read_references
@@ -93,8 +94,11 @@ def wrapped(wrapper: Callable, command: Callable, *options: Callable) -> Callabl
     return wrapper
 
 
-def lm_options(command: Callable) -> Callable:
-    """The LMs, what they see, their unknown words, and the device, handed to the command as ``setup``."""
+def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
+    """The LMs, what they see, their unknown words, and the device, handed to the command as ``setup``.
+
+    ``only_where_given``: ``setup`` is None where neither LMs nor a configuration are named; that of this folder does not count then.
+    """
 
     def wrapper(
         lm: tuple[str, ...],
@@ -112,6 +116,8 @@ def lm_options(command: Callable) -> Callable:
         memory: str,
         **rest: Any,
     ) -> Any:
+        if only_where_given and not lm and not kenlm and config is None:
+            return command(setup=None, **rest)
         compute = Compute(device, precision, parse_memory(memory))
         changes = LMChanges(ensemble_weights, mixture, text_steps, oov)
         return command(setup=make_setup(lm, kenlm, dictionary, config, lowercase, tokenize, compute, changes), **rest)
@@ -231,7 +237,7 @@ def make_setup(
     if dictionary is not None:
         lms = {name: replace(spec, dictionary=dictionary) if spec.checkpoints else spec for name, spec in lms.items()}
     text = shorthand_steps(config.text, lowercase, tokenize)
-    return Setup((changes or LMChanges()).apply(Config(tuple(lms.values()), text, config.weights)), compute)
+    return Setup((changes or LMChanges()).apply(replace(config, lms=tuple(lms.values()), text=text)), compute)
 
 
 def shorthand_steps(text: TextPipeline, lowercase: bool | None, tokenize: str | None) -> TextPipeline:
@@ -250,7 +256,7 @@ def shorthand_steps(text: TextPipeline, lowercase: bool | None, tokenize: str | 
     )
 
 
-def parse_weights(texts: Iterable[str]) -> dict[str, float]:
+def parse_weights(texts: Iterable[str], option: str = "--weight") -> dict[str, float]:
     """``NAME=NUMBER`` options as weights. Raises InputError."""
     weights = {}
     for text in texts:
@@ -260,8 +266,22 @@ def parse_weights(texts: Iterable[str]) -> dict[str, float]:
         except ValueError:
             equals = ""
         if not equals or not name or not math.isfinite(weights[name]):
-            raise InputError(f"--weight {text!r}: expected NAME=NUMBER, such as --weight lm=0.5")
+            raise InputError(f"{option} {text!r}: expected NAME=NUMBER, such as {option} lm=0.5")
     return weights
+
+
+def complete_weights(setup: Setup, options: Iterable[str]) -> tuple[dict[str, float], list[str]]:
+    """The weights of configuration and options, and which of them are of features of LMs. Raises InputError for an LM without one."""
+    weights = setup.config.weights | parse_weights(options)
+    names = [lm.name for lm in setup.config.scored]
+    features = [name for name in weights if is_lm_feature(name, names)]
+    weighted = {*weights, *(lm for name in features for lm in differing_lms(name, names) or ())}
+    if missing := [name for name in names if name not in weighted]:
+        raise InputError(
+            f"no weight for {', '.join(missing)}; find the weights with `attlm tune` on lists with references, "
+            f"or give --weight {missing[0]}=NUMBER"
+        )
+    return weights, features
 
 
 def progress(unit: str, total: int | None) -> tqdm:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from attlm_cli.options import Setup, format_option, lm_options, note, on_terminal, parse_weights, progress, warn_of_oov
+from attlm_cli.decision_options import decision_options
+from attlm_cli.options import Setup, complete_weights, format_option, lm_options, note, on_terminal, progress, warn_of_oov
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.combination import COMPUTED
+from attlm_fairseq.nbest.combination import COMPUTED, combine
+from attlm_fairseq.nbest.decision import Decision, decide
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
-from attlm_fairseq.nbest.lm_features import differing_lms, is_lm_feature
 from attlm_fairseq.nbest.rescoring import Rescorer
 
 CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
@@ -25,8 +27,17 @@ OUTPUTS = ("same", *CONVERTIBLE, *(f"1best-{style}" if style != "text" else "1be
 @click.option(
     "--weight", multiple=True, metavar="NAME=NUMBER", help="Weight of an LM, a score of the lists, words, rank, LM_oov, .. Repeatable."
 )
+@decision_options
 @lm_options
-def rescore_command(nbest: str, output: str, format_name: str | None, to: str, weight: tuple[str, ...], setup: Setup) -> None:
+def rescore_command(
+    nbest: str,
+    output: str,
+    format_name: str | None,
+    to: str,
+    weight: tuple[str, ...],
+    decide_by: Callable[[Decision], Decision],
+    setup: Setup,
+) -> None:
     """Put the best hypothesis of each list of NBEST (- is standard input) first.
 
     A hypothesis' total is the weighted sum of its LM scores (natural log, summed over words and sentence end), the
@@ -35,39 +46,44 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
     weights come from attlm.toml, as written by `attlm tune`, or from options. The output has the format of the
     input, with one named score per LM added.
 
+    With --mbr the total written is minus the expected loss, by which the list is then sorted. With --consensus the answer may be a text
+    that is not in the list, so that first texts alone can be written.
+
     \b
     Examples:
       attlm rescore test.nbest > test.rescored
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
-    weights = setup.config.weights | parse_weights(weight)
-    names = [lm.name for lm in setup.config.scored]
-    features = [name for name in weights if is_lm_feature(name, names)]
-    weighted = {*weights, *(lm for name in features for lm in differing_lms(name, names) or ())}
-    missing = [name for name in names if name not in weighted]
-    if missing:
-        raise InputError(
-            f"no weight for {', '.join(missing)}; find the weights with `attlm tune` on lists with references, "
-            f"or give --weight {missing[0]}=NUMBER"
-        )
+    weights, features = complete_weights(setup, weight)
+    decision = decide_by(setup.config.decision)
+    if decision.makes_text and not to.startswith("1best"):
+        if to != "same":
+            raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
+        to = "1best"
     if output != "-" and Path(output).exists() and nbest != "-" and Path(output).samefile(nbest):
         raise InputError("the output would overwrite the input; name another file", path=output)
-    scorers = setup.load(needed=not weights)
+    scorers = setup.load(needed=not weights and decision.rule == "max")
     total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if on_terminal() and nbest != "-" else None
     fmt, lists = open_nbest(nbest, format_name)
-    unseen = set(weights) - {*names, *features, *COMPUTED}  # in sparse lists a feature may be missing, but not from all of them
-    counts = {"lists": 0, "hypotheses": 0, "changed": 0}
+    unseen = set(weights) - {
+        *(lm.name for lm in setup.config.scored),
+        *features,
+        *COMPUTED,
+    }  # in sparse lists a feature may be missing, but not from all of them
+    counts = {"lists": 0, "hypotheses": 0, "changed": 0, "new": 0}
     with progress("hypotheses", total) as bar:
         rescorer = Rescorer(scorers, setup.texts, bar.update, features)
 
         def counted() -> object:
-            for found in rescorer.rescore(lists, weights):
+            for scored in rescorer.score(lists):
                 if not counts["lists"]:
-                    say_formula(weights, found.hypotheses[0].scores)
+                    say_formula(weights, scored.hypotheses[0].scores, decision)
+                unseen.difference_update(*(hypothesis.scores for hypothesis in scored.hypotheses if unseen))
+                found = decide(combine(scored, weights), decision)
                 counts["lists"] += 1
-                counts["hypotheses"] += len(found.hypotheses)
+                counts["hypotheses"] += len(scored.hypotheses)
                 counts["changed"] += found.hypotheses[0].rank != 1
-                unseen.difference_update(*(hypothesis.scores for hypothesis in found.hypotheses if unseen))
+                counts["new"] += found.hypotheses[0].rank == 0
                 yield found
 
         if to.startswith("1best"):
@@ -80,12 +96,22 @@ def rescore_command(nbest: str, output: str, format_name: str | None, to: str, w
     warn_of_oov(rescorer.oov, scorers, setup.texts)
     if unseen:
         note(f"WARNING: no hypothesis has a score {', '.join(sorted(unseen))}: the weight had no effect")
-    note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {counts['changed']} lists have a new first hypothesis")
+    said = f"{counts['changed']} lists have a new first hypothesis"
+    if decision.makes_text:
+        said = (
+            f"{counts['changed']} answers are not the first hypothesis, {counts['new']} of them are in no list: the words' votes made them"
+        )
+        note(f"{counts['lists']} lists; {said}")
+    else:
+        note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {said}")
 
 
-def say_formula(weights: dict[str, float], scores: dict[str, float]) -> None:
-    """What is added up, and what of the list's own scores is left out."""
+def say_formula(weights: dict[str, float], scores: dict[str, float], decision: Decision) -> None:
+    """What is added up and how it decides, and what of the list's own scores is left out."""
     terms = " + ".join(f"{value:g} {name}" for name, value in weights.items() if value)
-    note(f"total = {terms}" if terms else "all weights are 0: the lists stay as they are")
+    if decision.rule == "max":
+        note(f"total = {terms}" if terms else "all weights are 0: the lists stay as they are")
+    else:
+        note((f"total = {terms}" if terms else "all weights are 0: all hypotheses are equally likely") + f"; decision: {decision}")
     if terms and scores and not any(weights.get(name) for name in [*scores, "rank"]):
         note(f"WARNING: none of the lists' own scores ({', '.join(scores)}) has a weight: the LMs decide alone")

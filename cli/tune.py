@@ -7,7 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+import numpy as np
 
+from attlm_cli.decision_options import rule_options
+from attlm_cli.intervals import parse_intervals
 from attlm_cli.options import (
     AddReferences,
     Setup,
@@ -16,20 +19,23 @@ from attlm_cli.options import (
     metric_options,
     note,
     on_terminal,
+    parse_weights,
     progress,
     reference_options,
     warn_of_oov,
 )
+from attlm_cli.table import print_table
 from attlm_fairseq import __version__
 from attlm_fairseq.config import DEFAULT_CONFIG, write_config
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.bootstrap import Interval, confidence_interval, paired_bootstrap
-from attlm_fairseq.nbest.evaluation import measure_lists
+from attlm_fairseq.nbest.bootstrap import Interval
+from attlm_fairseq.nbest.decision import Decision
+from attlm_fairseq.nbest.evaluation import MeasuredLists, compare, measure_lists
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.rescoring import Rescorer
-from attlm_fairseq.nbest.tuning import cross_validate, oracle, selection, tune
+from attlm_fairseq.nbest.tuned_system import TunedSystem, tune_system
 
 
 @click.command("tune")
@@ -45,7 +51,28 @@ from attlm_fairseq.nbest.tuning import cross_validate, oracle, selection, tune
     metavar="NAME",
     help="One more feature: LM_tokens, or LM_minus_LM in place of the two LMs. Repeatable.",
 )
+@click.option("--interval", multiple=True, metavar="NAME=LOW:HIGH", help="Bounds of a weight; either end may be missing. Repeatable.")
+@click.option("--fix", multiple=True, metavar="NAME=NUMBER", help="Keep this weight. Intervals are in units of the weights fixed.")
+@click.option(
+    "--l2",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Pull towards the start: percent points for a squared distance of 1 between weights of length 1.",
+)
+@click.option(
+    "--start", multiple=True, metavar="NAME=NUMBER", help="Where the search also starts. Default with --l2: rank=-1, the lists as read."
+)
+@rule_options
 @click.option("--folds", default=5, show_default=True, help="Folds of the cross-validation that tells the score to expect; 0: none.")
+@click.option("--max-p", default=0.05, show_default=True, help="A gain counts where its cross-validated p-value is at most this.")
+@click.option(
+    "--no-gain",
+    type=click.Choice(["keep", "write", "fail"]),
+    default="keep",
+    show_default=True,
+    help="Without such a gain: keep the lists as read (all weights 0), write the tuned weights nevertheless, or fail and write nothing.",
+)
 @click.option("--restarts", default=10, show_default=True, help="Random starting points of the search.")
 @click.option("--seed", default=1, show_default=True, help="Of the restarts and of the bootstrap.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_CONFIG, show_default=True, help="Where they go.")
@@ -57,7 +84,14 @@ def tune_command(
     with_references: AddReferences,
     without: tuple[str, ...],
     extra: tuple[str, ...],
+    interval: tuple[str, ...],
+    fix: tuple[str, ...],
+    l2: float,
+    start: tuple[str, ...],
+    rules: tuple[str, ...],
     folds: int,
+    max_p: float,
+    no_gain: str,
     restarts: int,
     seed: int,
     output: Path,
@@ -68,12 +102,17 @@ def tune_command(
     The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) looks for the weights of each LM,
     of the number of words that it does not know (NAME_oov), of the scores that came with the lists, of the number of
     words and of the rank. The table shows the score before and after, what to expect on other lists
-    (cross-validation), and the best that the lists hold (oracle).
+    (cross-validation), each LM alone, and the best that the lists hold (oracle).
+    With --mbr or --consensus these rules are tuned as well, and the one with the best cross-validated score is written.
+
+    Where cross-validation shows no gain over the lists as read, all weights written are 0, and the lists will stay as they are
+    (see --no-gain).
 
     \b
     Examples:
       attlm tune dev.json --lm checkpoint_best.pt --kenlm lm.arpa
-      attlm tune dev.nbest --refs dev.en --metric bleu --lm news=lm.pt -o news.toml
+      attlm tune dev.nbest --refs dev.en --metric bleu --lm news=lm.pt --mbr bleu -o news.toml
+      attlm tune dev.json --kenlm lm.arpa --fix am_score=1 --interval kenlm=0:2
     """
     scorers = setup.load(needed=False)  # the lists' own scores can be tuned too
     lists = open_nbest(nbest, format_name)[1]
@@ -81,49 +120,53 @@ def tune_command(
     with progress("hypotheses", sum(len(found.hypotheses) for found in lists) if on_terminal() else None) as bar:
         rescorer = Rescorer(scorers, setup.texts, bar.update, lm_feature_names(setup, extra))
         measured = measure_lists(rescorer.score(lists), metric)
-    for name in without:
-        if name not in [*measured.names, *measured.left_out]:
-            raise InputError(f"--without {name}: the features are {', '.join(measured.names)}")
-    if measured.left_out:
-        note(f"note: left out, because some hypotheses lack them: {', '.join(measured.left_out)}")
     unneeded = {*without, *(lm for name in extra for lm in differing_lms(name, setup.config.texts) or ())}
     unneeded |= set(measured.redundant([name for name in rescorer.features if name not in extra]))
-    kept = [place for place, name in enumerate(measured.names) if name not in unneeded]
-    names = [measured.names[place] for place in kept]
-    features = [of_list[:, kept] for of_list in measured.features]
-
-    result = tune(features, measured.statistics, metric, names=names, restarts=restarts, seed=seed)
-    tuned = selection(features, measured.statistics, result.weights, names=names)
-    rows = [("first as read", measured.first), ("tuned", tuned)]
-    if folds:
-        folds = min(folds, len(lists))
-        if folds > 1:
-            held_out = cross_validate(features, measured.statistics, metric, names=names, folds=folds, restarts=restarts, seed=seed)
-            rows.append((f"tuned, {folds}-fold", held_out.statistics))
-    rows.append(("oracle", oracle(measured.statistics, metric)))
-    intervals = {label: confidence_interval(statistics, metric, seed=seed) for label, statistics in rows}
-    comparison = paired_bootstrap(rows[-2][1], measured.first, metric, seed=seed)
-
-    click.echo(f"{'':16}{metric.name.upper():>7}  95 % interval")
-    for label, interval in intervals.items():
-        click.echo(f"{label:16}{interval.score:7.2f}  {interval.low:.2f} .. {interval.high:.2f}")
-    click.echo(f"{rows[-2][0]} against first as read: {comparison.difference.score:+.2f}, p = {comparison.p_value:.3f} (paired bootstrap)")
+    names = features_left(measured, without, unneeded)
+    result = tune_system(
+        measured,
+        metric,
+        names=names,
+        lm_names=[scorer.name for scorer in scorers],
+        rules=rules,
+        folds=folds,
+        seed=seed,
+        restarts=restarts,
+        intervals=parse_intervals(interval, fix, names),
+        start=parse_start(start, names, l2),
+        l2=l2,
+    )
+    rows = compare(result.systems, metric, seed=seed)
+    print_table(rows, metric, "against first as read")
     click.echo("weights")
-    for name, value in result.weights.items():
-        click.echo(f"  {name:16} {value:10.6g}  {result.influence[name]:6.1%} of the decision")
+    for name, value in result.result.weights.items():
+        click.echo(f"  {name:16} {value:10.6g}  {result.result.influence[name]:6.1%} of the decision")
     warn_of_oov(rescorer.oov, scorers, setup.texts)
+
+    accepted = result.beats_lists(metric, max_p)
+    weights, decision = result.weights, result.decision
+    if accepted is False:
+        say_no_gain(result, metric, max_p, no_gain)
+        if no_gain == "keep":
+            weights, decision = dict.fromkeys(names, 0.0), Decision()
+    elif accepted is None:
+        note("note: without cross-validation (2 lists and --folds 2 at least) nothing tells what the weights are worth on other lists")
+    if rules and accepted is not False:
+        note(f"decision: {decision}")
 
     record = {
         "command": "attlm " + " ".join(sys.argv[1:]),
         "lists": len(lists),
         "hypotheses": sum(map(len, measured.features)),
         "metric": metric.signature(measured.references),
-        **{label.replace(" ", "_").replace(",", ""): rounded(interval) for label, interval in intervals.items()},
+        **{row.label.replace(" ", "_").replace(",", ""): rounded(row.interval) for row in rows},
+        **({} if accepted is None else {"p": round(result.gain.p_value, 6), "gain": accepted}),
+        **({"tuned_weights": result.weights} if weights != result.weights else {}),
         "seed": seed,
         "attlm": __version__,
         "lm": {scorer.name: scorer.signature() | {"text": text.signature()} for scorer, text in zip(scorers, setup.texts, strict=True)},
     }
-    write_config(output, replace(setup.config, weights=result.weights), record)
+    write_config(output, replace(setup.config, weights=weights, decision=decision), record)
     note(f"wrote {output}")
 
 
@@ -134,6 +177,49 @@ def lm_feature_names(setup: Setup, extra: tuple[str, ...]) -> list[str]:
         if not is_lm_feature(name, texts):
             raise InputError(f"--feature {name}: expected LM_oov, LM_tokens or LM_minus_LM; the LMs are {', '.join(texts) or 'none'}")
     return list(dict.fromkeys([*default_features(texts), *extra]))
+
+
+def features_left(measured: MeasuredLists, without: tuple[str, ...], unneeded: set[str]) -> list[str]:
+    """The features to be tuned. Raises InputError for a name of ``without`` that is none."""
+    for name in without:
+        if name not in [*measured.names, *measured.left_out]:
+            raise InputError(f"--without {name}: the features are {', '.join(measured.names)}")
+    if measured.left_out:
+        note(f"note: left out, because some hypotheses lack them: {', '.join(measured.left_out)}")
+    return [name for name in measured.names if name not in unneeded]
+
+
+def parse_start(texts: tuple[str, ...], names: list[str], l2: float) -> np.ndarray | None:
+    """The weights to start from and to pull towards. Raises InputError."""
+    if not texts and not l2:
+        return None
+    weights = parse_weights(texts, "--start")
+    if not texts:
+        if "rank" not in names:
+            raise InputError(
+                "--l2 pulls towards the lists as read, which needs rank: leave out `--without rank`, or say --start NAME=NUMBER"
+            )
+        weights = {"rank": -1.0}
+    for name in weights:
+        if name not in names:
+            raise InputError(f"--start {name}: the features are {', '.join(names)}")
+    if l2 and not any(weights.values()):
+        raise InputError("--start has no weight but 0: there is nothing to pull towards")
+    return np.array([weights.get(name, 0.0) for name in names])
+
+
+def say_no_gain(result: TunedSystem, metric: Metric, max_p: float, no_gain: str) -> None:
+    """The warning that tuning gains nothing that these lists can show. Raises InputError where that is to be refused."""
+    found = (
+        f"cross-validation shows no gain over the lists as read ({result.label}: {result.gain.difference.score:+.2f} {metric.name}, "
+        f"p = {result.gain.p_value:.3f}, --max-p {max_p:g})"
+    )
+    if no_gain == "fail":
+        raise InputError(f"{found}; nothing is written")
+    if no_gain == "keep":
+        note(f"WARNING: {found}: the weights written are 0 and leave the lists as they are; `--no-gain write` would take those above")
+    else:
+        note(f"WARNING: {found}: the weights written may make other lists worse")
 
 
 def rounded(interval: Interval) -> list[float]:

@@ -37,7 +37,7 @@ class Decision:
         return self.rule == "consensus"
 
     def __str__(self) -> str:
-        return self.rule if self.rule == "max" else f"{self.rule} (scale {self.scale:g})"
+        return self.rule if self.rule == "max" else f"{self.rule} at {self.scale:g}"
 
 
 def decide(nbest: NbestList, decision: Decision) -> NbestList:

@@ -1,4 +1,4 @@
-"""Lists with references as tuning and evaluation need them: features and metric statistics of every hypothesis, and nothing else."""
+"""Lists with references as tuning and evaluation need them, and the comparison of systems on them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.bootstrap import Interval, PairedComparison, confidence_interval, paired_bootstrap
 from attlm_fairseq.nbest.combination import feature_names, features
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -16,7 +17,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 
 @dataclass
 class MeasuredLists:
-    """N lists: ``features[i]`` (n_i, F) with columns ``names``, ``statistics[i]`` (n_i, S) of the metric, ``references[i]``.
+    """N lists: ``features[i]`` (n_i, F) with columns ``names``, ``statistics[i]`` (n_i, S) of the metric, ``references[i]``, ``texts[i]``.
 
     ``left_out`` names the scores that some hypothesis lacks and that therefore cannot be features.
     """
@@ -26,6 +27,7 @@ class MeasuredLists:
     features: list[np.ndarray] = field(default_factory=list)
     statistics: list[np.ndarray] = field(default_factory=list)
     references: list[tuple[str, ...]] = field(default_factory=list)
+    texts: list[list[str]] = field(default_factory=list)
 
     def redundant(self, names: Sequence[str]) -> list[str]:
         """Those of these features that tell no two hypotheses of a list apart, or that equal an earlier one of them."""
@@ -62,6 +64,31 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
         if not nbest.references:
             raise InputError(f"list {nbest.id!r} has no reference; give references with --refs")
         measured.features.append(features(nbest, measured.names))
-        measured.statistics.append(metric.statistics([hypothesis.text for hypothesis in nbest.hypotheses], nbest.references))
+        measured.texts.append([hypothesis.text for hypothesis in nbest.hypotheses])
+        measured.statistics.append(metric.statistics(measured.texts[-1], nbest.references))
         measured.references.append(nbest.references)
     return measured
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One system of a comparison: its score with a 95 % interval and, but for the first and for oracles, how it differs from the first."""
+
+    label: str
+    interval: Interval
+    comparison: PairedComparison | None = None
+
+
+def compare(
+    systems: Sequence[tuple[str, np.ndarray]], metric: Metric, *, seed: int = 1, unpaired: Sequence[str] = ("oracle",)
+) -> list[Row]:
+    """Each system, (label, statistics (N, S) of its answers), against the first one by paired bootstrap; not those called ``unpaired``."""
+    baseline = systems[0][1]
+    return [
+        Row(
+            label,
+            confidence_interval(statistics, metric, seed=seed),
+            paired_bootstrap(statistics, baseline, metric, seed=seed) if place and label not in unpaired else None,
+        )
+        for place, (label, statistics) in enumerate(systems)
+    ]

@@ -1,0 +1,131 @@
+"""From measured lists to the system that is worth writing down: weights, decision rule, and whether they beat the lists as read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.bootstrap import PairedComparison, paired_bootstrap
+from attlm_fairseq.nbest.combination import log_linear
+from attlm_fairseq.nbest.decision import Decider, Decision
+from attlm_fairseq.nbest.evaluation import MeasuredLists
+from attlm_fairseq.nbest.metrics import Metric, corpus_score
+from attlm_fairseq.nbest.tuning import CrossValidation, TuningResult, cross_validate, oracle, selection, tune
+
+
+@dataclass(frozen=True)
+class TunedSystem:
+    """What tuning found. ``systems`` are the rows of its table, (label, statistics (N, S)), the lists as read first, the oracle last.
+
+    ``decision`` is the rule with the best cross-validated score (without cross-validation, the best score on the lists themselves) and
+    ``weights`` what it needs. ``gain`` compares its cross-validated answers with the lists as read; None without cross-validation.
+    """
+
+    result: TuningResult
+    weights: dict[str, float]
+    decision: Decision
+    label: str
+    gain: PairedComparison | None
+    systems: list[tuple[str, np.ndarray]] = field(repr=False)
+
+    def beats_lists(self, metric: Metric, max_p: float) -> bool | None:
+        """Whether the cross-validated gain is one, and its p-value at most ``max_p``; None where that was not asked."""
+        if self.gain is None:
+            return None
+        difference = self.gain.difference.score
+        return (difference > 0 if metric.higher_is_better else difference < 0) and self.gain.p_value <= max_p
+
+
+def tune_system(
+    measured: MeasuredLists,
+    metric: Metric,
+    *,
+    names: Sequence[str],
+    lm_names: Sequence[str] = (),
+    rules: Sequence[str] = (),
+    folds: int = 5,
+    seed: int = 1,
+    **options: object,
+) -> TunedSystem:
+    """Tune the weights of the features ``names``, then the scale of every rule besides the maximum; cross-validate all of it.
+
+    In each fold weights and scales are found without its lists. A row for each LM of ``lm_names`` shows what it would choose
+    alone. ``folds`` is cut to the number of lists; fewer than 2 mean no cross-validation. ``options`` go to :func:`tuning.tune`.
+    """
+    columns = [measured.names.index(name) for name in names]
+    features = [of_list[:, columns] for of_list in measured.features]
+    options = {"names": names, "seed": seed, **options}
+    result = tune(features, measured.statistics, metric, **options)
+    everything = range(len(features))
+    folds = min(folds, len(features))
+    validated = cross_validate(features, measured.statistics, metric, folds=folds, **options) if folds > 1 else None
+
+    systems = [("first as read", measured.first)]
+    found: list[tuple[str, Decision, np.ndarray, np.ndarray | None]] = []
+    for rule in ("max", *dict.fromkeys(rules)):
+        if rule == "max":
+            scale, name = 1.0, "tuned"
+            answers = selection(features, measured.statistics, result.weights, names=names)
+            held_out = validated.statistics if validated else None
+        else:
+            decider = Decider(rule, measured.texts, measured.references, measured.statistics, metric)
+            totals = totals_of(features, posterior_weights(result.weights), names)
+            scale, name = decider.best_scale(everything, totals), rule
+            answers = decider.statistics_of(everything, totals, scale)
+            held_out = _held_out(decider, features, names, validated) if validated else None
+        systems.append((name, answers))
+        if held_out is not None:
+            systems.append((f"{name}, {folds}-fold", held_out))
+        found.append((systems[-1][0], Decision(rule, scale), answers, held_out))
+    sign = 1.0 if metric.higher_is_better else -1.0
+    label, decision, _, held_out = max(found, key=lambda system: sign * corpus_score(metric, system[2] if system[3] is None else system[3]))
+
+    for name in lm_names:
+        systems.append((f"{name} alone", selection(measured.features, measured.statistics, {name: 1.0}, names=measured.names)))
+    systems.append(("oracle", oracle(measured.statistics, metric)))
+    return TunedSystem(
+        result,
+        dict(result.weights) if decision.rule == "max" else posterior_weights(result.weights),
+        decision,
+        label,
+        None if held_out is None else paired_bootstrap(held_out, measured.first, metric, seed=seed),
+        systems,
+    )
+
+
+def totals_of(features: Sequence[np.ndarray], weights: Mapping[str, float], names: Sequence[str]) -> list[np.ndarray]:
+    """The totals (n_i,) of each list, as :func:`combination.combine` computes them."""
+    order = sorted(range(len(names)), key=lambda column: names[column])
+    return [
+        log_linear([matrix[:, column] for column in order], [weights.get(names[column], 0.0) for column in order]) for matrix in features
+    ]
+
+
+def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> np.ndarray:
+    """The statistics (N, S) of what the lists answer under these weights and this decision. Raises InputError for unknown weights."""
+    if decision.rule == "max":
+        return selection(measured.features, measured.statistics, weights, names=measured.names)
+    for name in weights:
+        if name not in measured.names:
+            raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(measured.names)}")
+    decider = Decider(decision.rule, measured.texts, measured.references, measured.statistics, metric)
+    return decider.statistics_of(range(len(measured.texts)), totals_of(measured.features, weights, measured.names), decision.scale)
+
+
+def posterior_weights(weights: Mapping[str, float]) -> dict[str, float]:
+    """The weights; where all are 0, which leaves the lists as they are, ``rank`` alone: posteriors need totals that say the same."""
+    return dict(weights) if any(weights.values()) or "rank" not in weights else {**weights, "rank": -1.0}
+
+
+def _held_out(decider: Decider, features: Sequence[np.ndarray], names: Sequence[str], validated: CrossValidation) -> np.ndarray:
+    """The statistics (N, S) of the answers with weights and scale that were found without each list's fold."""
+    folds = len(validated.results)
+    statistics = np.empty_like(validated.statistics)
+    for fold, result in enumerate(validated.results):
+        totals = totals_of(features, posterior_weights(result.weights), names)
+        scale = decider.best_scale([i for i in range(len(features)) if i % folds != fold], totals)
+        statistics[fold::folds] = decider.statistics_of(range(fold, len(features), folds), totals, scale)
+    return statistics

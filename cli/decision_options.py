@@ -1,0 +1,71 @@
+"""``--mbr --consensus --scale``: the rules that decide, for the commands that tune, apply and measure them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from attlm_cli.options import wrapped
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.decision import Decision
+from attlm_fairseq.nbest.mbr import LOSSES
+
+BLEU_LOSS = "BLEU is sacreBLEU's sentence BLEU, with its exponential smoothing"
+
+
+def rule_options(command: Callable) -> Callable:
+    """``--mbr --consensus`` of a command that tries several rules, handed to it as ``rules``."""
+
+    def wrapper(mbr: tuple[str, ...], consensus: bool, **rest: Any) -> Any:
+        return command(rules=(*(f"mbr-{loss}" for loss in mbr), *(["consensus"] if consensus else [])), **rest)
+
+    return wrapped(
+        wrapper,
+        command,
+        click.option(
+            "--mbr",
+            type=click.Choice(LOSSES),
+            multiple=True,
+            help=f"Try minimum Bayes risk with this loss as well. {BLEU_LOSS}. Repeatable.",
+        ),
+        click.option("--consensus", is_flag=True, help="Try the word-level combination of the list as well; its text may be new."),
+    )
+
+
+def decision_options(command: Callable) -> Callable:
+    """``--mbr --consensus --max --scale`` of a command that applies one rule, handed to it as ``decide_by``.
+
+    That is a function from the decision of attlm.toml to the one to apply. Raises InputError for options that exclude each other.
+    """
+
+    def wrapper(mbr: str | None, consensus: bool, max_: bool, scale: float | None, **rest: Any) -> Any:
+        rules = [*([f"mbr-{mbr}"] if mbr else []), *(["consensus"] if consensus else []), *(["max"] if max_ else [])]
+        if len(rules) > 1:
+            raise InputError(f"one rule can decide: {', '.join(rules)} exclude each other")
+
+        def decide_by(configured: Decision) -> Decision:
+            rule = rules[0] if rules else configured.rule
+            if scale is not None:
+                if rule == "max":
+                    raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none")
+                return Decision(rule, scale)
+            return Decision(rule, configured.scale) if rule == configured.rule else Decision(rule)
+
+        return command(decide_by=decide_by, **rest)
+
+    return wrapped(
+        wrapper,
+        command,
+        click.option(
+            "--mbr", type=click.Choice(LOSSES), help=f"Choose the hypothesis with the least expected loss of this kind. {BLEU_LOSS}."
+        ),
+        click.option("--consensus", is_flag=True, help="Combine the words of the list by votes; the text may be new: first texts only."),
+        click.option("--max", "max_", is_flag=True, help="Choose the greatest total, whatever attlm.toml says."),
+        click.option(
+            "--scale",
+            type=click.FloatRange(min=0),
+            help="Of the posteriors, softmax(scale * total). Default: what `attlm tune` found for that rule, else 1.",
+        ),
+    )

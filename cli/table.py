@@ -1,0 +1,22 @@
+"""The table of systems that ``tune`` and ``eval`` print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from attlm_fairseq.nbest.evaluation import Row
+from attlm_fairseq.nbest.metrics import Metric
+
+
+def print_table(rows: Sequence[Row], metric: Metric, against: str) -> None:
+    """Score, interval and, for those compared, the difference from the first row and its p-value; ``against`` heads that column."""
+    width = max(16, *(len(row.label) + 2 for row in rows))
+    click.echo(f"{'':{width}}{metric.name.upper():>7}  95 % interval   {against}")
+    for row in rows:
+        interval = f"{row.interval.low:.2f} .. {row.interval.high:.2f}"
+        line = f"{row.label:{width}}{row.interval.score:7.2f}  {interval}"
+        if row.comparison:
+            line += f"   {row.comparison.difference.score:+.2f}, p = {row.comparison.p_value:.3f}"
+        click.echo(line)

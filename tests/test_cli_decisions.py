@@ -1,0 +1,188 @@
+"""What tune, rescore and eval decide, and on what grounds: rules, constraints, and the refusal to make lists worse."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import tomlkit
+from test_cli import folder, refused, run  # noqa: F401
+
+from attlm_fairseq.config import read_config
+from attlm_fairseq.nbest.decision import Decision
+
+SENTENCES = ["the cat sat on the mat", "a dog sat on a mat", "the dog ran", "a cat ran", "the cat sat on a dog"]
+
+
+@pytest.fixture
+def lists(folder):  # noqa: F811
+    """Lists on which the n-gram helps (helps.json), and lists with the best already first (good.json)."""
+    generator = np.random.default_rng(5)
+    helps, good = [], []
+    for number in range(40):
+        reference = SENTENCES[number % len(SENTENCES)]
+        words = reference.split()
+        wrong = [" ".join([*words[:place], "blah", *words[place + 1 :]]) for place in generator.choice(len(words), 2, replace=False)]
+        texts = [wrong[0], reference, wrong[1]] if number % 2 else [reference, *wrong]
+        scores = sorted((round(float(score), 3) for score in generator.normal(-0.5, 0.1, size=3)), reverse=True)
+        helps.append({"input": texts, "output": reference, "am_score": scores})
+        good.append({"input": [reference, *wrong] if number % 8 else wrong, "output": reference})
+    (folder / "helps.json").write_text(json.dumps(helps))
+    (folder / "good.json").write_text(json.dumps(good))
+    return folder
+
+
+def rows_of(output: str) -> dict[str, list[str]]:
+    """Label -> score, lower, upper, difference, p."""
+    found = {}
+    for line in output.splitlines():
+        if match := re.match(r"(.+?) +([\d.]+)  ([\d.]+) \.\. ([\d.]+)(?:   ([+-][\d.]+), p = ([\d.]+))?$", line):
+            found[match[1]] = list(match.groups()[1:])
+    return found
+
+
+def test_a_real_gain_is_written_and_told(lists):
+    result = run("tune", "helps.json", "--kenlm", "lm.arpa", "--mbr", "wer", "--consensus")
+    rows = rows_of(result.stdout)
+    assert list(rows) == [
+        "first as read",
+        *(label for name in ("tuned", "mbr-wer", "consensus") for label in (name, f"{name}, 5-fold")),
+        "kenlm alone",
+        "oracle",
+    ]
+    assert rows["first as read"][3:] == rows["oracle"][3:] == [None, None]
+    assert float(rows["tuned, 5-fold"][3]) < 0
+    assert float(rows["tuned, 5-fold"][4]) <= 0.05
+    assert "WARNING: cross" not in result.stderr
+    assert "decision: max" in result.stderr  # no rule is better than the maximum here
+    config = read_config(lists / "attlm.toml")
+    assert any(config.weights.values())
+    record = tomlkit.parse((lists / "attlm.toml").read_text())["tuning"]
+    assert record["gain"] is True
+    assert record["p"] <= 0.05
+    assert "tuned_weights" not in record
+
+
+def test_without_a_gain_the_lists_stay_as_read(lists):
+    result = run("tune", "good.json", "--kenlm", "lm.arpa")
+    assert "WARNING: cross-validation shows no gain over the lists as read (tuned, 5-fold: " in result.stderr
+    config = read_config(lists / "attlm.toml")
+    assert set(config.weights.values()) == {0.0}
+    run("rescore", "good.json", "-o", "out.json")
+    before, after = (json.loads((lists / name).read_text()) for name in ("good.json", "out.json"))
+    assert [item["input"] for item in before] == [item["input"] for item in after]
+    assert tomlkit.parse((lists / "attlm.toml").read_text())["tuning"]["gain"] is False
+
+
+def test_refusal_writes_nothing(lists):
+    options = ["good.json", "--kenlm", "lm.arpa"]
+    result = run("tune", *options, "--no-gain", "fail", code=2)
+    assert "nothing is written" in result.stderr
+    assert not (lists / "attlm.toml").exists()
+    result = run("tune", *options, "--no-gain", "write")
+    assert "may make other lists worse" in result.stderr
+    assert (lists / "attlm.toml").exists()
+
+
+def test_without_cross_validation_it_says_so(lists):
+    result = run("tune", "helps.json", "--kenlm", "lm.arpa", "--folds", 0)
+    assert "note: without cross-validation" in result.stderr
+    assert not any("-fold" in label for label in rows_of(result.stdout))
+    assert any(read_config(lists / "attlm.toml").weights.values())
+
+
+def test_intervals_and_fixed_weights(lists):
+    run("tune", "helps.json", "--kenlm", "lm.arpa", "--fix", "am_score=1", "--interval", "kenlm=0.25:0.5", "--interval", "words=:0")
+    weights = read_config(lists / "attlm.toml").weights
+    assert weights["am_score"] == 1
+    assert 0.25 <= weights["kenlm"] <= 0.5
+    assert weights["words"] <= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--interval", "kenlm=1"], "--interval 'kenlm=1': expected NAME=LOW:HIGH"),
+        (["--interval", "kenlm=2:1"], "the lower one first"),
+        (["--interval", "kenlm=nan:1"], "the lower one first"),
+        (["--interval", "x=0:1"], "the features are am_score, kenlm"),
+        (["--fix", "kenlm"], "expected NAME=NUMBER"),
+        (["--fix", "kenlm=inf"], "expected finite numbers"),
+        (["--fix", "kenlm=1", "--interval", "kenlm=0:1"], "has been given"),
+        (["--start", "x=1"], "the features are"),
+        (["--l2", "1", "--without", "rank"], "--l2 pulls towards the lists as read"),
+        (["--l2", "1", "--start", "kenlm=0"], "nothing to pull towards"),
+    ],
+)
+def test_bad_constraints_are_one_line(lists, options, message):
+    result = run("tune", "helps.json", "--kenlm", "lm.arpa", *options, code=2)
+    assert message in result.stderr.splitlines()[-1]
+    assert not (lists / "attlm.toml").exists()
+
+
+def test_l2_holds_the_lists_as_read(lists):
+    run("tune", "helps.json", "--kenlm", "lm.arpa", "--l2", 1000, "--folds", 0, "--restarts", 1)
+    weights = read_config(lists / "attlm.toml").weights
+    assert weights["rank"] < 0
+    run("rescore", "helps.json", "-o", "out.json")
+    before, after = (json.loads((lists / name).read_text()) for name in ("helps.json", "out.json"))
+    assert [item["input"] for item in before] == [item["input"] for item in after]
+
+
+def test_mbr_orders_by_risk_and_says_so(lists):
+    options = ["--kenlm", "lm.arpa", "--weight", "kenlm=0.3", "--weight", "rank=-0.2"]
+    result = run("rescore", "helps.json", *options, "--mbr", "wer", "--scale", 0.5, "-o", "out.json")
+    assert "total = 0.3 kenlm + -0.2 rank; decision: mbr-wer at 0.5" in result.stderr
+    out = json.loads((lists / "out.json").read_text())
+    for item in out:
+        assert item["total_score"] == sorted(item["total_score"], reverse=True)
+        # the risk of the second wrong hypothesis: 1 from the reference, 2 from the other
+        assert -2 < item["total_score"][-1] < item["total_score"][0] <= 0
+    assert sum(item["input"][0] == item["output"] for item in out) == 40  # the reference lies between the others
+
+
+def test_consensus_writes_texts(lists):
+    (lists / "votes.txt").write_text("a x c d\na b y d\nz b c d\n\nthe mat\n")
+    result = run("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--scale", 0.1)
+    assert result.stdout == "a b c d\nthe mat\n"
+    assert "2 lists; 1 answers are not the first hypothesis, 1 of them are in no list" in result.stderr
+    kaldi = run("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--scale", 0.1, "--to", "1best-kaldi").stdout
+    assert kaldi == "0 a b c d\n1 the mat\n"
+    assert "--to jsonl: a consensus" in refused("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--to", "jsonl")
+
+
+def test_the_decision_of_the_configuration_counts(lists):
+    (lists / "attlm.toml").write_text('[weights]\nrank = -1\n[decision]\nrule = "consensus"\nscale = 0.1\n')
+    (lists / "votes.txt").write_text("a x c d\na b y d\nz b c d\n\nthe mat\n")
+    assert read_config(lists / "attlm.toml").decision == Decision("consensus", 0.1)
+    assert run("rescore", "votes.txt").stdout == "a b c d\nthe mat\n"
+    assert run("rescore", "votes.txt", "--max", "--to", "1best").stdout == "a x c d\nthe mat\n"
+    assert run("rescore", "votes.txt", "--scale", 50).stdout == "a x c d\nthe mat\n"
+    (lists / "attlm.toml").write_text('[decision]\nrule = "vote"\n')
+    assert "[decision] rule = 'vote', expected one of max, mbr-wer" in refused("rescore", "votes.txt")
+    (lists / "attlm.toml").write_text("[decision]\nscale = true\n")
+    assert "[decision] scale = True, expected a finite number" in refused("rescore", "votes.txt")
+
+
+def test_rules_exclude_each_other(lists):
+    options = ["rescore", "helps.json", "--weight", "rank=-1"]
+    assert "exclude each other" in refused(*options, "--mbr", "wer", "--consensus")
+    assert "the maximum has none" in refused(*options, "--max", "--scale", 1)
+
+
+def test_eval_rescores_where_asked(lists):
+    run("tune", "helps.json", "--kenlm", "lm.arpa")
+    plain = run("eval", "helps.json")  # an attlm.toml of this folder does not count by itself
+    assert list(rows_of(plain.stdout)) == ["helps.json", "oracle"]
+    rows = rows_of(run("eval", "helps.json", "--config", "attlm.toml").stdout)
+    assert list(rows) == ["helps.json", "rescored, max", "kenlm alone", "oracle"]
+    run("rescore", "helps.json", "-o", "out.json")
+    rows = rows_of(run("eval", "helps.json", "out.json", "--config", "attlm.toml", "--consensus", "--scale", 40).stdout)
+    assert list(rows) == ["helps.json", "rescored, consensus at 40", "kenlm alone", "out.json", "oracle"]
+    assert rows["rescored, consensus at 40"] == rows["out.json"]
+    assert float(rows["out.json"][3]) < 0
+    own = rows_of(run("eval", "helps.json", "--weight", "am_score=1", "--mbr", "cer").stdout)
+    assert list(own) == ["helps.json", "rescored, mbr-cer at 1", "oracle"]
+    assert "no weight for kenlm" in run("eval", "helps.json", "--kenlm", "lm.arpa", code=2).stderr
