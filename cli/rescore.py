@@ -76,10 +76,12 @@ def rescore_command(
 
         def counted() -> object:
             for scored in rescorer.score(lists):
-                if not counts["lists"]:
-                    say_formula(weights, scored.hypotheses[0].scores, decision)
-                unseen.difference_update(*(hypothesis.scores for hypothesis in scored.hypotheses if unseen))
                 found = decide(combine(scored, weights), decision)
+                if not counts["lists"]:
+                    say_formula(
+                        weights, list(dict.fromkeys(name for hypothesis in scored.hypotheses for name in hypothesis.scores)), decision
+                    )
+                unseen.difference_update(*(hypothesis.scores for hypothesis in scored.hypotheses if unseen))
                 counts["lists"] += 1
                 counts["hypotheses"] += len(scored.hypotheses)
                 counts["changed"] += found.hypotheses[0].rank != 1
@@ -106,7 +108,7 @@ def rescore_command(
         note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {said}")
 
 
-def say_formula(weights: dict[str, float], scores: dict[str, float], decision: Decision) -> None:
+def say_formula(weights: dict[str, float], scores: list[str], decision: Decision) -> None:
     """What is added up and how it decides, and what of the list's own scores is left out."""
     terms = " + ".join(f"{value:g} {name}" for name, value in weights.items() if value)
     if decision.rule == "max":
