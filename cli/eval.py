@@ -98,5 +98,5 @@ def rescore(
         systems.append(
             (f"{scorer.name} alone", selection(measured.features, measured.statistics, {scorer.name: 1.0}, names=measured.names))
         )
-    warn_of_oov(rescorer.oov)
+    warn_of_oov(rescorer.oov, scorers, setup.texts)
     return measured, systems
