@@ -111,7 +111,7 @@ class Config:
             scorer = with_policy(lm.load(compute), lm.oov)
             if text != words:
                 pieces = TextPipeline((text.segmentation,)).load()
-                scorer = SegmentedScorer(scorer, pieces.words, str(text.segmentation))
+                scorer = SegmentedScorer(scorer, pieces.words, pieces.signature()[0])
             scorers.append(scorer)
         return with_policy(MixtureScorer(scorers, [weight for _, weight in mixture.mixture], mixture.name), mixture.oov)
 

@@ -32,9 +32,10 @@ class LMChanges:
             shares = [number_or_none(number) for _, _, number in members]
             if None in shares or not are_shares(shares, len(members)) or len({member for member, _, _ in members}) != len(members):
                 raise InputError(f"--mixture {option!r}: expected LM:NUMBER,LM:NUMBER.., none negative, not all zero, each LM once")
-            lms[check_name(name)] = LMSpec(
-                name, mixture=tuple((member, share) for (member, _, _), share in zip(members, shares, strict=True))
-            )
+            old = lms.get(check_name(name), LMSpec(name))
+            if old.kenlm or old.checkpoints:
+                raise InputError(f"--mixture {option!r}: {name!r} is one of the LMs already")
+            lms[name] = replace(old, mixture=tuple((member, share) for (member, _, _), share in zip(members, shares, strict=True)))
         for option in self.ensemble_weights:
             name, value = split_name(option)
             ensembles = [lm for lm in lms.values() if len(lm.checkpoints) > 1 and name in (None, lm.name)]
