@@ -89,20 +89,25 @@ def find_family(architecture: str, path: Path) -> str:
 
 
 def read_checkpoint(path: Path) -> Mapping[str, Any]:
-    """The content of a checkpoint written by fairseq-train, on the CPU: at least ``cfg`` and ``model``."""
-    if not path.is_file():
-        raise InputError("there is no such file; give a checkpoint written by fairseq-train", path=path)
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None
-    except (RuntimeError, EOFError, KeyError, ValueError) as error:
-        raise InputError(f"is not a checkpoint written by fairseq-train, or is cut short ({first_sentence(error)})", path=path) from None
+    """The content of a checkpoint written by fairseq-train, on the CPU: at least ``cfg`` and ``model``. Raises InputError."""
+    checkpoint = read_plain_data(path)
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("cfg"), dict) or not isinstance(checkpoint.get("model"), dict):
         raise InputError("holds no `cfg` and `model`; give a checkpoint written by fairseq-train", path=path)
     if not isinstance(checkpoint["cfg"].get("model"), dict):
         raise InputError(f"architecture is none of this package's: {', '.join(READERS)}", path=path)
     return checkpoint
+
+
+def read_plain_data(path: Path) -> Any:
+    """What torch saved in a file, on the CPU, if it is nothing but data. Raises InputError."""
+    if not path.is_file():
+        raise InputError("there is no such file; give a checkpoint written by fairseq-train", path=path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None
+    except (RuntimeError, EOFError, KeyError, ValueError) as error:
+        raise InputError(f"is not a checkpoint written by fairseq-train, or is cut short ({first_sentence(error)})", path=path) from None
 
 
 def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:

@@ -53,6 +53,8 @@ def write_checkpoint(path: Path, words: list[str], seed: int = 1, **options: obj
             "args": None,
             "cfg": {"model": config, "task": {"_name": "sentence_reset_lm", "data": "data-bin"}, "optimizer": Namespace(momentum=0.0)},
             "model": {f"decoder.model.{name}": value for name, value in model.state_dict().items()},
+            "optimizer_history": [{"num_updates": 1, "optimizer_name": "FairseqNAG", "lr_scheduler_state": {}}],
+            "extra_state": {"train_iterator": {"epoch": 2, "iterations_in_epoch": 0}},
         },
         path,
     )

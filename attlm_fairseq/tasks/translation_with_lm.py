@@ -1,0 +1,141 @@
+"""``--task translation_with_lm``: fairseq's translation with language models in the decoder. Training is that of ``translation``."""
+
+# no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
+
+import atexit
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from fairseq import utils
+from fairseq.dataclass import FairseqDataclass
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from attlm_fairseq.decoding.fairseq_generator import (
+    FairseqLM,
+    FusedGenerator,
+    FusedGeneratorWithAlignment,
+    FusedLM,
+    load_lm,
+    parse_lms,
+)
+from attlm_fairseq.decoding.kenlm_lm import KenLMDecoderLM
+from attlm_fairseq.decoding.vocabulary_map import MappedLM, fit_vocabulary
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.vocabulary import SPECIAL_SYMBOLS, Vocabulary
+
+PROGRAMS = {"fairseq_cli.generate", "fairseq_cli.interactive"}
+"""The modules of the programs that decode: they tell no task when they have come to their end."""
+
+
+@dataclass
+class TranslationWithLMConfig(TranslationConfig):
+    lms: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "language models to add when decoding, PATH=WEIGHT joined by ':'. A path is a checkpoint, a folder of attlm export, or "
+            "a KenLM file of text in the target's symbols. A negative weight takes one out (density ratio). Besides --lm-path, which "
+            "fairseq-interactive follows here too"
+        },
+    )
+    lm_dict: Optional[str] = field(
+        default=None,
+        metadata={"help": "dict.txt of the language models (default: beside each, in its data folder, or the translation data's dict.txt)"},
+    )
+    lm_map_symbols: bool = field(
+        default=False,
+        metadata={
+            "help": "map language models whose dictionary differs from the target's symbol by symbol: symbols that one lacks get equal "
+            "shares of its p(<unk>). Otherwise such a model is refused"
+        },
+    )
+    lm_compare: bool = field(
+        default=False, metadata={"help": "decode without the language models too, and report in how many sentences they made a difference"}
+    )
+
+
+@register_task("translation_with_lm", dataclass=TranslationWithLMConfig)
+class TranslationWithLMTask(TranslationTask):
+    """Beam search by ``ln p_translation + sum_k weight_k ln p_k`` at every position, the sentence end included.
+
+    What fairseq-generate does with ``--lm-path``, several times faster and for several LMs. At the end of the program it tells on
+    standard error what the LMs did. Checkpoints trained with ``--task translation`` are loaded as they are.
+    """
+
+    def build_generator(
+        self,
+        models: list,
+        args: FairseqDataclass,
+        seq_gen_cls: Optional[type] = None,
+        extra_gen_cls_kwargs: Optional[dict] = None,
+        prefix_allowed_tokens_fn: Optional[Callable] = None,
+    ) -> SequenceGenerator:
+        options = dict(extra_gen_cls_kwargs or {})
+        given = options.pop("lm_model", None)  # what fairseq-generate loaded for --lm-path; loaded again here, with its own dictionary
+        weight = options.pop("lm_weight", 0.0)
+        lms = self.load_lms(args, str(next(models[0].parameters()).device))
+        if given is not None and not getattr(args, "lm_path", None):  # a program's own
+            lms.append(FusedLM("lm", fit_vocabulary(FairseqLM(given), self.target_vocabulary(), "lm", self.cfg.lm_map_symbols), weight))
+        lms = [fused for fused in lms if fused.weight]
+        plain = super().build_generator(models, args, seq_gen_cls, options, prefix_allowed_tokens_fn)
+        if not lms:
+            return plain
+        if not isinstance(plain, SequenceGenerator):
+            say("--score-reference scores with the translation model alone; the language models are not used")
+            return plain
+        if seq_gen_cls is not None:
+            raise InputError(f"language models cannot be added to a {seq_gen_cls.__name__}; leave --lms and --lm-path out")
+        alignment = getattr(args, "print_alignment", None)
+        kind, aligned = (FusedGeneratorWithAlignment, {"print_alignment": alignment}) if alignment else (FusedGenerator, {})
+        generator = super().build_generator(models, args, kind, {**options, **aligned, "lms": lms}, prefix_allowed_tokens_fn)
+        if self.cfg.lm_compare:
+            if getattr(args, "sampling", False):
+                raise InputError("--lm-compare compares best hypotheses, which --sampling does not look for; leave one of the two out")
+            generator.without_lms = plain
+        if PROGRAMS & sys.modules.keys():  # only there: a Python program asks for the report when it wants it
+            atexit.register(lambda: say(str(generator.report)))
+        return generator
+
+    def inference_step(self, generator: Any, models: list, sample: dict, prefix_tokens: Any = None, constraints: Any = None) -> list:
+        hypotheses = super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        if isinstance(generator, FusedGenerator) and self.cfg.lm_compare:
+            without = super().inference_step(generator.without_lms, models, sample, prefix_tokens, constraints)
+            generator.report.compare(hypotheses, without)
+        return hypotheses
+
+    def target_vocabulary(self) -> Vocabulary:
+        """The target dictionary. Raises InputError where it has other special symbols than fairseq's usual ones."""
+        symbols = self.target_dictionary.symbols
+        if tuple(symbols[: len(SPECIAL_SYMBOLS)]) != SPECIAL_SYMBOLS:
+            raise InputError(f"the target dictionary begins with {' '.join(symbols[:4])}, expected {' '.join(SPECIAL_SYMBOLS)}")
+        return Vocabulary(symbols)
+
+    def load_lms(self, args: FairseqDataclass, device: str) -> list:
+        """The language models of ``--lms`` and ``--lm-path``. Raises InputError."""
+        wanted = parse_lms(self.cfg.lms) if self.cfg.lms else []
+        if path := getattr(args, "lm_path", None):
+            weight = getattr(args, "lm_weight", 0.0)
+            wanted.append((Path(path), weight))
+            if not weight:
+                say(f"{path} is not used: --lm-weight is 0")
+        vocabulary = self.target_vocabulary()
+        dictionary = Path(self.cfg.lm_dict) if self.cfg.lm_dict else None
+        fallback = Path(utils.split_paths(self.cfg.data)[0]) / "dict.txt" if self.cfg.data else None
+        lms = []
+        for path, weight in wanted:
+            if not weight:
+                continue
+            lm = load_lm(path, vocabulary, dictionary=dictionary, by_symbol=self.cfg.lm_map_symbols, fallback=fallback, device=device)
+            if isinstance(lm, MappedLM | KenLMDecoderLM) and lm.missing:
+                say(f"{path} lacks {lm.missing} of the {len(vocabulary)} target symbols; they are its <unk>")
+            lms.append(FusedLM(path.name, lm, weight))
+        return lms
+
+
+def say(text: str) -> None:
+    """A note to the user, beside fairseq's output."""
+    print("\n".join(f"attlm: {line}" for line in text.split("\n")), file=sys.stderr, flush=True)

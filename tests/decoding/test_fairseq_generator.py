@@ -1,0 +1,388 @@
+"""Language models in fairseq's own generator: the cached fusion against ``--lm-path``'s, token for token."""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from functools import cache
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.models.transformer import TransformerConfig, TransformerModelBase
+from lm_files import write_arpa, write_checkpoint
+
+import attlm_fairseq.plugin
+from attlm_fairseq.checkpoints import load_model
+from attlm_fairseq.decoding.decoder_lm import DecoderLM
+from attlm_fairseq.decoding.fairseq_generator import FewTokensBeamSearch, FusedLM, parse_lms
+from attlm_fairseq.decoding.kenlm_lm import KenLMDecoderLM
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.export import export_model
+from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.vocabulary import Vocabulary
+
+attlm_fairseq.plugin.register()
+
+from attlm_fairseq.tasks.translation_with_lm import TranslationWithLMConfig, TranslationWithLMTask  # noqa: E402
+
+WORDS = [f"w{number}" for number in range(25)]
+BEAM = 4
+
+
+def make_dictionary(words: list[str]) -> Dictionary:
+    dictionary = Dictionary()
+    for word in words:
+        dictionary.add_symbol(word)
+    return dictionary
+
+
+def make_task(words: list[str] = WORDS, **options) -> TranslationWithLMTask:
+    config = TranslationWithLMConfig(source_lang="x", target_lang="y", **options)
+    return TranslationWithLMTask(config, make_dictionary(WORDS), make_dictionary(words))
+
+
+def make_model(seed: int = 0) -> TransformerModelBase:
+    """A translation model with random weights, whose hypotheses end soon or late and whose beams move a lot."""
+    torch.manual_seed(seed)
+    config = TransformerConfig()
+    for side in (config.encoder, config.decoder):
+        side.embed_dim, side.ffn_embed_dim, side.layers, side.attention_heads = 16, 16, 1, 2
+    config.decoder.input_dim = config.decoder.output_dim = 16
+    model = TransformerModelBase.build_model(config, make_task())
+    with torch.no_grad():
+        model.decoder.output_projection.weight.normal_(0, 0.7)
+        model.decoder.output_projection.weight[2] *= 2.5  # the end: now likely, now not
+    return model.eval()
+
+
+def make_sample(sentences: int = 6, seed: int = 0) -> dict:
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(4, 4 + len(WORDS), (sentences, 7), generator=generator)
+    tokens[:, -1] = 2
+    return {"id": torch.arange(sentences), "net_input": {"src_tokens": tokens, "src_lengths": torch.full((sentences,), 7)}}
+
+
+def decode(task, model, sample=None, lm_model=None, lm_weight=0.0, prefix_tokens=None, **options) -> list[list[dict]]:
+    arguments = SimpleNamespace(beam=BEAM, max_len_b=12, lm_weight=lm_weight, **options)
+    extra = {"lm_model": lm_model, "lm_weight": lm_weight} if lm_model else None
+    generator = task.build_generator([model], arguments, extra_gen_cls_kwargs=extra)
+    hypotheses = task.inference_step(generator, [model], sample or make_sample(), prefix_tokens=prefix_tokens)
+    task.last_generator = generator
+    return hypotheses
+
+
+def stock(model, path, weight: float, sample=None, prefix_tokens=None, **options) -> list[list[dict]]:
+    """fairseq's own translation task with the LM that fairseq-generate loads for --lm-path."""
+    from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+    task = TranslationTask(TranslationConfig(source_lang="x", target_lang="y"), make_dictionary(WORDS), make_dictionary(WORDS))
+    [lm], _ = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(path.parent)})
+    lm.prepare_for_inference_(Namespace(generation=Namespace()))
+    return decode(task, model, sample, lm, weight, prefix_tokens, **options)
+
+
+@cache
+def cached_model(path):
+    return load_model(path).model
+
+
+def full_pass(path, tokens: torch.Tensor) -> list[float]:
+    """ln p of each token of a hypothesis and its end, from one pass over the whole of it."""
+    model = cached_model(path)
+    with torch.inference_mode():
+        log_probs = model.log_probs(model.extract_features(torch.cat((torch.tensor([2]), tokens[:-1])).unsqueeze(0))[0])[0]
+    return log_probs[range(len(tokens)), tokens].tolist()
+
+
+def texts(hypotheses) -> list[list[list[int]]]:
+    return [[hypothesis["tokens"].tolist() for hypothesis in of_sentence] for of_sentence in hypotheses]
+
+
+def assert_same(found, expected) -> None:
+    assert texts(found) == texts(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert one["score"].item() == pytest.approx(other["score"].item(), abs=1e-4)
+            torch.testing.assert_close(one["positional_scores"], other["positional_scores"], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", [*READERS, "combined"])
+def test_the_same_as_lm_path_for_every_family(tmp_path, family):
+    """Beams move, hypotheses end at different steps, finished sentences leave the batch, and both generators agree."""
+    options = {"attention_score": "combined"} if family == "combined" else {"_name": family}
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, **options)
+    lengths, changed = set(), 0
+    for seed in range(2):
+        model, sample = make_model(seed), make_sample(seed=seed)
+        task = make_task(lms=f"{path}=0.6")
+        found = decode(task, model, sample)
+        assert_same(found, stock(model, path, 0.6, sample))
+        changed += texts(found) != texts(decode(make_task(), model, sample))
+        for of_sentence in found:
+            for hypothesis in of_sentence:
+                lengths.add(len(hypothesis["tokens"]))
+                assert hypothesis["lm_scores"][0].tolist() == pytest.approx(full_pass(path, hypothesis["tokens"]), abs=1e-4)
+    assert len(lengths) > 3
+    assert changed == 2
+
+
+@pytest.mark.parametrize("options", [{"unnormalized": True, "lenpen": 0.5}, {"min_len": 4, "no_repeat_ngram_size": 2, "unkpen": 1.0}])
+def test_the_same_as_lm_path_with_other_options(tmp_path, options):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    assert_same(decode(make_task(lms=f"{path}=0.6"), make_model(), **options), stock(make_model(), path, 0.6, **options))
+
+
+def test_the_same_as_lm_path_with_forced_prefixes(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, _name="amsrn_lm")
+    prefix = torch.tensor([[5, 6], [7, 1], [8, 9], [5, 5], [10, 1], [4, 4]])  # 1 is padding: a shorter prefix
+    found = decode(make_task(lms=f"{path}=0.6"), make_model(), prefix_tokens=prefix)
+    assert_same(found, stock(make_model(), path, 0.6, prefix_tokens=prefix))
+    assert all(of_sentence[0]["tokens"][0] == first for of_sentence, first in zip(found, prefix[:, 0], strict=True))
+
+
+def test_lm_path_is_followed_with_its_own_dictionary(tmp_path):
+    """As fairseq-interactive and fairseq-generate call it; what the latter has loaded by then is not trusted."""
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    expected = stock(make_model(), path, 0.6)
+    assert_same(decode(make_task(), make_model(), lm_path=str(path), lm_weight=0.6), expected)
+    [loaded], _ = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(path.parent)})
+    assert_same(decode(make_task(), make_model(), lm_path=str(path), lm_model=loaded, lm_weight=0.6), expected)
+    assert_same(decode(make_task(), make_model(), lm_model=loaded, lm_weight=0.6), expected)  # a program's own
+
+
+def test_an_exported_folder_is_the_checkpoint(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    export_model(path, tmp_path / "folder")
+    assert_same(decode(make_task(lms=f"{tmp_path / 'folder'}=0.6"), make_model()), stock(make_model(), path, 0.6))
+
+
+@pytest.mark.parametrize("architecture", ["transformer_lm", "lstm_lm"])
+def test_fairseqs_own_language_models(tmp_path, architecture):
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+    from fairseq.models.transformer_lm import TransformerLanguageModelConfig
+    from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+
+    make_dictionary(WORDS).save(str(tmp_path / "dict.txt"))
+    sizes = dict.fromkeys(("decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_hidden_size", "decoder_out_embed_dim"), 16)
+    own = {"arch": architecture, "task": "language_modeling", "data": str(tmp_path), "criterion": "cross_entropy", "dropout": 0.0}
+    own |= {"tokens_per_sample": 64, "max_target_positions": 64}
+    arguments = Namespace(**vars(TransformerLanguageModelConfig()) | sizes | {"decoder_layers": 1, "decoder_attention_heads": 2} | own)
+    ARCH_CONFIG_REGISTRY[architecture](arguments)
+    task = LanguageModelingTask.setup_task(LanguageModelingConfig(data=str(tmp_path)))
+    torch.manual_seed(1)
+    model = ARCH_MODEL_REGISTRY[architecture].build_model(arguments, task)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4)
+    history = [{"num_updates": 1, "optimizer_name": "FairseqNAG", "lr_scheduler_state": {}}]
+    iterator = {"train_iterator": {"epoch": 2, "iterations_in_epoch": 0}}
+    content = {"args": arguments, "model": model.state_dict(), "optimizer_history": history, "extra_state": iterator}
+    checkpoint_utils.torch_persistent_save(content, str(tmp_path / "lm.pt"))
+    found = decode(make_task(lms=f"{tmp_path / 'lm.pt'}=0.6"), make_model())
+    assert_same(found, stock(make_model(), tmp_path / "lm.pt", 0.6))
+    assert texts(found) != texts(decode(make_task(), make_model()))
+
+
+def test_weight_zero_is_no_lm(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    without = decode(make_task(), make_model())
+    for found in (
+        decode(make_task(lms=f"{path}=0"), make_model()),
+        decode(make_task(), make_model(), lm_path=str(path), lm_weight=0.0),
+        decode(make_task(lms=f"{path}=0.4:{path}=-0.4"), make_model()),
+    ):
+        assert_same(found, without)
+
+
+def constant_lm(tmp_path, bias: dict[int, float]):
+    """An LM whose distribution is the same after every prefix."""
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, output_layer="untied")
+    content = torch.load(path)
+    content["model"]["decoder.model.output.weight"].zero_()
+    content["model"]["decoder.model.output.bias"].zero_()
+    for token, value in bias.items():
+        content["model"]["decoder.model.output.bias"][token] = value
+    torch.save(content, path)
+    return path
+
+
+def test_a_uniform_lm_is_no_lm_where_length_does_not_count(tmp_path):
+    """It adds the same to every token: the mean over a hypothesis moves by a constant, and the order stays."""
+    path = constant_lm(tmp_path, {})
+    found, without = decode(make_task(lms=f"{path}=0.5"), make_model()), decode(make_task(), make_model())
+    assert texts(found) == texts(without)
+    uniform = -torch.log(torch.tensor(4.0 + len(WORDS))).item()
+    for ours, plain in zip(found, without, strict=True):
+        for one, other in zip(ours, plain, strict=True):
+            assert one["score"].item() == pytest.approx(other["score"].item() + 0.5 * uniform, abs=1e-4)
+
+
+def test_a_strongly_biased_lm_forces_its_words(tmp_path):
+    path = constant_lm(tmp_path, {9: 400.0, 2: 390.0})
+    found = decode(make_task(lms=f"{path}=1"), make_model())
+    assert all(set(of_sentence[0]["tokens"].tolist()) <= {9, 2} for of_sentence in found)
+    assert any(9 in of_sentence[0]["tokens"] for of_sentence in found)
+    without = decode(make_task(lms=f"{path}=-1"), make_model())  # and taken out, never
+    assert all(9 not in hypothesis["tokens"] for of_sentence in without for hypothesis in of_sentence)
+
+
+def test_two_lms_of_half_the_weight_are_one(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, attention_score="combined")
+    whole = decode(make_task(lms=f"{path}=0.6"), make_model())
+    assert_same(decode(make_task(lms=f"{path}=0.3:{path}=0.3"), make_model()), whole)
+    assert_same(decode(make_task(lms=f"{path}=0.3"), make_model(), lm_path=str(path), lm_weight=0.3), whole)
+    assert_same(decode(make_task(lms=f"{path}=0.9:{path}=-0.3"), make_model()), whole)
+
+
+def test_density_ratio_is_the_sum_of_both(tmp_path):
+    paths = [write_checkpoint(tmp_path / str(seed) / "lm.pt", WORDS, seed=seed) for seed in (1, 2)]
+    task = make_task(lms=f"{paths[0]}=0.5:{paths[1]}=-0.4")
+    found, without = decode(task, make_model()), make_model()
+    for of_sentence, source in zip(found, make_sample()["net_input"]["src_tokens"], strict=True):
+        for hypothesis in of_sentence:
+            tokens = hypothesis["tokens"]
+            one, other = (torch.tensor(full_pass(path, tokens)) for path in paths)
+            torch.testing.assert_close(hypothesis["lm_scores"], torch.stack((one, other)), rtol=0, atol=1e-4)
+            with torch.inference_mode():
+                output = without(source.unsqueeze(0), None, torch.cat((torch.tensor([2]), tokens[:-1])).unsqueeze(0))
+            translation = without.get_normalized_probs(output, log_probs=True)[0, range(len(tokens)), tokens]
+            torch.testing.assert_close(hypothesis["positional_scores"], translation + 0.5 * one - 0.4 * other, rtol=0, atol=1e-4)
+
+
+class AllTokens:
+    """KenLM's scores without being a KenLMDecoderLM: the generator asks it for every token."""
+
+    def __init__(self, lm: KenLMDecoderLM) -> None:
+        self.start, self.step, self.select, self.vocabulary, self.eos = lm.start, lm.step, lm.select, lm.vocabulary, lm.eos
+
+
+def test_kenlm_scores_are_kenlms_own(tmp_path):
+    arpa = write_arpa(tmp_path / "lm.arpa", WORDS[:-3])  # three symbols it does not know
+    scorer = KenLMScorer(arpa)
+    task = make_task(lms=f"{arpa}=0.8")
+    for seed in range(2):
+        found = decode(task, make_model(seed), make_sample(seed=seed))
+        assert isinstance(task.last_generator.search, FewTokensBeamSearch)
+        for of_sentence in found:
+            for hypothesis in of_sentence:
+                words = [task.target_dictionary[token] for token in hypothesis["tokens"][:-1]]
+                assert hypothesis["lm_scores"][0].tolist() == pytest.approx(scorer.score([words])[0].log_probs, abs=1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"min_len": 4, "no_repeat_ngram_size": 2, "unkpen": -1.0}, {"unnormalized": True}])
+@pytest.mark.parametrize("seed", range(2))
+def test_few_tokens_of_kenlm_are_as_good_as_all(tmp_path, monkeypatch, seed, options):
+    arpa = write_arpa(tmp_path / "lm.arpa", WORDS, seed)
+    neural = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    prefix = torch.tensor([[5, 6], [7, 1], [8, 9], [5, 5], [10, 1], [4, 4]]) if seed == 1 else None
+    for lms in (f"{arpa}=3", f"{arpa}=0.4:{neural}=0.3:{arpa}=0.4"):
+        few = decode(make_task(lms=lms), make_model(seed), prefix_tokens=prefix, **options)
+        assert isinstance(few[0][0]["lm_scores"], torch.Tensor)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "attlm_fairseq.tasks.translation_with_lm.FusedLM", lambda name, lm, weight: FusedLM(name, as_all_tokens(lm), weight)
+            )
+            task = make_task(lms=lms)
+            every = decode(task, make_model(seed), prefix_tokens=prefix, **options)
+            assert not isinstance(task.last_generator.search, FewTokensBeamSearch)
+        assert_same(few, every)
+
+
+def as_all_tokens(lm):
+    return AllTokens(lm) if isinstance(lm, KenLMDecoderLM) else lm
+
+
+def test_kenlm_is_taken_out_and_sampled_with(tmp_path):
+    """Where few tokens do not do: negative weights, and searches other than plain beam search."""
+    arpa = write_arpa(tmp_path / "lm.arpa", WORDS)
+    assert_same(decode(make_task(lms=f"{arpa}=0.5:{arpa}=-0.5"), make_model()), decode(make_task(), make_model()))
+    task = make_task(lms=f"{arpa}=0.5")
+    [of_sentence, *_] = decode(task, make_model(), sampling=True, sampling_topk=5)
+    words = [task.target_dictionary[token] for token in of_sentence[0]["tokens"][:-1]]
+    assert of_sentence[0]["lm_scores"][0].tolist() == pytest.approx(KenLMScorer(arpa).score([words])[0].log_probs, abs=1e-4)
+
+
+def test_another_dictionary_is_refused_and_mapped_on_request(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    shuffled = WORDS[::-1]
+    with pytest.raises(InputError, match=r"lm.pt: .*first difference is row 4, 'w0' in the LM and 'w24' in the decoder"):
+        decode(make_task(shuffled, lms=f"{path}=0.6"), make_model())
+    task = make_task([*WORDS[:-1], "unheard-of"], lms=f"{path}=0.6", lm_map_symbols=True)
+    for of_sentence in decode(task, make_model()):
+        tokens, scores = of_sentence[0]["tokens"], of_sentence[0]["lm_scores"][0]
+        shares = (tokens == 3) | (tokens == 4 + len(WORDS) - 1)  # <unk> and the last word, two that share p(<unk>)
+        expected = torch.tensor(full_pass(path, torch.where(shares, 3, tokens))) - shares * math.log(2)
+        torch.testing.assert_close(scores, expected, rtol=0, atol=1e-4)
+
+
+def test_the_dictionary_may_be_named_or_be_the_translations_own(tmp_path, monkeypatch):
+    path = write_checkpoint(tmp_path / "lm" / "lm.pt", WORDS)
+    expected = decode(make_task(lms=f"{path}=0.6"), make_model())
+    (tmp_path / "data").mkdir()
+    (path.parent / "dict.txt").rename(tmp_path / "elsewhere.txt")
+    with pytest.raises(InputError, match=r"no dict.txt found"):
+        decode(make_task(lms=f"{path}=0.6", data=str(tmp_path / "data")), make_model())
+    assert_same(decode(make_task(lms=f"{path}=0.6", lm_dict=str(tmp_path / "elsewhere.txt")), make_model()), expected)
+    (tmp_path / "elsewhere.txt").rename(tmp_path / "data" / "dict.txt")
+    assert_same(decode(make_task(lms=f"{path}=0.6", data=str(tmp_path / "data")), make_model()), expected)
+
+
+def test_the_report_counts_what_the_lms_did(tmp_path):
+    path, arpa = write_checkpoint(tmp_path / "lm.pt", WORDS), write_arpa(tmp_path / "lm.arpa", WORDS)
+    task = make_task(lms=f"{path}=0.6:{arpa}=0.4", lm_compare=True)
+    found = decode(task, make_model())
+    report = task.last_generator.report
+    without = decode(make_task(), make_model())
+    differ = sum(ours[0]["tokens"].tolist() != plain[0]["tokens"].tolist() for ours, plain in zip(found, without, strict=True))
+    assert (report.sentences, report.compared, report.differ) == (6, 6, differ)
+    assert differ > 0
+    tokens = sum(len(of_sentence[0]["tokens"]) for of_sentence in found)
+    neural = sum(of_sentence[0]["lm_scores"][0].sum().item() for of_sentence in found)
+    total = sum(of_sentence[0]["positional_scores"].sum().item() for of_sentence in found)
+    assert report.tokens == tokens
+    assert report.sums[1] == pytest.approx(neural, abs=1e-3)
+    assert report.sums[0] + 0.6 * report.sums[1] + 0.4 * report.sums[2] == pytest.approx(total, abs=1e-3)
+    assert f"lm.pt (weight 0.6) {neural / tokens:.4f}" in str(report)
+    assert f"differs from decoding without them in {differ} of 6" in str(report)
+
+
+def test_alignments_are_still_printed(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    sample = make_sample() | {"target": make_sample()["net_input"]["src_tokens"]}
+    found = decode(make_task(lms=f"{path}=0.6"), make_model(), sample, print_alignment="hard")
+    assert texts(found) == texts(decode(make_task(lms=f"{path}=0.6"), make_model()))
+    assert all(isinstance(of_sentence[0]["alignment"], list) for of_sentence in found)
+
+
+@pytest.mark.parametrize("text", ["lm.pt", "lm.pt=", "=0.3", "lm.pt=much", "lm.pt=nan", "lm.pt=0.3:", "lm.pt=0.3:other.pt"])
+def test_lms_that_are_not_understood(text):
+    with pytest.raises(InputError, match="expected PATH=WEIGHT"):
+        parse_lms(text)
+
+
+def test_unusable_files_are_one_line(tmp_path):
+    (tmp_path / "text").write_text("no model at all\n")
+    for path, message in ((tmp_path / "nosuch.pt", "no such file"), (tmp_path / "text", "cannot be loaded as an ARPA file")):
+        with pytest.raises(InputError, match=message):
+            decode(make_task(lms=f"{path}=0.6"), make_model())
+
+
+def test_a_folder_of_names_with_an_equals_sign(tmp_path):
+    assert [(str(path), weight) for path, weight in parse_lms("lr=0.1/lm.pt=0.3:b.arpa=-1e-2")] == [
+        ("lr=0.1/lm.pt", 0.3),
+        ("b.arpa", -0.01),
+    ]
+
+
+def test_the_language_model_is_a_decoder_lm(tmp_path):
+    """The generator needs nothing but start, step and select."""
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    task = make_task(lms=f"{path}=0.6")
+    decode(task, make_model())
+    [fused] = task.last_generator.lms
+    assert isinstance(fused.lm, DecoderLM)
+    assert fused.lm.vocabulary == Vocabulary(task.target_dictionary.symbols)
