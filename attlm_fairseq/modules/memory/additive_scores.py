@@ -1,0 +1,68 @@
+"""Additive attention scores of all pairs of positions, without holding the vectors of the pairs.
+
+Shapes: B sentences in the batch, T queries, K keys, H size of both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+QUERIES = {"cpu": 8, "cuda": 32}  # computed together: few waste little on what is masked, many are few calls
+PAIRS = {"cpu": 262_144, "cuda": 67_108_864}  # numbers held at once, if one sentence has no more: what a processor's cache holds; a GPU's fill
+
+
+def additive_scores(keys: Tensor, queries: Tensor, vector: Tensor, before: int = 0) -> Tensor:
+    """``vector . tanh(keys_k + queries_t)`` (B, T, K) for keys (B, K, H), queries (B, T, H) and a vector (H,).
+
+    Query t is to see the keys up to ``before + t`` only: for most of the others the score is not computed but left at 0, to be masked. The
+    vectors of the pairs, (B, T, K, H), are computed in pieces that stay in the cache, and again for the gradients rather than kept. Under
+    autocast the scores are computed in float32.
+    """
+    dtype = torch.promote_types(vector.dtype, torch.float32)
+    with torch.autocast(keys.device.type, enabled=False):
+        return _AdditiveScores.apply(keys.to(dtype), queries.to(dtype), vector.to(dtype), before)
+
+
+def pieces(keys: Tensor, queries: Tensor, before: int) -> list[tuple[slice, slice, slice]]:
+    """Sentences, queries and keys that are computed together."""
+    device = "cpu" if keys.device.type == "cpu" else "cuda"
+    cut = []
+    for first in range(0, queries.size(1), QUERIES[device]):
+        last = min(first + QUERIES[device], queries.size(1))
+        visible = min(before + last, keys.size(1))
+        if not visible:
+            continue
+        rows = max(1, PAIRS[device] // ((last - first) * visible * keys.size(2)))
+        cut += [(slice(row, row + rows), slice(first, last), slice(0, visible)) for row in range(0, len(keys), rows)]
+    return cut
+
+
+class _AdditiveScores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, keys: Tensor, queries: Tensor, vector: Tensor, before: int) -> Tensor:
+        ctx.save_for_backward(keys, queries, vector)
+        ctx.before = before
+        scores = keys.new_zeros(len(keys), queries.size(1), keys.size(1))
+        for row, query, key in pieces(keys, queries, before):
+            hidden = (keys[row, None, key] + queries[row, query, None]).tanh_()  # (rows, queries, keys, H)
+            scores[row, query, key] = hidden @ vector
+        return scores
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """With u = tanh(k + q) and g the gradient of a score: v gets sum g u, and k and q get v * sum g (1 - u^2)."""
+        keys, queries, vector = ctx.saved_tensors
+        grad_keys, grad_queries, grad_vector = torch.zeros_like(keys), torch.zeros_like(queries), torch.zeros_like(vector)
+        for row, query, key in pieces(keys, queries, ctx.before):
+            weight = grad[row, query, key]
+            hidden = (keys[row, None, key] + queries[row, query, None]).tanh_()
+            grad_vector += weight.flatten() @ hidden.flatten(0, 2)
+            slopes = hidden.square_().mul_(weight.unsqueeze(3))
+            grad_queries[row, query] += weight.sum(2).unsqueeze(2) - slopes.sum(2)
+            grad_keys[row, key] += weight.sum(1).unsqueeze(2) - slopes.sum(1)
+        return grad_keys.mul_(vector), grad_queries.mul_(vector), grad_vector, None

@@ -1,0 +1,217 @@
+"""Training speed and peak memory of every model against fairseq's own `lstm_lm`, in one run.
+
+Same sizes (2 x 650, V = 10,000), dropout (0.5), batch (32 sentences of 35 words) and optimiser (SGD, clipped) for all, each through
+fairseq's own Trainer: forward, loss, backward, clipping, update. Each model is a process of its own, so that its peak memory is its
+own, beyond what its imports took. All take a step in turn, round after round, and the median counts: what else the machine does
+slows all of them alike. Two ratios: by the clock, and by the processor time that a step took, which other work hardly changes.
+
+fairseq's `lstm_lm` is measured in float32 alone: its --bf16 does not run on a CPU. The states of key-value-predict have 651 numbers
+and those of the 4-gram RNN 652, which divide into their parts.
+
+    python benchmarks/training_speed.py [--models single,combined] [--steps 5] [--dtypes float32] [--device cuda]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+BASELINE = "fairseq lstm_lm"
+SENTENCES, WORDS, VOCABULARY, SIZE, DROPOUT = 32, 35, 10_000, 650, 0.5
+MODELS = {
+    "plain": ("plain_lstm_lm", SIZE, []),
+    "single": ("attentive_lstm_lm", SIZE, ["--attention-score", "single"]),
+    "combined": ("attentive_lstm_lm", SIZE, ["--attention-score", "combined"]),
+    "averaging": ("averaging_lstm_lm", SIZE, []),
+    "selection": ("amsrn_lm", SIZE, ["--selection", "tied", "--output-layer", "untied"]),
+    "key-value-predict": ("kvp_lstm_lm", 651, ["--kvp-mode", "key-value-predict", "--output-layer", "untied"]),
+    "4-gram": ("ngram_rnn_lm", 652, ["--ngram-order", "4", "--output-layer", "untied"]),
+}
+LSTM_OPERATIONS = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
+OUTPUT_OPERATIONS = ("_LinearNLL", "_LinearNLLBackward")
+
+
+def arguments(model: str, dtype: str, data: Path, device: str) -> list[str]:
+    """The command line of fairseq-train."""
+    words = [
+        str(data),
+        "--optimizer",
+        "sgd",
+        "--lr",
+        "1.0",
+        "--clip-norm",
+        "5",
+        "--sentence-avg",
+        "--batch-size",
+        str(SENTENCES),
+        "--seed",
+        "1",
+    ]
+    words += [] if device == "cuda" else ["--cpu"]
+    sizes = ["--decoder-embed-dim", str(SIZE), "--decoder-layers", "2", "--dropout", str(DROPOUT)]
+    if model == BASELINE:
+        words += ["--task", "language_modeling", "--criterion", "cross_entropy", "--arch", "lstm_lm", "--decoder-hidden-size", str(SIZE)]
+        return [*words, *sizes, "--decoder-out-embed-dim", str(SIZE), "--share-decoder-input-output-embed"]
+    arch, hidden, own = MODELS[model]
+    words += ["--user-dir", str(ROOT / "attlm_fairseq"), "--task", "sentence_reset_lm", "--criterion", "lm_cross_entropy", "--arch", arch]
+    return [*words, *sizes, "--decoder-hidden-size", str(hidden), *own, *(["--compute-dtype", dtype] if dtype != "float32" else [])]
+
+
+def work(model: str, dtype: str, device: str) -> None:
+    """One model in this process: a step for each line on standard input, its seconds as the answer; then how the time divides."""
+    import logging
+
+    logging.disable(logging.CRITICAL)
+    import torch
+    from fairseq import options, tasks
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq.trainer import Trainer
+    from torch.profiler import ProfilerActivity, profile
+
+    answer = os.fdopen(os.dup(1), "w")  # fairseq prints where it likes
+    os.dup2(2, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "dict.txt").write_text("".join(f"w{index} 1\n" for index in range(VOCABULARY - 4)))
+        args = options.parse_args_and_arch(options.get_training_parser(), arguments(model, dtype, Path(folder), device))
+        config = convert_namespace_to_omegaconf(args)
+        torch.manual_seed(1)
+        task = tasks.setup_task(config.task)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    trainer = Trainer(config, task, task.build_model(config.model), task.build_criterion(config.criterion))
+    tokens = torch.randint(4, VOCABULARY, (SENTENCES, WORDS))
+    batch = {
+        "id": torch.arange(SENTENCES),
+        "nsentences": SENTENCES,
+        "ntokens": tokens.numel(),
+        "net_input": {"src_tokens": tokens, "src_lengths": torch.full((SENTENCES,), WORDS)},
+        "target": tokens.roll(-1, dims=1),
+    }
+
+    def step() -> tuple[float, float]:
+        begin = time.perf_counter(), time.process_time()
+        trainer.train_step([batch])
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - begin[0], time.process_time() - begin[1]
+
+    def say(value: Any) -> None:
+        print(json.dumps(value), file=answer, flush=True)
+
+    say(sum(parameter.numel() for parameter in trainer.model.parameters() if parameter.requires_grad))
+    for line in sys.stdin:
+        if line.strip() == "step":
+            say(step())
+        else:
+            peak = (
+                torch.cuda.max_memory_allocated()
+                if device == "cuda"
+                else 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+            )
+            with profile(
+                activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU] if device == "cuda" else [ProfilerActivity.CPU]
+            ) as profiled:
+                step()
+            say({"peak": peak, "outside": share_outside(profiled.key_averages(), device)})
+
+
+def share_outside(events: Any, device: str) -> float | None:
+    """Share of the time that is neither the LSTM's nor the output layer's; None where these are not operations of their own (fairseq)."""
+    kind = "device" if device == "cuda" else "cpu"
+    inside = {
+        name: sum(getattr(event, f"{kind}_time_total") for event in events if event.key in name)
+        for name in (LSTM_OPERATIONS, OUTPUT_OPERATIONS)
+    }
+    if not all(inside.values()):
+        return None
+    return 1 - sum(inside.values()) / sum(getattr(event, f"self_{kind}_time_total") for event in events)
+
+
+def machine(device: str) -> str:
+    """What it ran on, and whether that has instructions for bf16."""
+    import torch
+
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    bf16 = "with" if torch.ops.mkldnn._is_mkldnn_bf16_supported() and torch.cpu._is_avx512_bf16_supported() else "without"
+    return f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, {bf16} bf16 instructions"
+
+
+class Worker:
+    """A model in its own process."""
+
+    def __init__(self, model: str, dtype: str, device: str) -> None:
+        self.model, self.dtype = model, dtype
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+        command = [sys.executable, __file__, "--worker", model, dtype, "--device", device]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        self.seconds: list[tuple[float, float]] = []  # on the clock, and of the processor
+        self.parameters = self.receive()
+
+    def ask(self, what: str) -> Any:
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        return self.receive()
+
+    def receive(self) -> Any:
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"{self.model} in {self.dtype} failed:\n{self.process.stderr.read()[-3000:]}")
+        return json.loads(line)
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+    def words_a_second(self, clock: int) -> float:
+        return SENTENCES * WORDS / statistics.median(seconds[clock] for seconds in self.seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(MODELS), help="joined by commas: %(default)s")
+    parser.add_argument("--dtypes", default="float32,bf16", help="joined by commas: %(default)s")
+    parser.add_argument("--steps", type=int, default=5, help="measured for each model, after one that is not; default %(default)s")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--worker", nargs=2, metavar=("MODEL", "DTYPE"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(*options.worker, options.device)
+        return
+    unknown = [name for name in options.models.split(",") if name not in MODELS]
+    if unknown:
+        parser.error(f"--models: {', '.join(unknown)} is none of {', '.join(MODELS)}")
+    asked = [(BASELINE, "float32"), *((model, dtype) for dtype in options.dtypes.split(",") for model in options.models.split(","))]
+    workers = [Worker(model, dtype, options.device) for model, dtype in asked]
+    for number in range(options.steps + 1):
+        for worker in workers:
+            seconds = worker.ask("step")
+            if number:  # the first one warms up
+                worker.seconds.append(seconds)
+    print(f"training, 2 x {SIZE}, V = {VOCABULARY:,}, batches of {SENTENCES} x {WORDS}, {options.steps} steps; {machine(options.device)}")
+    print(f"{'model':20}{'dtype':9}{'parameters':>11}{'words/s':>10}{'ratio':>7}{'CPU':>7}{'peak MiB':>10}  outside LSTM and output layer")
+    for worker in workers:
+        end = worker.ask("end")
+        ratios = [worker.words_a_second(clock) / workers[0].words_a_second(clock) for clock in (0, 1)]
+        outside = "" if end["outside"] is None else f"{end['outside']:.0%}"
+        print(
+            f"{worker.model:20}{worker.dtype:9}{worker.parameters / 1e6:9.1f} M{worker.words_a_second(0):10,.0f}{ratios[0]:7.1f}{ratios[1]:7.1f}"
+            f"{end['peak'] / 2**20:10,.0f}  {outside}",
+            flush=True,
+        )
+        worker.close()
+
+
+if __name__ == "__main__":
+    main()
