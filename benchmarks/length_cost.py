@@ -18,9 +18,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
-from torch import nn
 
 from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
+from attlm_fairseq.modules.memory import PlainReader
 from attlm_fairseq.vocabulary import PAD
 
 SENTENCES, SIZE, VOCABULARY = 8, 650, 10_000
@@ -65,8 +65,8 @@ def seconds(step: Callable[[], None], words: int, device: str) -> float:
     return min(times[1:])
 
 
-def parts(model: LanguageModel, length: int, device: str) -> tuple[float, float]:
-    """Seconds of LSTM and output layer together, and of the reader, for a step."""
+def parts(model: LanguageModel, length: int, device: str, base: dict[tuple[int, int, int], float]) -> tuple[float, float]:
+    """Seconds of LSTM and output layer together, and of the reader, for a step. What models have in common is measured once, in ``base``."""
     words = SENTENCES * length
     inputs = torch.randn(SENTENCES, length, model.lstm.input_size, device=device, requires_grad=True)
     with torch.no_grad():
@@ -75,11 +75,13 @@ def parts(model: LanguageModel, length: int, device: str) -> tuple[float, float]
     states, features = states.requires_grad_(), features.flatten(0, 1).requires_grad_()
     targets = torch.randint(4, VOCABULARY, (words,), device=device)
     grad_states, grad_features = torch.randn_like(states), torch.randn(*states.shape[:2], features.size(-1), device=device)
-    plain = isinstance(model.reader, nn.Identity) or not list(model.reader.parameters())
-    lstm = seconds(lambda: model.lstm(inputs)[0].backward(grad_states), words, device)
-    output = seconds(lambda: model.nll(features, targets).backward(), words, device)
-    reader = 0.0 if plain else seconds(lambda: model.reader(states)[0].backward(grad_features), words, device)
-    return lstm + output, reader
+    alike = (length, model.lstm.hidden_size, features.size(-1))
+    if alike not in base:
+        lstm = seconds(lambda: model.lstm(inputs)[0].backward(grad_states), words, device)
+        base[alike] = lstm + seconds(lambda: model.nll(features, targets).backward(), words, device)
+    if isinstance(model.reader, PlainReader):
+        return base[alike], 0.0
+    return base[alike], seconds(lambda: model.reader(states)[0].backward(grad_features), words, device)
 
 
 def main() -> None:
@@ -92,12 +94,13 @@ def main() -> None:
     lengths = [int(length) for length in options.lengths.split(",")]
     print(f"microseconds a word (share of the reader), training, {SENTENCES} sentences, 2 x {SIZE}, V = {VOCABULARY:,}, {options.device}")
     print(f"{'sentence length':20}" + "".join(f"{length:>14}" for length in lengths))
+    base_of: dict[tuple[int, int, int], float] = {}
     costs: dict[str, list[tuple[float, float]]] = {}
     for name in options.models.split(","):
         model = make_model(name, options.device)
         print(f"{name:20}", end="", flush=True)
         for length in lengths:
-            base, reader = parts(model, length, options.device)
+            base, reader = parts(model, length, options.device, base_of)
             per_word = 1e6 / (SENTENCES * length)
             costs.setdefault(name, []).append(((base + reader) * per_word, reader / (base + reader)))
             print(f"{costs[name][-1][0]:8.0f} ({reader / (base + reader):3.0%})", end="", flush=True)

@@ -37,7 +37,10 @@ MODELS = {
     "key-value-predict": ("kvp_lstm_lm", 651, ["--kvp-mode", "key-value-predict", "--output-layer", "untied"]),
     "4-gram": ("ngram_rnn_lm", 652, ["--ngram-order", "4", "--output-layer", "untied"]),
 }
-LSTM_OPERATIONS = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
+LSTM_OPERATIONS = (
+    *("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn", "aten::_cudnn_rnn_backward"),
+    *("_Layer", "_LayerBackward"),  # of attlm_fairseq.modules.bfloat16_lstm
+)
 OUTPUT_OPERATIONS = ("_LinearNLL", "_LinearNLLBackward")
 
 
@@ -206,7 +209,8 @@ def main() -> None:
         ratios = [worker.words_a_second(clock) / workers[0].words_a_second(clock) for clock in (0, 1)]
         outside = "" if end["outside"] is None else f"{end['outside']:.0%}"
         print(
-            f"{worker.model:20}{worker.dtype:9}{worker.parameters / 1e6:9.1f} M{worker.words_a_second(0):10,.0f}{ratios[0]:7.1f}{ratios[1]:7.1f}"
+            f"{worker.model:20}{worker.dtype:9}{worker.parameters / 1e6:9.1f} M"
+            f"{worker.words_a_second(0):10,.0f}{ratios[0]:7.1f}{ratios[1]:7.1f}"
             f"{end['peak'] / 2**20:10,.0f}  {outside}",
             flush=True,
         )

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.memory.additive_scores import additive_scores
 from attlm_fairseq.modules.memory.reader import Memory, grown, masked_softmax, with_memory
-
-QUERY_BLOCK = 32  # positions whose pairwise `combined` scores are held at once: bounds memory at B * QUERY_BLOCK * T * H
 
 
 class AttentiveReader(nn.Module):
@@ -65,7 +64,7 @@ class AttentiveReader(nn.Module):
         else:
             past, past_keys, present = memory
             values, keys = torch.cat((past, own), dim=1), torch.cat((past_keys, self.state_scores(own)), dim=1)
-            scores = self._combined_scores(keys, self.query(states), past.size(1))
+            scores = additive_scores(keys, self.query(states), self.score_vector, past.size(1))  # Eq. 10
             visible = with_memory(present, visible)
         weights = masked_softmax(scores, visible)
         features = self.features(states, weights @ values)
@@ -76,19 +75,6 @@ class AttentiveReader(nn.Module):
     def scores(self, states: Tensor) -> Tensor:
         """Eq. 9 for states (B, T, H): (B, T)."""
         return torch.tanh(self.state_scores(states)) @ self.score_vector
-
-    def _combined_scores(self, keys: Tensor, queries: Tensor, before: int) -> Tensor:
-        """Eq. 10 for all pairs: keys (B, K, H), the ``before`` first of them from the memory, and queries (B, T, H) -> scores (B, T, K).
-
-        What no query of a block can see is left at 0.
-        """
-        rows = []
-        for begin in range(0, queries.size(1), QUERY_BLOCK):
-            block = queries[:, begin : begin + QUERY_BLOCK]
-            visible = keys[:, : before + begin + block.size(1)]
-            pairs = torch.tanh(visible.unsqueeze(1) + block.unsqueeze(2))  # (B, block, visible, H)
-            rows.append(nn.functional.pad(pairs @ self.score_vector, (0, keys.size(1) - visible.size(1))))
-        return torch.cat(rows, dim=1)
 
     def empty_memory(self, state: Tensor) -> Memory:
         if self.query is None:
