@@ -66,7 +66,7 @@ def seconds(step: Callable[[], None], words: int, device: str) -> float:
 
 
 def parts(model: LanguageModel, length: int, device: str, base: dict[tuple[int, int, int], float]) -> tuple[float, float]:
-    """Seconds of LSTM and output layer together, and of the reader, for a step. What models have in common is measured once, in ``base``."""
+    """Seconds of LSTM and output layer together, and of the reader, for a step. What models share is measured once, in ``base``."""
     words = SENTENCES * length
     inputs = torch.randn(SENTENCES, length, model.lstm.input_size, device=device, requires_grad=True)
     with torch.no_grad():
