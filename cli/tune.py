@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -37,13 +38,15 @@ from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.tuned_system import TunedSystem, tune_system
 
+MANY_FEATURES = 100
+
 
 @click.command("tune")
 @click.argument("nbest")
 @reference_options
 @format_option
 @metric_options
-@click.option("--without", multiple=True, metavar="NAME", help="Leave this score, or words or rank, out. Repeatable.")
+@click.option("--without", multiple=True, metavar="NAME", help="Leave this score, or words or rank, out; pp_* leaves out many. Repeatable.")
 @click.option(
     "--feature",
     "extra",
@@ -120,9 +123,9 @@ def tune_command(
     with progress("hypotheses", sum(len(found.hypotheses) for found in lists) if on_terminal() else None) as bar:
         rescorer = Rescorer(scorers, setup.texts, bar.update, lm_feature_names(setup, extra))
         measured = measure_lists(rescorer.score(lists), metric)
-    unneeded = {*without, *(lm for name in extra for lm in differing_lms(name, setup.config.texts) or ())}
+    unneeded = {*matching(without, measured), *(lm for name in extra for lm in differing_lms(name, setup.config.texts) or ())}
     unneeded |= set(measured.redundant([name for name in rescorer.features if name not in extra]))
-    names = features_left(measured, without, unneeded)
+    names = features_left(measured, unneeded)
     result = tune_system(
         measured,
         metric,
@@ -179,14 +182,28 @@ def lm_feature_names(setup: Setup, extra: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys([*default_features(texts), *extra]))
 
 
-def features_left(measured: MeasuredLists, without: tuple[str, ...], unneeded: set[str]) -> list[str]:
-    """The features to be tuned. Raises InputError for a name of ``without`` that is none."""
-    for name in without:
-        if name not in [*measured.names, *measured.left_out]:
-            raise InputError(f"--without {name}: the features are {', '.join(measured.names)}")
+def matching(without: tuple[str, ...], measured: MeasuredLists) -> list[str]:
+    """The scores that ``--without`` names, or that match its pattern. Raises InputError where there are none."""
+    found = []
+    for pattern in without:
+        names = [name for name in [*measured.names, *measured.left_out] if fnmatchcase(name, pattern) or name == pattern]
+        if not names:
+            raise InputError(f"--without {pattern}: the features are {', '.join(measured.names)}")
+        found += names
+    return found
+
+
+def features_left(measured: MeasuredLists, unneeded: set[str]) -> list[str]:
+    """The features to be tuned, and a word to the user where some cannot be or where they are many."""
     if measured.left_out:
         note(f"note: left out, because some hypotheses lack them: {', '.join(measured.left_out)}")
-    return [name for name in measured.names if name not in unneeded]
+    names = [name for name in measured.names if name not in unneeded]
+    if len(names) > MANY_FEATURES:
+        note(
+            f"note: {len(names)} features take long to tune, one line search after the other, and fit these lists rather than others; "
+            "--without 'NAME*' leaves sparse ones out"
+        )
+    return names
 
 
 def parse_start(texts: tuple[str, ...], names: list[str], l2: float) -> np.ndarray | None:

@@ -139,6 +139,17 @@ def test_sparse_features_of_moses_lists(folder):
     assert "WARNING: no hypothesis has a score ppdog: the weight had no effect" in result.stderr
 
 
+def test_many_sparse_features_can_be_left_out_by_a_pattern(folder):
+    sparse = " ".join(f"pp_{number}= {number}" for number in range(101))
+    (folder / "dev.moses").write_text(f"0 ||| a dock ran ||| TM0= -1 {sparse} ||| -1\n0 ||| a dog ran ||| TM0= -2 ||| -2\n")
+    (folder / "dev.ref").write_text("a dog ran\n")
+    options = ["--refs", "dev.ref", "--folds", "0", "--restarts", "0"]
+    assert "note: 105 features take long to tune" in run("tune", "dev.moses", *options).stderr
+    assert "features take long" not in run("tune", "dev.moses", *options, "--without", "pp_*", "--without", "rank").stderr
+    assert set(read_config(folder / "attlm.toml").weights) == {"TM0", "decoder", "words"}
+    assert "--without qq_*: the features are TM0, pp_0" in refused("tune", "dev.moses", *options, "--without", "qq_*")
+
+
 def test_high_oov_rate_is_loud(folder):
     upper = (folder / "dev.json").read_text().replace("the", "THE")
     result = run("rescore", "-", "--kenlm", "lm.arpa", "--weight", "kenlm=1", stdin=upper)
