@@ -16,6 +16,7 @@ COMMANDS = {
     "eval": "Measure lists or texts against references.",
     "score": "Log-probability of each line of a text, or of each word.",
     "ppl": "Perplexity of a text.",
+    "sample": "Draw sentences from a neural LM.",
     "export": "Write a checkpoint as a self-contained folder.",
     "attention": "Show which earlier states an LM reads for each word.",
     "mix": "Find the weights of a linear mixture of LMs on a text.",

@@ -1,0 +1,109 @@
+"""Sentences drawn from a language model.
+
+Shapes: N sentences in the batch, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attlm_fairseq.decoding.decoder_lm import SteppedLM
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.vocabulary import BOS, EOS, PAD, UNK
+
+BATCH = 64  # sentences drawn together; the n-th sentence of a seed is the same however many are drawn
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How to choose the next word. Raises InputError for what makes no sense.
+
+    The model's distribution, without ``<s>``, ``<pad>`` and (unless ``unknown``) ``<unk>``, is raised to the power 1 / ``temperature`` (0
+    takes the likeliest word), cut to the ``top_k`` likeliest words (0: all) and then to the fewest likeliest words that have at least
+    ``top_p`` of what is left (1: all). After ``max_words`` words a sentence is cut.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    max_words: int = 100
+    unknown: bool = False
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.temperature < math.inf and self.top_k >= 0 and 0 < self.top_p <= 1 and self.max_words >= 0):
+            raise InputError(
+                f"cannot sample with temperature {self.temperature}, top-k {self.top_k}, top-p {self.top_p} and at most {self.max_words} "
+                "words: expected a temperature of 0 or more, a top-k of 0 or more, a top-p above 0 and up to 1, and no negative number"
+            )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sentence; ``log_prob`` is the model's own ln p of all its words, the prefix's too, and of its end if it ``ended``."""
+
+    words: tuple[str, ...]
+    log_prob: float
+    ended: bool
+
+
+def sample_sentences(
+    lm: SteppedLM, number: int, *, prefix: Sequence[str] = (), options: SamplingOptions | None = None, seed: int = 1
+) -> Iterator[Sample]:
+    """Draw sentences that begin with the words of ``prefix``: for a seed always the same, of which a larger ``number`` only takes more."""
+    options = options or SamplingOptions()
+    random = torch.Generator().manual_seed(seed)
+    for begin in range(0, number, BATCH):
+        yield from sample_batch(lm, min(BATCH, number - begin), prefix, options, random)
+
+
+def sample_batch(lm: SteppedLM, count: int, prefix: Sequence[str], options: SamplingOptions, random: torch.Generator) -> list[Sample]:
+    """At most ``BATCH`` sentences; a number is drawn for every row of a full batch at every word, needed or not."""
+    words = [list(prefix) for _ in range(count)]
+    scores = torch.zeros(count, dtype=torch.float64)
+    ended = [False] * count
+    active = torch.arange(count)
+    log_probs, states = lm.step(lm.start(count), torch.full((count,), lm.eos))
+    for token in lm.vocabulary.ids(prefix):
+        scores += log_probs[:, token].double().cpu()
+        log_probs, states = lm.step(states, torch.full((count,), token))
+    for _ in range(options.max_words - len(prefix)):
+        uniform = torch.rand(BATCH, generator=random, dtype=torch.float64)
+        tokens = choose(log_probs.cpu(), uniform[active], options)
+        scores[active] += log_probs.cpu()[torch.arange(len(tokens)), tokens].double()
+        for row, token in zip(active.tolist(), tokens.tolist(), strict=True):
+            if token == EOS:
+                ended[row] = True
+            else:
+                words[row].append(lm.vocabulary.symbols[token])
+        going_on = (tokens != EOS).nonzero().squeeze(1)
+        active = active[going_on]
+        if not len(active):
+            break
+        log_probs, states = lm.step(lm.select(states, going_on), tokens[going_on])
+    return [Sample(tuple(words[row]), scores[row].item(), ended[row]) for row in range(count)]
+
+
+def choose(log_probs: Tensor, uniform: Tensor, options: SamplingOptions) -> Tensor:
+    """A token for each row: natural-log probabilities (N, V) and numbers in [0, 1) (N,) -> token ids (N,)."""
+    log_probs = log_probs.double()
+    log_probs[:, [BOS, PAD] if options.unknown else [BOS, PAD, UNK]] = -math.inf
+    if options.temperature == 0:
+        return log_probs.argmax(dim=1)
+    values, tokens = log_probs.sort(dim=1, descending=True, stable=True)
+    probabilities = torch.softmax(values / options.temperature, dim=1)
+    if options.top_k:
+        probabilities[:, options.top_k :] = 0.0
+    cumulative = probabilities.cumsum(dim=1)
+    total = cumulative[:, -1:]
+    probabilities[cumulative - probabilities >= options.top_p * total] = 0.0  # before them there is enough already
+    if options.top_p == 1:
+        probabilities[cumulative - probabilities >= total] = 0.0
+    cumulative = probabilities.cumsum(dim=1)
+    places = torch.searchsorted(cumulative, (uniform * cumulative[:, -1]).unsqueeze(1), right=True).squeeze(1)
+    last = (probabilities > 0).sum(dim=1) - 1  # rounding must not lead to a word that was cut away
+    return tokens.gather(1, torch.minimum(places, last).unsqueeze(1)).squeeze(1)
