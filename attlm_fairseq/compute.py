@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attlm_fairseq.errors import InputError
 
@@ -34,3 +35,35 @@ def parse_memory(text: str) -> int:
     if size < SMALLEST_MEMORY:
         raise InputError(f"--memory {text}: at least {SMALLEST_MEMORY >> 20}M are needed")
     return size
+
+
+def parse_devices(text: str, precision: str, memory: int) -> tuple[Compute, ...]:
+    """One Compute for each process of ``cpu``, ``cpu:4`` (four processes), ``cuda``, ``cuda:0,cuda:1``; every process may take the memory.
+
+    Raises InputError.
+    """
+    devices: list[str] = []
+    for part in text.split(","):
+        if found := re.fullmatch(r"cpu(?::([1-9]\d*))?", part):
+            devices += ["cpu"] * int(found[1] or 1)
+        elif re.fullmatch(r"cuda(:\d+)?", part):
+            devices.append(part)
+        else:
+            raise InputError(f"--devices {text!r}: expected cpu, cpu:N (N processes), cuda, cuda:N, or several of them joined by commas")
+    if len(set(devices) - {"cpu"}) != len([device for device in devices if device != "cpu"]):
+        raise InputError(f"--devices {text!r} names a device twice")
+    if any(device != "cpu" for device in devices):
+        import torch
+
+        for device in devices:
+            if device != "cpu" and int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
+                raise InputError(f"--devices {text!r}: there is no {device} here, torch sees {torch.cuda.device_count()} CUDA devices")
+    return tuple(Compute(device, precision, memory) for device in devices)
+
+
+def rank_compute(computes: tuple[Compute, ...]) -> Compute:
+    """Of this process of torchrun: ``cuda`` is the device of its local rank."""
+    if len(computes) > 1:
+        raise InputError("under torchrun each process has one device: --devices cpu or cuda")
+    [compute] = computes
+    return replace(compute, device=f"cuda:{os.environ['LOCAL_RANK']}") if compute.device == "cuda" else compute

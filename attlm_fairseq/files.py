@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import io
@@ -175,20 +176,46 @@ def whole_file(path: str) -> Iterator[TextIO]:
             sys.stdout.buffer.flush()
         return
     target = Path(os.path.realpath(path))
-    direct = target.exists() and not target.is_file()
-    place = target if direct else _beside(target)
+    if target.exists() and not target.is_file():
+        with _opened(target, path) as file, _text(_packed(file) if path.endswith(".gz") else file) as text:
+            yield text
+        return
+    place = target.with_name(f".{target.name}.part")
+    with _locked(place, path):
+        try:
+            with _opened(place, path) as file, _packed(file) if path.endswith(".gz") else file as binary, _text(binary) as text:
+                yield text
+            place.replace(target)
+        except BaseException:
+            place.unlink(missing_ok=True)
+            raise
+
+
+def _opened(place: Path, path: str) -> BinaryIO:
     try:
-        file = io.BufferedWriter(_Out(place, "wb" if direct else "xb"))
+        return io.BufferedWriter(_Out(place, "wb"))
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", path=path) from None
+
+
+@contextlib.contextmanager
+def _locked(place: Path, path: str) -> Iterator[None]:
+    """Keep a file for this process, and make it where there is none; the system lets go of it however the process ends."""
     try:
-        with file, _packed(file) if path.endswith(".gz") else contextlib.nullcontext(file) as binary, _text(binary) as text:
-            yield text
-        if not direct:
-            place.replace(target)
-    finally:
-        if not direct:
-            place.unlink(missing_ok=True)
+        file = place.open("ab")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", path=path) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            taken = os.path.samestat(os.fstat(file.fileno()), place.stat())  # not what another process has just finished and renamed
+        except (BlockingIOError, FileNotFoundError):
+            taken = False
+        except OSError:  # a file system without locks
+            taken = True
+        if not taken:
+            raise InputError("another attlm is writing this file: wait for it, or name another", path=path)
+        yield
 
 
 @contextlib.contextmanager

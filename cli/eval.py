@@ -16,12 +16,14 @@ from attlm_cli.options import (
     format_option,
     lm_options,
     metric_options,
+    note,
     on_terminal,
     progress,
     reference_options,
     warn_of_oov,
 )
 from attlm_cli.table import print_table
+from attlm_fairseq.compute import DEFAULT_COMPUTE
 from attlm_fairseq.config import Config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision import Decision
@@ -64,7 +66,7 @@ def eval_command(
       attlm eval test.json --config attlm.toml
     """
     decision = decide_by(setup.config.decision if setup else Decision())
-    setup = setup or (Setup(Config(), "cpu") if weight or decision.rule != "max" else None)
+    setup = setup or (Setup(Config(), (DEFAULT_COMPUTE,)) if weight or decision.rule != "max" else None)
     systems: list[tuple[str, np.ndarray]] = []
     measured = None
     for path in nbest:
@@ -89,14 +91,14 @@ def rescore(
 ) -> tuple[MeasuredLists, list[tuple[str, np.ndarray]]]:
     """The lists with LM scores, and the systems that these make: weights and rule, and each LM alone."""
     weights, features = complete_weights(setup, weight)
-    scorers = setup.load(needed=False)
-    with progress("hypotheses", sum(len(found.hypotheses) for found in lists) if on_terminal() else None) as bar:
-        rescorer = Rescorer(scorers, setup.texts, bar.update, features)
+    total = sum(len(found.hypotheses) for found in lists) if on_terminal() else None
+    with setup.workers(features, needed=False) as workers, progress("hypotheses", total) as bar:
+        rescorer = Rescorer(workers, bar.update)
         measured = measure_lists(rescorer.score(lists), metric)
+        warn_of_oov(rescorer.oov.values(), workers.advise)
+    for line in rescorer.notes.values():
+        note(line)
     systems = [(f"rescored, {decision}", answers_of(measured, metric, weights, decision))]
-    for scorer in scorers:
-        systems.append(
-            (f"{scorer.name} alone", selection(measured.features, measured.statistics, {scorer.name: 1.0}, names=measured.names))
-        )
-    warn_of_oov(rescorer.oov, scorers, setup.texts)
+    for lm in setup.config.scored:
+        systems.append((f"{lm.name} alone", selection(measured.features, measured.statistics, {lm.name: 1.0}, names=measured.names)))
     return measured, systems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 import click
@@ -30,7 +31,8 @@ class OneLineError(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"attlm: error: {self.format_message()}", err=True)
+        rank = f"rank {os.environ['RANK']}: " if os.environ.get("RANK", "0") != "0" else ""  # of torchrun
+        click.echo(f"attlm: error: {rank}{self.format_message()}", err=True)
 
 
 class Commands(click.Group):

@@ -14,6 +14,7 @@ from attlm_cli.options import Setup, lm_options, note, on_terminal, progress, wa
 from attlm_fairseq import __version__
 from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, write_config
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.scoring.mixture import em_weights
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.text_file import count_lines, score_text
@@ -60,7 +61,7 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     click.echo("\t".join(["iteration", "ppl", *alone]))
     for number, step in enumerate(em_weights(matrix)):
         click.echo("\t".join([str(number), f"{step.ppl:.4f}", *(f"{weight:.6f}" for weight in step.weights)]))
-    warn_of_oov(result.oov, members, mixed.texts * len(members))
+    warn_of_oov(result.oov, BlockScorer(members, mixed.texts * len(members)).advise)
     warn_of_penalties(setup)
     if disputed and any(lm.oov.kind == "unk" for lm in config.lms if lm.name in alone):
         note(

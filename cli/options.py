@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,18 @@ import click
 from tqdm import tqdm
 
 from attlm_cli.lm_changes import LMChanges, numbered
-from attlm_fairseq.compute import PRECISIONS, Compute, parse_memory
+from attlm_fairseq.compute import PRECISIONS, Compute, parse_devices, parse_memory, rank_compute
 from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.lm_features import differing_lms, is_lm_feature
 from attlm_fairseq.nbest.metrics import METRICS, make_metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import attach_references, read_references
+from attlm_fairseq.nbest.workers import OneProcess, Processes, Ranks, Workers, under_torchrun
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step
-from attlm_fairseq.text.advice import advise
 from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
 
@@ -35,23 +37,48 @@ class Setup:
     """LMs, text steps and weights of a run, from options and ``attlm.toml``."""
 
     config: Config
-    compute: Compute
+    computes: tuple[Compute, ...]  # one for each process
 
-    def load(self, needed: bool = True) -> list[Scorer]:
-        """The LMs, ready to score, and a line to the user on what they see. Raises InputError, also where none is given and one needed."""
-        if needed and not self.config.lms:
-            raise InputError(f"no LM given: use --lm or --kenlm, or an {DEFAULT_CONFIG} in this folder, or --config")
+    def workers(self, features: Sequence[str] = (), needed: bool = True, ranks: bool = False) -> Workers:
+        """The LMs, ready to score on all devices, and a line to the user on what they see.
+
+        ``features``: what is wanted besides their scores. ``ranks``: whether the command can be one of torchrun's processes.
+        Raises InputError, also where no LM is given and one needed.
+        """
+        if under_torchrun() and not ranks:
+            raise InputError("only `attlm rescore` can be started by torchrun; this command takes several --devices")
+        self._describe(needed)
+        if under_torchrun():
+            return Ranks(BlockScorer.load(self.config, rank_compute(self.computes), features))
+        if len(self.computes) > 1:
+            return Processes(self.config, self.computes, features)
+        return OneProcess(BlockScorer.load(self.config, self.compute, features))
+
+    def load(self) -> list[Scorer]:
+        """The LMs in this process, ready to score, as :meth:`workers`."""
+        self._describe()
+        if len(self.computes) > 1 or under_torchrun():
+            raise InputError("this command runs as one process: --devices with one device, and no torchrun")
         scorers = self.config.load(self.compute)
         for text in self.texts:
             text.load()
-        for line in describe_pipelines(self.config.texts):
-            note(line)
         return scorers
+
+    @property
+    def compute(self) -> Compute:
+        """Of the first device."""
+        return self.computes[0]
 
     @property
     def texts(self) -> list[TextPipeline]:
         """What each of the LMs that :meth:`load` gives is to see."""
         return list(self.config.texts.values())
+
+    def _describe(self, needed: bool = True) -> None:
+        if needed and not self.config.lms:
+            raise InputError(f"no LM given: use --lm or --kenlm, or an {DEFAULT_CONFIG} in this folder, or --config")
+        for line in describe_pipelines(self.config.texts):
+            note(line)
 
 
 format_option = click.option(
@@ -111,16 +138,16 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
         lowercase: bool | None,
         tokenize: str | None,
         oov: tuple[str, ...],
-        device: str,
+        devices: str,
         precision: str,
         memory: str,
         **rest: Any,
     ) -> Any:
         if only_where_given and not lm and not kenlm and config is None:
             return command(setup=None, **rest)
-        compute = Compute(device, precision, parse_memory(memory))
+        computes = parse_devices(devices, precision, parse_memory(memory))
         changes = LMChanges(ensemble_weights, mixture, text_steps, oov)
-        return command(setup=make_setup(lm, kenlm, dictionary, config, lowercase, tokenize, compute, changes), **rest)
+        return command(setup=make_setup(lm, kenlm, dictionary, config, lowercase, tokenize, computes, changes), **rest)
 
     return wrapped(
         wrapper,
@@ -173,7 +200,13 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
             help="What an unknown word costs in all LMs (or NAME): unk (p(<unk>), default), penalty:LOGPROB (natural log), "
             "spread:TYPES (p(<unk>) shared by so many unseen words).",
         ),
-        click.option("--device", default="cpu", show_default=True, help="Where neural LMs run: cpu, cuda, cuda:1."),
+        click.option(
+            "--devices",
+            "--device",
+            default="cpu",
+            show_default=True,
+            help="Where LMs run: cpu, cuda:1. To rescore and tune also several that share the work: cpu:4 (processes), cuda:0,cuda:1.",
+        ),
         click.option(
             "--precision",
             type=click.Choice(PRECISIONS),
@@ -213,7 +246,7 @@ def make_setup(
     config_path: Path | None,
     lowercase: bool | None,
     tokenize: str | None,
-    compute: Compute,
+    computes: tuple[Compute, ...],
     changes: LMChanges | None = None,
 ) -> Setup:
     """Options over the configuration file; the one of this folder counts only where no LM is given. Raises InputError."""
@@ -237,7 +270,7 @@ def make_setup(
     if dictionary is not None:
         lms = {name: replace(spec, dictionary=dictionary) if spec.checkpoints else spec for name, spec in lms.items()}
     text = shorthand_steps(config.text, lowercase, tokenize)
-    return Setup((changes or LMChanges()).apply(replace(config, lms=tuple(lms.values()), text=text)), compute)
+    return Setup((changes or LMChanges()).apply(replace(config, lms=tuple(lms.values()), text=text)), computes)
 
 
 def shorthand_steps(text: TextPipeline, lowercase: bool | None, tokenize: str | None) -> TextPipeline:
@@ -295,16 +328,16 @@ def on_terminal() -> bool:
 
 
 def note(text: str) -> None:
-    """One line to the user, beside the output."""
-    click.echo(text, err=True)
+    """One line to the user, beside the output; of several processes of torchrun the first one speaks."""
+    if not under_torchrun() or os.environ["RANK"] == "0":
+        click.echo(text, err=True)
 
 
-def warn_of_oov(counts: Iterable[OOVCount], scorers: Iterable[Scorer] = (), texts: Iterable[TextPipeline] = ()) -> None:
-    """The loud warning, for each LM that does not know many of the words; with advice where the LMs and what they see are given."""
-    seen = {scorer.name: (scorer, text) for scorer, text in zip(scorers, texts, strict=True)}
+def warn_of_oov(counts: Iterable[OOVCount], advise: Callable[[OOVCount], str | None] | None = None) -> None:
+    """The loud warning, for each LM that does not know many of the words, with ``advise``'s advice."""
     for count in counts:
         if warning := count.warning():
-            if count.lm_name in seen and (advice := advise(count, *seen[count.lm_name])):
+            if advise and (advice := advise(count)):
                 warning = f"{warning}. {advice}"
             note(click.style(warning, fg="red", bold=True) if on_terminal() else warning)
 

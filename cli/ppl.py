@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from attlm_cli.options import Setup, lm_options, on_terminal, progress, warn_of_oov, warn_of_penalties
+from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.text_file import count_lines, score_text
 
@@ -38,5 +39,5 @@ def ppl_command(text: str, setup: Setup) -> None:
             f"{scorer.name}\t{found.ppl:.4f}\t{found.ppl_salton2017:.4f}\t{found.ppl_without_oov:.4f}"
             f"\t{found.sentences}\t{found.words}\t{found.oov}"
         )
-    warn_of_oov(result.oov, scorers, setup.texts)
+    warn_of_oov(result.oov, BlockScorer(scorers, setup.texts).advise)
     warn_of_penalties(setup)

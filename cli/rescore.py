@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.combination import COMPUTED, combine
 from attlm_fairseq.nbest.decision import Decision, decide
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
+from attlm_fairseq.nbest.journal import Journal
 from attlm_fairseq.nbest.rescoring import Rescorer
 
 CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
@@ -27,6 +29,12 @@ OUTPUTS = ("same", *CONVERTIBLE, *(f"1best-{style}" if style != "text" else "1be
 @click.option(
     "--weight", multiple=True, metavar="NAME=NUMBER", help="Weight of an LM, a score of the lists, words, rank, LM_oov, .. Repeatable."
 )
+@click.option(
+    "--resume/--no-resume",
+    default=True,
+    show_default=True,
+    help="Keep the scores of a run with -o in FILE.unfinished until it has finished; after an interruption the same command continues.",
+)
 @decision_options
 @lm_options
 def rescore_command(
@@ -35,6 +43,7 @@ def rescore_command(
     format_name: str | None,
     to: str,
     weight: tuple[str, ...],
+    resume: bool,
     decide_by: Callable[[Decision], Decision],
     setup: Setup,
 ) -> None:
@@ -62,7 +71,6 @@ def rescore_command(
         to = "1best"
     if output != "-" and Path(output).exists() and nbest != "-" and Path(output).samefile(nbest):
         raise InputError("the output would overwrite the input; name another file", path=output)
-    scorers = setup.load(needed=not weights and decision.rule == "max")
     total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if on_terminal() and nbest != "-" else None
     fmt, lists = open_nbest(nbest, format_name)
     unseen = set(weights) - {
@@ -71,8 +79,15 @@ def rescore_command(
         *COMPUTED,
     }  # in sparse lists a feature may be missing, but not from all of them
     counts = {"lists": 0, "hypotheses": 0, "changed": 0, "new": 0}
-    with progress("hypotheses", total) as bar:
-        rescorer = Rescorer(scorers, setup.texts, bar.update, features)
+    target = fmt if to == "same" or to.startswith("1best") else find_format(to)
+    if not target.has_scores and not to.startswith("1best"):
+        note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
+    with (
+        setup.workers(features, needed=not weights and decision.rule == "max", ranks=True) as workers,
+        progress("hypotheses", total) as bar,
+    ):
+        journal = open_journal(output if resume else "-", setup)
+        rescorer = Rescorer(workers, bar.update, journal)
 
         def counted() -> object:
             for scored in rescorer.score(lists):
@@ -88,14 +103,18 @@ def rescore_command(
                 counts["new"] += found.hypotheses[0].rank == 0
                 yield found
 
+        if not workers.leads:
+            for _ in counted():
+                pass
+            return
         if to.startswith("1best"):
             write_one_best(counted(), output, style=to.removeprefix("1best").removeprefix("-") or "text")
         else:
-            target = fmt if to == "same" else find_format(to)
-            if not target.has_scores:
-                note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
             write_nbest(counted(), target, output)
-    warn_of_oov(rescorer.oov, scorers, setup.texts)
+        journal.finish()
+        warn_of_oov(rescorer.oov.values(), workers.advise)
+    for line in rescorer.notes.values():
+        note(line)
     if unseen:
         note(f"WARNING: no hypothesis has a score {', '.join(sorted(unseen))}: the weight had no effect")
     said = f"{counts['changed']} lists have a new first hypothesis"
@@ -106,6 +125,16 @@ def rescore_command(
         note(f"{counts['lists']} lists; {said}")
     else:
         note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {said}")
+
+
+def open_journal(output: str, setup: Setup) -> Journal:
+    """The journal beside the output file; none for standard output, devices and pipes."""
+    place = Path(os.path.realpath(output))
+    if output == "-" or (place.exists() and not place.is_file()):
+        return Journal(None)
+    settings = {"precision": setup.compute.precision, "memory": setup.compute.memory, "device": setup.compute.device.partition(":")[0]}
+    place = place.with_name(f"{place.name}.unfinished")
+    return Journal(place, settings, lambda count: note(f"continued: the scores of {count} hypotheses were in {place.name} already"))
 
 
 def say_formula(weights: dict[str, float], scores: list[str], decision: Decision) -> None:

@@ -6,6 +6,7 @@ import click
 
 from attlm_cli.options import Setup, lm_options, on_terminal, progress, warn_of_oov
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.scoring.text_file import count_lines, score_text
 
 
@@ -51,4 +52,4 @@ def score_command(text: str, each_word: bool, header: bool, setup: Setup) -> Non
                     value for score in line.scores for value in (f"{score.log_probs[place]:.6f}", str(int((*score.oov, False)[place])))
                 ]
                 click.echo("\t".join([str(number), word, *values]))
-    warn_of_oov(result.oov, scorers, setup.texts)
+    warn_of_oov(result.oov, BlockScorer(scorers, setup.texts).advise)

@@ -117,20 +117,26 @@ def tune_command(
       attlm tune dev.nbest --refs dev.en --metric bleu --lm news=lm.pt --mbr bleu -o news.toml
       attlm tune dev.json --kenlm lm.arpa --fix am_score=1 --interval kenlm=0:2
     """
-    scorers = setup.load(needed=False)  # the lists' own scores can be tuned too
     lists = open_nbest(nbest, format_name)[1]
     lists = list(with_references(lists))
-    with progress("hypotheses", sum(len(found.hypotheses) for found in lists) if on_terminal() else None) as bar:
-        rescorer = Rescorer(scorers, setup.texts, bar.update, lm_feature_names(setup, extra))
+    total = sum(len(found.hypotheses) for found in lists) if on_terminal() else None
+    lm_features = lm_feature_names(setup, extra)
+    # no LM is needed: the lists' own scores can be tuned too
+    with setup.workers(lm_features, needed=False) as workers, progress("hypotheses", total) as bar:
+        rescorer = Rescorer(workers, bar.update)
         measured = measure_lists(rescorer.score(lists), metric)
+        signatures = workers.signatures()
+        warn_of_oov(rescorer.oov.values(), workers.advise)
+    for line in rescorer.notes.values():
+        note(line)
     unneeded = {*matching(without, measured), *(lm for name in extra for lm in differing_lms(name, setup.config.texts) or ())}
-    unneeded |= set(measured.redundant([name for name in rescorer.features if name not in extra]))
+    unneeded |= set(measured.redundant([name for name in lm_features if name not in extra]))
     names = features_left(measured, unneeded)
     result = tune_system(
         measured,
         metric,
         names=names,
-        lm_names=[scorer.name for scorer in scorers],
+        lm_names=list(signatures),
         rules=rules,
         folds=folds,
         seed=seed,
@@ -144,7 +150,6 @@ def tune_command(
     click.echo("weights")
     for name, value in result.result.weights.items():
         click.echo(f"  {name:16} {value:10.6g}  {result.result.influence[name]:6.1%} of the decision")
-    warn_of_oov(rescorer.oov, scorers, setup.texts)
 
     accepted = result.beats_lists(metric, max_p)
     weights, decision = result.weights, result.decision
@@ -167,7 +172,7 @@ def tune_command(
         **({"tuned_weights": result.weights} if weights != result.weights else {}),
         "seed": seed,
         "attlm": __version__,
-        "lm": {scorer.name: scorer.signature() | {"text": text.signature()} for scorer, text in zip(scorers, setup.texts, strict=True)},
+        "lm": signatures,
     }
     write_config(output, replace(setup.config, weights=weights, decision=decision), record)
     note(f"wrote {output}")

@@ -21,6 +21,11 @@ class OOVCount:
             self.words += len(words)
             self.unknown.update(word for word, is_oov in zip(words, flags, strict=True) if is_oov)
 
+    def merge(self, other: OOVCount) -> None:
+        """Add what another count of the same LM has found."""
+        self.words += other.words
+        self.unknown.update(other.unknown)
+
     @property
     def rate(self) -> float:
         """Share of unknown words, of all words given."""
