@@ -21,6 +21,8 @@ def ppl_command(text: str, setup: Setup) -> None:
     ppl_salton2017   the first event of each sentence is counted but not predicted, as in the code
                      behind Salton et al. (2017): lower, and comparable with their figures only
     ppl_without_oov  unknown words are neither predicted nor counted
+    ppl_as_read      ppl shared by the white-space words of TEXT as it stands: compares LMs that see other
+                     words or subwords, as long as nothing is removed
 
     \b
     Example:
@@ -28,16 +30,18 @@ def ppl_command(text: str, setup: Setup) -> None:
     """
     scorers = setup.load()
     counters = [PerplexityCounter() for _ in scorers]
+    words_read = 0
     with progress("lines", count_lines(text) if on_terminal() and text != "-" else None) as bar:
         result = score_text(text, scorers, setup.texts, bar.update)
         for line in result.lines:
+            words_read += len(line.text.split())
             for counter, score in zip(counters, line.scores, strict=True):
                 counter.add(score)
-    click.echo("lm\tppl\tppl_salton2017\tppl_without_oov\tsentences\twords\toov")
+    click.echo("lm\tppl\tppl_salton2017\tppl_without_oov\tsentences\twords\toov\tppl_as_read")
     for scorer, found in zip(scorers, counters, strict=True):
         click.echo(
             f"{scorer.name}\t{found.ppl:.4f}\t{found.ppl_salton2017:.4f}\t{found.ppl_without_oov:.4f}"
-            f"\t{found.sentences}\t{found.words}\t{found.oov}"
+            f"\t{found.sentences}\t{found.words}\t{found.oov}\t{found.ppl_as_read(words_read):.4f}"
         )
     warn_of_oov(result.oov, BlockScorer(scorers, setup.texts).advise)
     warn_of_penalties(setup)

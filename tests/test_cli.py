@@ -16,6 +16,7 @@ from lm_files import write_checkpoint
 from attlm_cli.main import COMMANDS, main
 from attlm_fairseq.config import read_config
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+from attlm_fairseq.text import parse_steps
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
 TEXT = ["the cat sat on the mat", "a dog sat on a mat", "the dog ran", "a cat ran", "", "the cat sat on a dog", "the mat", "a mat"] * 3
@@ -257,6 +258,21 @@ def test_mixtures_and_ensemble_weights(folder):
         ("x:1,x:1", "each LM once"),
     ]:
         assert message in refused("score", "text", "--lm", "x=lm.pt", "--lm", "y=two/lm.pt", "--mixture", option)
+
+
+def test_ppl_compares_lms_over_words_and_subwords(folder):
+    (folder / "codes").write_text("#version: 0.2\nt h\nth e</w>\n")
+    pieces = parse_steps(["bpe:codes"], folder)
+    write_checkpoint(folder / "pieces" / "lm.pt", sorted({piece for line in TEXT for piece in pieces.words(line)}))
+    rows = run("ppl", "text", "--kenlm", "lm.arpa", "--lm", "pieces/lm.pt", "--text", "lm=bpe:codes").stdout.splitlines()
+    neural, ngram = (dict(zip(rows[0].split("\t"), row.split("\t"), strict=True)) for row in rows[1:])
+    assert int(neural["words"]) > int(ngram["words"])
+    assert ngram["ppl_as_read"] == ngram["ppl"]
+    pieces_and_ends, words_and_ends = (int(row["words"]) + int(row["sentences"]) for row in (neural, ngram))
+    expected = float(neural["ppl"]) ** (pieces_and_ends / words_and_ends)
+    assert float(neural["ppl_as_read"]) == pytest.approx(expected, rel=1e-3)
+    words = run("ppl", "text", "--kenlm", "lm.arpa", "--lm", "pieces/lm.pt", "--text", "lm=bpe:codes", "--mixture", "kenlm:0,lm:1")
+    assert float(words.stdout.splitlines()[1].split("\t")[1]) == pytest.approx(float(neural["ppl_as_read"]), rel=1e-4)
 
 
 def test_mix_writes_the_best_weights(folder):

@@ -51,6 +51,10 @@ class PerplexityCounter:
     def ppl_without_oov(self) -> float:
         return perplexity(math.fsum(self._all) - math.fsum(self._oov), self.events - self.oov)
 
+    def ppl_as_read(self, words: int) -> float:
+        """The same log-probability shared by this many words and the sentence ends: for LMs that see a text cut in different ways."""
+        return perplexity(math.fsum(self._all), words + self.sentences)
+
 
 def perplexity(log_prob: float, events: int) -> float:
     """exp(-log_prob / events): infinite where it overflows, nan without events."""
