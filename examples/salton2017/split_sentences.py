@@ -1,0 +1,44 @@
+"""Split a text of paragraphs, as WikiText's, into one sentence a line with NLTK's punkt, as Salton et al. (2017) did before training.
+
+usage: split_sentences.py FOLDER OUTPUT      (train, valid and test, .txt or .txt.gz; `pip install nltk`)
+
+punkt learns abbreviations and sentence starters from a text without being told; here from the training text itself, so that nothing is
+downloaded. The paper used the model that NLTK distributes for English. The words stay as they are; blank lines are left out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+from nltk.tokenize.punkt import PunktSentenceTokenizer, PunktTrainer
+
+
+def paragraphs(path: Path) -> list[str]:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as file:
+        return [" ".join(line.split()) for line in file if line.strip()]
+
+
+def sentences(tokenizer: PunktSentenceTokenizer, paragraph: str) -> list[str]:
+    """The sentences of a paragraph of words joined by single spaces; an end that punkt sees inside a word is none."""
+    starts = [begin for begin, _ in tokenizer.span_tokenize(paragraph) if begin and paragraph[begin - 1] == " "]
+    return [paragraph[begin:end].strip() for begin, end in pairwise([0, *starts, len(paragraph)])]
+
+
+def main() -> None:
+    source, output = map(Path, sys.argv[1:3])
+    output.mkdir(parents=True, exist_ok=True)
+    found = {split: next(path for path in sorted(source.glob(f"{split}.txt*"))) for split in ("train", "valid", "test")}
+    trainer = PunktTrainer()
+    trainer.train("\n".join(paragraphs(found["train"])), finalize=True)
+    tokenizer = PunktSentenceTokenizer(trainer.get_params())
+    for split, path in found.items():
+        lines = [sentence for paragraph in paragraphs(path) for sentence in sentences(tokenizer, paragraph)]
+        (output / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+        print(f"{split}: {len(lines)} sentences, {sum(len(line.split()) for line in lines)} words", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
