@@ -80,7 +80,7 @@ demo: install kenlm
 
 test: lint kenlm
 	@echo "-- tests"
-	@PATH="$(BIN):$$PATH" "$(BIN)/python" -m pytest
+	@PATH="$(BIN):$$PATH" "$(BIN)/python" -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: install
 	@echo "-- style"

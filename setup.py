@@ -45,7 +45,7 @@ setup(
         "safetensors",
     ],
     extras_require={
-        "test": ["pytest", "hypothesis", "ruff", "setuptools", "wheel", *DECODING, *SUBWORD],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "setuptools", "wheel", *DECODING, *SUBWORD],
         "decoding": DECODING,
         "subword": SUBWORD,
     },

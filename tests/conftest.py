@@ -14,4 +14,5 @@ ROOT = Path(__file__).parents[1]
 CHECKOUT = [str(ROOT), str(ROOT / "tests" / "checkout")]
 
 sys.path[:0] = CHECKOUT
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and what they compute is small
 os.environ["PYTHONPATH"] = os.pathsep.join([*CHECKOUT, *filter(None, [os.environ.get("PYTHONPATH")])])
