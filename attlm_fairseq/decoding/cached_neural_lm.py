@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache
@@ -113,7 +114,10 @@ class CachedNeuralLM:
     def _compute(self, histories: list[NeuralHistory], found: dict[NeuralHistory, tuple[np.ndarray, Any]]) -> None:
         """Compute histories whose parents are found; add them to ``found`` and to the cache."""
         before = [self.lm.start() if history.parent is None else found[history.parent][1] for history in histories]
-        log_probs, states = self.lm.step_each(before, [history.token for history in histories])
+        if len(histories) == 1:  # nothing to join and to part again
+            log_probs, *states = self.lm.step(before[0], torch.tensor([histories[0].token]))
+        else:
+            log_probs, states = self.lm.step_each(before, [history.token for history in histories])
         self.computed += len(histories)
         rows = log_probs.float().cpu().numpy()
         for history, row, state in zip(histories, rows, states, strict=True):

@@ -6,15 +6,14 @@ Shapes: N states, U units of the decoder.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State
 
 
-@dataclass(frozen=True, slots=True)
-class TokenState:
+class TokenState(NamedTuple):
     """The language models' state, or None behind the sentence end, where nothing has a score any more."""
 
     lms: State | None

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +21,7 @@ UNK_OFFSET = -10.0  # as if p(<unk>) were shared by e^10 = 22,000 unseen words
 SPACE = b" "
 
 
-@dataclass(frozen=True, slots=True)
-class WordState:
+class WordState(NamedTuple):
     """Complete words, known to the language models by their state (None behind the sentence end), and the letters of one begun."""
 
     lms: State | None
@@ -147,7 +145,8 @@ class WordFusion:
         for member, tree in enumerate(self._trees):
             probabilities, unknown = self._word_probabilities(member, lms[member])
             begin, end = tree.range(partial)
-            total += self.lms.weights[member] * (log(probabilities[begin:end].sum()) if begin < end else unknown)
+            below = float(probabilities[begin:end].sum()) if begin < end else None
+            total += self.lms.weights[member] * (unknown if below is None else math.log(below) if below > 0 else -math.inf)
         return total
 
     def _fill(self, row: np.ndarray, kind: UnitKind, state: WordState, before: float = 0.0) -> None:
@@ -164,7 +163,8 @@ class WordFusion:
             probabilities, unknown = self._word_probabilities(member, state.lms[member])
             units, begins, ends = self._continuations(member, state.partial, kind)
             values = np.full(self.size, weight * unknown)
-            values[units] = weight * log(range_sums(probabilities, begins, ends))
+            with np.errstate(divide="ignore"):
+                values[units] = weight * np.log(range_sums(probabilities, begins, ends))
             total += values
         row[kind.places] = before + due(total[kind.places], state.paid)
 
@@ -208,12 +208,6 @@ class UnitKind:
 def due(score: Any, paid: float) -> Any:
     """What is left of a score; nothing where it was impossible already."""
     return score - paid if paid > -math.inf else 0.0
-
-
-def log(values: Any) -> Any:
-    """ln, with ln 0 = -inf."""
-    with np.errstate(divide="ignore"):
-        return np.log(values)
 
 
 def letters(text: bytes) -> str:

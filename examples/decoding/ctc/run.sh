@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# CTC decoding with language models inside the decoder: from a text to emissions, models, and word error rates with and without them.
+#
+#   run.sh            does what has not been done yet (a step runs again when its command, or a step before it, has changed)
+#   run.sh --fresh    starts over
+#
+# The commands are printed as they run; each can be repeated by hand in the folder `work`.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$here/work
+if [[ $# -gt 1 || ( $# -eq 1 && $1 != --fresh ) ]]; then
+    echo "usage: run.sh [--fresh]" >&2
+    exit 2
+fi
+for command in python fairseq-preprocess fairseq-train attlm; do
+    if ! command -v "$command" >/dev/null; then
+        echo "run.sh: no \`$command\` on PATH: activate the environment that \`make install\` makes" >&2
+        exit 2
+    fi
+done
+if [[ $# -eq 1 ]]; then
+    rm -rf "$work"
+fi
+# By default torch's threads keep their core busy while they wait: on a machine with other work, training would be several times slower.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+mkdir -p "$work/logs" "$work/done"
+cd "$work"
+
+number=0
+changed=
+# step NAME OUTPUT WHAT COMMAND: run the command unless its OUTPUT is there already, made by the same command from the same inputs.
+step() {
+    local name=$1 output=$2 what=$3 command=$4 started=$SECONDS
+    number=$((number + 1))
+    echo "[$number] $what"
+    echo "    $command"
+    if [[ ! $changed && -e $output && -e done/$name && $(<"done/$name") == "$command" ]]; then
+        echo "    done before"
+        return
+    fi
+    changed=yes
+    rm -rf "$output" "done/$name"
+    if ! bash -euo pipefail -c "$command" >"logs/$name.log" 2>&1; then
+        echo "    failed; the end of $work/logs/$name.log:" >&2
+        tail -n 15 "logs/$name.log" >&2
+        exit 1
+    fi
+    echo "$command" >"done/$name"
+    echo "    $((SECONDS - started)) s"
+}
+
+echo "in $work:"
+step corpus train.txt "English sentences from Python's manual and docstrings, as in the quickstart" \
+    "python ../../../quickstart/corpus.py ."
+for split in dev test; do
+    case $split in dev) count=20 ;; test) count=60 ;; esac
+    step "$split" "$split.npz" "$split: what an acoustic model would say of $count sentences" \
+        "python ../emissions.py $split.txt --sentences $count --seed 1 -o $split.npz"
+done
+step binarise data "fairseq's dictionary and binary data" \
+    "fairseq-preprocess --only-source --trainpref train.txt --validpref dev.txt --destdir data"
+step train model "a small attentive LSTM language model (about a minute)" \
+    "fairseq-train data --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm --criterion lm_cross_entropy \
+--decoder-embed-dim 128 --decoder-hidden-size 128 --decoder-layers 1 --dropout 0.2 --init-range 0.1 \
+--optimizer adam --lr 0.008 --lr-scheduler polynomial_decay --warmup-updates 60 --total-num-update 720 --clip-norm 5 \
+--max-tokens 600 --batch-order length --max-epoch 2 --cpu --num-workers 0 --save-dir model --no-epoch-checkpoints --log-format simple"
+step ngram lm.arpa "a 4-gram language model with KenLM" \
+    "attlm ngram train.txt -o lm.arpa -n 4"
+# One hypothesis at a time is too little work for threads to share.
+step decode results.txt "decode, greedily and with each language model" \
+    "OMP_NUM_THREADS=1 python ../decode.py test.npz --train train.txt --kenlm lm.arpa --lm model/checkpoint_best.pt > results.txt"
+
+echo
+cat results.txt
+echo
+echo "$SECONDS s. Emissions and models are in $work"
