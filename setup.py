@@ -26,6 +26,7 @@ setup(
     # A top-level package called `cli` would collide with others in site-packages.
     packages=[*find_packages(include=["attlm_fairseq", "attlm_fairseq.*"]), "attlm_cli"],
     package_dir={"attlm_cli": "cli"},
+    package_data={"attlm_fairseq.nbest": ["templates/*.html"]},
     entry_points={"console_scripts": ["attlm = attlm_cli.main:main"]},
     install_requires=[
         "torch>=2.1",
@@ -42,6 +43,7 @@ setup(
         "tqdm",
         "tomlkit",
         "matplotlib",
+        "jinja2",
         "safetensors",
     ],
     extras_require={

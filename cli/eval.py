@@ -22,6 +22,7 @@ from attlm_cli.options import (
     reference_options,
     warn_of_oov,
 )
+from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
 from attlm_fairseq.compute import DEFAULT_COMPUTE
 from attlm_fairseq.config import Config
@@ -30,9 +31,11 @@ from attlm_fairseq.nbest.decision import Decision
 from attlm_fairseq.nbest.evaluation import MeasuredLists, compare, measure_lists
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning import oracle, selection
+from attlm_fairseq.text import OOVCount
 
 
 @click.command("eval")
@@ -43,6 +46,7 @@ from attlm_fairseq.nbest.tuning import oracle, selection
 @click.option("--weight", multiple=True, metavar="NAME=NUMBER", help="Weight of an LM, a score of the lists, words or rank. Repeatable.")
 @decision_options
 @click.option("--seed", default=1, show_default=True, help="Of the bootstrap.")
+@report_option
 @partial(lm_options, only_where_given=True)
 def eval_command(
     nbest: tuple[str, ...],
@@ -52,6 +56,7 @@ def eval_command(
     weight: tuple[str, ...],
     decide_by: Callable[[Decision], Decision],
     seed: int,
+    report: str | None,
     setup: Setup | None,
 ) -> None:
     """Score the first hypotheses of one or several NBEST files of the same utterances, with 95 % bootstrap intervals.
@@ -66,31 +71,51 @@ def eval_command(
       attlm eval test.json --config attlm.toml
     """
     decision = decide_by(setup.config.decision if setup else Decision())
-    setup = setup or (Setup(Config(), (DEFAULT_COMPUTE,)) if weight or decision.rule != "max" else None)
+    setup = setup or (Setup(Config(), (DEFAULT_COMPUTE,)) if weight or report or decision.rule != "max" else None)
+    weights, features = complete_weights(setup, weight) if setup else ({}, [])
     systems: list[tuple[str, np.ndarray]] = []
+    oov: list[OOVCount] = []
     measured = None
     for path in nbest:
         lists = with_references(open_nbest(path, format_name)[1])
-        if measured is None:
-            measured, rescored = rescore(list(lists), metric, setup, weight, decision) if setup else (measure_lists(lists, metric), [])
-            systems += [(path, measured.first), *rescored]
-            continue
-        further = measure_lists(lists, metric)
-        if further.references != measured.references:
-            raise InputError(
-                f"the references are not those of {nbest[0]}; compare lists of the same utterances in the same order", path=path
-            )
-        systems.append((path, further.first))
+        if measured is not None:
+            further = measure_lists(lists, metric)
+            if further.references != measured.references:
+                raise InputError(
+                    f"the references are not those of {nbest[0]}; compare lists of the same utterances in the same order", path=path
+                )
+            systems.append((path, further.first))
+        elif setup is None:
+            measured = measure_lists(lists, metric)
+            systems.append((path, measured.first))
+        else:
+            measured, oov = rescored(list(lists), metric, setup, features)
+            answers = answers_of(measured, metric, weights, decision)
+            systems += [(path, measured.first), (f"rescored, {decision}", np.array([statistics for _, statistics in answers]))]
+            for lm in setup.config.scored:
+                alone = selection(measured.features, measured.statistics, {lm.name: 1.0}, names=measured.names)
+                systems.append((f"{lm.name} alone", alone))
     systems.append(("oracle", oracle(measured.statistics, metric)))
-    print_table(compare(systems, metric, seed=seed), metric, "against the first")
+    rows = compare(systems, metric, seed=seed)
+    print_table(rows, metric, "against the first")
     click.echo(f"{len(measured.references)} lists; {metric.signature(measured.references)}")
+    if report:
+        write_report(
+            report,
+            report_of(measured, metric, [lm.name for lm in setup.config.scored], weights, decision),
+            setup,
+            measured.references,
+            title=f"Evaluation on {nbest[0]}",
+            rows=rows,
+            against="against the first",
+            weights=weights,
+            decision=str(decision),
+            oov=oov,
+        )
 
 
-def rescore(
-    lists: list, metric: Metric, setup: Setup, weight: tuple[str, ...], decision: Decision
-) -> tuple[MeasuredLists, list[tuple[str, np.ndarray]]]:
-    """The lists with LM scores, and the systems that these make: weights and rule, and each LM alone."""
-    weights, features = complete_weights(setup, weight)
+def rescored(lists: list[NbestList], metric: Metric, setup: Setup, features: list[str]) -> tuple[MeasuredLists, list[OOVCount]]:
+    """The lists with LM scores, and the unknown words."""
     total = sum(len(found.hypotheses) for found in lists) if on_terminal() else None
     with setup.workers(features, needed=False) as workers, progress("hypotheses", total) as bar:
         rescorer = Rescorer(workers, bar.update)
@@ -98,7 +123,4 @@ def rescore(
         warn_of_oov(rescorer.oov.values(), workers.advise)
     for line in rescorer.notes.values():
         note(line)
-    systems = [(f"rescored, {decision}", answers_of(measured, metric, weights, decision))]
-    for lm in setup.config.scored:
-        systems.append((f"{lm.name} alone", selection(measured.features, measured.statistics, {lm.name: 1.0}, names=measured.names)))
-    return measured, systems
+    return measured, list(rescorer.oov.values())

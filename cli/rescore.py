@@ -9,12 +9,26 @@ from pathlib import Path
 import click
 
 from attlm_cli.decision_options import decision_options
-from attlm_cli.options import Setup, complete_weights, format_option, lm_options, note, on_terminal, progress, warn_of_oov
+from attlm_cli.options import (
+    AddReferences,
+    Setup,
+    complete_weights,
+    format_option,
+    lm_options,
+    metric_options,
+    note,
+    on_terminal,
+    progress,
+    reference_options,
+    warn_of_oov,
+)
+from attlm_cli.report_option import StreamedReport, report_option
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.combination import COMPUTED, combine
 from attlm_fairseq.nbest.decision import Decision, decide
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
 from attlm_fairseq.nbest.journal import Journal
+from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.rescoring import Rescorer
 
 CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
@@ -36,6 +50,9 @@ OUTPUTS = ("same", *CONVERTIBLE, *(f"1best-{style}" if style != "text" else "1be
     help="Keep the scores of a run with -o in FILE.unfinished until it has finished; after an interruption the same command continues.",
 )
 @decision_options
+@report_option
+@reference_options
+@metric_options
 @lm_options
 def rescore_command(
     nbest: str,
@@ -45,6 +62,9 @@ def rescore_command(
     weight: tuple[str, ...],
     resume: bool,
     decide_by: Callable[[Decision], Decision],
+    report: str | None,
+    with_references: AddReferences,
+    metric: Metric,
     setup: Setup,
 ) -> None:
     """Put the best hypothesis of each list of NBEST (- is standard input) first.
@@ -56,7 +76,7 @@ def rescore_command(
     input, with one named score per LM added.
 
     With --mbr the total written is minus the expected loss, by which the list is then sorted. With --consensus the answer may be a text
-    that is not in the list, so that first texts alone can be written.
+    that is not in the list, so that first texts alone can be written. --refs and --metric are for --report.
 
     \b
     Examples:
@@ -73,11 +93,9 @@ def rescore_command(
         raise InputError("the output would overwrite the input; name another file", path=output)
     total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if on_terminal() and nbest != "-" else None
     fmt, lists = open_nbest(nbest, format_name)
-    unseen = set(weights) - {
-        *(lm.name for lm in setup.config.scored),
-        *features,
-        *COMPUTED,
-    }  # in sparse lists a feature may be missing, but not from all of them
+    lm_names = [lm.name for lm in setup.config.scored]
+    unseen = set(weights) - {*lm_names, *features, *COMPUTED}  # in sparse lists a feature may be missing, but not from all of them
+    streamed = StreamedReport(metric, lm_names) if report else None
     counts = {"lists": 0, "hypotheses": 0, "changed": 0, "new": 0}
     target = fmt if to == "same" or to.startswith("1best") else find_format(to)
     if not target.has_scores and not to.startswith("1best"):
@@ -90,12 +108,13 @@ def rescore_command(
         rescorer = Rescorer(workers, bar.update, journal)
 
         def counted() -> object:
-            for scored in rescorer.score(lists):
+            for scored in rescorer.score(with_references(lists) if report else lists):
                 found = decide(combine(scored, weights), decision)
                 if not counts["lists"]:
-                    say_formula(
-                        weights, list(dict.fromkeys(name for hypothesis in scored.hypotheses for name in hypothesis.scores)), decision
-                    )
+                    names = dict.fromkeys(name for hypothesis in scored.hypotheses for name in hypothesis.scores)
+                    say_formula(weights, list(names), decision)
+                if streamed:
+                    streamed.add(scored, found.hypotheses[0].text)
                 unseen.difference_update(*(hypothesis.scores for hypothesis in scored.hypotheses if unseen))
                 counts["lists"] += 1
                 counts["hypotheses"] += len(scored.hypotheses)
@@ -125,6 +144,17 @@ def rescore_command(
         note(f"{counts['lists']} lists; {said}")
     else:
         note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {said}")
+
+    if streamed:
+        streamed.write(
+            report,
+            f"rescored, {decision}",
+            setup,
+            title=f"Rescoring of {nbest}",
+            weights=weights,
+            decision=str(decision),
+            oov=list(rescorer.oov.values()),
+        )
 
 
 def open_journal(output: str, setup: Setup) -> Journal:

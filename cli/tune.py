@@ -25,6 +25,7 @@ from attlm_cli.options import (
     reference_options,
     warn_of_oov,
 )
+from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
 from attlm_fairseq import __version__
 from attlm_fairseq.config import DEFAULT_CONFIG, write_config
@@ -78,6 +79,7 @@ MANY_FEATURES = 100
 )
 @click.option("--restarts", default=10, show_default=True, help="Random starting points of the search.")
 @click.option("--seed", default=1, show_default=True, help="Of the restarts and of the bootstrap.")
+@report_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_CONFIG, show_default=True, help="Where they go.")
 @lm_options
 def tune_command(
@@ -97,6 +99,7 @@ def tune_command(
     no_gain: str,
     restarts: int,
     seed: int,
+    report: str | None,
     output: Path,
     setup: Setup,
 ) -> None:
@@ -153,8 +156,11 @@ def tune_command(
 
     accepted = result.beats_lists(metric, max_p)
     weights, decision = result.weights, result.decision
+    notes = [
+        "The changes below are on the lists that the weights were tuned on, and flatter them: elsewhere expect the cross-validated row."
+    ]
     if accepted is False:
-        say_no_gain(result, metric, max_p, no_gain)
+        notes = [say_no_gain(result, metric, max_p, no_gain)]
         if no_gain == "keep":
             weights, decision = dict.fromkeys(names, 0.0), Decision()
     elif accepted is None:
@@ -174,6 +180,21 @@ def tune_command(
         "attlm": __version__,
         "lm": signatures,
     }
+    if report:  # before the weights: where it cannot be written, nothing is
+        write_report(
+            report,
+            report_of(measured, metric, list(signatures), weights, decision),
+            setup,
+            measured.references,
+            title=f"Tuning on {nbest}",
+            rows=rows,
+            against="against first as read",
+            weights=weights,
+            influence=result.result.influence if any(weights.values()) else None,
+            decision=str(decision),
+            oov=list(rescorer.oov.values()),
+            notes=notes,
+        )
     write_config(output, replace(setup.config, weights=weights, decision=decision), record)
     note(f"wrote {output}")
 
@@ -230,8 +251,8 @@ def parse_start(texts: tuple[str, ...], names: list[str], l2: float) -> np.ndarr
     return np.array([weights.get(name, 0.0) for name in names])
 
 
-def say_no_gain(result: TunedSystem, metric: Metric, max_p: float, no_gain: str) -> None:
-    """The warning that tuning gains nothing that these lists can show. Raises InputError where that is to be refused."""
+def say_no_gain(result: TunedSystem, metric: Metric, max_p: float, no_gain: str) -> str:
+    """Warn that tuning gains nothing that these lists can show, and give the warning. Raises InputError where that is to be refused."""
     found = (
         f"cross-validation shows no gain over the lists as read ({result.label}: {result.gain.difference.score:+.2f} {metric.name}, "
         f"p = {result.gain.p_value:.3f}, --max-p {max_p:g})"
@@ -239,9 +260,11 @@ def say_no_gain(result: TunedSystem, metric: Metric, max_p: float, no_gain: str)
     if no_gain == "fail":
         raise InputError(f"{found}; nothing is written")
     if no_gain == "keep":
-        note(f"WARNING: {found}: the weights written are 0 and leave the lists as they are; `--no-gain write` would take those above")
+        warning = f"{found}: the weights written are 0 and leave the lists as they are; `--no-gain write` would take those above"
     else:
-        note(f"WARNING: {found}: the weights written may make other lists worse")
+        warning = f"{found}: the weights written may make other lists worse"
+    note(f"WARNING: {warning}")
+    return warning
 
 
 def rounded(interval: Interval) -> list[float]:

@@ -17,7 +17,9 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 
 @dataclass
 class MeasuredLists:
-    """N lists: ``features[i]`` (n_i, F) with columns ``names``, ``statistics[i]`` (n_i, S) of the metric, ``references[i]``, ``texts[i]``.
+    """N lists: ``features[i]`` (n_i, F) with columns ``names``, ``statistics[i]`` (n_i, S) of the metric, ``references[i]``.
+
+    ``texts[i]`` are the hypotheses of ``lists[i]``.
 
     ``left_out`` names the scores that some hypothesis lacks and that therefore cannot be features.
     """
@@ -28,6 +30,7 @@ class MeasuredLists:
     statistics: list[np.ndarray] = field(default_factory=list)
     references: list[tuple[str, ...]] = field(default_factory=list)
     texts: list[list[str]] = field(default_factory=list)
+    lists: list[NbestList] = field(default_factory=list)
 
     def redundant(self, names: Sequence[str]) -> list[str]:
         """Those of these features that tell no two hypotheses of a list apart, or that equal an earlier one of them."""
@@ -60,6 +63,7 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
         [name for name in dict.fromkeys(chain.from_iterable(names_of_lists)) if name in everywhere],
         [name for name in anywhere if name not in everywhere],
     )
+    measured.lists = lists
     for nbest in lists:
         if not nbest.references:
             raise InputError(f"list {nbest.id!r} has no reference; give references with --refs")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attlm_fairseq.nbest.metrics import BLEU, ChrF, EditRate, ErrorRate, Metric, make_metric
+from attlm_fairseq.nbest.metrics import BLEU, EditRate, ErrorRate, Metric, make_metric
 
 LOSSES = ("wer", "cer", "bleu", "chrf", "ter")
 
@@ -56,13 +56,17 @@ def sentence_bleu(statistics: np.ndarray) -> np.ndarray:
     return np.where(matched.any(axis=-1), score, 0.0)
 
 
+def sentence_losses(statistics: np.ndarray, metric: Metric) -> np.ndarray:
+    """What sentences lose by themselves, (.., S) -> (..): errors of an error rate; for BLEU (of the sentence) and chrF, percent points."""
+    if isinstance(metric, ErrorRate):
+        return statistics[..., 0]
+    return 100.0 - (sentence_bleu(statistics) if isinstance(metric, BLEU) else metric.score(statistics))
+
+
 def _losses_against(texts: Sequence[str], truth: str, metric: Metric) -> np.ndarray:
     statistics = metric.statistics(texts, [truth])
+    losses = sentence_losses(statistics, metric)
     if isinstance(metric, ErrorRate):
-        return statistics[:, 0]
-    if isinstance(metric, BLEU):
-        # Two empty hypotheses agree, though BLEU has no n-gram to say so.
-        return np.where([text.split() == truth.split() for text in texts], 0.0, 1.0 - sentence_bleu(statistics) / 100.0)
-    if isinstance(metric, ChrF):
-        return np.where([text.split() == truth.split() for text in texts], 0.0, 1.0 - metric.score(statistics) / 100.0)
-    raise TypeError(f"{type(metric).__name__} is no loss")
+        return losses
+    # Two empty hypotheses agree, though they have no n-gram to say so.
+    return np.where([text.split() == truth.split() for text in texts], 0.0, losses / 100.0)

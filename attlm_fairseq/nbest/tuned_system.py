@@ -104,15 +104,13 @@ def totals_of(features: Sequence[np.ndarray], weights: Mapping[str, float], name
     ]
 
 
-def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> np.ndarray:
-    """The statistics (N, S) of what the lists answer under these weights and this decision. Raises InputError for unknown weights."""
-    if decision.rule == "max":
-        return selection(measured.features, measured.statistics, weights, names=measured.names)
+def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> list[tuple[str, np.ndarray]]:
+    """What the lists answer under these weights and this decision: text and statistics (S,). Raises InputError for unknown weights."""
     for name in weights:
         if name not in measured.names:
             raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(measured.names)}")
     decider = Decider(decision.rule, measured.texts, measured.references, measured.statistics, metric)
-    return decider.statistics_of(range(len(measured.texts)), totals_of(measured.features, weights, measured.names), decision.scale)
+    return decider.answers(range(len(measured.texts)), totals_of(measured.features, weights, measured.names), decision.scale)
 
 
 def posterior_weights(weights: Mapping[str, float]) -> dict[str, float]:

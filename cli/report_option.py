@@ -1,0 +1,82 @@
+"""``--report``: the page that shows what changed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+import numpy as np
+
+from attlm_cli.options import Setup, note
+from attlm_fairseq import __version__
+from attlm_fairseq.files import whole_file
+from attlm_fairseq.nbest.decision import Decision
+from attlm_fairseq.nbest.evaluation import MeasuredLists, compare
+from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.report import ReportBuilder
+from attlm_fairseq.nbest.tuned_system import answers_of
+from attlm_fairseq.nbest.tuning import oracle
+
+report_option = click.option(
+    "--report",
+    metavar="FILE",
+    help="Write a page (HTML, self-contained) with table, weights, and what changed for better and worse, word by word.",
+)
+
+
+def report_of(
+    measured: MeasuredLists, metric: Metric, lm_names: Sequence[str], weights: Mapping[str, float], decision: Decision
+) -> ReportBuilder:
+    """A report's contents from lists that are all there."""
+    builder = ReportBuilder(metric, lm_names)
+    answers = answers_of(measured, metric, weights, decision)
+    for nbest, statistics, (text, of_answer) in zip(measured.lists, measured.statistics, answers, strict=True):
+        builder.add(nbest, statistics, text, of_answer)
+    return builder
+
+
+class StreamedReport:
+    """The same from lists that pass by once: what is kept of each list are statistics."""
+
+    def __init__(self, metric: Metric, lm_names: Sequence[str]) -> None:
+        self.metric = metric
+        self.builder = ReportBuilder(metric, lm_names)
+        self.references: list[tuple[str, ...]] = []
+        self.statistics: list[np.ndarray] = []
+        self.answers: list[np.ndarray] = []
+
+    def add(self, scored: NbestList, answer: str) -> None:
+        """A scored list with references, in the order as read, and its answer."""
+        statistics = self.metric.statistics([*(hypothesis.text for hypothesis in scored.hypotheses), answer], scored.references)
+        self.builder.add(scored, statistics[:-1], answer, statistics[-1])
+        self.references.append(scored.references)
+        self.statistics.append(statistics[:-1])
+        self.answers.append(statistics[-1])
+
+    def write(self, path: str, label: str, setup: Setup, **parts: Any) -> None:
+        """Write the page, with a table of the lists as read, the answers and the oracle."""
+        first = np.array([of_list[0] for of_list in self.statistics])
+        systems = [("first as read", first), (label, np.array(self.answers)), ("oracle", oracle(self.statistics, self.metric))]
+        rows = compare(systems, self.metric)
+        write_report(path, self.builder, setup, self.references, rows=rows, against="against first as read", **parts)
+
+
+def write_report(path: str, builder: ReportBuilder, setup: Setup, references: Sequence[Sequence[str]], **parts: Any) -> None:
+    """Write the page; ``parts`` are those of :meth:`ReportBuilder.html`. It appears whole or not at all.
+
+    For the words of the utterances shown the LMs are loaded once more, in this process.
+    """
+    scorers = setup.config.load(setup.compute)
+    facts = {
+        "command": "attlm " + " ".join(sys.argv[1:]),
+        "metric": builder.metric.signature(references),
+        "attlm": __version__,
+        **{f"LM {scorer.name}": ", ".join(f"{key}: {value}" for key, value in scorer.signature().items()) for scorer in scorers},
+    }
+    page = builder.html(facts=facts, scorers=scorers, texts=[text.load() for text in setup.texts], **parts)
+    with whole_file(path) as out:
+        out.write(page)
+    note(f"wrote {path}")

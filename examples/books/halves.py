@@ -1,0 +1,15 @@
+"""Split lists (HyPoradise JSON) into those with even and those with odd number: NAME.even.json, NAME.odd.json."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    source, name = sys.argv[1:]
+    with gzip.open(source, "rt", encoding="utf-8") as file:
+        lists = json.load(file)
+    for half, part in (("even", lists[::2]), ("odd", lists[1::2])):
+        Path(f"{name}.{half}.json").write_text(json.dumps(part, ensure_ascii=False), encoding="utf-8")
