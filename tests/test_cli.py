@@ -210,6 +210,17 @@ def test_each_lm_may_have_its_own_steps(folder):
     assert "--text x=..: no LM has this name; there are lm, kenlm" in refused("score", "text", *options, "--text", "x=lowercase")
 
 
+def test_rescoring_gives_each_lm_its_own_words(folder):
+    (folder / "upper.json").write_text((folder / "dev.json").read_text().replace("the cat", "THE Cat"))
+    weights = ["--weight", "lm=1", "--weight", "kenlm=0.5"]
+    own = ["--text", "lm=lowercase", "--text", "uppercase", "--text", "kenlm=unicode:nfc,lowercase"]
+    run("rescore", "upper.json", "--kenlm", "lm.arpa", "--lm", "lm.pt", *weights, *own, "-o", "out.json")
+    run("rescore", "dev.json", "--kenlm", "lm.arpa", "--lm", "lm.pt", *weights, "-o", "plain.json")
+    rescored = (folder / "out.json").read_text()
+    assert rescored.replace("THE Cat", "the cat") == (folder / "plain.json").read_text()
+    assert "THE Cat" in rescored
+
+
 def test_shorthands_do_not_reorder_steps_of_the_configuration(folder):
     (folder / "attlm.toml").write_text("[lm.ngram]\nkenlm = 'lm.arpa'\n[text]\nsteps = ['unicode:nfc', 'lowercase']\n")
     assert "unicode:nfc -> lowercase" in run("score", "text").stderr

@@ -76,6 +76,7 @@ def test_without_steps_only_white_space_splits():
         (["normalize-punctuation:en"], "\u201cIt\u2019s\u201d \u2013 so", '"It\'s" - so'),
         (["remove-punctuation"], "Well, I don't - \u201cknow\u201d; rock 'n' roll dogs' U.S. $5 c++ don\u2019t a_b", None),
         (["detokenize:en"], "Hello , world ! it &apos;s me", "Hello, world! it's me"),
+        (["unescape"], "it &apos;s &lt;b&gt; &amp;amp; &#124; &#91; &quot;", "it 's <b> &amp; | [ \""),
         (["join-subwords:bpe"], "lo@@ wer ho@@ u@@ se a@@", "lower house a"),
         (["join-subwords:sentencepiece"], "\u2581lo wer \u2581house", "lower house"),
         (["join-subwords:wordpiece"], "un ##relat ##ed ## words", "unrelated ## words"),

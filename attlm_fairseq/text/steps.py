@@ -72,6 +72,12 @@ def _detokenize(language: str) -> TextFunction:
     return lambda text: detokenizer.detokenize(text.split())
 
 
+def _unescape(_: str) -> TextFunction:
+    from sacremoses import MosesDetokenizer
+
+    return MosesDetokenizer().unescape_xml
+
+
 def _truecase(file: str) -> TextFunction:
     from sacremoses import MosesTruecaser
 
@@ -144,6 +150,7 @@ KINDS: dict[str, StepKind] = {
     "uppercase": StepKind("", lambda _: str.upper, "upper case"),
     "tokenize": StepKind("LANG", _tokenize, "Moses tokenisation"),
     "detokenize": StepKind("LANG", _detokenize, "its reverse; &apos; and the like become characters"),
+    "unescape": StepKind("", _unescape, "Moses' &apos; &amp; &#124; and the like become characters"),
     "truecase": StepKind("FILE", _truecase, "Moses truecasing with a model"),
     "join-subwords": StepKind("MARK", _JOIN.__getitem__, "subwords of the decoder become words again", tuple(_JOIN)),
     "bpe": StepKind("FILE", _bpe, "cut into the LM's own subwords: codes of subword-nmt", segments=True),
