@@ -49,7 +49,7 @@ def make_model(name: str, device: str) -> LanguageModel:
 
 
 def seconds(step: Callable[[], None], words: int, device: str) -> float:
-    """The least time of a step, after one that is not measured."""
+    """The least time of a step: the first of a short one is not counted, a long one is measured once."""
 
     def clock() -> float:
         if device == "cpu":
@@ -58,11 +58,12 @@ def seconds(step: Callable[[], None], words: int, device: str) -> float:
         return time.perf_counter()
 
     times = []
-    for _ in range(1 + max(2, min(10, ENOUGH // words))):
+    repetitions = min(10, ENOUGH // words)
+    for _ in range(1 + repetitions):
         begin = clock()
         step()
         times.append(clock() - begin)
-    return min(times[1:])
+    return min(times[1:] or times)
 
 
 def parts(model: LanguageModel, length: int, device: str, base: dict[tuple[int, int, int], float]) -> tuple[float, float]:

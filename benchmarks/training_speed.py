@@ -145,8 +145,15 @@ def machine(device: str) -> str:
 
     if device == "cuda":
         return torch.cuda.get_device_name()
-    bf16 = "with" if torch.ops.mkldnn._is_mkldnn_bf16_supported() and torch.cpu._is_avx512_bf16_supported() else "without"
+    bf16 = "with" if has_bf16(device) else "without"
     return f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, {bf16} bf16 instructions"
+
+
+def has_bf16(device: str) -> bool:
+    """Whether bf16 is computed rather than emulated."""
+    import torch
+
+    return torch.cuda.is_bf16_supported(including_emulation=False) if device == "cuda" else torch.cpu._is_avx512_bf16_supported()
 
 
 class Worker:
@@ -159,8 +166,8 @@ class Worker:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
+        self.parameters = 0
         self.seconds: list[tuple[float, float]] = []  # on the clock, and of the processor
-        self.parameters = self.receive()
 
     def ask(self, what: str) -> Any:
         self.process.stdin.write(what + "\n")
@@ -184,7 +191,7 @@ class Worker:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS), help="joined by commas: %(default)s")
-    parser.add_argument("--dtypes", default="float32,bf16", help="joined by commas: %(default)s")
+    parser.add_argument("--dtypes", help="joined by commas; default float32, and bf16 where there are instructions for it")
     parser.add_argument("--steps", type=int, default=5, help="measured for each model, after one that is not; default %(default)s")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--worker", nargs=2, metavar=("MODEL", "DTYPE"), help=argparse.SUPPRESS)
@@ -195,8 +202,11 @@ def main() -> None:
     unknown = [name for name in options.models.split(",") if name not in MODELS]
     if unknown:
         parser.error(f"--models: {', '.join(unknown)} is none of {', '.join(MODELS)}")
-    asked = [(BASELINE, "float32"), *((model, dtype) for dtype in options.dtypes.split(",") for model in options.models.split(","))]
+    dtypes = (options.dtypes or ("float32,bf16" if has_bf16(options.device) else "float32")).split(",")
+    asked = [(BASELINE, "float32"), *((model, dtype) for dtype in dtypes for model in options.models.split(","))]
     workers = [Worker(model, dtype, options.device) for model, dtype in asked]
+    for worker in workers:  # which begin all at once
+        worker.parameters = worker.receive()
     for number in range(options.steps + 1):
         for worker in workers:
             seconds = worker.ask("step")
