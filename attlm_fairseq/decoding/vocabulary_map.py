@@ -65,6 +65,6 @@ def fit_vocabulary(lm: SteppedLM, vocabulary: Vocabulary, name: object, by_symbo
     raise InputError(
         f"its dictionary has {len(lm.vocabulary)} symbols, the decoder's {len(vocabulary)}; the first difference is row {row}, "
         f"{'missing' if own is None else repr(own)} in the LM and {'missing' if other is None else repr(other)} in the decoder; "
-        "train the LM with the decoder's dictionary, or ask for mapping by symbol",
+        "train the LM with the decoder's dictionary, or have it mapped by symbol (in fairseq --lm-map-symbols)",
         path=name,
     )

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from fairseq import utils
+from fairseq.data import FairseqDataset
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass import FairseqDataclass
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
@@ -62,8 +64,8 @@ class TranslationWithLMConfig(TranslationConfig):
 class TranslationWithLMTask(TranslationTask):
     """Beam search by ``ln p_translation + sum_k weight_k ln p_k`` at every position, the sentence end included.
 
-    What fairseq-generate does with ``--lm-path``, several times faster and for several LMs. At the end of the program it tells on
-    standard error what the LMs did. Checkpoints trained with ``--task translation`` are loaded as they are.
+    What fairseq-generate does with ``--lm-path``, several times faster, for several LMs, and for every sentence of the data. At the end
+    of the program it tells on standard error what the LMs did. Checkpoints trained with ``--task translation`` are loaded as they are.
     """
 
     def build_generator(
@@ -99,6 +101,12 @@ class TranslationWithLMTask(TranslationTask):
         if PROGRAMS & sys.modules.keys():  # only there: a Python program asks for the report when it wants it
             atexit.register(lambda: say(str(generator.report)))
         return generator
+
+    def get_batch_iterator(self, dataset: FairseqDataset, *arguments: Any, **options: Any) -> EpochBatchIterator:
+        """As fairseq's, but outside training no sentence is dropped because the last batch is no multiple of 8 (or what was asked for)."""
+        if dataset is not self.datasets.get(self.cfg.train_subset):
+            options["required_batch_size_multiple"] = 1
+        return super().get_batch_iterator(dataset, *arguments, **options)
 
     def inference_step(self, generator: Any, models: list, sample: dict, prefix_tokens: Any = None, constraints: Any = None) -> list:
         hypotheses = super().inference_step(generator, models, sample, prefix_tokens, constraints)
