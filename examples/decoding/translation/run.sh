@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Translate with a language model in the decoder, in the folder `work` beside this script: a cipher language into English, with a small
+# translation model that has seen little, and a language model that has seen more English. BLEU without and with it, and its cost.
+#
+#   run.sh            does what has not been done yet (a step runs again when its command, or a step before it, has changed)
+#   run.sh --fresh    starts over
+#
+# The commands are printed as they run; each can be repeated by hand in the folder `work`.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$here/work
+if [[ $# -gt 1 || ( $# -eq 1 && $1 != --fresh ) ]]; then
+    echo "usage: run.sh [--fresh]" >&2
+    exit 2
+fi
+for command in python fairseq-preprocess fairseq-train fairseq-generate attlm sacrebleu; do
+    if ! command -v "$command" >/dev/null; then
+        echo "run.sh: no \`$command\` on PATH: activate the environment that \`make install\` makes" >&2
+        exit 2
+    fi
+done
+if [[ $# -eq 1 ]]; then
+    rm -rf "$work"
+fi
+# Two models are trained side by side, a core each.
+export OMP_NUM_THREADS=1
+plugin=${ATTLM_USER_DIR:-attlm_fairseq}
+mkdir -p "$work/logs" "$work/done"
+cd "$work"
+
+number=0
+changed=
+# step NAME OUTPUT WHAT COMMAND: run the command unless its OUTPUT is there already, made by the same command from the same inputs.
+step() {
+    local name=$1 output=$2 what=$3 command=$4 started=$SECONDS
+    number=$((number + 1))
+    echo "[$number] $what"
+    echo "    $command"
+    if [[ ! $changed && -e $output && -e done/$name && $(<"done/$name") == "$command" ]]; then
+        echo "    done before"
+        return
+    fi
+    changed=yes
+    rm -rf "$output" "done/$name"
+    if ! bash -euo pipefail -c "$command" >"logs/$name.log" 2>&1; then
+        echo "    failed; the end of $work/logs/$name.log:" >&2
+        tail -n 15 "logs/$name.log" >&2
+        exit 1
+    fi
+    echo "$command" >"done/$name"
+    echo "    $((SECONDS - started)) s"
+}
+
+training="--optimizer adam --lr-scheduler polynomial_decay --cpu --num-workers 0 --no-epoch-checkpoints --log-format simple"
+echo "in $work:"
+step corpus test.cipher "English from Python's manual and docstrings, some of it enciphered" \
+    "python ../../../quickstart/corpus.py . && python ../prepare.py ."
+step lm-data lm-data "fairseq's dictionary and data for the language model" \
+    "fairseq-preprocess --only-source --trainpref train.txt --validpref dev.txt --nwordssrc 1504 --destdir lm-data"
+step mt-data mt-data "the same for the translation model: its English dictionary is the language model's" \
+    "fairseq-preprocess -s cipher -t en --trainpref parallel --validpref valid --testpref test --tgtdict lm-data/dict.txt --destdir mt-data"
+step train mt "a small Transformer for translation and a small attentive LSTM language model, side by side" \
+    "fairseq-train lm-data --user-dir $plugin --task sentence_reset_lm --arch attentive_lstm_lm \
+--decoder-embed-dim 160 --decoder-hidden-size 160 --decoder-layers 1 --dropout 0.2 --init-range 0.1 \
+--lr 0.008 --warmup-updates 40 --total-num-update 480 --clip-norm 5 --max-tokens 900 --batch-order length --max-epoch 2 \
+$training --save-dir lm & \
+fairseq-train mt-data --task translation -s cipher -t en --arch transformer --share-decoder-input-output-embed \
+--encoder-layers 2 --decoder-layers 1 --encoder-embed-dim 128 --decoder-embed-dim 128 --encoder-ffn-embed-dim 256 \
+--decoder-ffn-embed-dim 256 --encoder-attention-heads 4 --decoder-attention-heads 4 --dropout 0.2 \
+--criterion label_smoothed_cross_entropy --label-smoothing 0.1 --lr 0.003 --warmup-updates 60 --total-num-update 435 \
+--clip-norm 1 --max-tokens 1000 --max-epoch 15 $training --save-dir mt && wait \$!"
+step ngram lm.arpa "a 3-gram language model of the same English, with KenLM" \
+    "attlm ngram train.txt -o lm.arpa -n 3"
+decode="fairseq-generate mt-data --user-dir $plugin --task translation_with_lm --path mt/checkpoint_last.pt \
+--gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 5 --batch-size 50 --cpu --num-workers 0"
+for system in none ngram attentive both; do
+    case $system in
+        none) what="the translation model alone" lms="" ;;
+        ngram) what="with the 3-gram" lms="--lms lm.arpa=0.2" ;;
+        attentive) what="with the attentive LM" lms="--lms lm/checkpoint_best.pt=0.2 --lm-compare" ;;
+        both) what="with both" lms="--lms lm/checkpoint_best.pt=0.15:lm.arpa=0.1" ;;
+    esac
+    step "decode-$system" "$system.txt" "$what: translate test" \
+        "$decode $lms > $system.out 2> $system.report && grep ^H- $system.out | sort -t- -k2n | cut -f 3 > $system.txt"
+done
+step bleu bleu.txt "BLEU on test" \
+    "sacrebleu test.en -i none.txt ngram.txt attentive.txt both.txt -m bleu --tokenize none --width 2 > bleu.txt"
+
+echo
+cat bleu.txt
+echo
+grep -h "^attlm: language models" attentive.report || true
+grep -h "Translated" none.out attentive.out || true
+echo
+echo "$SECONDS s. The models and translations are in $work"
