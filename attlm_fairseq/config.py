@@ -34,10 +34,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import tomlkit
-from tomlkit.exceptions import TOMLKitError
+from typing import TYPE_CHECKING, Any
 
 from attlm_fairseq.compute import DEFAULT_COMPUTE, Compute
 from attlm_fairseq.errors import InputError
@@ -46,6 +43,9 @@ from attlm_fairseq.nbest.decision import RULES, Decision
 from attlm_fairseq.scoring.oov_policy import with_policy
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, describe_pipelines
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
 
 DEFAULT_CONFIG = Path("attlm.toml")
 RESERVED_NAMES = ("words", "rank", "total")
@@ -158,6 +158,8 @@ def write_config(path: Path, config: Config, record: Mapping[str, Any], record_n
 
     The file changes at once or not at all.
     """
+    import tomlkit
+
     document = _parse(path) if path.exists() else tomlkit.document()
     folder = path.absolute().parent
     document["lm"] = {lm.name: written_lm(lm, folder) for lm in config.lms}
@@ -178,7 +180,10 @@ def write_config(path: Path, config: Config, record: Mapping[str, Any], record_n
         raise InputError(f"cannot be written: {error.strerror}", path=path) from None
 
 
-def _parse(path: Path) -> tomlkit.TOMLDocument:
+def _parse(path: Path) -> TOMLDocument:
+    import tomlkit  # here: a run without attlm.toml does not wait for it
+    from tomlkit.exceptions import TOMLKitError
+
     try:
         return tomlkit.parse(path.read_bytes().decode("utf-8"))
     except OSError as error:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tomlkit
-
 from attlm_fairseq.compute import Compute
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy, parse_policy
@@ -122,6 +120,8 @@ def written_lm(lm: LMSpec, folder: Path) -> dict[str, Any]:
     if lm.kenlm is not None:
         entry: dict[str, Any] = {"kenlm": _relative(lm.kenlm, folder)}
     elif lm.mixture:
+        import tomlkit
+
         entry = {"mixture": tomlkit.inline_table()}
         entry["mixture"].update(dict(lm.mixture))
     else:

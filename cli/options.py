@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from tqdm import tqdm
 
 from attlm_cli.lm_changes import LMChanges, numbered
 from attlm_fairseq.compute import PRECISIONS, Compute, parse_devices, parse_memory, rank_compute
@@ -28,6 +28,9 @@ from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step
 from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 AddReferences = Callable[[Iterable[NbestList]], Iterator[NbestList]]
 
@@ -317,9 +320,23 @@ def complete_weights(setup: Setup, options: Iterable[str]) -> tuple[dict[str, fl
     return weights, features
 
 
-def progress(unit: str, total: int | None) -> tqdm:
+class NoProgress(contextlib.AbstractContextManager):
+    """What stands for the bar where nobody watches."""
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to clear away."""
+
+    def update(self, count: int) -> None:
+        """Say nothing."""
+
+
+def progress(unit: str, total: int | None) -> tqdm | NoProgress:
     """A bar with rate and time left on a terminal, nothing in a pipe."""
-    return tqdm(total=total, unit=f" {unit}", unit_scale=True, disable=None, file=sys.stderr, dynamic_ncols=True, smoothing=0.1)
+    if not on_terminal():
+        return NoProgress()
+    from tqdm import tqdm
+
+    return tqdm(total=total, unit=f" {unit}", unit_scale=True, file=sys.stderr, dynamic_ncols=True, smoothing=0.1)
 
 
 def on_terminal() -> bool:

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import multiprocessing
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attlm_fairseq.compute import Compute
 from attlm_fairseq.config import Config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer, BlockScores
 from attlm_fairseq.text import OOVCount
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 WAITING = 2  # blocks for each process that are read ahead, so that none waits for work
 
@@ -77,6 +77,9 @@ class Processes(contextlib.AbstractContextManager):
     leads = True
 
     def __init__(self, config: Config, computes: Sequence[Compute], features: Sequence[str] = ()) -> None:
+        import multiprocessing  # here: a single process does without
+        from concurrent.futures import ProcessPoolExecutor
+
         on_cpu = sum(compute.device == "cpu" for compute in computes)
         threads = max(1, (os.cpu_count() or 1) // on_cpu) if on_cpu else None
         context = multiprocessing.get_context("spawn")  # a fork would inherit threads of torch that do not run in it
@@ -108,6 +111,8 @@ class Processes(contextlib.AbstractContextManager):
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _result(self, future: Future) -> Any:
+        from concurrent.futures.process import BrokenProcessPool
+
         try:
             return future.result()
         except BrokenProcessPool:
