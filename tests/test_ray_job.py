@@ -1,0 +1,40 @@
+"""The Ray Data job, where ray is installed: pip install '.[ray]'."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+from lm_files import write_checkpoint
+
+from attlm_cli.main import main
+from attlm_fairseq.compute import Compute
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.ray_job import rescore_files
+
+
+def test_files_come_out_as_from_the_command(tmp_path):
+    pytest.importorskip("ray.data", reason="ray is not installed")
+    write_checkpoint(tmp_path / "lm.pt", ["a", "b"])
+    config = tmp_path / "attlm.toml"
+    config.write_text('[lm.lm]\ncheckpoint = "lm.pt"\n[weights]\nlm = 1.0\nTM0 = 0.5\n')
+    for name, lines in (("one", 30), ("two", 5), ("bad", 5)):
+        text = "".join(f"{number // 5} ||| {'a b ' * (number % 5)} ||| TM0= -{number} ||| -1\n" for number in range(lines))
+        (tmp_path / name).write_text(text + ("x\n" if name == "bad" else ""))
+    files = [str(tmp_path / name) for name in ("one", "two", "bad")]
+    rows = rescore_files(files, tmp_path / "out", config, 2, Compute())
+    assert sorted(row["lists"] for row in rows) == [0, 1, 6]
+    assert "bad:6: found 'x'" in next(row["error"] for row in rows if row["error"])
+    for name in ("one", "two"):
+        result = CliRunner().invoke(main, ["rescore", str(tmp_path / name), "--config", str(config), "-o", str(tmp_path / "expected")])
+        assert result.exit_code == 0, result.output
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "expected").read_bytes()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["one", "two"]
+    assert rescore_files(files[:2], tmp_path / "out", config, 2, Compute()) == []
+
+
+def test_what_a_job_cannot_do_is_said_before_it_starts(tmp_path):
+    config = tmp_path / "attlm.toml"
+    config.write_text('[lm.lm]\ncheckpoint = "lm.pt"\n')
+    pytest.importorskip("ray.data", reason="ray is not installed")
+    with pytest.raises(InputError, match="no weight for lm"):
+        rescore_files(["a"], tmp_path / "out", config, 1, Compute())
