@@ -50,5 +50,6 @@ setup(
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "setuptools", "wheel", *DECODING, *SUBWORD],
         "decoding": DECODING,
         "subword": SUBWORD,
+        "ray": ["ray[data]", "pyarrow<22"],  # later versions of pyarrow need numpy 2
     },
 )

@@ -93,7 +93,8 @@ class MosesFormat:
             kept = field.rstrip()
             fields[found.features[-1]] = f"{kept} {added}{field[len(kept) :] or ' '}"
         elif added:
-            _insert(fields, 2 if found.total is None else found.total, added)
+            # before the total, which is told from other fields by following the features
+            _insert(fields, len(fields) - (hypothesis.total is not None) if found.total is None else found.total, added)
         return "|||".join(fields) + end
 
 
