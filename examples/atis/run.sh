@@ -29,5 +29,5 @@ for system in ngram neural both; do
     esac
     echo "== $system"
     # shellcheck disable=SC2086 # options with their arguments
-    attlm tune dev.json --metric wer $lms -o "$system.toml"
+    attlm tune dev.json --metric wer $lms --mbr wer --consensus -o "$system.toml" --report "$system.html"
 done
