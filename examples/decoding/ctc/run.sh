@@ -54,7 +54,7 @@ echo "in $work:"
 step corpus train.txt "English sentences from Python's manual and docstrings, as in the quickstart" \
     "python ../../../quickstart/corpus.py ."
 for split in dev test; do
-    case $split in dev) count=20 ;; test) count=60 ;; esac
+    case $split in dev) count=20 ;; test) count=40 ;; esac
     step "$split" "$split.npz" "$split: what an acoustic model would say of $count sentences" \
         "python ../emissions.py $split.txt --sentences $count --seed 1 -o $split.npz"
 done
