@@ -61,7 +61,11 @@ class SentenceResetLMTask(FairseqTask):
             raise InputError("no data folder given; name the folder written by fairseq-preprocess --only-source")
         path = Path(utils.split_paths(cfg.data)[0]) / "dict.txt"
         if not path.is_file():
-            raise InputError("there is no dict.txt; write the folder with fairseq-preprocess --only-source --destdir", path=path.parent)
+            raise InputError(
+                "there is no dict.txt; write the folder with fairseq-preprocess --only-source --destdir (for --lm-path: copy the LM's "
+                "dict.txt here, or decode with --task translation_with_lm --lms, which finds it)",
+                path=path.parent,
+            )
         return cls(cfg, Dictionary.load(str(path)))
 
     def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> torch.nn.Module:

@@ -140,7 +140,7 @@ class TranslationWithLMTask(TranslationTask):
             lm = load_lm(path, vocabulary, dictionary=dictionary, by_symbol=self.cfg.lm_map_symbols, fallback=fallback, device=device)
             if isinstance(lm, MappedLM | KenLMDecoderLM) and lm.missing:
                 say(f"{path} lacks {lm.missing} of the {len(vocabulary)} target symbols; they are its <unk>")
-            lms.append(FusedLM(path.name, lm, weight))
+            lms.append(FusedLM(str(path), lm, weight))
         return lms
 
 
