@@ -1,4 +1,4 @@
-"""What decoders fuse: KenLM token by token, an LM in another vocabulary, weighted sums."""
+"""What decoders fuse: KenLM token by token, an LM in another vocabulary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from lm_files import write_arpa, write_checkpoint
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.kenlm_lm import KenLMDecoderLM
 from attlm_fairseq.decoding.vocabulary_map import MappedLM, fit_vocabulary
-from attlm_fairseq.decoding.weighted_lms import WeightedLMs
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.vocabulary import EOS, SPECIAL_SYMBOLS, UNK, Vocabulary
@@ -93,28 +92,3 @@ def test_symbols_the_lm_lacks_share_its_unknown_word(neural):
     after, _ = mapped.step(states, torch.tensor([4]))  # read as <unk>
     expected, _ = neural.step(own_states, torch.tensor([UNK]))
     torch.testing.assert_close(after[:, 5:-1], expected[:, 4:])
-
-
-def test_two_halves_of_an_lm_are_the_whole_and_negative_weights_subtract(neural, ngram):
-    own = Vocabulary([*SPECIAL_SYMBOLS, *WORDS])
-    ngram = KenLMDecoderLM(ngram.path, own)
-    for tokens in sentences(20, own):
-        one = by_steps(WeightedLMs([neural], [0.6]), tokens)
-        assert by_steps(WeightedLMs([neural, neural], [0.3, 0.3]), tokens) == pytest.approx(one, abs=1e-5)
-        assert by_steps(WeightedLMs([neural, ngram, neural], [0.9, 0.0, -0.3]), tokens) == pytest.approx(one, abs=1e-5)
-        assert by_steps(WeightedLMs([neural, ngram], [0.0, 0.0]), tokens) == [0.0] * (len(tokens) + 1)
-        ratio = [a - b for a, b in zip(by_steps(neural, tokens), by_steps(ngram, tokens), strict=True)]
-        assert by_steps(WeightedLMs([neural, ngram], [0.5, -0.5]), tokens) == pytest.approx([value / 2 for value in ratio], abs=1e-5)
-    with pytest.raises(ValueError, match="need as many weights"):
-        WeightedLMs([neural], [0.5, 0.5])
-    with pytest.raises(ValueError, match="vocabularies differ"):
-        WeightedLMs([neural, KenLMDecoderLM(ngram.path, VOCABULARY)], [0.5, 0.5])
-
-
-def test_rows_of_a_sum_move_together(neural, ngram):
-    both = WeightedLMs([neural, KenLMDecoderLM(ngram.path, neural.vocabulary)], [0.4, 0.6])
-    _, states = both.step(both.start(3), torch.tensor([EOS] * 3))
-    _, states = both.step(states, torch.tensor([4, 5, 6]))
-    log_probs, _ = both.step(both.select(states, torch.tensor([2, 2, 0])), torch.tensor([7, 8, 9]))
-    for row, tokens in zip(log_probs, ([6, 7], [6, 8], [4, 9]), strict=True):
-        assert row[10].item() == pytest.approx(by_steps(both, [*tokens, 10])[2], abs=1e-5)
