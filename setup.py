@@ -44,6 +44,7 @@ setup(
         "tomlkit",
         "matplotlib",
         "jinja2",
+        "scipy",
         "safetensors",
     ],
     extras_require={

@@ -37,6 +37,7 @@ from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.rescoring import Rescorer
+from attlm_fairseq.nbest.risk_tuning import tune_by_risk
 from attlm_fairseq.nbest.tuned_system import TunedSystem, tune_system
 
 MANY_FEATURES = 100
@@ -67,6 +68,13 @@ MANY_FEATURES = 100
 @click.option(
     "--start", multiple=True, metavar="NAME=NUMBER", help="Where the search also starts. Default with --l2: rank=-1, the lists as read."
 )
+@click.option(
+    "--objective",
+    type=click.Choice(["metric", "risk"]),
+    default="metric",
+    show_default=True,
+    help="What is optimised: the metric of the best totals, or the expected loss, which is smooth.",
+)
 @rule_options
 @click.option("--folds", default=5, show_default=True, help="Folds of the cross-validation that tells the score to expect; 0: none.")
 @click.option("--max-p", default=0.05, show_default=True, help="A gain counts where its cross-validated p-value is at most this.")
@@ -93,6 +101,7 @@ def tune_command(
     fix: tuple[str, ...],
     l2: float,
     start: tuple[str, ...],
+    objective: str,
     rules: tuple[str, ...],
     folds: int,
     max_p: float,
@@ -120,6 +129,8 @@ def tune_command(
       attlm tune dev.nbest --refs dev.en --metric bleu --lm news=lm.pt --mbr bleu -o news.toml
       attlm tune dev.json --kenlm lm.arpa --fix am_score=1 --interval kenlm=0:2
     """
+    if objective == "risk" and (interval or fix or start or l2):
+        raise InputError("--interval, --fix, --start and --l2 are of the line search: they do not go with --objective risk")
     lists = open_nbest(nbest, format_name)[1]
     lists = list(with_references(lists))
     total = sum(len(found.hypotheses) for found in lists) if on_terminal() else None
@@ -135,6 +146,10 @@ def tune_command(
     unneeded = {*matching(without, measured), *(lm for name in extra for lm in differing_lms(name, setup.config.texts) or ())}
     unneeded |= set(measured.redundant([name for name in lm_features if name not in extra]))
     names = features_left(measured, unneeded)
+    if objective == "risk":
+        search = {"tuner": tune_by_risk}
+    else:
+        search = {"intervals": parse_intervals(interval, fix, names), "start": parse_start(start, names, l2), "l2": l2}
     result = tune_system(
         measured,
         metric,
@@ -144,9 +159,7 @@ def tune_command(
         folds=folds,
         seed=seed,
         restarts=restarts,
-        intervals=parse_intervals(interval, fix, names),
-        start=parse_start(start, names, l2),
-        l2=l2,
+        **search,
     )
     rows = compare(result.systems, metric, seed=seed)
     print_table(rows, metric, "against first as read")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,20 +48,21 @@ def tune_system(
     rules: Sequence[str] = (),
     folds: int = 5,
     seed: int = 1,
+    tuner: Callable[..., TuningResult] = tune,
     **options: object,
 ) -> TunedSystem:
     """Tune the weights of the features ``names``, then the scale of every rule besides the maximum; cross-validate all of it.
 
     In each fold weights and scales are found without its lists. A row for each LM of ``lm_names`` shows what it would choose
-    alone. ``folds`` is cut to the number of lists; fewer than 2 mean no cross-validation. ``options`` go to :func:`tuning.tune`.
+    alone. ``folds`` is cut to the number of lists; fewer than 2 mean no cross-validation. ``options`` go to ``tuner``.
     """
     columns = [measured.names.index(name) for name in names]
     features = [of_list[:, columns] for of_list in measured.features]
     options = {"names": names, "seed": seed, **options}
-    result = tune(features, measured.statistics, metric, **options)
+    result = tuner(features, measured.statistics, metric, **options)
     everything = range(len(features))
     folds = min(folds, len(features))
-    validated = cross_validate(features, measured.statistics, metric, folds=folds, **options) if folds > 1 else None
+    validated = cross_validate(features, measured.statistics, metric, folds=folds, tuner=tuner, **options) if folds > 1 else None
 
     systems = [("first as read", measured.first)]
     found: list[tuple[str, Decision, np.ndarray, np.ndarray | None]] = []

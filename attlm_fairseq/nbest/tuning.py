@@ -11,7 +11,7 @@ the order of their rank as read, because that order decides between equal totals
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -137,11 +137,12 @@ def cross_validate(
     *,
     names: Sequence[str],
     folds: int = 5,
+    tuner: Callable[..., TuningResult] = tune,
     **options: object,
 ) -> CrossValidation:
     """Tune on all folds but one, choose in that one, pool: the score that tuned weights can be expected to give on new lists.
 
-    ``options`` are those of :func:`tune`. Raises InputError when there are fewer lists than folds.
+    ``options`` are those of ``tuner``. Raises InputError when there are fewer lists than folds.
     """
     lists = len(feature_matrices)
     if not 2 <= folds <= lists:
@@ -151,7 +152,7 @@ def cross_validate(
     for fold in range(folds):
         rest = [i for i in range(lists) if i % folds != fold]
         held_out = range(fold, lists, folds)
-        result = tune([feature_matrices[i] for i in rest], [statistics[i] for i in rest], metric, names=names, **options)
+        result = tuner([feature_matrices[i] for i in rest], [statistics[i] for i in rest], metric, names=names, **options)
         chosen[fold::folds] = selection(
             [feature_matrices[i] for i in held_out], [statistics[i] for i in held_out], result.weights, names=names
         )
