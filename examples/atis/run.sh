@@ -30,4 +30,7 @@ for system in ngram neural both; do
     echo "== $system"
     # shellcheck disable=SC2086 # options with their arguments
     attlm tune dev.json --metric wer $lms --mbr wer --consensus -o "$system.toml" --report "$system.html"
+    echo "== $system, expected loss"
+    # shellcheck disable=SC2086
+    attlm tune dev.json --metric wer $lms --mbr wer --consensus --objective risk -o "$system.risk.toml"
 done
