@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write a Moses n-best list of a given size, made up but not uniform: words by Zipf's law, hypotheses that share most of their words.
 
-    python benchmarks/synthetic_nbest.py --size 1G > big.nbest
-    python benchmarks/synthetic_nbest.py --size 10M --words train.txt > small.nbest      # with the words of a text
+    python tools/synthetic_nbest.py --size 1G > big.nbest
+    python tools/synthetic_nbest.py --size 10M --words train.txt > small.nbest      # with the words of a text
 
 Same options, same bytes.
 """
