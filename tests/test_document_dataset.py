@@ -58,6 +58,22 @@ def test_every_token_is_read_once_in_its_row_and_in_order(dictionary, segment, r
     assert len(batches) % shards == 0
 
 
+@pytest.mark.parametrize("segment", [1, 3, 50])
+@pytest.mark.parametrize(("rows", "shards"), [(1, 1), (3, 1), (1, 2), (2, 3)])
+def test_in_training_rows_are_even_and_cut_documents_begin_anew(dictionary, segment, rows, shards):
+    made = dataset(dictionary, TEXT, segment=segment)
+    read: dict[int, list[tuple[int, int]]] = {}
+    for indices in made.batches("corpus", 5, rows, shards, whole=False):
+        for index in indices:
+            row, fresh, document, number = made.place(index)
+            assert fresh == (row not in read or number == 0)
+            read.setdefault(row, []).append((document, number))
+    in_rows = [place for row in sorted(read) for place in read[row]]
+    assert in_rows == [(document, number) for document in range(4) for number in range(-(-made.tokens[document] // segment))]
+    lengths = [len(read.get(row, [])) for row in range(rows * shards)]
+    assert max(lengths) - min(lengths) <= 1
+
+
 def test_the_order_of_documents_depends_on_the_seed_alone(dictionary):
     made = dataset(dictionary, TEXT, segment=2)
     assert made.batches("shuffled", 5, 2) == made.batches("shuffled", 5, 2)
@@ -93,7 +109,7 @@ def test_carried_rows_equal_whole_documents(dictionary, variant):
         resumed.load_state_dict(carried.state_dict())
         carried = resumed
         for row, index in enumerate(indices):
-            got.setdefault(made.place(index)[1], []).append(features[row, : made.num_tokens(index)])
+            got.setdefault(made.place(index)[2], []).append(features[row, : made.num_tokens(index)])
     for document, text in enumerate(DOCUMENTS):
         tokens = [dictionary.index(word) for word in text.split()]
         expected, _ = model.extract_features(torch.tensor([[dictionary.eos(), *tokens[:-1]]]))

@@ -73,20 +73,20 @@ class DocumentDataset(FairseqDataset):
         """How many segments."""
         return len(self.sizes)
 
-    def place(self, index: int) -> tuple[int, int, int]:
-        """An index in a batch -> row, document, and number of the segment in it."""
-        row, index = divmod(index, len(self))
+    def place(self, index: int) -> tuple[int, bool, int, int]:
+        """An index in a batch -> row, whether the row begins anew with it, document, and number of the segment in it."""
+        place, index = divmod(index, len(self))
         document = int(np.searchsorted(self.starts, index, side="right")) - 1
-        return row, document, index - int(self.starts[document])
+        return place // 2, bool(place % 2), document, index - int(self.starts[document])
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        row, document, number = self.place(index)
+        row, fresh, document, number = self.place(index)
         line = self.documents[document][0]
         origin = int(self.ends[line - 1]) if line else 0
         first = origin + number * self.segment
         target = self._tokens(first, first + self.num_tokens(index))
         before = self._tokens(first - 1, first) if number else torch.tensor([self.dictionary.eos()])
-        return {"id": index, "row": row, "fresh": number == 0, "source": torch.cat((before, target[:-1])), "target": target}
+        return {"id": index, "row": row, "fresh": fresh, "source": torch.cat((before, target[:-1])), "target": target}
 
     def _tokens(self, begin: int, end: int) -> Tensor:
         """Tokens ``begin`` .. ``end`` of the text, from the lines that hold them."""
@@ -126,24 +126,35 @@ class DocumentDataset(FairseqDataset):
             "target": target,
         }
 
-    def batches(self, order: str, seed: int, rows: int, shards: int = 1) -> list[list[int]]:
-        """All segments in batches of one segment a row, those of a document in order in the same row.
+    def batches(self, order: str, seed: int, rows: int, shards: int = 1, whole: bool = True) -> list[list[int]]:
+        """All segments in batches of one segment a row. A row begins anew with each document.
 
-        Documents, ``shuffled`` by ``seed`` or in the order of the ``corpus``, go one by one to the row with the fewest tokens. There are
-        ``rows`` rows for each of the ``shards``, and the batches of the shards alternate, as fairseq deals them out: a shard's rows are
-        its own. Where a shard has no row left its batch is empty.
+        There are ``rows`` rows for each of the ``shards``, and the batches of the shards alternate, as fairseq deals them out: a shard's
+        rows are its own, and where it has none left its batch is empty. Documents are ``shuffled`` by ``seed`` or in the order of the
+        ``corpus``. ``whole``: each goes to the row with the fewest segments so far, and the longest row is read alone in the end.
+        Otherwise the segments of all documents are divided evenly, so that all batches are full: training on few documents alone
+        would undo what was learned. A document in which a new row begins is cut there.
         """
         documents = np.arange(len(self.documents))
         if order == "shuffled":
             np.random.RandomState(seed).shuffle(documents)
+        segments = [range(int(self.starts[document]), int(self.starts[document + 1])) for document in documents]
         queues: list[list[int]] = [[] for _ in range(rows * shards)]
-        lengths = np.zeros(len(queues), dtype=np.int64)
-        for document in documents.tolist():
-            row = int(lengths.argmin())
-            lengths[row] += int(self.starts[document + 1] - self.starts[document])
-            queues[row].extend(range(int(self.starts[document]), int(self.starts[document + 1])))
+        if whole:
+            for of_document in segments:
+                min(queues, key=len).extend(of_document)
+        else:
+            in_order = [segment for of_document in segments for segment in of_document]
+            bounds = [len(in_order) * row // len(queues) for row in range(len(queues) + 1)]
+            queues = [in_order[begin:end] for begin, end in pairwise(bounds)]
+        first = set(self.starts.tolist())
+
+        def index(row: int, step: int) -> int:
+            segment = queues[row][step]
+            return (2 * row + (step == 0 or segment in first)) * len(self) + segment
+
         return [
-            [row * len(self) + queues[row][step] for row in range(shard * rows, (shard + 1) * rows) if step < len(queues[row])]
-            for step in range(int(lengths.max()))
+            [index(row, step) for row in range(shard * rows, (shard + 1) * rows) if step < len(queues[row])]
+            for step in range(max(map(len, queues)))
             for shard in range(shards)
         ]

@@ -42,8 +42,9 @@ class DocumentResetLMTask(SentenceResetLMTask):
     """Language modelling over documents, as Daniluk et al. (2017) train.
 
     ``--batch-size`` rows read one document after another, ``--bptt`` tokens a batch; state and memory go from batch to batch until the
-    document ends, gradients do not. Every token is read and predicted, whatever fairseq's limits say. With ``--reset segment`` nothing
-    is carried: the same events, so that the two perplexities can be compared. Validation logs ``ppl`` over all words and line ends.
+    document ends, gradients do not. In training the text is divided evenly between the rows, which cuts a document where a row begins.
+    Every token is read and predicted, whatever fairseq's limits say. With ``--reset segment`` nothing is carried: the same events, so
+    that the two perplexities can be compared. Validation logs ``ppl`` over all words and line ends.
     """
 
     def __init__(self, cfg: DocumentResetLMConfig, dictionary: Any) -> None:
@@ -79,7 +80,8 @@ class DocumentResetLMTask(SentenceResetLMTask):
         training = dataset is self.datasets.get(self.cfg.train_subset)
 
         def batches(dataset: DocumentDataset, epoch: int) -> list[list[int]]:
-            return dataset.batches(str(self.cfg.document_order) if training else "corpus", seed + epoch, rows, num_shards)
+            order = str(self.cfg.document_order) if training else "corpus"
+            return dataset.batches(order, seed + epoch, rows, num_shards, whole=not training)
 
         return iterators.EpochBatchIterator(
             dataset=dataset,
