@@ -77,15 +77,15 @@ decode="fairseq-generate mt-data --user-dir $plugin --task translation_with_lm -
 for system in none ngram attentive both; do
     case $system in
         none) what="the translation model alone" lms="" ;;
-        ngram) what="with the 3-gram" lms="--lms lm.arpa=0.2" ;;
-        attentive) what="with the attentive LM" lms="--lms lm/checkpoint_best.pt=0.2 --lm-compare" ;;
-        both) what="with both" lms="--lms lm/checkpoint_best.pt=0.15:lm.arpa=0.1" ;;
+        ngram) what="with the 3-gram" lms="--lms lm.arpa=0.3" ;;
+        attentive) what="with the attentive LM" lms="--lms lm/checkpoint_best.pt=0.3 --lm-compare" ;;
+        both) what="with both" lms="--lms lm/checkpoint_best.pt=0.15:lm.arpa=0.25" ;;
     esac
     step "decode-$system" "$system.txt" "$what: translate test" \
         "$decode $lms > $system.out 2> $system.report && grep ^H- $system.out | sort -t- -k2n | cut -f 3 > $system.txt"
 done
 step bleu bleu.txt "BLEU on test" \
-    "sacrebleu test.en -i none.txt ngram.txt attentive.txt both.txt -m bleu --tokenize none --width 2 > bleu.txt"
+    "sacrebleu test.en -i none.txt ngram.txt attentive.txt both.txt -m bleu --tokenize none --width 2 -f text > bleu.txt"
 
 echo
 cat bleu.txt
