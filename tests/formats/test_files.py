@@ -45,7 +45,7 @@ def stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     ("name", "text"), [("moses", MOSES), ("fairseq", FAIRSEQ), ("hyporadise", HYPORADISE), ("jsonl", JSONL), ("mlm", MLM)]
 )
 def test_standard_input_and_gzip_by_content(name, text, packed, tmp_path, monkeypatch):
-    data = gzip.compress(text.encode()) if packed else text.encode()
+    data = gzip.compress(text.encode(), mtime=0) if packed else text.encode()
     path = tmp_path / "no-suffix"
     path.write_bytes(data)
     stdin(monkeypatch, data)
@@ -67,21 +67,21 @@ def test_a_named_pipe(tmp_path):
 
 def test_several_gzip_members_are_one_file(tmp_path):
     path = tmp_path / "list.gz"
-    path.write_bytes(gzip.compress(MOSES[:50].encode()) + gzip.compress(MOSES[50:].encode()))
+    path.write_bytes(gzip.compress(MOSES[:50].encode(), mtime=0) + gzip.compress(MOSES[50:].encode(), mtime=0))
     assert len(list(open_nbest(str(path))[1])) == 2
 
 
 @pytest.mark.parametrize("size", [5, 30, 60])
 def test_gzip_cut_short(size, tmp_path):
     path = tmp_path / "list.gz"
-    path.write_bytes(gzip.compress(MOSES.encode())[:size])
+    path.write_bytes(gzip.compress(MOSES.encode(), mtime=0)[:size])
     with pytest.raises(InputError, match=r"list\.gz:.* the gzip data is damaged or cut short"):
         list(open_nbest(str(path))[1])
 
 
 def test_gzip_damaged_late(tmp_path):
     lines = "".join(f"{i} ||| a{i * 7919 % 10007} ||| L= {i * 104729 % 1000003} ||| {i}\n" for i in range(50_000))
-    data = bytearray(gzip.compress(lines.encode()))
+    data = bytearray(gzip.compress(lines.encode(), mtime=0))
     data[-1000] ^= 0xFF
     path = tmp_path / "list.gz"
     path.write_bytes(data)

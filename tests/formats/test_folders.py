@@ -41,7 +41,7 @@ def make(folder: Path, files: dict[str, str]) -> str:
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True, parents=True)
-        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        path.write_bytes(gzip.compress(text.encode(), mtime=0) if name.endswith(".gz") else text.encode())
     return str(folder)
 
 
