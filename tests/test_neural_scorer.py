@@ -30,7 +30,7 @@ WORDS = [f"w{number}" for number in range(30)]
 MODELS = {
     "single": {"attention_score": "single"},
     "combined": {"attention_score": "combined"},
-    "adaptive": {"output_layer": "adaptive", "adaptive_cutoffs": "5,20"},
+    "adaptive": {"output_layer": "adaptive", "adaptive_cutoffs": "7"},
     **{family: {"_name": family} for family in READERS if family != "attentive_lstm_lm"},
 }
 

@@ -156,7 +156,8 @@ class SentenceResetLMTask(FairseqTask):
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
         # the first event of a sentence follows </s> alone: one distribution serves all sentences
         start = sample["target"].new_full((1, 1), self.dictionary.eos())
-        first = model.get_normalized_probs(model(start), log_probs=True)[0, -1]
+        with torch.no_grad():
+            first = model.get_normalized_probs(model(start), log_probs=True)[0, -1]
         logging_output["first_nll"] = -first.float()[sample["target"][:, 0]].sum()
         return loss, sample_size, logging_output
 
