@@ -27,8 +27,10 @@ def corpus(tmp_path) -> Path:
 
 def run(recipe: str, *arguments: object, work: Path, **variables: str) -> str:
     """A recipe as a user runs it, but with this checkout as its plugin."""
-    work.mkdir()
-    (work / "attlm_fairseq").symlink_to(ROOT / "attlm_fairseq")
+    # fairseq looks for --user-dir from where it is started, in the recipe's folder or its folder for a corpus
+    for folder in (work, work / "ptb"):
+        folder.mkdir()
+        (folder / "attlm_fairseq").symlink_to(ROOT / "attlm_fairseq")
     programs = work.parent / "programs"
     programs.mkdir(exist_ok=True)
     (programs / "attlm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m attlm_cli.main "$@"\n')

@@ -4,7 +4,7 @@
 # usage: run.sh ptb|wikitext2 FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test, one sentence a line, as .txt or .txt.gz. WikiText-2 has paragraphs: split it first, see
 # split_sentences.py. The options given come last and win: `--cpu` without a GPU; several GPUs are used by themselves.
-# SCORE=combined (default single) and WORK=folder choose the attention and where everything is written.
+# SCORE=combined (default single) and WORK=folder choose the attention and where everything is written, a folder a corpus.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 corpus=${1:?usage: run.sh ptb|wikitext2 FOLDER [options of fairseq-train ..]}
@@ -17,9 +17,9 @@ case $corpus in
 esac
 family=${FAMILY:-attentive_lstm_lm}
 score=${SCORE:-single}
-work=${WORK:-$here/work/$corpus}
-mkdir -p "$work"
-cd "$work"
+work=${WORK:-$here/work}
+mkdir -p "$work/$corpus"
+cd "$work/$corpus"
 
 for split in train valid test; do
     [ -e "$split.txt" ] || { gzip -cdf "$(ls "$data/$split".txt*)" > "$split.part" && mv "$split.part" "$split.txt"; }

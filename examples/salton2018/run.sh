@@ -5,4 +5,4 @@
 # usage: run.sh ptb|wikitext2 FOLDER [options of fairseq-train ..]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-FAMILY=averaging_lstm_lm WORK=${WORK:-$here/work/${1:-}} exec bash "$here/../salton2017/run.sh" "$@"
+FAMILY=averaging_lstm_lm WORK=${WORK:-$here/work} exec bash "$here/../salton2017/run.sh" "$@"
