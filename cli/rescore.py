@@ -83,6 +83,8 @@ def rescore_command(
       attlm rescore test.nbest > test.rescored
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
+    if not report:
+        refuse_options_of_reports()
     weights, features = complete_weights(setup, weight)
     decision = decide_by(setup.config.decision)
     if decision.makes_text and not to.startswith("1best"):
@@ -176,3 +178,13 @@ def say_formula(weights: dict[str, float], scores: list[str], decision: Decision
         note((f"total = {terms}" if terms else "all weights are 0: all hypotheses are equally likely") + f"; decision: {decision}")
     if terms and scores and not any(weights.get(name) for name in [*scores, "rank"]):
         note(f"WARNING: none of the lists' own scores ({', '.join(scores)}) has a weight: the LMs decide alone")
+
+
+def refuse_options_of_reports() -> None:
+    """Raises InputError for an option given that only a report uses: ignoring it would let the user believe that something was measured."""
+    context = click.get_current_context()
+    for name in ("refs", "refs_by", "metric", "metric_lowercase", "bleu_tokenize"):
+        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
+            raise InputError(
+                f"--{name.replace('_', '-')} is for --report FILE, which is not given; to measure rescored lists use `attlm eval`"
+            )

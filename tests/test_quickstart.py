@@ -404,6 +404,7 @@ def run(tmp_path):
         (tmp_path / name).chmod(0o755)
     (tmp_path / "quick start").mkdir()
     shutil.copy(FOLDER / "run.sh", tmp_path / "quick start")
+    shutil.copy(FOLDER.parent / "steps.sh", tmp_path)
 
     def run(*arguments, fail_at="nowhere", path=f"{tmp_path}/bin:/usr/bin:/bin"):
         calls = tmp_path / "calls"

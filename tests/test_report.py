@@ -201,3 +201,7 @@ def test_commands_write_it(folder):  # noqa: F811
     assert "has no reference" in result.stderr
     assert not (folder / "no.html").exists()
     assert not (folder / "no.txt").exists()
+    for option, value in (("--refs", "refs"), ("--metric", "bleu"), ("--bleu-tokenize", "zh")):  # never ignored without a word
+        result = run("rescore", "texts", *own, option, value, "-o", "no.txt", code=2)
+        assert f"{option} is for --report" in result.stderr
+        assert not (folder / "no.txt").exists()

@@ -60,41 +60,16 @@ class DocumentResetLMTask(SentenceResetLMTask):
             lines, lines.sizes, self.dictionary, str(path), segment=self.cfg.bptt, marker=self.cfg.document_marker
         )
 
-    def get_batch_iterator(
-        self,
-        dataset: DocumentDataset,
-        max_tokens: Optional[int] = None,
-        max_sentences: Optional[int] = None,
-        seed: int = 1,
-        num_shards: int = 1,
-        shard_id: int = 0,
-        num_workers: int = 0,
-        epoch: int = 1,
-        data_buffer_size: int = 0,
-        **unused: Any,
-    ) -> iterators.EpochBatchIterator:
+    def epoch_batches(
+        self, dataset: DocumentDataset, seed: int, max_sentences: Optional[int], max_tokens: Optional[int], num_shards: int
+    ) -> list[list[int]]:
         """The batches of all rows, ``max_sentences`` of them or as many as ``max_tokens`` has room for."""
         rows = max_sentences or (max_tokens or 0) // self.cfg.bptt
         if rows < 1:
             raise InputError(f"--max-tokens {max_tokens} has no room for one segment of --bptt {self.cfg.bptt}; give --batch-size ROWS")
         training = dataset is self.datasets.get(self.cfg.train_subset)
-
-        def batches(dataset: DocumentDataset, epoch: int) -> list[list[int]]:
-            order = str(self.cfg.document_order) if training else "corpus"
-            return dataset.batches(order, seed + epoch, rows, num_shards, whole=not training)
-
-        return iterators.EpochBatchIterator(
-            dataset=dataset,
-            collate_fn=dataset.collater,
-            batch_sampler=batches,
-            disable_shuffling=True,  # a row's segments must stay in their order
-            seed=seed,
-            num_shards=num_shards,
-            shard_id=shard_id,
-            num_workers=num_workers,
-            epoch=epoch,
-            buffer_size=data_buffer_size,
-        )
+        order = str(self.cfg.document_order) if training else "corpus"
+        return dataset.batches(order, seed, rows, num_shards, whole=not training)
 
     def eval_lm_dataloader(
         self,

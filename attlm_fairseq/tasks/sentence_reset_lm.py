@@ -119,11 +119,10 @@ class SentenceResetLMTask(FairseqTask):
         data_buffer_size: int = 0,
         **unused: Any,
     ) -> iterators.EpochBatchIterator:
-        """All sentences of the dataset in batches. Evaluation groups them by length, whatever the training order."""
-        order = str(self.cfg.batch_order) if dataset.training else "length"
+        """The whole dataset in the batches that :meth:`epoch_batches` makes."""
 
         def batches(dataset: SentenceDataset, epoch: int) -> list[list[int]]:
-            return dataset.batches(order, seed + epoch, max_sentences, max_tokens)
+            return self.epoch_batches(dataset, seed + epoch, max_sentences, max_tokens, num_shards)
 
         return iterators.EpochBatchIterator(
             dataset=dataset,
@@ -137,6 +136,12 @@ class SentenceResetLMTask(FairseqTask):
             epoch=epoch,
             buffer_size=data_buffer_size,
         )
+
+    def epoch_batches(
+        self, dataset: SentenceDataset, seed: int, max_sentences: Optional[int], max_tokens: Optional[int], num_shards: int
+    ) -> list[list[int]]:
+        """The indices of each batch of an epoch. Evaluation groups sentences by length, whatever the training order."""
+        return dataset.batches(str(self.cfg.batch_order) if dataset.training else "length", seed, max_sentences, max_tokens)
 
     def eval_lm_dataloader(
         self,

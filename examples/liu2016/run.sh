@@ -8,6 +8,7 @@
 # The paper does not say how it trains: Adam and the rates below are ours, the same for every row.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
 systems=${SYSTEMS:-plain none independent tied complementary entropy averaging single combined kvp_attention key_value_predict 4gram}
@@ -16,9 +17,7 @@ work=${WORK:-$here/work}
 mkdir -p "$work"
 cd "$work"
 
-for split in train valid test; do
-    [ -e "$split.txt" ] || { gzip -cdf "$(ls "$data/$split".txt*)" > "$split.part" && mv "$split.part" "$split.txt"; }
-done
+plain_texts "$data"
 [ -e bin/dict.txt ] || fairseq-preprocess --only-source --padding-factor 1 --trainpref train.txt --validpref valid.txt --testpref test.txt \
     --destdir bin > preprocess.log
 

@@ -7,6 +7,7 @@
 # SCORE=combined (default single) and WORK=folder choose the attention and where everything is written, a folder a corpus.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../steps.sh"
 corpus=${1:?usage: run.sh ptb|wikitext2 FOLDER [options of fairseq-train ..]}
 data=$(realpath "${2:?usage: run.sh ptb|wikitext2 FOLDER [options of fairseq-train ..]}")
 shift 2
@@ -21,9 +22,7 @@ work=${WORK:-$here/work}
 mkdir -p "$work/$corpus"
 cd "$work/$corpus"
 
-for split in train valid test; do
-    [ -e "$split.txt" ] || { gzip -cdf "$(ls "$data/$split".txt*)" > "$split.part" && mv "$split.part" "$split.txt"; }
-done
+plain_texts "$data"
 [ -e bin/dict.txt ] || fairseq-preprocess --only-source --padding-factor 1 --trainpref train.txt --validpref valid.txt --testpref test.txt \
     --destdir bin > preprocess.log
 

@@ -78,10 +78,12 @@ def test_run_does_each_step_once(tmp_path):
         program.parent.mkdir(exist_ok=True)
         program.write_text(STAND_IN)
         program.chmod(0o755)
-    shutil.copy(FOLDER / "run.sh", tmp_path)
+    (tmp_path / "decoding" / "ctc").mkdir(parents=True)
+    shutil.copy(FOLDER / "run.sh", tmp_path / "decoding" / "ctc")
+    shutil.copy(FOLDER.parents[1] / "steps.sh", tmp_path)
     calls = tmp_path / "calls"
     environment = os.environ | {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "CALLS": str(calls)}
-    command = [shutil.which("bash"), str(tmp_path / "run.sh")]
+    command = [shutil.which("bash"), str(tmp_path / "decoding" / "ctc" / "run.sh")]
     first, again = (subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout for _ in range(2))
     made = calls.read_text().splitlines()
     assert len(made) == 7

@@ -8,47 +8,10 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-work=$here/work
-if [[ $# -gt 1 || ( $# -eq 1 && $1 != --fresh ) ]]; then
-    echo "usage: run.sh [--fresh]" >&2
-    exit 2
-fi
-for command in python fairseq-preprocess fairseq-train attlm; do
-    if ! command -v "$command" >/dev/null; then
-        echo "run.sh: no \`$command\` on PATH: activate the environment that \`make install\` makes" >&2
-        exit 2
-    fi
-done
-if [[ $# -eq 1 ]]; then
-    rm -rf "$work"
-fi
+source "$here/../../steps.sh"
+begin "python fairseq-preprocess fairseq-train attlm" "$@"
 # By default torch's threads keep their core busy while they wait: on a machine with other work, training would be several times slower.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-mkdir -p "$work/logs" "$work/done"
-cd "$work"
-
-number=0
-changed=
-# step NAME OUTPUT WHAT COMMAND: run the command unless its OUTPUT is there already, made by the same command from the same inputs.
-step() {
-    local name=$1 output=$2 what=$3 command=$4 started=$SECONDS
-    number=$((number + 1))
-    echo "[$number] $what"
-    echo "    $command"
-    if [[ ! $changed && -e $output && -e done/$name && $(<"done/$name") == "$command" ]]; then
-        echo "    done before"
-        return
-    fi
-    changed=yes
-    rm -rf "$output" "done/$name"
-    if ! bash -euo pipefail -c "$command" >"logs/$name.log" 2>&1; then
-        echo "    failed; the end of $work/logs/$name.log:" >&2
-        tail -n 15 "logs/$name.log" >&2
-        exit 1
-    fi
-    echo "$command" >"done/$name"
-    echo "    $((SECONDS - started)) s"
-}
 
 echo "in $work:"
 step corpus train.txt "English sentences from Python's manual and docstrings, as in the quickstart" \

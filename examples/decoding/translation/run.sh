@@ -9,48 +9,11 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-work=$here/work
-if [[ $# -gt 1 || ( $# -eq 1 && $1 != --fresh ) ]]; then
-    echo "usage: run.sh [--fresh]" >&2
-    exit 2
-fi
-for command in python fairseq-preprocess fairseq-train fairseq-generate attlm sacrebleu; do
-    if ! command -v "$command" >/dev/null; then
-        echo "run.sh: no \`$command\` on PATH: activate the environment that \`make install\` makes" >&2
-        exit 2
-    fi
-done
-if [[ $# -eq 1 ]]; then
-    rm -rf "$work"
-fi
+source "$here/../../steps.sh"
+begin "python fairseq-preprocess fairseq-train fairseq-generate attlm sacrebleu" "$@"
 # Two models are trained side by side, a core each.
 export OMP_NUM_THREADS=1
 plugin=${ATTLM_USER_DIR:-attlm_fairseq}
-mkdir -p "$work/logs" "$work/done"
-cd "$work"
-
-number=0
-changed=
-# step NAME OUTPUT WHAT COMMAND: run the command unless its OUTPUT is there already, made by the same command from the same inputs.
-step() {
-    local name=$1 output=$2 what=$3 command=$4 started=$SECONDS
-    number=$((number + 1))
-    echo "[$number] $what"
-    echo "    $command"
-    if [[ ! $changed && -e $output && -e done/$name && $(<"done/$name") == "$command" ]]; then
-        echo "    done before"
-        return
-    fi
-    changed=yes
-    rm -rf "$output" "done/$name"
-    if ! bash -euo pipefail -c "$command" >"logs/$name.log" 2>&1; then
-        echo "    failed; the end of $work/logs/$name.log:" >&2
-        tail -n 15 "logs/$name.log" >&2
-        exit 1
-    fi
-    echo "$command" >"done/$name"
-    echo "    $((SECONDS - started)) s"
-}
 
 training="--optimizer adam --lr-scheduler polynomial_decay --cpu --num-workers 0 --no-epoch-checkpoints --log-format simple"
 echo "in $work:"
