@@ -178,19 +178,22 @@ class LanguageModel(nn.Module):
         return nn.functional.linear(embedded, self.lstm.weight_ih_l0, self._gate_biases(0))
 
     def step_inputs(self, input_gates: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
-        """As :meth:`step_features`, from the tokens' :meth:`input_gates` (B, 4 H).
+        """As :meth:`step_features`, from the tokens' :meth:`input_gates` (B, 4 H), which are overwritten.
 
         Layer by layer: torch's fused call would rearrange the weights at every step, which costs as much as using them.
         """
         size = self.lstm.hidden_size
+        device = input_gates.device.type
         hidden: list[Tensor] = []
         cell: list[Tensor] = []
         for layer in range(self.lstm.num_layers):
             if layer:
                 inputs = nn.functional.dropout(hidden[-1], self.lstm.dropout, self.training)
                 input_gates = nn.functional.linear(inputs, getattr(self.lstm, f"weight_ih_l{layer}"), self._gate_biases(layer))
-            gates = torch.addmm(input_gates, state.hidden[:, layer], getattr(self.lstm, f"weight_hh_l{layer}").t())
-            gates[:, : 2 * size].sigmoid_()  # in place: what these cost is memory traffic
+            product = (state.hidden[:, layer], getattr(self.lstm, f"weight_hh_l{layer}").t())
+            # in place: what all this costs is memory traffic; but torch's autocast leaves products in place as they are
+            gates = torch.addmm(input_gates, *product) if torch.is_autocast_enabled(device) else input_gates.addmm_(*product)
+            gates[:, : 2 * size].sigmoid_()
             gates[:, 2 * size : 3 * size].tanh_()
             gates[:, 3 * size :].sigmoid_()
             written, kept, candidate, shown = gates.chunk(4, dim=-1)  # torch orders the gates: input, forget, cell, output

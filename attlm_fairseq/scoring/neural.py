@@ -173,7 +173,7 @@ def tree_features(model: LanguageModel, tree: PrefixTree, step_limit: int) -> Te
         for piece in pieces:
             chosen = state.select(torch.from_numpy(piece).to(device))
             last = begin + len(piece)
-            features[begin:last], new = model.step_inputs(gates[places[begin:last]], chosen)
+            features[begin:last], new = model.step_inputs(gates.index_select(0, places[begin:last]), chosen)
             states.append(new)
             begin = last
         state = joined(states)
@@ -217,17 +217,23 @@ def normalisers(weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
 
     The pieces are as wide as the matrix product wants them, and their logits few enough to stay in the cache until they are summed.
     """
-    rows = step_rows(features.device)
-    columns = max(1, logits_at_once(features.device) // rows)
-    if torch.is_autocast_enabled(features.device.type):
+    rows = min(2 * step_rows(features.device), len(features))
+    columns = max(1, 2 * logits_at_once(features.device) // rows)
+    autocast = torch.is_autocast_enabled(features.device.type)
+    if autocast:
         weight = weight.to(torch.get_autocast_dtype(features.device.type))
+    held = features.new_empty(rows * min(columns, len(weight)))  # what the system gives anew costs more than the sums
     norms = []
     for some in features.tensor_split(-(-len(features) // rows)):
         parts = []
-        for begin in range(0, len(weight), columns):
-            logits = torch.addmm(bias[begin : begin + columns], some, weight[begin : begin + columns].t()).float()
-            largest = logits.amax(dim=-1, keepdim=True)
-            parts.append(logits.sub_(largest).exp_().sum(dim=-1).log_().add_(largest.squeeze(-1)))  # in place: logsumexp makes a copy
+        for piece, offsets in zip(weight.split(columns), bias.split(columns), strict=True):
+            logits = held[: len(some) * len(piece)].view(len(some), len(piece))
+            if autocast:
+                logits.copy_(some @ piece.t())
+            else:
+                torch.mm(some, piece.t(), out=logits)
+            largest = logits.add_(offsets).amax(dim=-1, keepdim=True)
+            parts.append(logits.sub_(largest).exp_().sum(dim=-1).log_().add_(largest.squeeze(-1)))
         norms.append(torch.logsumexp(torch.stack(parts), dim=0))
     return torch.cat(norms)
 
