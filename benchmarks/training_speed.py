@@ -4,6 +4,8 @@ Same sizes (2 x 650, V = 10,000), dropout (0.5), batch (32 sentences of 35 words
 fairseq's own Trainer: forward, loss, backward, clipping, update. Each model is a process of its own, so that its peak memory is its
 own, beyond what its imports took. All take a step in turn, round after round, and the median counts: what else the machine does
 slows all of them alike. Two ratios: by the clock, and by the processor time that a step took, which other work hardly changes.
+Beside them what the matrix products of such a step would take at the rate that the machine reaches, in the same run, on the output
+layer's product alone: the share of that rate (clock), and the ratio that a step of nothing but products at that rate would have.
 
 fairseq's `lstm_lm` is measured in float32 alone: its --bf16 does not run on a CPU. The states of key-value-predict have 651 numbers
 and those of the 4-gram RNN 652, which divide into their parts.
@@ -110,7 +112,11 @@ def work(model: str, dtype: str, device: str) -> None:
     def say(value: Any) -> None:
         print(json.dumps(value), file=answer, flush=True)
 
-    say(sum(parameter.numel() for parameter in trainer.model.parameters() if parameter.requires_grad))
+    trained = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
+    # every matrix is in one product a word, and in two of the backward pass; but an untied embedding is looked up
+    products = sum(parameter.numel() for parameter in trained if parameter.dim() == 2)
+    products -= VOCABULARY * SIZE if "untied" in arguments(model, dtype, Path(), device) else 0
+    say([sum(map(torch.Tensor.numel, trained)), 3 * 2 * SENTENCES * WORDS * products])
     for line in sys.stdin:
         if line.strip() == "step":
             say(step())
@@ -149,6 +155,21 @@ def machine(device: str) -> str:
     return f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, {bf16} bf16 instructions"
 
 
+def matmul_rate(device: str) -> float:
+    """Floating-point operations a second of the output layer's product in float32, the best of some."""
+    import torch
+
+    rows, weight = torch.randn(SENTENCES * WORDS, SIZE, device=device), torch.randn(VOCABULARY, SIZE, device=device)
+    out, best = torch.empty(len(rows), VOCABULARY, device=device), 0.0
+    for _ in range(10):
+        begin = time.perf_counter()
+        torch.mm(rows, weight.t(), out=out)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        best = max(best, 2 * out.numel() * SIZE / (time.perf_counter() - begin))
+    return best
+
+
 def has_bf16(device: str) -> bool:
     """Whether bf16 is computed rather than emulated."""
     import torch
@@ -167,6 +188,7 @@ class Worker:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
         self.parameters = 0
+        self.operations = 0  # floating-point operations of a step's matrix products
         self.seconds: list[tuple[float, float]] = []  # on the clock, and of the processor
 
     def ask(self, what: str) -> Any:
@@ -206,21 +228,26 @@ def main() -> None:
     asked = [(BASELINE, "float32"), *((model, dtype) for dtype in dtypes for model in options.models.split(","))]
     workers = [Worker(model, dtype, options.device) for model, dtype in asked]
     for worker in workers:  # which begin all at once
-        worker.parameters = worker.receive()
+        worker.parameters, worker.operations = worker.receive()
+    rates = []
     for number in range(options.steps + 1):
         for worker in workers:
             seconds = worker.ask("step")
             if number:  # the first one warms up
                 worker.seconds.append(seconds)
+        rates.append(matmul_rate(options.device))
+    rate = statistics.median(rates)
     print(f"training, 2 x {SIZE}, V = {VOCABULARY:,}, batches of {SENTENCES} x {WORDS}, {options.steps} steps; {machine(options.device)}")
-    print(f"{'model':20}{'dtype':9}{'parameters':>11}{'words/s':>10}{'ratio':>7}{'CPU':>7}{'peak MiB':>10}  outside LSTM and output layer")
+    print(f"{'model':20}{'dtype':9}{'parameters':>11}{'words/s':>10}{'ratio':>7}{'CPU':>7}", end="")
+    print(f"{'products':>10}{'at most':>9}{'peak MiB':>10}  outside LSTM and output layer")
     for worker in workers:
         end = worker.ask("end")
         ratios = [worker.words_a_second(clock) / workers[0].words_a_second(clock) for clock in (0, 1)]
+        share = worker.operations / rate * worker.words_a_second(0) / (SENTENCES * WORDS)
         outside = "" if end["outside"] is None else f"{end['outside']:.0%}"
         print(
             f"{worker.model:20}{worker.dtype:9}{worker.parameters / 1e6:9.1f} M"
-            f"{worker.words_a_second(0):10,.0f}{ratios[0]:7.1f}{ratios[1]:7.1f}"
+            f"{worker.words_a_second(0):10,.0f}{ratios[0]:7.1f}{ratios[1]:7.1f}{share:10.0%}{ratios[0] / share:9.1f}"
             f"{end['peak'] / 2**20:10,.0f}  {outside}",
             flush=True,
         )

@@ -110,7 +110,7 @@ class FusedEnsemble(EnsembleModel):
         for place, fused in enumerate(self.lms):
             lm_log_probs, self.states[place] = fused.lm.step(self.states[place], newest)
             self.last.append(lm_log_probs)
-            log_probs = log_probs.add(lm_log_probs.to(log_probs), alpha=fused.weight)
+            log_probs.add_(lm_log_probs.to(log_probs), alpha=fused.weight)  # it is nobody else's
         self.order = None
         return log_probs, attention
 

@@ -4,15 +4,16 @@
 #
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test, one sentence a line, as .txt or .txt.gz. The options given come last and win: `--cpu` without a GPU.
-# SYSTEMS="plain tied" trains some of the rows; EPOCHS (default 20) is how long each of the two trainings takes; WORK=folder.
-# The paper does not say how it trains: Adam and the rates below are ours, the same for every row.
+# SYSTEMS="plain tied" trains some of the rows; EPOCHS (default 9) is how long the plain LSTM is trained and MORE (default 3) every other
+# model after it; the rate falls to 0.3 of itself with each of the last epochs. WORK=folder.
+# The paper does not say how it trains: Adam, dropout and the rates below are ours, the same for every row.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
 systems=${SYSTEMS:-plain none independent tied complementary entropy averaging single combined kvp_attention key_value_predict 4gram}
-epochs=${EPOCHS:-20}
+epochs=${EPOCHS:-9} more=${MORE:-3}
 work=${WORK:-$here/work}
 mkdir -p "$work"
 cd "$work"
@@ -21,23 +22,24 @@ plain_texts "$data"
 [ -e bin/dict.txt ] || fairseq-preprocess --only-source --padding-factor 1 --trainpref train.txt --validpref valid.txt --testpref test.txt \
     --destdir bin > preprocess.log
 
-# train NAME ADAM-RATE OPTION..: trained models are kept
+# train NAME ADAM-RATE EPOCHS FIRST-EPOCH-OF-LOWER-RATE OPTION..: trained models are kept
 train() {
-    local name=$1 rate=$2
-    shift 2
+    local name=$1 rate=$2 epochs=$3 lower=$4
+    shift 4
     [ ! -e "$name/done" ] || return 0
     echo "== $name"
     fairseq-train bin --user-dir attlm_fairseq --task sentence_reset_lm --criterion lm_cross_entropy --output-layer untied \
-        --decoder-embed-dim 50 --decoder-hidden-size 50 --decoder-layers 1 --dropout 0 --init-range 0.1 \
-        --optimizer adam --lr "$rate" --lr-scheduler inverse_sqrt --warmup-updates 100 --clip-norm 5 --max-tokens 1200 --batch-order length \
-        --max-epoch "$epochs" --patience 3 --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
+        --decoder-embed-dim 50 --decoder-hidden-size 50 --decoder-layers 1 --dropout 0.2 --init-range 0.1 \
+        --optimizer adam --lr "$rate" --lr-scheduler fixed --force-anneal "$lower" --lr-shrink 0.3 --clip-norm 5 --max-tokens 1200 --batch-order length \
+        --max-epoch "$epochs" --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
         --save-dir "$name" "$@" 2>&1 | tee "$name.log" | grep -E "valid on|initialised|rror" || { tail -5 "$name.log"; return 1; }
     touch "$name/done"
 }
 
-train lstm 0.006 --arch plain_lstm_lm "$@"
+train lstm 0.01 "$epochs" $(((epochs + 1) / 2)) --arch plain_lstm_lm "$@"
 begin=(--init-from lstm/checkpoint_best.pt)
 for system in $systems; do
+    schedule=(0.003 "$more" $(((more + 1) / 2)))
     case $system in
         plain) model=(--arch plain_lstm_lm "${begin[@]}") ;;
         none | independent | tied | complementary) model=(--arch "amsrn_lm_$system" "${begin[@]}") ;;
@@ -46,11 +48,12 @@ for system in $systems; do
         single | combined) model=(--arch attentive_lstm_lm --attention-score "$system" "${begin[@]}") ;;
         kvp_attention) model=(--arch kvp_lstm_lm --kvp-mode attention --attention-window 10 "${begin[@]}") ;;
         # an output of 50 needs states of 3 and 4 times 50: these cannot begin with the plain LSTM
+        key_value_predict | 4gram) schedule=(0.003 "$epochs" $(((epochs + 1) / 2))) ;;&
         key_value_predict) model=(--arch kvp_lstm_lm --decoder-hidden-size 150) ;;
         4gram) model=(--arch ngram_rnn_lm --ngram-order 4 --decoder-hidden-size 200) ;;
         *) echo "run.sh: SYSTEMS: $system is not known" >&2; exit 2 ;;
     esac
-    train "$system" 0.003 "${model[@]}" "$@"
+    train "$system" "${schedule[@]}" "${model[@]}" "$@"
 done
 # shellcheck disable=SC2046 # options with their arguments
 attlm ppl test.txt $(for system in lstm $systems; do echo "--lm $system=$system/checkpoint_best.pt"; done)

@@ -21,20 +21,17 @@ step corpus test.cipher "English from Python's manual and docstrings, some of it
     "python ../../../quickstart/corpus.py . && python ../prepare.py ."
 step lm-data lm-data "fairseq's dictionary and data for the language model" \
     "fairseq-preprocess --only-source --trainpref train.txt --validpref dev.txt --nwordssrc 1504 --destdir lm-data"
-step mt-data mt-data "the same for the translation model: its English dictionary is the language model's" \
-    "fairseq-preprocess -s cipher -t en --trainpref parallel --validpref valid --testpref test --tgtdict lm-data/dict.txt --destdir mt-data"
-step train mt "a small Transformer for translation and a small attentive LSTM language model, side by side" \
-    "fairseq-train lm-data --user-dir $plugin --task sentence_reset_lm --arch attentive_lstm_lm \
+step train mt "side by side: the translation model, a small Transformer; a small attentive LSTM language model and a 3-gram, of KenLM" \
+    "rm -rf lm mt-data; (fairseq-train lm-data --user-dir $plugin --task sentence_reset_lm --arch attentive_lstm_lm \
 --decoder-embed-dim 160 --decoder-hidden-size 160 --decoder-layers 1 --dropout 0.2 --init-range 0.1 \
---lr 0.008 --warmup-updates 40 --total-num-update 240 --clip-norm 5 --max-tokens 900 --batch-order length --max-epoch 1 --criterion lm_cross_entropy \
-$training --save-dir lm & \
+--lr 0.008 --warmup-updates 40 --total-num-update 480 --clip-norm 5 --max-tokens 900 --batch-order length --max-epoch 2 --criterion lm_cross_entropy \
+$training --save-dir lm && attlm ngram train.txt -o lm.arpa -n 3) & \
+fairseq-preprocess -s cipher -t en --trainpref parallel --validpref valid --testpref test --tgtdict lm-data/dict.txt --destdir mt-data && \
 fairseq-train mt-data --task translation -s cipher -t en --arch transformer --share-decoder-input-output-embed \
 --encoder-layers 2 --decoder-layers 1 --encoder-embed-dim 128 --decoder-embed-dim 128 --encoder-ffn-embed-dim 256 \
---decoder-ffn-embed-dim 256 --encoder-attention-heads 4 --decoder-attention-heads 4 --dropout 0.2 \
---criterion label_smoothed_cross_entropy --label-smoothing 0.1 --lr 0.003 --warmup-updates 60 --total-num-update 348 \
---clip-norm 1 --max-tokens 1000 --max-epoch 12 $training --save-dir mt && wait \$!"
-step ngram lm.arpa "a 3-gram language model of the same English, with KenLM" \
-    "attlm ngram train.txt -o lm.arpa -n 3"
+--decoder-ffn-embed-dim 256 --encoder-attention-heads 4 --decoder-attention-heads 4 --dropout 0 \
+--criterion label_smoothed_cross_entropy --label-smoothing 0.1 --lr 0.003 --warmup-updates 60 --total-num-update 290 \
+--clip-norm 1 --max-tokens 1000 --max-epoch 10 --validate-interval 10 --save-interval 10 $training --save-dir mt && wait \$!"
 decode="fairseq-generate mt-data --user-dir $plugin --task translation_with_lm --path mt/checkpoint_last.pt \
 --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 5 --batch-size 50 --cpu --num-workers 0"
 # translate NAME OPTIONS: the command that writes NAME.txt
