@@ -13,3 +13,7 @@ class InputError(Exception):
     def __init__(self, what: str, *, path: object | None = None, line: int | None = None) -> None:
         where = "" if path is None else f"{path}:" if line is None else f"{path}:{line}:"
         super().__init__(" ".join(f"{where} {what}".split()))
+
+
+class UnknownFormatError(InputError):
+    """A file that is in none of the formats that are recognised."""

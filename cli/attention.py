@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from attlm_cli.options import Setup, lm_options, note, on_terminal, progress, warn_of_oov
+from attlm_cli.options import Setup, lm_options, note, progress, warn_of_oov, worth_counting
 from attlm_fairseq.config import Config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.lm_spec import LMSpec
@@ -71,7 +71,7 @@ def attention_command(
     if path is None:
         warn_of_oov([shower.show_sentence(sentence)])
         return
-    with progress("lines", count_lines(path) if on_terminal() and path != "-" else None) as bar:
+    with progress("lines", count_lines(path) if worth_counting(path) else None) as bar:
         oov = shower.show_text(path, examples, bar.update)
     warn_of_oov([oov])
 

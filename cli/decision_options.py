@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,8 @@ def decision_options(command: Callable) -> Callable:
             if scale is not None:
                 if rule == "max":
                     raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none")
+                if not math.isfinite(scale):
+                    raise InputError(f"--scale {scale}: expected a finite number")
                 return Decision(rule, scale)
             return Decision(rule, configured.scale) if rule == configured.rule else Decision(rule)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import click
@@ -26,10 +26,10 @@ from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
 from attlm_fairseq.compute import DEFAULT_COMPUTE
 from attlm_fairseq.config import Config
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, UnknownFormatError
 from attlm_fairseq.nbest.decision import Decision
 from attlm_fairseq.nbest.evaluation import MeasuredLists, compare, measure_lists
-from attlm_fairseq.nbest.formats import open_nbest
+from attlm_fairseq.nbest.formats import open_nbest, read_one_best
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.rescoring import Rescorer
@@ -45,7 +45,7 @@ from attlm_fairseq.text import OOVCount
 @metric_options
 @click.option("--weight", multiple=True, metavar="NAME=NUMBER", help="Weight of an LM, a score of the lists, words or rank. Repeatable.")
 @decision_options
-@click.option("--seed", default=1, show_default=True, help="Of the bootstrap.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the bootstrap.")
 @report_option
 @partial(lm_options, only_where_given=True)
 def eval_command(
@@ -62,6 +62,7 @@ def eval_command(
     """Score the first hypotheses of one or several NBEST files of the same utterances, with 95 % bootstrap intervals.
 
     With --config, LMs or weights the first file is also rescored, as `attlm rescore` would, and by each LM alone.
+    A file that is no n-best list is read as one text a line, such as `attlm rescore --to 1best` writes.
     Each further row is compared with the first one: difference and p-value (paired bootstrap). The last row is the best that
     the first file's lists hold.
 
@@ -77,7 +78,7 @@ def eval_command(
     oov: list[OOVCount] = []
     measured = None
     for path in nbest:
-        lists = with_references(open_nbest(path, format_name)[1])
+        lists = with_references(open_lists(path, format_name))
         if measured is not None:
             further = measure_lists(lists, metric)
             if further.references != measured.references:
@@ -112,6 +113,17 @@ def eval_command(
             decision=str(decision),
             oov=oov,
         )
+
+
+def open_lists(path: str, format_name: str | None) -> Iterator[NbestList]:
+    """The lists of a file, or the texts of one that is in no format."""
+    try:
+        return open_nbest(path, format_name)[1]
+    except UnknownFormatError:
+        if path == "-":
+            raise
+        note(f"note: {path} is no n-best list: read as one text a line")
+        return read_one_best(path)
 
 
 def rescored(lists: list[NbestList], metric: Metric, setup: Setup, features: list[str]) -> tuple[MeasuredLists, list[OOVCount]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from attlm_cli.options import Setup, lm_options, note, on_terminal, progress, warn_of_oov, warn_of_penalties
+from attlm_cli.options import Setup, lm_options, note, progress, warn_of_oov, warn_of_penalties, worth_counting
 from attlm_fairseq import __version__
 from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, write_config
 from attlm_fairseq.errors import InputError
@@ -42,7 +42,7 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     members = getattr(scorer, "scorer", scorer).scorers  # without the mixture's own OOV policy
     log_probs = [array("d") for _ in members]
     disputed = words = 0
-    with progress("lines", count_lines(text) if on_terminal() and text != "-" else None) as bar:
+    with progress("lines", count_lines(text) if worth_counting(text) else None) as bar:
         result = score_text(text, members, mixed.texts * len(members), bar.update)
         for line in result.lines:
             for values, score in zip(log_probs, line.scores, strict=True):

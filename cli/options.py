@@ -96,8 +96,12 @@ def reference_options(command: Callable) -> Callable:
     """``--refs --refs-by``, handed to the command as ``with_references``: a function from lists to lists with references."""
 
     def wrapper(refs: tuple[str, ...], refs_by: str | None, **rest: Any) -> Any:
+        found: list[list[tuple[str, ...]]] = []  # read once, whatever they are for: standard input has them once
+
         def with_references(lists: Iterable[NbestList]) -> Iterator[NbestList]:
-            return attach_references(lists, read_references(refs) if refs else None, by=refs_by)
+            if refs and not found:
+                found.append(read_references(refs))
+            return attach_references(lists, found[0] if found else None, by=refs_by)
 
         return command(with_references=with_references, **rest)
 
@@ -340,8 +344,13 @@ def progress(unit: str, total: int | None) -> tqdm | NoProgress:
 
 
 def on_terminal() -> bool:
-    """Whether the user watches: only then is it worth reading a file once more to know how long the work will take."""
+    """Whether the user watches: only then is it worth knowing how long the work will take."""
     return sys.stderr.isatty()
+
+
+def worth_counting(path: str) -> bool:
+    """Whether to read a file once more first: where the user watches, and never standard input, a pipe or the shell's ``<(..)``."""
+    return on_terminal() and path != "-" and (Path(path).is_file() or Path(path).is_dir())
 
 
 def note(text: str) -> None:

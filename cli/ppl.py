@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from attlm_cli.options import Setup, lm_options, on_terminal, progress, warn_of_oov, warn_of_penalties
+from attlm_cli.options import Setup, lm_options, progress, warn_of_oov, warn_of_penalties, worth_counting
 from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.text_file import count_lines, score_text
@@ -31,7 +31,7 @@ def ppl_command(text: str, setup: Setup) -> None:
     scorers = setup.load()
     counters = [PerplexityCounter() for _ in scorers]
     words_read = 0
-    with progress("lines", count_lines(text) if on_terminal() and text != "-" else None) as bar:
+    with progress("lines", count_lines(text) if worth_counting(text) else None) as bar:
         result = score_text(text, scorers, setup.texts, bar.update)
         for line in result.lines:
             words_read += len(line.text.split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
@@ -17,10 +17,10 @@ from attlm_cli.options import (
     lm_options,
     metric_options,
     note,
-    on_terminal,
     progress,
     reference_options,
     warn_of_oov,
+    worth_counting,
 )
 from attlm_cli.report_option import StreamedReport, report_option
 from attlm_fairseq.errors import InputError
@@ -91,9 +91,9 @@ def rescore_command(
         if to != "same":
             raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
         to = "1best"
-    if output != "-" and Path(output).exists() and nbest != "-" and Path(output).samefile(nbest):
+    if output != "-" and nbest != "-" and Path(output).exists() and Path(nbest).exists() and Path(output).samefile(nbest):
         raise InputError("the output would overwrite the input; name another file", path=output)
-    total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if on_terminal() and nbest != "-" else None
+    total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if worth_counting(nbest) else None
     fmt, lists = open_nbest(nbest, format_name)
     lm_names = [lm.name for lm in setup.config.scored]
     unseen = set(weights) - {*lm_names, *features, *COMPUTED}  # in sparse lists a feature may be missing, but not from all of them
@@ -106,7 +106,7 @@ def rescore_command(
         setup.workers(features, needed=not weights and decision.rule == "max", ranks=True) as workers,
         progress("hypotheses", total) as bar,
     ):
-        journal = open_journal(output if resume else "-", setup)
+        journal = open_journal(output if resume else "-", setup, features)
         rescorer = Rescorer(workers, bar.update, journal)
 
         def counted() -> object:
@@ -159,12 +159,13 @@ def rescore_command(
         )
 
 
-def open_journal(output: str, setup: Setup) -> Journal:
-    """The journal beside the output file; none for standard output, devices and pipes."""
+def open_journal(output: str, setup: Setup, features: Iterable[str]) -> Journal:
+    """The journal beside the output file, of the LMs' scores and these features; none for standard output, devices and pipes."""
     place = Path(os.path.realpath(output))
     if output == "-" or (place.exists() and not place.is_file()):
         return Journal(None)
     settings = {"precision": setup.compute.precision, "memory": setup.compute.memory, "device": setup.compute.device.partition(":")[0]}
+    settings["features"] = sorted(features)
     place = place.with_name(f"{place.name}.unfinished")
     return Journal(place, settings, lambda count: note(f"continued: the scores of {count} hypotheses were in {place.name} already"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from attlm_cli.options import Setup, lm_options, on_terminal, progress, warn_of_oov
+from attlm_cli.options import Setup, lm_options, progress, warn_of_oov, worth_counting
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.scoring.text_file import count_lines, score_text
@@ -36,7 +36,7 @@ def score_command(text: str, each_word: bool, header: bool, setup: Setup) -> Non
     if header:
         columns = [column for name in names for column in (name, f"{name}_oov", *([f"{name}_tokens"] if differ else []))]
         click.echo("\t".join(["line", "word" if each_word else "words", *columns]))
-    with progress("lines", count_lines(text) if on_terminal() and text != "-" else None) as bar:
+    with progress("lines", count_lines(text) if worth_counting(text) else None) as bar:
         result = score_text(text, scorers, setup.texts, bar.update)
         for number, line in enumerate(result.lines, 1):
             if not each_word:

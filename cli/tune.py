@@ -86,7 +86,7 @@ MANY_FEATURES = 100
     help="Without such a gain: keep the lists as read (all weights 0), write the tuned weights nevertheless, or fail and write nothing.",
 )
 @click.option("--restarts", default=10, show_default=True, help="Random starting points of the search.")
-@click.option("--seed", default=1, show_default=True, help="Of the restarts and of the bootstrap.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the restarts and of the bootstrap.")
 @report_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_CONFIG, show_default=True, help="Where they go.")
 @lm_options
@@ -237,6 +237,8 @@ def features_left(measured: MeasuredLists, unneeded: set[str]) -> list[str]:
     if measured.left_out:
         note(f"note: left out, because some hypotheses lack them: {', '.join(measured.left_out)}")
     names = [name for name in measured.names if name not in unneeded]
+    if not names:
+        raise InputError("no feature is left to tune: the lists have no scores of their own, and no LM is given")
     if len(names) > MANY_FEATURES:
         note(
             f"note: {len(names)} features take long to tune, one line search after the other, and fit these lists rather than others; "

@@ -384,3 +384,70 @@ def test_neural_lms_run_without_fairseq(folder):
         "assert 'fairseq' not in sys.modules, 'imported'"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_weights_of_0_leave_everything_as_read(folder):
+    moses = "0 ||| das ist gut ||| LM0= -12.3 ||| -5.61\n0 ||| das ist ||| LM0= -2.5 ||| -6.5\n"
+    fairseq = "S-0\tx\nH-0\t-1.5\ta b\nD-0\t-1.5\ta b\nH-0\t-2.5\ta\nD-0\t-2.5\ta\n"
+    for text, weight in ((moses, "LM0=0"), (fairseq, "words=0")):
+        result = run("rescore", "-", "--weight", weight, stdin=text)
+        assert result.stdout == text
+        assert "the lists stay as they are" in result.stderr
+
+
+def test_the_order_of_a_rescored_kaldi_file_is_kept(folder):
+    """Keys stay as the decoder wrote them; what counts is where a line stands. Sorted as text, tables are in the order of the keys."""
+    text = "u-2 b b\nu-1 a\nv-2 b b\nv-1 a\n"
+    (folder / "lists").write_text(text)
+    (folder / "refs").write_text("b b\nb b\n")
+    assert re.search(r"^lists +0.00 ", run("eval", "lists", "--refs", "refs").stdout, re.M)
+    assert run("rescore", "lists", "--weight", "words=0").stdout == text
+    assert run("rescore", "lists", "--weight", "rank=-1").stdout == text
+    run("tune", "lists", "--refs", "refs", "--folds", "0", "-o", "w.toml")
+    assert run("rescore", "lists", "--config", "w.toml").stdout == text
+    (folder / "sorted").write_text("".join(f"u-{number} {'b' if number == 2 else 'a'}\n" for number in (1, 10, 11, 2, 3)))
+    assert run("rescore", "sorted", "--weight", "rank=-1").stdout.split()[::2] == ["u-1", "u-2", "u-3", "u-10", "u-11"]
+
+
+def test_a_score_that_an_lm_replaces_is_told(folder):
+    (folder / "list.srilm").write_text("-10 -100 1 a\n-20 -1 1 the\n")
+    replaced = "the lists have a score 'lm' of their own"
+    assert replaced in run("rescore", "list.srilm", "--lm", "lm.pt", "--weight", "lm=1", "--to", "jsonl", "-o", "out.jsonl").stderr
+    run("rescore", "dev.json", "--lm", "lm.pt", "--weight", "lm=1", "-o", "again.json")
+    assert replaced not in run("rescore", "again.json", "--lm", "lm.pt", "--weight", "lm=1").stderr  # its own, read back
+    assert replaced not in run("rescore", "list.srilm", "--lm", "n=lm.pt", "--weight", "n=1", "--to", "jsonl").stderr
+
+
+def test_texts_are_measured_as_lists_of_one(folder):
+    run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "re.json")
+    run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--to", "1best", "-o", "re.txt")
+    references = "".join(nbest["output"] + "\n" for nbest in json.loads((folder / "dev.json").read_text()))
+    result = run("eval", "dev.json", "re.json", "re.txt", "--refs", "-", stdin=references)
+    assert "re.txt is no n-best list: read as one text a line" in result.stderr
+    lists, texts = (re.search(rf"{name} +([\d.]+)", result.stdout)[1] for name in ("re.json", "re.txt"))
+    assert lists == texts
+    refused("eval", "dev.json", "re.txt", "--format", "plain")
+
+
+def test_what_only_looks_like_input_is_one_line(folder):
+    (folder / "out").write_text("")
+    assert "missing" in refused("rescore", "missing", "-o", "out", "--weight", "words=1")
+    assert "pulls towards" in refused("tune", "dev.json", "--fix", "rank=0", "--l2", "0.1")
+    (folder / "bare").write_text("0\ta b\n0\ta\n")
+    (folder / "refs").write_text("a\n")
+    assert "no feature is left" in refused("tune", "bare", "--refs", "refs", "--without", "words", "--without", "rank")
+    assert "finite" in refused("rescore", "bare", "--weight", "words=1", "--mbr", "wer", "--scale", "inf")
+    run("eval", "bare", "--refs", "refs", "--seed", "-1", code=2)
+    for text in (f"a-1 x\nb-{'1' * 5000} y\n", f"-1 -2 {'1' * 5000} a\n"):
+        (folder / "long").write_text(text)
+        assert "long" in refused("rescore", "long", "--weight", "words=1")
+    (folder / "tiny.pt").write_bytes(b"\x80\x02.")
+    assert "tiny.pt: " in refused("rescore", "dev.json", "--lm", "tiny.pt", "--weight", "lm=1")
+
+
+def test_eval_takes_the_weights_of_sparse_lists(folder):
+    (folder / "sparse").write_text("0 ||| a ||| LM0= -1 ||| -1\n0 ||| the ||| LM0= -2 Rare= 1 ||| -1\n")
+    (folder / "refs").write_text("a\n")
+    result = run("eval", "sparse", "--refs", "refs", "--weight", "LM0=1", "--weight", "Other=0.5")
+    assert "rescored, max" in result.stdout
+    assert "not a feature" in refused("eval", "dev.json", "--weight", "Other=0.5")

@@ -9,7 +9,7 @@ from lm_files import write_checkpoint
 from attlm_cli.main import main
 from attlm_fairseq.compute import Compute
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.ray_job import rescore_files
+from attlm_fairseq.nbest.ray_job import RescoreFiles, rescore_files
 
 
 def test_files_come_out_as_from_the_command(tmp_path):
@@ -35,6 +35,23 @@ def test_files_come_out_as_from_the_command(tmp_path):
 def test_what_a_job_cannot_do_is_said_before_it_starts(tmp_path):
     config = tmp_path / "attlm.toml"
     config.write_text('[lm.lm]\ncheckpoint = "lm.pt"\n')
-    pytest.importorskip("ray.data", reason="ray is not installed")
     with pytest.raises(InputError, match="no weight for lm"):
         rescore_files(["a"], tmp_path / "out", config, 1, Compute())
+
+
+def test_an_actor_does_what_the_command_does(tmp_path):
+    """Without ray: what its workers run. The weights are as `tune --feature` writes them, of a difference of two LMs alone."""
+    for name in ("a", "b"):
+        write_checkpoint(tmp_path / f"{name}.pt", ["a", "b"], seed=ord(name))
+    config = tmp_path / "attlm.toml"
+    config.write_text('[lm.a]\ncheckpoint = "a.pt"\n[lm.b]\ncheckpoint = "b.pt"\n[weights]\na_minus_b = 1.0\nTM0 = 0.5\n')
+    text = "".join(f"{number // 5} ||| {'a unheard ' * (number % 5)} ||| TM0= -{number} ||| -1\n" for number in range(30))
+    (tmp_path / "lists").write_text(text)
+    row = {"input": str(tmp_path / "lists"), "output": str(tmp_path / "out")}
+    done = RescoreFiles(config, Compute())(row)
+    assert (done["lists"], done["error"]) == (6, "")
+    assert "are unknown to a" in done["notes"]
+    result = CliRunner().invoke(main, ["rescore", row["input"], "--config", str(config), "-o", str(tmp_path / "expected")])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "expected").read_bytes()
+    assert RescoreFiles(config, Compute())({**row, "input": "nowhere"})["error"].startswith("nowhere: ")

@@ -378,7 +378,7 @@ def test_l2_pulls_towards_start():
     assert free < pulled < fixed
     assert fixed > 0.9999
     assert best < middle < worst
-    with pytest.raises(ValueError, match="give a start"):
+    with pytest.raises(InputError, match="give another --start"):
         tune(matrices, statistics, WER, names=names, l2=1.0)
 
 

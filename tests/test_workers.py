@@ -211,3 +211,27 @@ def test_devices_and_memory():
     for wrong in ("", "many", "10M", "-1G", "1P"):
         with pytest.raises(InputError, match="--memory"):
             parse_memory(wrong)
+
+
+def test_a_run_with_other_features_is_not_continued(folder):
+    more = ["--weight", "kenlm_oov=-50"]
+    finish(command(folder, "more", *more))
+    kill_in_the_middle(command(folder, "again"), folder / "again.unfinished")
+    told = finish(command(folder, "again", *more))
+    assert "continued" not in told
+    assert (folder / "again").read_bytes() == (folder / "more").read_bytes()
+
+
+def test_a_file_of_the_users_in_the_place_of_the_journal_stays(folder):
+    place = folder / "mine.unfinished"
+    place.write_bytes((folder / "list").read_bytes())
+    for source in ("list", "mine.unfinished"):
+        arguments = command(folder, "mine")
+        arguments[arguments.index(str(folder / "list"))] = str(folder / source)
+        result = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+        assert result.returncode == 2
+        assert "mine.unfinished: is in the way" in result.stderr.splitlines()[-1]
+        assert place.read_bytes() == (folder / "list").read_bytes()
+    place.write_bytes(b"")  # of a run that was killed before it wrote
+    finish(command(folder, "mine"))
+    assert not place.exists()

@@ -61,18 +61,24 @@ class LogLinearLM:
     def score(self, state: State, word: str, unk_offset: float = 0.0) -> tuple[float, State]:
         """The weighted sum of ln p(word), and the state after the word.
 
-        Each LM that does not know the word scores its unknown word, and ``unk_offset`` is added to that log-probability.
+        Each LM that does not know the word scores its unknown word, and ``unk_offset`` is added to that log-probability. -inf forbids
+        the word, but of an LM that is subtracted it is left out: what such an LM does not know is no reason to prefer a word.
         """
         total = 0.0
         after = []
         for lm, weight, segment, history in zip(self.lms, self.weights, self.segment, state, strict=True):
-            log_prob = 0.0
+            log_prob, offset = 0.0, self.unknown_offset(weight, unk_offset)
             for part in [word] if segment is None else segment(word):
                 value, history = lm.score(history, lm.token(part))
-                log_prob += value if lm.knows(part) else value + unk_offset
+                log_prob += value if lm.knows(part) else value + offset
             total += weight * log_prob
             after.append(history)
         return total, tuple(after)
+
+    @staticmethod
+    def unknown_offset(weight: float, unk_offset: float) -> float:
+        """What an unknown word's log-probability changes by in an LM of this weight."""
+        return 0.0 if weight < 0 and unk_offset == -np.inf else unk_offset
 
     def end(self, state: State) -> float:
         """The weighted sum of ln p(</s>)."""

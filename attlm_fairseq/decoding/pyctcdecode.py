@@ -25,7 +25,8 @@ class PyctcdecodeLM(AbstractLanguageModel):
 
     ``unk_score_offset`` is a log10, as there. It is added once to the log-probability of a word that is not in ``unigrams`` or that an
     LM does not know; and to a partial word with which no unigram begins, then not times alpha, but times length / 6 from 6 letters on.
-    ``unigrams`` are by default all words that every LM knows. When empty, each partial word gets the offset, as in pyctcdecode.
+    ``unigrams`` are by default all words that every LM knows, and none where an LM is of subwords. When empty, each partial word
+    gets the offset, as in pyctcdecode.
 
     An empty last word, which is what a hypothesis that ends in a space has, is no word and scores the sentence end alone.
     pyctcdecode's LanguageModel scores it as an unknown word: so does this with ``score_empty_word``.
@@ -51,8 +52,9 @@ class PyctcdecodeLM(AbstractLanguageModel):
         self.unk_score_offset = unk_score_offset
         self.score_boundary = score_boundary
         self.score_empty_word = score_empty_word
-        words = {word for lm in lms.lms for word in lm.words()} if unigrams is None else unigrams
-        self._unigrams = {word for word in words if lms.knows(word)}
+        if unigrams is None:  # of an LM of subwords the words cannot be listed, and its pieces are none
+            unigrams = set() if any(lms.segment) else {word for lm in lms.lms for word in lm.words()}
+        self._unigrams = {word for word in unigrams if lms.knows(word)}
         self._sorted = sorted(self._unigrams)
 
     def reset_params(self, **params: float | bool) -> None:

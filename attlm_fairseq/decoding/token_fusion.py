@@ -38,7 +38,7 @@ class TokenFusion:
         self._offsets = np.zeros(len(self._seen))
         for lm, weight in zip(lms.lms, lms.weights, strict=True):
             unknown = np.array([not lm.knows(symbol) for symbol in self._symbols], dtype=bool)
-            self._offsets[unknown] += weight * unk_offset
+            self._offsets[unknown] += weight * lms.unknown_offset(weight, unk_offset)
 
     def start(self) -> TokenState:
         return TokenState(self.lms.start())

@@ -191,7 +191,7 @@ class WordFusion:
 
     def _keep(self, member: int, history: Any, log_probs: np.ndarray) -> tuple[np.ndarray, float]:
         probabilities = np.exp(log_probs[:-1], dtype=np.float64)
-        value = (probabilities, float(log_probs[-1]) + self.unk_offset)
+        value = (probabilities, float(log_probs[-1]) + self.lms.unknown_offset(self.lms.weights[member], self.unk_offset))
         self._probabilities[member].put(history, value, probabilities.nbytes)
         return value
 

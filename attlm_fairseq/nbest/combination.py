@@ -68,7 +68,7 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
     """A copy of the list with totals set and hypotheses sorted, best total first, equal totals in their rank as read.
 
     Features are added up in alphabetical order of their names, so the order of ``weights`` does not matter. A feature that is not
-    named has weight 0; without any weight the list stays in the order as read.
+    named has weight 0. Without any weight that is not 0 the list stays as read: in that order, and without totals in the place of its own.
     Raises InputError for a weight that is not finite, for a name that no hypothesis has (unless the list is sparse), and whatever
     :func:`features` raises.
     """
@@ -81,10 +81,10 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
                 name for hypothesis in nbest.hypotheses for name in [*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED]
             )
             raise InputError(f"weight for {name!r}, which is not a feature of list {nbest.id!r}; its features are {', '.join(known)}")
-    if names:
-        totals = log_linear(features(nbest, names).T, [weights[name] for name in names])
-    else:
-        totals = np.zeros(len(nbest.hypotheses))
+    columns = features(nbest, names).T
+    if not any(weights.values()):
+        return replace(nbest, hypotheses=sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank))
+    totals = log_linear(columns, [weights[name] for name in names])
     hypotheses = [replace(hypothesis, total=float(total)) for hypothesis, total in zip(nbest.hypotheses, totals, strict=True)]
     return replace(nbest, hypotheses=sorted(hypotheses, key=lambda hypothesis: (-hypothesis.total, hypothesis.rank)))
 

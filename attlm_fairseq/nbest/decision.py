@@ -41,7 +41,7 @@ class Decision:
 
 
 def decide(nbest: NbestList, decision: Decision) -> NbestList:
-    """The list with its answer first. Its hypotheses have totals and are sorted, as :func:`combination.combine` leaves them.
+    """The list with its answer first. It is as :func:`combination.combine` leaves it; without totals all hypotheses are equally likely.
 
     ``max``: as it is. ``mbr-..``: sorted by risk, and ``total`` is minus the risk. ``consensus``: one hypothesis, the new text, with
     rank 0, or that of the hypothesis whose text it is, and without scores.
@@ -50,7 +50,7 @@ def decide(nbest: NbestList, decision: Decision) -> NbestList:
         return nbest
     as_read = sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank)
     texts = [hypothesis.text for hypothesis in as_read]
-    shares = posteriors(np.array([hypothesis.total for hypothesis in as_read]), decision.scale)
+    shares = posteriors(np.array([hypothesis.total or 0.0 for hypothesis in as_read]), decision.scale)
     if decision.rule == "consensus":
         text = consensus(confusion_network(texts), shares)
         rank = as_read[texts.index(text)].rank if text in texts else 0

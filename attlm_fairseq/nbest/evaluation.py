@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -50,7 +50,8 @@ class MeasuredLists:
 
 def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
     """Measure lists that carry references. Raises InputError for one without, for scores that are not finite, and for no lists."""
-    lists = list(lists)
+    # hypotheses as ranked: a list's first is the same here, in ties, and where weights of 0 leave it as read
+    lists = [replace(nbest, hypotheses=sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank)) for nbest in lists]
     if not lists:
         raise InputError("there are no lists")
     names_of_lists = [feature_names(nbest) for nbest in lists]

@@ -1,8 +1,8 @@
 """The scores of an unfinished run on disk, so that the same command started again continues where it stopped.
 
 One line of JSON for each block of hypotheses, in order, with the SHA-256 of their texts and their scores, after a first line that
-identifies what scored them. A block is taken from the journal only where both are the same: another list, another LM or another
-precision cannot be mixed in. The weights may differ, since they come after.
+identifies what scored them. A block is taken from the journal only where both are the same: another list, another LM, another
+precision or other features cannot be mixed in. The weights may differ, since they come after.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Journal:
         if self.path is None:
             yield from workers.score(blocks)
             return
+        if workers.leads and self.path.exists() and not self._is_journal():
+            raise InputError("is in the way of the scores of an unfinished run, and none: move it, or use --no-resume", path=self.path)
         kept = workers.agree(self._kept(workers) if workers.leads and self.path.exists() else [])
         used, hypotheses = 0, 0
         with self._lines(workers.leads and bool(kept)) as lines:
@@ -104,6 +106,13 @@ class Journal:
     def _identity(self, workers: Workers) -> dict[str, str]:
         content = json.dumps([workers.signatures(), self._settings], sort_keys=True, default=str)
         return {"attlm": __version__, "scores of": hashlib.sha256(content.encode()).hexdigest()}
+
+    def _is_journal(self) -> bool:
+        """Whether the file is a journal of any run, or of one that was stopped before its first line was whole."""
+        with self.path.open("rb") as file:
+            line = file.readline(1000)
+        begin = _line({"attlm": ""})[:-4]  # without the version and the line's end
+        return line.startswith(begin) or begin.startswith(line)
 
     def _kept(self, workers: Workers) -> list[str]:
         """The hashes of the blocks that the journal holds whole, if it is of these LMs."""

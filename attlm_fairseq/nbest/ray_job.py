@@ -23,28 +23,29 @@ from attlm_fairseq.nbest.combination import combine
 from attlm_fairseq.nbest.decision import decide
 from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.journal import Journal
-from attlm_fairseq.nbest.lm_features import is_lm_feature
+from attlm_fairseq.nbest.lm_features import differing_lms, is_lm_feature
 from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.workers import OneProcess
 
 
 class RescoreFiles:
-    """An actor: rows of ``input`` and ``output`` in, the same with ``lists`` and ``error`` out."""
+    """An actor: rows of ``input`` and ``output`` in, the same with ``lists``, ``error`` and ``notes`` (lines for the user) out."""
 
     def __init__(self, config: Path, compute: Compute) -> None:
         self._config = read_config(config)
         names = [lm.name for lm in self._config.scored]
         features = [name for name in self._config.weights if is_lm_feature(name, names)]
         self._workers = OneProcess(BlockScorer.load(self._config, compute, features))
-        self._settings = {"precision": compute.precision, "memory": compute.memory, "device": compute.device}
+        self._settings = {"precision": compute.precision, "memory": compute.memory, "device": compute.device, "features": sorted(features)}
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            return {**row, "lists": self._rescore(row["input"], row["output"]), "error": ""}
+            lists, notes = self._rescore(row["input"], row["output"])
+            return {**row, "lists": lists, "error": "", "notes": "\n".join(notes)}
         except InputError as error:  # of one file: the others go on
-            return {**row, "lists": 0, "error": str(error)}
+            return {**row, "lists": 0, "error": str(error), "notes": ""}
 
-    def _rescore(self, source: str, output: str) -> int:
+    def _rescore(self, source: str, output: str) -> tuple[int, list[str]]:
         form, lists = open_nbest(source)
         journal = Journal(Path(f"{output}.unfinished"), self._settings)
         rescorer = Rescorer(self._workers, journal=journal)
@@ -58,7 +59,7 @@ class RescoreFiles:
 
         write_nbest(rescored(), form, output)
         journal.finish()
-        return count
+        return count, [*filter(None, (oov.warning() for oov in rescorer.oov.values())), *rescorer.notes.values()]
 
 
 def rescore_files(files: Sequence[str], output: Path, config: Path, concurrency: int, compute: Compute) -> list[dict[str, Any]]:
@@ -66,10 +67,10 @@ def rescore_files(files: Sequence[str], output: Path, config: Path, concurrency:
 
     Raises InputError: two files of one name, weights missing, a decision that makes texts.
     """
-    import ray
-
     found = read_config(config)
-    if missing := [lm.name for lm in found.scored if lm.name not in found.weights]:
+    names = [lm.name for lm in found.scored]
+    weighted = {*found.weights, *(lm for name in found.weights for lm in differing_lms(name, names) or ())}
+    if missing := [name for name in names if name not in weighted]:
         raise InputError(f"no weight for {', '.join(missing)}; find the weights with `attlm tune`", path=config)
     if found.decision.makes_text:
         raise InputError("a consensus makes texts that are in no list: use `attlm rescore --to 1best`", path=config)
@@ -80,6 +81,8 @@ def rescore_files(files: Sequence[str], output: Path, config: Path, concurrency:
     todo = [row for row in rows if not Path(row["output"]).exists()]
     if not todo:
         return []
+    import ray
+
     resources = {"num_gpus": 1} if compute.device == "cuda" else {"num_cpus": 1}
     data = ray.data.from_items(todo, override_num_blocks=len(todo))
     actor = {"config": config.absolute(), "compute": compute}
@@ -109,6 +112,9 @@ def main() -> None:
     print(
         f"{len(rows) - len(failed)} files rescored, {sum(row['lists'] for row in rows)} lists; {len(files) - len(rows)} were there already"
     )
+    for row in rows:
+        for line in filter(None, row["notes"].split("\n")):
+            print(f"{row['input']}: {line}", file=sys.stderr)
     for error in failed:
         print(f"attlm: error: {error}", file=sys.stderr)
     raise SystemExit(2 if failed else 0)

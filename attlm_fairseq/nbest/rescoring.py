@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -55,6 +56,11 @@ class Rescorer:
             self.oov.setdefault(name, OOVCount(name)).merge(count)
         self.notes = scores.notes | self.notes
         hypotheses = list(chain.from_iterable(nbest.hypotheses for nbest in block))
+        for name, column in scores.values.items():
+            if any(differs(hypothesis.scores.get(name), value) for hypothesis, value in zip(hypotheses, column, strict=True)):
+                self.notes[f"{name} of the lists"] = (
+                    f"note: the lists have a score {name!r} of their own, which the LM of that name replaces: `--lm OTHER=FILE` keeps both"
+                )
         scored = iter(
             replace(hypothesis, lm_scores=hypothesis.lm_scores | {name: column[row] for name, column in scores.values.items()})
             for row, hypothesis in enumerate(hypotheses)
@@ -67,6 +73,11 @@ class Rescorer:
     def rescore(self, lists: Iterable[NbestList], weights: Mapping[str, float]) -> Iterator[NbestList]:
         """Scored lists, each sorted by its total under the weights, best first."""
         return (combine(nbest, weights) for nbest in self.score(lists))
+
+
+def differs(own: float | None, value: float) -> bool:
+    """Whether a score that came with the list is another than the LM's, beyond the digits that files leave out."""
+    return own is not None and not math.isclose(own, value, rel_tol=1e-3, abs_tol=1e-3)
 
 
 def characters(nbest: NbestList) -> int:

@@ -106,9 +106,13 @@ def totals_of(features: Sequence[np.ndarray], weights: Mapping[str, float], name
 
 
 def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> list[tuple[str, np.ndarray]]:
-    """What the lists answer under these weights and this decision: text and statistics (S,). Raises InputError for unknown weights."""
-    for name in weights:
-        if name not in measured.names:
+    """What the lists answer under these weights and this decision: text and statistics (S,).
+
+    Raises InputError for a weight that is not 0 of a name that is no feature; sparse lists may lack it, and then it has no effect.
+    """
+    sparse = all(nbest.sparse for nbest in measured.lists)
+    for name, weight in weights.items():
+        if weight and name not in measured.names and not sparse:
             raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(measured.names)}")
     decider = Decider(decision.rule, measured.texts, measured.references, measured.statistics, metric)
     return decider.answers(range(len(measured.texts)), totals_of(measured.features, weights, measured.names), decision.scale)

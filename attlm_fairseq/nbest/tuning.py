@@ -105,7 +105,7 @@ def tune(
         start = start[order]
     search = _LineSearch(corpus, metric, start, allowed, l2)
     if l2 and (search.anchor is None or not search.anchor.any()):
-        raise ValueError("l2 pulls towards start: give a start that is not 0 for every feature that varies")
+        raise InputError("--l2 pulls towards a start in which no feature that tells hypotheses apart has a weight: give another --start")
 
     generator = np.random.default_rng(seed)
     random_directions = len(search.free) if random_directions is None else random_directions

@@ -39,7 +39,7 @@ train() {
 train lstm 0.01 "$epochs" $(((epochs + 1) / 2)) --arch plain_lstm_lm "$@"
 begin=(--init-from lstm/checkpoint_best.pt)
 for system in $systems; do
-    schedule=(0.003 "$more" "$more")
+    schedule=(0.001 "$more" "$more")
     case $system in
         plain) model=(--arch plain_lstm_lm "${begin[@]}") ;;
         none | independent | tied | complementary) model=(--arch "amsrn_lm_$system" "${begin[@]}") ;;

@@ -195,3 +195,9 @@ def test_parameters_can_be_changed_as_the_decoder_does(arpa):
     with pytest.raises(ValueError, match="gamma"):
         lm.reset_params(gamma=1.0)
     decoder.cleanup()
+
+
+def test_the_pieces_of_a_subword_lm_are_no_unigrams(tmp_path):
+    lm = CachedNeuralLM.load(write_checkpoint(tmp_path / "lm.pt", ["a", "b"]))
+    listed, unlisted = (PyctcdecodeLM(LogLinearLM([lm], segment=[list]), unigrams=words) for words in (["ab"], None))
+    assert unlisted.score(unlisted.get_start_state(), "ab")[0] == listed.score(listed.get_start_state(), "ab")[0]

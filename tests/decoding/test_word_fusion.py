@@ -126,6 +126,20 @@ def test_forbidden_words_stay_forbidden(lms):
     assert math.isfinite(spelled(fusion, cuts(b"tea ", UNITS)[0])[0])
 
 
+def test_what_a_subtracted_lm_does_not_know_is_not_forbidden_or_preferred():
+    first, second = random_lm([*WORDS, "zz"]), random_lm(WORDS)
+    lms = LogLinearLM([first, second], [1.0, -0.3])
+    state = lms.start()
+    expected = first.score(state[0], first.token("zz"))[0] - 0.3 * second.score(state[1], second.token("zz"))[0]
+    assert lms.score(state, "zz", -math.inf)[0] == pytest.approx(expected)
+    assert lms.score(state, "unheard", -math.inf)[0] == -math.inf
+    fusion = WordFusion(lms, ALL, ends=[END], unk_offset=-math.inf)
+    for text in (b"zz ", b"tea "):
+        total, after = spelled(fusion, cuts(text, UNITS)[0])
+        assert math.isfinite(total)
+        assert not np.isnan(fusion.scores([after])).any()
+
+
 def test_without_lms_nothing_is_added():
     fusion = WordFusion(LogLinearLM([random_lm(WORDS)], [0.0]), ALL, ends=[END])
     assert not fusion.scores([fusion.start(), spelled(fusion, [1, 2, 9])[1]]).any()

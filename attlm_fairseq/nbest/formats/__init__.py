@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, UnknownFormatError
 from attlm_fairseq.files import HEAD, TextSource, whole_file, whole_folder
 from attlm_fairseq.nbest.formats.espnet import EspnetFolder
 from attlm_fairseq.nbest.formats.fairseq import FairseqFormat
@@ -21,7 +21,7 @@ from attlm_fairseq.nbest.formats.kaldi import KaldiFolder, KaldiFormat
 from attlm_fairseq.nbest.formats.mlm import MlmFormat
 from attlm_fairseq.nbest.formats.moses import MosesFormat
 from attlm_fairseq.nbest.formats.nemo import NemoFormat
-from attlm_fairseq.nbest.formats.one_best import ONE_BEST_STYLES, write_one_best
+from attlm_fairseq.nbest.formats.one_best import ONE_BEST_STYLES, read_one_best, write_one_best
 from attlm_fairseq.nbest.formats.plain import PlainFormat
 from attlm_fairseq.nbest.formats.protocol import NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.srilm import SrilmFolder, SrilmFormat
@@ -35,6 +35,7 @@ __all__ = [
     "NbestFormat",
     "find_format",
     "open_nbest",
+    "read_one_best",
     "write_nbest",
     "write_one_best",
 ]
@@ -128,4 +129,4 @@ def _recognise(source: TextSource) -> NbestFormat:
         if candidate.matches(head):
             return candidate
     tried = ", ".join(_FILE_FORMATS)
-    raise InputError(f"not recognised as an n-best list (tried {tried}): name its format with --format", path=source.name)
+    raise UnknownFormatError(f"not recognised as an n-best list (tried {tried}): name its format with --format", path=source.name)

@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.formats.lines import TOTAL, fresh_names, grouped, numbe
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 TEXTS = ("text", "words_text")  # the second is what Kaldi's own rescoring scripts call it
-_KEY = re.compile(r"(\S+)-(\d+)(?=\s|$)")
+_KEY = re.compile(r"(\S+)-(\d{1,18})(?=\s|$)")
 _COSTS = re.compile(r"cost|score|^acwt|^lmwt")
 _TOTAL_FILE = f"{TOTAL}_cost"
 
@@ -22,8 +22,9 @@ _TOTAL_FILE = f"{TOTAL}_cost"
 class KaldiFormat:
     """``utt-1 oh yeah``: the utterance and, after the last dash, the place of the hypothesis in its list; an empty text is legal.
 
-    The rank goes by that number, the order by the file, which may be sorted as text. A file has no place for scores: for those
-    see :class:`KaldiFolder`. Written: the lines in the new order, keys as they were.
+    The rank is the place in the file; but where the keys of a list are sorted as text, as ``sort`` leaves tables (1, 10, 11, 2), it goes
+    by that number. A file has no place for scores: for those see :class:`KaldiFolder`. Written: the lines in the new order, keys
+    as they were.
     """
 
     name = "kaldi"
@@ -104,12 +105,14 @@ def _parse(keyed: KeyedLine, path: str) -> tuple[str, Hypothesis]:
 
 
 def _set_ranks(nbest: NbestList, path: str) -> None:
-    """From the numbers in the keys to places from 1."""
+    """From the numbers in the keys to places from 1: of the file, whose order is that of the last rescoring, or of the numbers."""
     numbers = [hypothesis.rank for hypothesis in nbest.hypotheses]
     if len(set(numbers)) < len(numbers):
         twice = next(number for number in numbers if numbers.count(number) > 1) - 1
         raise InputError(f"the list of {nbest.id} has the key {nbest.id}-{twice} twice", path=path, line=nbest.line)
-    for rank, hypothesis in enumerate(sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank), 1):
+    texts = [str(number - 1) for number in numbers]
+    places = sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank) if texts == sorted(texts) else nbest.hypotheses
+    for rank, hypothesis in enumerate(places, 1):
         hypothesis.rank = rank
 
 

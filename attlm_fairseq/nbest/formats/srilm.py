@@ -26,6 +26,7 @@ from attlm_fairseq.nbest.formats.lines import (
 )
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
+_COUNT = re.compile(r"\d{1,18}")
 _BYTELOG = re.compile(r"\s*NBestList\d")
 _OWN_SCORES = ("acoustic", "lm")
 
@@ -46,7 +47,7 @@ class SrilmFormat:
         """Whether every line begins with two numbers and a count."""
         lines = [line.split(None, 3) for line in head.rstrip("\r\n").split("\n")]
         return _BYTELOG.match(head) is not None or all(
-            len(line) >= 3 and is_number(line[0]) and is_number(line[1]) and line[2].isdecimal() for line in lines
+            len(line) >= 3 and is_number(line[0]) and is_number(line[1]) and _COUNT.fullmatch(line[2]) for line in lines
         )
 
     def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
@@ -57,7 +58,7 @@ class SrilmFormat:
                 message = "the list has byte-log scores with the LM mixed in: write it in SRILM's plain form, 'acoustic lm nwords words...'"
                 raise InputError(message, path=path, line=line)
             fields = split_end(whole)[0].split(None, 3)
-            if len(fields) < 3 or not fields[2].isdecimal():
+            if len(fields) < 3 or not _COUNT.fullmatch(fields[2]):
                 raise InputError(f"found {quoted(whole)}: expected 'acoustic lm nwords words...'", path=path, line=line)
             scores = {name: number(field, f"the {name} score", path, line) * LN10 for name, field in zip(_OWN_SCORES, fields, strict=False)}
             text = fields[3] if len(fields) > 3 else ""
