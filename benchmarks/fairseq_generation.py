@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2, help="LSTM layers")
     parser.add_argument("--translation-size", type=int, default=256)
     parser.add_argument("--translation-layers", type=int, default=2)
-    parser.add_argument("--sentences", type=int, default=4, help="decoded together")
+    parser.add_argument("--sentences", type=int, default=16, help="decoded together")
     parser.add_argument("--beam", type=int, default=5)
     options = parser.parse_args()
     logging.disable(logging.WARNING)
