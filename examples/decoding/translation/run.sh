@@ -30,8 +30,8 @@ fairseq-preprocess -s cipher -t en --trainpref parallel --validpref valid --test
 fairseq-train mt-data --task translation -s cipher -t en --arch transformer --share-decoder-input-output-embed \
 --encoder-layers 2 --decoder-layers 1 --encoder-embed-dim 128 --decoder-embed-dim 128 --encoder-ffn-embed-dim 256 \
 --decoder-ffn-embed-dim 256 --encoder-attention-heads 4 --decoder-attention-heads 4 --dropout 0 \
---criterion label_smoothed_cross_entropy --label-smoothing 0.1 --lr 0.003 --warmup-updates 60 --total-num-update 290 \
---clip-norm 1 --max-tokens 1000 --max-epoch 10 --validate-interval 10 --save-interval 10 $training --save-dir mt && wait \$!"
+--criterion label_smoothed_cross_entropy --label-smoothing 0.1 --lr 0.003 --warmup-updates 60 --total-num-update 261 \
+--clip-norm 1 --max-tokens 1000 --max-epoch 9 --validate-interval 9 --save-interval 9 $training --save-dir mt && wait \$!"
 decode="fairseq-generate mt-data --user-dir $plugin --task translation_with_lm --path mt/checkpoint_last.pt \
 --gen-subset test --beam 5 --max-len-a 1.5 --max-len-b 5 --batch-size 50 --cpu --num-workers 0"
 # translate NAME OPTIONS: the command that writes NAME.txt
@@ -42,7 +42,7 @@ translate() {
 step decode-ngram ngram.txt "translate test: the translation model alone, and with the 3-gram" \
     "($(translate none "")) & $(translate ngram "--lms lm.arpa=0.3") && wait \$!"
 step decode-attentive attentive.txt "translate test: with the attentive LM, and with both" \
-    "($(translate both "--lms lm/checkpoint_best.pt=0.15:lm.arpa=0.25")) & $(translate attentive "--lms lm/checkpoint_best.pt=0.3 --lm-compare") && wait \$!"
+    "($(translate both "--lms lm/checkpoint_best.pt=0.15:lm.arpa=0.25")) & $(translate attentive "--lms lm/checkpoint_best.pt=0.2 --lm-compare") && wait \$!"
 step bleu bleu.txt "BLEU on test" \
     "sacrebleu test.en -i none.txt ngram.txt attentive.txt both.txt -m bleu --tokenize none --width 2 -f text > bleu.txt"
 
