@@ -81,9 +81,11 @@ def measure(name: str, sentences: Sentences, few: Iterable[Sequence[str]], model
     nodes = build_prefix_tree(distinct).size
     print(f"\n{name}: {len(sentences)} hypotheses, {words} words, {nodes} distinct prefixes: {words / nodes:.2f} words each")
     print(f"{'':44}{'words/s':>10}{'ratio':>8}{'of matmul':>11}")
-    seconds, batching = min((eval_lm(sentences, work, option), " ".join(option) or "default") for option in ([], ["--max-tokens", "4096"]))
-    base = words / seconds
-    print(f"{f'fairseq-eval-lm, lstm_lm ({batching})':44}{base:10.0f}{1:8.2f}")
+    batchings = ([], ["--max-tokens", "4096"])
+    seconds = {" ".join(option) or "its defaults": eval_lm(sentences, work, option) for option in batchings}
+    base = words / min(seconds.values())
+    for batching, taken in seconds.items():
+        print(f"{f'fairseq-eval-lm, lstm_lm, {batching}':44}{words / taken:10.0f}{words / taken / base:8.2f}")
     for family, label in FAMILIES.items():
         model = models[family]
         scorer = NeuralScorer([model])
