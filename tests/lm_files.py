@@ -31,6 +31,11 @@ FAMILY_OPTIONS = {
     "kvp_lstm_lm": {"kvp_mode": "key-value-predict", "attention_window": 3, "output_layer": "untied"},
     "ngram_rnn_lm": {"ngram_order": 3, "output_layer": "untied"},
 }
+# models that are no family of their own, by what their tests call them
+VARIANTS = {
+    "combined": {"_name": "attentive_lstm_lm", "attention_score": "combined"},
+    "adaptive": {"_name": "averaging_lstm_lm", "output_layer": "adaptive", "adaptive_cutoffs": "7"},
+}
 
 
 def write_dictionary(path: Path, words: list[str]) -> Path:

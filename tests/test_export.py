@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from lm_files import write_arpa, write_checkpoint, write_dictionary
+from lm_files import VARIANTS, write_arpa, write_checkpoint, write_dictionary
 
 from attlm_cli.main import main
 from attlm_fairseq.checkpoints import load_model
@@ -39,12 +39,13 @@ def folder(tmp_path, text) -> Path:
     return tmp_path / "exported"
 
 
-@pytest.mark.parametrize("architecture", [*READERS, "attentive_lstm_lm_ptb"])
+@pytest.mark.parametrize("architecture", [*READERS, "attentive_lstm_lm_ptb", *VARIANTS])
 def test_every_family_scores_bit_for_bit_as_its_checkpoint(tmp_path, architecture):
-    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS, _name=architecture)
+    options = VARIANTS.get(architecture, {"_name": architecture})
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS, **options)
     export_model(checkpoint, tmp_path / "exported")
     before, after = load_model(checkpoint), load_model(tmp_path / "exported")
-    assert after.architecture == architecture
+    assert after.architecture == options["_name"]
     assert after.vocabulary == before.vocabulary
     for name, weight in before.model.state_dict().items():
         assert torch.equal(weight, after.model.state_dict()[name]), name

@@ -8,18 +8,18 @@ import sys
 
 import pytest
 import torch
-from lm_files import write_checkpoint
+from lm_files import VARIANTS, write_checkpoint
 
 from attlm_fairseq.decoding.decoder_lm import DecoderLM, memory_shape
 from attlm_fairseq.modules.memory import READERS
 
 WORDS = [f"w{number}" for number in range(20)]
 V = 4 + len(WORDS)
-MODELS = [*READERS, "combined"]
+MODELS = [*READERS, *VARIANTS]
 
 
 def load(tmp_path, name: str, seed: int = 1) -> DecoderLM:
-    options = {"_name": "attentive_lstm_lm", "attention_score": "combined"} if name == "combined" else {"_name": name}
+    options = VARIANTS.get(name, {"_name": name})
     return DecoderLM.load(write_checkpoint(tmp_path / name / "lm.pt", WORDS, seed, **options))
 
 

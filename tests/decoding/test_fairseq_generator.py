@@ -12,7 +12,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
-from lm_files import write_arpa, write_checkpoint
+from lm_files import VARIANTS, write_arpa, write_checkpoint
 
 import attlm_fairseq.plugin
 from attlm_fairseq.checkpoints import load_model
@@ -110,11 +110,10 @@ def assert_same(found, expected) -> None:
             torch.testing.assert_close(one["positional_scores"], other["positional_scores"], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", [*READERS, "combined"])
+@pytest.mark.parametrize("family", [*READERS, *VARIANTS])
 def test_the_same_as_lm_path_for_every_family(tmp_path, family):
     """Beams move, hypotheses end at different steps, finished sentences leave the batch, and both generators agree."""
-    options = {"attention_score": "combined"} if family == "combined" else {"_name": family}
-    path = write_checkpoint(tmp_path / "lm.pt", WORDS, **options)
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, **VARIANTS.get(family, {"_name": family}))
     lengths, changed = set(), 0
     for seed in range(2):
         model, sample = make_model(seed), make_sample(seed=seed)
