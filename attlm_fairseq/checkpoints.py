@@ -102,9 +102,13 @@ def read_plain_data(path: Path) -> Any:
     """What torch saved in a file, on the CPU, if it is nothing but data. Raises InputError."""
     if not path.is_file():
         raise InputError("there is no such file; give a checkpoint written by fairseq-train", path=path)
-    with path.open("rb") as file:
-        if file.read(16).lstrip().startswith((b"\\data\\", b"mmap lm ")):  # ARPA text, KenLM's binary
-            raise InputError("is an n-gram model, not a neural one; give it with --kenlm", path=path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(16).lstrip()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from None
+    if head.startswith((b"\\data\\", b"mmap lm ")):  # ARPA text, KenLM's binary
+        raise InputError("is an n-gram model, not a neural one; give it with --kenlm", path=path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:

@@ -217,12 +217,12 @@ def normalisers(weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
 
     The pieces are as wide as the matrix product wants them, and their logits few enough to stay in the cache until they are summed.
     """
-    rows = min(2 * step_rows(features.device), len(features))
-    columns = max(1, 2 * logits_at_once(features.device) // rows)
+    columns = min(len(weight), 2048 if features.device.type == "cpu" else 4096)
+    rows = min(logits_at_once(features.device) // columns, len(features))
     autocast = torch.is_autocast_enabled(features.device.type)
     if autocast:
         weight = weight.to(torch.get_autocast_dtype(features.device.type))
-    held = features.new_empty(rows * min(columns, len(weight)))  # what the system gives anew costs more than the sums
+    held = features.new_empty(rows * columns)  # what the system gives anew costs more than the sums
     norms = []
     for some in features.tensor_split(-(-len(features) // rows)):
         parts = []
@@ -245,4 +245,4 @@ def step_rows(device: torch.device) -> int:
 
 def logits_at_once(device: torch.device) -> int:
     """Logits held at once."""
-    return 1 << (20 if device.type == "cpu" else 26)
+    return 1 << (21 if device.type == "cpu" else 26)
