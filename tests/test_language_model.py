@@ -249,6 +249,21 @@ def test_adaptive_output_is_a_distribution_and_its_loss_is_exact():
         make_model("single", output_layer="adaptive")
 
 
+@pytest.mark.parametrize("output", ["tied", "untied", "adaptive"])
+def test_output_biases_predict_frequencies(output):
+    cutoffs = {"output_layer": "adaptive", "adaptive_cutoffs": "5,11"} if output == "adaptive" else {"output_layer": output}
+    model = make_model("single", size=16, **cutoffs)
+    counts = torch.arange(V) ** 2
+    model.predict_frequencies(counts)
+    expected = counts.double().clamp(min=0.5) / counts.double().clamp(min=0.5).sum()
+    found = model.log_probs(torch.zeros(1, 16, dtype=torch.float64))[0].exp()
+    torch.testing.assert_close(found.sum(), torch.tensor(1.0, dtype=torch.float64))
+    if output == "adaptive":  # words within a cluster are alike, having no biases
+        for begin, end in ((5, 11), (11, V)):
+            expected[begin:end] = expected[begin:end].mean()
+    torch.testing.assert_close(found, expected)
+
+
 def test_a_step_leaves_the_state_it_was_given_as_it_was(variant):
     model, tokens = make_model(variant), sentences()
     _, state = model.step(tokens[:, 0], model.initial_state(len(tokens)))

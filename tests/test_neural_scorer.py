@@ -6,6 +6,7 @@ import math
 import random
 import subprocess
 import sys
+import threading
 from itertools import pairwise
 
 import pytest
@@ -74,6 +75,40 @@ def test_scores_are_those_of_one_sentence_at_a_time(checkpoint, monkeypatch):
     for whole, in_blocks in zip(scores, frugal.score(sentences), strict=True):
         assert whole.log_probs == pytest.approx(in_blocks.log_probs, abs=1e-5)
     assert 3 < len(blocks) < 250
+
+
+def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
+    sentences = nbest_like(300, seed=4)
+    at_work, parts = [], []
+
+    def watched(*arguments):
+        at_work.append((threading.get_ident(), torch.get_num_threads()))
+        parts.append(arguments[1].size)
+        return event_log_probs(*arguments)
+
+    event_log_probs = neural.event_log_probs
+    monkeypatch.setattr(neural, "event_log_probs", watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        alone = NeuralScorer.load([checkpoint], compute=Compute(memory=128 << 20)).score(sentences)
+        assert at_work == [(threading.get_ident(), 4)]  # no memory for two parts
+        at_work.clear()
+        parts.clear()
+        monkeypatch.setattr(neural, "PART_NODES", 100)
+        scorer = NeuralScorer.load([checkpoint], compute=Compute(memory=384 << 20))
+        together = scorer.score(sentences)
+        threads, shares = zip(*at_work, strict=True)
+        assert len(set(threads)) == 3
+        assert set(shares) == {1}
+        assert max(parts) < 1.5 * min(parts)
+        assert [score.log_probs for score in together] == [pytest.approx(score.log_probs, abs=1e-5) for score in alone]
+        monkeypatch.setattr(neural, "build_prefix_tree", lambda block: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            scorer.score(sentences)
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_score_does_not_depend_on_its_neighbours_or_their_order(checkpoint):

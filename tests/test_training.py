@@ -127,6 +127,23 @@ def test_initialisation_from_a_plain_model_and_the_entropy_term(data):  # noqa: 
     expect_one_line(refused, "--attention-entropy", "has none")
 
 
+def test_output_biases_begin_with_the_frequencies_of_the_training_text(data):  # noqa: F811
+    one = [data / "bin", *SENTENCES, *SMALL, *SGD, "--batch-size", 8, "--max-update", 1, "--lr", 0]  # at a rate of 0 they stay
+
+    def began(arch: str, *options: object) -> Path:
+        fairseq("train", *one, "--arch", arch, *options, "--save-dir", data / "biases" / arch)
+        return data / "biases" / arch / "checkpoint_last.pt"
+
+    trained = load_model(began("kvp_lstm_lm"))
+    words = [word for line in (data / "train.txt").read_text().splitlines() for word in (*line.split(), "</s>")]
+    counts = torch.tensor([words.count(symbol) for symbol in trained.vocabulary.symbols], dtype=torch.float64).clamp(min=0.5)
+    torch.testing.assert_close(trained.model.output.bias, (counts / counts.sum()).log().float())
+    assert not load_model(began("plain_lstm_lm", "--output-bias", "zero")).model.output.bias.any()
+    assert not load_model(began("averaging_lstm_lm_ptb")).model.output.bias.any(), "Salton et al. begin with biases of 0"
+    again = fairseq("train", *one, "--arch", "kvp_lstm_lm", "--init-from", began("kvp_lstm_lm"), "--save-dir", data / "biases" / "again")
+    assert "output.bias" in again.stdout
+
+
 def test_adaptive_softmax_validates_as_it_scores(data):  # noqa: F811
     """With both criterions: the pieces of ours and the whole distributions of fairseq's own. (fairseq's adaptive_loss is not exact.)"""
     arguments = [data / "bin", *SENTENCES, "--arch", "averaging_lstm_lm", *SMALL, *SGD, "--batch-size", 8, "--max-epoch", 1]

@@ -100,16 +100,18 @@ class FusedEnsemble(EnsembleModel):
     def forward_decoder(self, tokens: Tensor, encoder_outs: Any, incremental_states: Any, temperature: float = 1.0) -> tuple:
         log_probs, attention = super().forward_decoder(tokens, encoder_outs, incremental_states, temperature)
         newest = tokens[:, -1]
-        if self.states is None:
-            self.states = [fused.lm.start(len(tokens)) for fused in self.lms]
+        first = self.states is None
+        if first:  # every row is at the start of a sentence: one will do for all
+            self.states = [fused.lm.start() for fused in self.lms]
             self.scores = log_probs.new_zeros(len(tokens), 0, len(self.lms), dtype=torch.float)
         else:
             rows = torch.arange(len(tokens), device=tokens.device) if self.order is None else self.order
             self.scores = torch.cat((self.scores[rows], self.of_tokens(rows, newest)), dim=1)
         self.last = []
         for place, fused in enumerate(self.lms):
-            lm_log_probs, self.states[place] = fused.lm.step(self.states[place], newest)
-            self.last.append(lm_log_probs)
+            lm_log_probs, states = fused.lm.step(self.states[place], newest[:1] if first else newest)
+            self.states[place] = fused.lm.select(states, torch.zeros_like(newest)) if first else states
+            self.last.append(lm_log_probs.expand(len(tokens), -1))
             log_probs.add_(lm_log_probs.to(log_probs), alpha=fused.weight)  # it is nobody else's
         self.order = None
         return log_probs, attention

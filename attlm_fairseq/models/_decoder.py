@@ -15,6 +15,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
 
 OUTPUT_LAYERS = ChoiceEnum(["tied", "untied", "adaptive"])
+OUTPUT_BIASES = ChoiceEnum(["zero", "unigram"])
 COMPUTE_DTYPES = ChoiceEnum(["float32", "bf16"])
 
 
@@ -37,6 +38,13 @@ class LanguageModelConfig(FairseqDataclass):
     dropout_out: Optional[float] = field(default=None, metadata={"help": "dropout of the features (default: --dropout)"})
     init_range: float = field(default=0.05, metadata={"help": "weights are initialised uniformly in [-R, R], biases to 0"})
     forget_bias: float = field(default=1.0, metadata={"help": "initial bias of the LSTM's forget gates"})
+    output_bias: OUTPUT_BIASES = field(
+        default="unigram",
+        metadata={
+            "help": "output biases at the beginning: ln of each word's frequency in the training text (unigram; needs this package's "
+            "tasks, zero under others), with which Adam learns much faster, or zero, as Salton et al. have all biases"
+        },
+    )
     compute_dtype: COMPUTE_DTYPES = field(
         default="float32",
         metadata={

@@ -49,3 +49,4 @@ def salton_preset(args: Namespace, size: int, dropout: float, forget_bias: float
     args.decoder_layers = getattr(args, "decoder_layers", 2)
     args.dropout = getattr(args, "dropout", dropout)
     args.forget_bias = getattr(args, "forget_bias", forget_bias)
+    args.output_bias = getattr(args, "output_bias", "zero")

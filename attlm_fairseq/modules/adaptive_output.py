@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 DIVISION = 4.0  # each cluster of rarer words has features this many times smaller than the one before
@@ -43,3 +44,9 @@ class AdaptiveOutput(nn.Module):
     def nll(self, features: Tensor, targets: Tensor) -> Tensor:
         """Features (N, F) and words (N,) -> the sum of their negative natural-log probabilities; every word counts, padding included."""
         return -self.clusters(features, targets).output.sum()
+
+    def of_head(self, log_probs: Tensor) -> Tensor:
+        """Natural-log probabilities (V,) of words -> those of the frequent words and of the clusters, as the first layer has them."""
+        first, *others = self.clusters.cutoffs  # the last is V
+        clusters = [part.logsumexp(0) for part in log_probs.tensor_split([first, *others[:-1]])[1:]]
+        return torch.cat((log_probs[:first], torch.stack(clusters)))

@@ -118,6 +118,24 @@ class LanguageModel(nn.Module):
             getattr(self.lstm, f"bias_ih_l{layer}")[forget] = forget_bias
         self.embedding.weight[self.embedding.padding_idx] = 0.0
 
+    @torch.no_grad()
+    def predict_frequencies(self, counts: Tensor) -> None:
+        """Set the output biases so that features of zero predict each word by its count (V,), one that has none as half a one.
+
+        With biases of zero the first thing an LSTM learns is the frequency of words, and with Adam, which moves every weight alike, it
+        learns them as constant features: states are driven to where nothing moves them any more, for good in long documents.
+        """
+        counts = counts.to(self.output_bias.device).double().clamp(min=0.5)
+        log_probs = (counts / counts.sum()).log()
+        if isinstance(self.output, AdaptiveOutput):
+            log_probs = self.output.of_head(log_probs)
+        self.output_bias.copy_(log_probs)
+
+    @property
+    def output_bias(self) -> Tensor:
+        """The output layer's biases: of words, or of the adaptive softmax's frequent words and clusters."""
+        return self.output.clusters.head.bias if isinstance(self.output, AdaptiveOutput) else self.output.bias
+
     def parameter_count(self) -> int:
         """Number of trained parameters; tied ones count once."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)

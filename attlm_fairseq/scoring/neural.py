@@ -15,16 +15,18 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints import TrainedModel, load_model
-from attlm_fairseq.compute import DEFAULT_COMPUTE, Compute
+from attlm_fairseq.compute import DEFAULT_COMPUTE, SMALLEST_MEMORY, Compute
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.adaptive_output import AdaptiveOutput
 from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
 from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
 from attlm_fairseq.scoring.scorer import SentenceScore
-from attlm_fairseq.scoring.tree_memory import TreeMemory, split_into_blocks
+from attlm_fairseq.scoring.threads import side_by_side
+from attlm_fairseq.scoring.tree_memory import TreeMemory, split_evenly, split_into_blocks
 from attlm_fairseq.vocabulary import EOS, UNK
 
 DEVIATION_SENTENCES = 64  # on which the effect of a lower precision is measured
+PART_NODES = 256  # fewer are not worth a thread of their own
 OTHER_BYTES = 48 << 20  # of the memory: logits and gathered weights
 STEP_COPIES = 6  # as many times a row's state and gates are held while a step computes, at most
 
@@ -109,13 +111,23 @@ class NeuralScorer:
         log_probs = self._log_probs(distinct, self.compute.precision)
         return [SentenceScore(log_probs[sentence], tuple(token == UNK for token in sentence)) for sentence in ids]
 
-    @torch.inference_mode()
     def _log_probs(self, distinct: Sequence[tuple[int, ...]], precision: str) -> dict[tuple[int, ...], tuple[float, ...]]:
         """The log-probability of each word and of the end of each of the sentences, which are sorted."""
+        if not distinct:
+            return {}
+        on_processor = self.models[0].model.embedding.weight.device.type == "cpu"
+        most = min(torch.get_num_threads(), self.compute.memory // SMALLEST_MEMORY) if on_processor else 1
+        parts = split_evenly(distinct, max(1, most), PART_NODES)
+        memory = self.compute.memory // len(parts)
+        found = side_by_side(lambda part: self._of_part(distinct[slice(*part)], precision, memory), parts)
+        return {sentence: values for of_part in found for sentence, values in of_part.items()}
+
+    @torch.inference_mode()
+    def _of_part(self, distinct: Sequence[tuple[int, ...]], precision: str, memory: int) -> dict[tuple[int, ...], tuple[float, ...]]:
         log_probs: dict[tuple[int, ...], tuple[float, ...]] = {}
-        step_limit = self.compute.memory // 8
+        step_limit = memory // 8
         device = self.models[0].model.embedding.weight.device
-        for begin, end in split_into_blocks(distinct, self.tree_memory, self.compute.memory - step_limit - OTHER_BYTES):
+        for begin, end in split_into_blocks(distinct, self.tree_memory, memory - step_limit - OTHER_BYTES):
             block = distinct[begin:end]
             tree = build_prefix_tree(block)
             ends = np.array([path[-1] if len(path) else 0 for path in tree.paths])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import torch
 
@@ -42,6 +44,15 @@ def _state_sizes(model: LanguageModel) -> list[int]:
             memory = model.reader.advance(output, memory)  # <s> is read before the first word
             sizes.append(layers + sum(part.numel() * part.element_size() for part in memory))
     return sizes
+
+
+def split_evenly(sentences: Sequence[Sequence[int]], most: int, smallest: int) -> list[tuple[int, int]]:
+    """At most so many ranges of consecutive sorted sentences, with about equally many distinct prefixes, not under ``smallest``."""
+    new = [len(one) - common_prefix(before, one) for before, one in zip([(), *sentences], sentences, strict=False)]
+    nodes = list(accumulate(new))
+    parts = max(1, min(most, nodes[-1] // smallest))
+    bounds = [0, *(bisect_left(nodes, nodes[-1] * part / parts) + 1 for part in range(1, parts)), len(sentences)]
+    return [(begin, end) for begin, end in pairwise(bounds) if begin < end]
 
 
 def split_into_blocks(sentences: Sequence[Sequence[int]], memory: TreeMemory, limit: int) -> list[tuple[int, int]]:

@@ -23,6 +23,8 @@ from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
 
 logger = logging.getLogger(__name__)
 
+COUNTED_LINES = 200_000  # enough for the frequencies of words
+
 
 @dataclass
 class SentenceResetLMConfig(FairseqDataclass):
@@ -70,10 +72,20 @@ class SentenceResetLMTask(FairseqTask):
 
     def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> torch.nn.Module:
         model = super().build_model(cfg, from_checkpoint)
+        if not from_checkpoint and getattr(cfg, "output_bias", "zero") == "unigram":
+            model.decoder.model.predict_frequencies(self.word_counts())
         # a checkpoint that is loaded has its weights already, and the file that it once began from may be gone
         if not from_checkpoint and (begin := getattr(cfg, "init_from", None)):
             logger.info(initialise_from(model.decoder.model, self.dictionary.symbols, Path(begin)))
         return model
+
+    def word_counts(self) -> Tensor:
+        """How often the training text has each symbol of the dictionary (V,), in at most ``COUNTED_LINES`` lines from all over it."""
+        lines, _ = self.read_lines(self.cfg.train_subset, combine=False, epoch=1)
+        counts = torch.zeros(len(self.dictionary), dtype=torch.long)
+        for numbers in torch.arange(0, len(lines), -(-len(lines) // COUNTED_LINES)).split(10_000):
+            counts += torch.cat([lines[number] for number in numbers.tolist()]).long().bincount(minlength=len(counts))
+        return counts
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
         """Load a split. Sentences are cut only where fairseq's trainer asks for its training data."""
