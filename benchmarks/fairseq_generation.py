@@ -4,6 +4,7 @@
 fairseq computes the whole prefix of every hypothesis anew at every position; the cached generator keeps its state. Both decode the same
 sentences in turn in this one process, with random weights and a fixed length of the hypotheses, and must find the same. Speeds are in
 tokens of the best hypotheses, sentence ends included, a second of processor time, which other work on the machine hardly changes.
+The second ratio is that of the language model's part alone, without the time of the translation model and of the search.
 
     python benchmarks/fairseq_generation.py [--lengths 10,30,100] [--families amsrn_lm,plain_lstm_lm]
 """
@@ -88,7 +89,7 @@ def main() -> None:
         end="",
     )
     print(f"{torch.get_num_threads()} threads; tokens/s")
-    print(f"{'language model':28}{'length':>8}{'--lm-path':>12}{'cached':>12}{'ratio':>8}{'without LM':>14}")
+    print(f"{'language model':28}{'length':>8}{'--lm-path':>12}{'cached':>12}{'ratio':>8}{'without LM':>14}{'ratio, LM':>11}")
     for name in options.families.split(","):
         family, own = VARIANTS.get(name, (name, {}))
         sizes = {"decoder_embed_dim": options.size, "decoder_hidden_size": options.size, "decoder_layers": options.layers}
@@ -108,7 +109,8 @@ def main() -> None:
             ]
             (expected, stock), (found, cached), (_, without) = (decode(each, translation, options.sentences) for each in generators)
             same = "" if found == expected else "  DIFFERENT HYPOTHESES"
-            print(f"{name:28}{length:8}{stock:12.1f}{cached:12.1f}{cached / stock:8.1f}{without:14.1f}{same}", flush=True)
+            part = (1 / stock - 1 / without) / (1 / cached - 1 / without)
+            print(f"{name:28}{length:8}{stock:12.1f}{cached:12.1f}{cached / stock:8.1f}{without:14.1f}{part:11.1f}{same}", flush=True)
 
 
 if __name__ == "__main__":
