@@ -158,6 +158,7 @@ def test_entropy_of_the_attention():
 
 
 def two_processes(*arguments: object) -> subprocess.CompletedProcess:
+    """fairseq-train --cpu by torchrun. legacy_ddp: fairseq's default backend names a device to torch's DDP, which refuses that here."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
