@@ -40,8 +40,8 @@ class LanguageModelConfig(FairseqDataclass):
     compute_dtype: COMPUTE_DTYPES = field(
         default="float32",
         metadata={
-            "help": "bf16: matrix products in bfloat16, weights, recurrent state and loss in float32. Faster on GPUs and on processors "
-            "with bfloat16 instructions (avx512_bf16, amx_bf16), slower on others"
+            "help": "bf16: matrix products in bfloat16, weights, recurrent state and loss in float32. Meant for GPUs and for "
+            "processors with bfloat16 instructions (avx512_bf16, amx_bf16); slower on others"
         },
     )
     init_from: Optional[str] = field(
