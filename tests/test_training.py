@@ -64,6 +64,11 @@ def ppl(result: subprocess.CompletedProcess) -> float:
     return float(logged(result, "valid")[-1]["valid_ppl"])
 
 
+def saved_states(checkpoint: Path) -> list[dict]:
+    """What each process carried from one batch of documents to the next."""
+    return torch.load(checkpoint, weights_only=False)["extra_state"]["DocumentResetLMTask"]["ranks"]
+
+
 def same_weights(one: Path, other: Path, tolerance: float = 0.0) -> None:
     expected, got = (torch.load(path, weights_only=False)["model"] for path in (one, other))
     assert expected.keys() == got.keys()
@@ -200,3 +205,19 @@ def test_two_processes_carry_documents_like_one_with_their_rows(data):  # noqa: 
     (data / "two resumed" / "checkpoint_last.pt").write_bytes((data / "two rows" / "checkpoint_1_25.pt").read_bytes())
     two_processes(*common, "--batch-size", 2, "--save-dir", data / "two resumed")
     same_weights(data / "two rows" / "checkpoint_last.pt", data / "two resumed" / "checkpoint_last.pt")
+
+    unseen = [*common, "--batch-size", 2, "--max-update", 25, "--disable-validation", "--save-dir", data / "two unseen"]
+    two_processes(*unseen)
+    with_validation, without = (saved_states(data / name) for name in ("two rows/checkpoint_1_25.pt", "two unseen/checkpoint_last.pt"))
+    assert len(without) == 2
+    assert all(without)
+    torch.testing.assert_close(without, with_validation, rtol=0, atol=0)
+
+    for folder, checkpoint in (("one refused", "checkpoint_1_25.pt"), ("one resumed", "checkpoint1.pt")):
+        (data / folder).mkdir()
+        (data / folder / "checkpoint_last.pt").write_bytes((data / "two rows" / checkpoint).read_bytes())
+    refused = fairseq("train", *common, "--batch-size", 4, "--save-dir", data / "one refused", check=False)
+    expect_one_line(refused, "--batch-size 2, --distributed-world-size 2", "--batch-size 4, --distributed-world-size 1")
+    assert saved_states(data / "two rows" / "checkpoint1.pt") == [{}, {}]
+    fairseq("train", *common, "--batch-size", 4, "--save-dir", data / "one resumed")
+    same_weights(data / "four rows" / "checkpoint_last.pt", data / "one resumed" / "checkpoint_last.pt", 1e-5)
