@@ -126,6 +126,13 @@ def test_initialisation_from_a_plain_model_and_the_entropy_term(data):  # noqa: 
     entropy, nll = float(last["valid_attention_entropy"]), float(last["valid_nll_loss"])
     assert float(last["valid_loss"]) == pytest.approx(nll + 0.5 * entropy / math.log(2), abs=2e-3)
     assert 0 < entropy < math.log(41)
+    gone = ["--init-from", data / "gone.pt", "--lr", 0, "--arch", "amsrn_lm"]
+    refused = fairseq("train", *one, *gone, "--save-dir", data / "no", check=False)
+    expect_one_line(refused, "gone.pt")
+    for resumed in (["--save-dir", amsrn], ["--save-dir", data / "more amsrn", "--restore-file", amsrn / "checkpoint_last.pt"]):
+        result = fairseq("train", *one, *gone, *resumed, "--max-epoch", 2)
+        assert f"not initialised from {data / 'gone.pt'}" in result.stdout
+        assert f"Loaded checkpoint {amsrn / 'checkpoint_last.pt'}" in result.stdout
     refused = fairseq("train", *one, "--arch", "amsrn_lm", *begin, "--decoder-layers", 2, "--save-dir", data / "no", check=False)
     expect_one_line(refused, "lstm.weight_ih_l1 is none", "--decoder-layers")
     refused = fairseq("train", *one, "--arch", "plain_lstm_lm", "--attention-entropy", 0.5, "--save-dir", data / "no", check=False)

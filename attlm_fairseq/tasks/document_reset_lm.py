@@ -45,6 +45,8 @@ class DocumentResetLMConfig(FairseqDataclass):
     max_tokens: Optional[int] = II("dataset.max_tokens")
     disable_validation: bool = II("dataset.disable_validation")
     validate_after_updates: int = II("dataset.validate_after_updates")
+    save_dir: str = II("checkpoint.save_dir")
+    restore_file: str = II("checkpoint.restore_file")
     train_subset: str = II("dataset.train_subset")
     dataset_impl: Optional[str] = II("dataset.dataset_impl")
 
