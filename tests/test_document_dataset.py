@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.tasks import FairseqTask
 from test_language_model import VARIANTS, make_model
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.tasks import document_reset_lm
 from attlm_fairseq.tasks._carried_state import CarriedState
 from attlm_fairseq.tasks._document_dataset import DocumentDataset
 from attlm_fairseq.tasks.document_reset_lm import DocumentResetLMConfig, DocumentResetLMTask
@@ -214,3 +216,24 @@ def test_a_document_whose_state_was_never_saved_is_said(dictionary):
 def test_a_negative_number_of_slots_is_said(dictionary):
     with pytest.raises(InputError, match="--memory-slots -1"):
         make_task(dictionary, memory_slots=-1)
+
+
+@pytest.mark.parametrize(
+    ("disable", "after", "expected"),
+    [(False, 0, [False, False, False]), (True, 0, [True, True, True]), (False, 2, [True, True, False])],
+)
+def test_states_are_gathered_where_a_checkpoint_may_follow(dictionary, monkeypatch, disable, after, expected):
+    """Before a validation, and after each step that fairseq may save without one."""
+    monkeypatch.setattr(FairseqTask, "train_step", lambda *unused: (torch.zeros(()), 1, {}))
+    monkeypatch.setattr(document_reset_lm, "world_size", lambda: 2)
+    gathered = []
+    monkeypatch.setattr(torch.distributed, "all_gather_object", lambda places, state: gathered.append(state))
+    made = make_task(dictionary, disable_validation=disable, validate_after_updates=after)
+    after_steps = []
+    for update in range(3):
+        made.train_step({}, None, None, None, update)
+        after_steps.append(bool(gathered))
+        gathered.clear()
+    assert after_steps == expected
+    made.begin_valid_epoch(1, None)
+    assert gathered == [{}]

@@ -122,7 +122,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
             sample = self.with_state(sample, self.training_state)
         result = FairseqTask.train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad)
         self._of_all_ranks = []
-        # fairseq validates before it writes a checkpoint in mid-epoch (see begin_valid_epoch), except here
+        # in mid-epoch fairseq validates before it writes a checkpoint, and begin_valid_epoch gathers; except where it may not validate
         if self.cfg.disable_validation or update_num < self.cfg.validate_after_updates:
             self.gather_states()
         return result
@@ -145,8 +145,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
         """What a checkpoint keeps of the rows of all ranks, so that a resumed run goes on exactly, and what the rows depend on."""
         if world_size() == 1:
             ranks = [self.training_state.state_dict()]
-        else:
-            # not asked for: the epoch has ended, where no document goes on (states that were missed are seen when one is wanted)
+        else:  # states that were not gathered are those of an epoch's end, where no document goes on; if not, `take` says so after resuming
             ranks = self._of_all_ranks or [{}] * world_size()
         return {type(self).__name__: {"ranks": ranks, "options": self.dependencies()}}
 
