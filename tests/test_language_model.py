@@ -264,6 +264,72 @@ def test_output_biases_predict_frequencies(output):
     torch.testing.assert_close(found, expected)
 
 
+ADAPTIVE = {"output_layer": "adaptive", "adaptive_cutoffs": "5,11", "size": 48}
+FREQUENT = [[EOS, EOS, EOS], [EOS, PAD, PAD]]  # blank lines: no word of a cluster of rarer ones
+
+
+@pytest.mark.parametrize("length", [1, 3])
+@pytest.mark.parametrize("options", [{}, ADAPTIVE], ids=["its own output layer", "adaptive"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_every_parameter_has_a_gradient_whatever_the_batch(variant, length, options, precision):
+    """Zeros at least: torch's DistributedDataParallel waits for a parameter without one and then fails."""
+    model = make_model(variant, torch.float32, **options)
+    tokens = torch.tensor(FREQUENT)[:, :length]
+    for carried in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            features = model.read(tokens, model.initial_state(2))[0] if carried else model.extract_features(tokens)[0]
+            model.nll(features[tokens == EOS], tokens[tokens == EOS]).backward()
+        for name, parameter in model.named_parameters():
+            assert (parameter.grad is not None and bool(parameter.grad.isfinite().all())) == parameter.requires_grad, name
+
+
+@pytest.mark.parametrize("targets", [[2, 3], [7, 2, 8], [18, 2], [7, 18]])
+def test_gradients_of_the_adaptive_softmax_are_those_of_its_log_probabilities(targets):
+    model = make_model("plain", **ADAPTIVE)
+    features, targets = model.extract_features(sentences())[0][0, : len(targets)].detach(), torch.tensor(targets)
+    gradients = []
+    for loss in (model.nll(features, targets), -model.log_probs(features).gather(1, targets.unsqueeze(1)).sum()):
+        model.zero_grad()
+        loss.backward()
+        gradients.append([loss.detach(), *(parameter.grad.clone() for parameter in model.output.parameters())])
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
+
+
+def train_with_torchs_ddp(rank: int, meeting: str, variants: list[str]) -> None:
+    """One of two processes. Only the first one has words that are rare; the second has blank lines."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", world_size=2, rank=rank)
+    tokens = torch.tensor([[EOS, 17, 9, 4], [EOS, 12, 13, 14]] if rank == 0 else [[EOS]])
+    for variant in variants:
+        model = make_model(variant, **ADAPTIVE)
+        parallel = torch.nn.parallel.DistributedDataParallel(Loss(model))
+        for _ in range(2):  # what is missing in one pass is found by the next
+            parallel(tokens).backward()
+        own = [parameter.grad for parameter in model.parameters() if parameter.requires_grad]
+        for gradient in own:
+            other = gradient.clone()
+            torch.distributed.broadcast(other, 0)
+            assert torch.equal(gradient, other)
+    torch.distributed.destroy_process_group()
+
+
+class Loss(torch.nn.Module):
+    """The forward pass of training, as DistributedDataParallel wants it."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.model.nll(self.model.extract_features(tokens)[0].flatten(0, 1), tokens.flatten())
+
+
+def test_torchs_ddp_trains_on_batches_that_use_unlike_parts(tmp_path):
+    """Not by fairseq-train, which names a device to torch's DDP: on a processor it refuses it, so --cpu needs --ddp-backend legacy_ddp."""
+    variants = ["single", "combined", "averaging", "selection independent", "key-value-predict", "3-gram", "plain"]
+    torch.multiprocessing.spawn(train_with_torchs_ddp, (str(tmp_path / "meeting"), variants), nprocs=2)
+
+
 def test_a_step_leaves_the_state_it_was_given_as_it_was(variant):
     model, tokens = make_model(variant), sentences()
     _, state = model.step(tokens[:, 0], model.initial_state(len(tokens)))

@@ -64,6 +64,11 @@ def ppl(result: subprocess.CompletedProcess) -> float:
     return float(logged(result, "valid")[-1]["valid_ppl"])
 
 
+def saved_states(checkpoint: Path) -> list[dict]:
+    """What each process carried from one batch of documents to the next."""
+    return torch.load(checkpoint, weights_only=False)["extra_state"]["DocumentResetLMTask"]["ranks"]
+
+
 def same_weights(one: Path, other: Path, tolerance: float = 0.0) -> None:
     expected, got = (torch.load(path, weights_only=False)["model"] for path in (one, other))
     assert expected.keys() == got.keys()
@@ -121,6 +126,13 @@ def test_initialisation_from_a_plain_model_and_the_entropy_term(data):  # noqa: 
     entropy, nll = float(last["valid_attention_entropy"]), float(last["valid_nll_loss"])
     assert float(last["valid_loss"]) == pytest.approx(nll + 0.5 * entropy / math.log(2), abs=2e-3)
     assert 0 < entropy < math.log(41)
+    gone = ["--init-from", data / "gone.pt", "--lr", 0, "--arch", "amsrn_lm"]
+    refused = fairseq("train", *one, *gone, "--save-dir", data / "no", check=False)
+    expect_one_line(refused, "gone.pt")
+    for resumed in (["--save-dir", amsrn], ["--save-dir", data / "more amsrn", "--restore-file", amsrn / "checkpoint_last.pt"]):
+        result = fairseq("train", *one, *gone, *resumed, "--max-epoch", 2)
+        assert f"not initialised from {data / 'gone.pt'}" in result.stdout
+        assert f"Loaded checkpoint {amsrn / 'checkpoint_last.pt'}" in result.stdout
     refused = fairseq("train", *one, "--arch", "amsrn_lm", *begin, "--decoder-layers", 2, "--save-dir", data / "no", check=False)
     expect_one_line(refused, "lstm.weight_ih_l1 is none", "--decoder-layers")
     refused = fairseq("train", *one, "--arch", "plain_lstm_lm", "--attention-entropy", 0.5, "--save-dir", data / "no", check=False)
@@ -175,6 +187,7 @@ def test_entropy_of_the_attention():
 
 
 def two_processes(*arguments: object) -> subprocess.CompletedProcess:
+    """fairseq-train --cpu by torchrun. legacy_ddp: fairseq's default backend names a device to torch's DDP, which refuses that here."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -216,3 +229,19 @@ def test_two_processes_carry_documents_like_one_with_their_rows(data):  # noqa: 
     (data / "two resumed" / "checkpoint_last.pt").write_bytes((data / "two rows" / "checkpoint_1_25.pt").read_bytes())
     two_processes(*common, "--batch-size", 2, "--save-dir", data / "two resumed")
     same_weights(data / "two rows" / "checkpoint_last.pt", data / "two resumed" / "checkpoint_last.pt")
+
+    unseen = [*common, "--batch-size", 2, "--max-update", 25, "--disable-validation", "--save-dir", data / "two unseen"]
+    two_processes(*unseen)
+    with_validation, without = (saved_states(data / name) for name in ("two rows/checkpoint_1_25.pt", "two unseen/checkpoint_last.pt"))
+    assert len(without) == 2
+    assert all(without)
+    torch.testing.assert_close(without, with_validation, rtol=0, atol=0)
+
+    for folder, checkpoint in (("one refused", "checkpoint_1_25.pt"), ("one resumed", "checkpoint1.pt")):
+        (data / folder).mkdir()
+        (data / folder / "checkpoint_last.pt").write_bytes((data / "two rows" / checkpoint).read_bytes())
+    refused = fairseq("train", *common, "--batch-size", 4, "--save-dir", data / "one refused", check=False)
+    expect_one_line(refused, "--batch-size 2, --distributed-world-size 2", "--batch-size 4, --distributed-world-size 1")
+    assert saved_states(data / "two rows" / "checkpoint1.pt") == [{}, {}]
+    fairseq("train", *common, "--batch-size", 4, "--save-dir", data / "one resumed")
+    same_weights(data / "four rows" / "checkpoint_last.pt", data / "one resumed" / "checkpoint_last.pt", 1e-5)

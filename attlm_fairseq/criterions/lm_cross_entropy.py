@@ -21,7 +21,11 @@ from attlm_fairseq.errors import InputError
 class LMCrossEntropyConfig(FairseqDataclass):
     attention_entropy: float = field(
         default=0.0,
-        metadata={"help": "lambda: weight of the entropy of the attention weights, added to the loss; positive rewards sparse attention"},
+        metadata={
+            "help": "lambda: weight of the entropy of the attention weights, added to the loss; positive rewards sparse attention. Where "
+            "--task document_reset_lm carries a memory of fixed size (averaging_lstm_lm, --attention-score single), all that was carried "
+            "into a segment has one weight together: the entropy is over it and the states of the segment"
+        },
     )
     sentence_avg: bool = II("optimization.sentence_avg")
 
@@ -31,7 +35,8 @@ class LMCrossEntropyCriterion(FairseqCriterion):
     """``C + lambda sum_u sum_t H(alpha_t)`` (Liu et al. 2016) with ``C`` the summed negative natural-log probability of the targets.
 
     The same loss as fairseq's ``cross_entropy`` where lambda is 0, in less time and memory, and exact for the adaptive softmax. The
-    entropy sums over the predictions that count; what it was in the mean is logged as ``attention_entropy`` (nats).
+    entropy sums over the predictions that count; what it was in the mean is logged as ``attention_entropy`` (nats). It is over the columns
+    of the reader's weights: a memory of fixed size that is carried from segment to segment is one of them.
     """
 
     def __init__(self, task: FairseqTask, attention_entropy: float, sentence_avg: bool) -> None:

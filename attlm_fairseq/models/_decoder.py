@@ -48,8 +48,8 @@ class LanguageModelConfig(FairseqDataclass):
     compute_dtype: COMPUTE_DTYPES = field(
         default="float32",
         metadata={
-            "help": "bf16: matrix products in bfloat16, weights, recurrent state and loss in float32. Faster on GPUs and on processors "
-            "with bfloat16 instructions (avx512_bf16, amx_bf16), slower on others"
+            "help": "bf16: matrix products in bfloat16, weights, recurrent state and loss in float32. Meant for GPUs and for "
+            "processors with bfloat16 instructions (avx512_bf16, amx_bf16); slower on others"
         },
     )
     init_from: Optional[str] = field(
@@ -81,16 +81,18 @@ class MemoryDecoder(FairseqIncrementalDecoder):
         carried: Any = None,
         rows: Tensor | None = None,
         fresh: Tensor | None = None,
+        last: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Tensor | None]]:
         """Token ids (B, T) -> logits (B, T, V) and ``{"attn": weights (B, T, M) or None}``.
 
-        With ``carried`` the rows (B,) go on with the state it holds for them, or anew where ``fresh`` (B,), and it gets the one after.
+        With ``carried`` the rows (B,) go on with the state it holds for them, or anew where ``fresh`` (B,), and it gets the one after,
+        but for those whose document has no more: ``last`` (B,).
         With targets (B, T): in place of logits the sum of their negative natural-log probabilities, without padding.
         With an incremental state only the tokens that it has not seen are read and the logits are (B, 1, V), of the last one.
         """
         with torch.autocast(prev_output_tokens.device.type, torch.bfloat16, enabled=self.compute_dtype == "bf16"):
-            return self._forward(prev_output_tokens, incremental_state, need_weights, target, carried, rows, fresh)
+            return self._forward(prev_output_tokens, incremental_state, need_weights, target, carried, rows, fresh, last)
 
     def _forward(
         self,
@@ -101,13 +103,14 @@ class MemoryDecoder(FairseqIncrementalDecoder):
         carried: Any,
         rows: Tensor | None,
         fresh: Tensor | None,
+        last: Tensor | None,
     ) -> tuple[Tensor, dict[str, Tensor | None]]:
         if incremental_state is None:
             if carried is None:
                 features, weights = self.model.extract_features(prev_output_tokens, need_weights)
             else:
                 features, weights, state = self.model.read(prev_output_tokens, carried.take(self.model, rows, fresh), need_weights)
-                carried.put(self.model, rows, state)
+                carried.put(self.model, rows, last, state)
             if target is None:
                 return self.model.output(features), {"attn": weights}
             counted = target != self.dictionary.pad()

@@ -43,7 +43,12 @@ class AdaptiveOutput(nn.Module):
 
     def nll(self, features: Tensor, targets: Tensor) -> Tensor:
         """Features (N, F) and words (N,) -> the sum of their negative natural-log probabilities; every word counts, padding included."""
-        return -self.clusters(features, targets).output.sum()
+        total = -self.clusters(features, targets).output.sum()
+        used = torch.bucketize(targets, targets.new_tensor(self.clusters.cutoffs[:-1]), right=True).unique().tolist()
+        for number, cluster in enumerate(self.clusters.tail, start=1):
+            if number not in used:  # torch leaves it out; read with no prediction its gradients are zeros, which torch's DDP waits for
+                total = total + cluster(features.new_empty(0, features.size(1))).sum()
+        return total
 
     def of_head(self, log_probs: Tensor) -> Tensor:
         """Natural-log probabilities (V,) of words -> those of the frequent words and of the clusters, as the first layer has them."""

@@ -36,6 +36,12 @@ class LanguageModelState(NamedTuple):
         """The same values without what gradients need: truncated backpropagation stops here."""
         return LanguageModelState(self.hidden.detach(), self.cell.detach(), tuple(part.detach() for part in self.memory))
 
+    def newest(self, slots: int) -> LanguageModelState:
+        """This state with no more than the newest slots of a memory of slots; any other memory stays as it is."""
+        if not self.memory or self.memory[-1].dtype != torch.bool:
+            return self
+        return self._replace(memory=tuple(part[:, -slots:] for part in self.memory))
+
     def restart(self, rows: Tensor, initial: LanguageModelState) -> LanguageModelState:
         """This state with the rows (B,) bool replaced by the one row of ``initial``; memory slots that no row has are left out."""
 

@@ -7,7 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
+
+RESUME = "resume with the options and the data of before, or give --reset-dataloader to begin with the first epoch again"
 
 
 class CarriedState:
@@ -16,29 +19,37 @@ class CarriedState:
     One object serves one stream of batches, of training or of a validation set, and as many models as read it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int = 0) -> None:
+        """``slots``: how many of the newest slots a memory of slots keeps between batches, 0 for all."""
+        self.slots = slots
         self._states: dict[LanguageModel | None, tuple[Tensor, LanguageModelState]] = {}
 
     def take(self, model: LanguageModel, rows: Tensor, fresh: Tensor) -> LanguageModelState:
-        """The state of the given rows (B,) with those of ``fresh`` (B,) bool begun anew. Raises KeyError for a row that is not known."""
+        """The state of the given rows (B,) with those of ``fresh`` (B,) bool begun anew. Raises InputError for a row that is not known."""
         initial = model.initial_state(1)
         if bool(fresh.all()):
             return model.initial_state(len(rows))
-        known, state = self._states[model if model in self._states else None]
+        known, state = self._states.get(model) or self._states.get(None) or (rows[:0], initial)
         places = {row: place for place, row in enumerate(known.tolist())}
-        wanted = [0 if anew and row not in places else places[row] for row, anew in zip(rows.tolist(), fresh.tolist(), strict=True)]
+        if not places.keys() >= set(rows[~fresh].tolist()):
+            raise InputError(f"the checkpoint has no state for documents that were being read when it was written; {RESUME}")
+        wanted = [places.get(row, 0) for row in rows.tolist()]
         moved = LanguageModelState(
             *(part.to(initial.hidden) for part in state[:2]), tuple(moved_to(part, initial.hidden) for part in state[2])
         )
         return moved.select(torch.tensor(wanted, device=rows.device)).restart(fresh, initial)
 
-    def put(self, model: LanguageModel, rows: Tensor, state: LanguageModelState) -> None:
-        """What the rows (B,) know now; rows that are not among them have ended."""
+    def put(self, model: LanguageModel, rows: Tensor, last: Tensor, state: LanguageModelState) -> None:
+        """What the rows (B,) know now. Nothing is kept of the others, which have ended, or of ``last`` (B,) bool, whose document has."""
         self._states.pop(None, None)
-        self._states[model] = (rows, state.detach())
+        self._states.pop(model, None)
+        going = (~last).nonzero().squeeze(1)
+        if len(going):
+            state = state.detach() if len(going) == len(rows) else state.detach().select(going)
+            self._states[model] = (rows[going], state.newest(self.slots) if self.slots else state)
 
     def state_dict(self) -> dict[str, Any]:
-        """Rows and tensors of the one model that is trained; empty before its first batch."""
+        """Rows and tensors of the one model that is trained; empty where no document goes on, as at the end of an epoch."""
         for rows, state in self._states.values():
             parts = {"rows": rows, "hidden": state.hidden, "cell": state.cell}
             saved = {name: part.cpu().contiguous() for name, part in parts.items()}  # fairseq broadcasts a resumed checkpoint as it lies

@@ -73,20 +73,21 @@ class DocumentDataset(FairseqDataset):
         """How many segments."""
         return len(self.sizes)
 
-    def place(self, index: int) -> tuple[int, bool, int, int]:
-        """An index in a batch -> row, whether the row begins anew with it, document, and number of the segment in it."""
+    def place(self, index: int) -> tuple[int, bool, bool, int, int]:
+        """An index in a batch -> row, whether the row begins anew with it, whether it begins anew after it or ends, document, and number
+        of the segment in it."""
         place, index = divmod(index, len(self))
         document = int(np.searchsorted(self.starts, index, side="right")) - 1
-        return place // 2, bool(place % 2), document, index - int(self.starts[document])
+        return place // 4, bool(place & 1), bool(place & 2), document, index - int(self.starts[document])
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        row, fresh, document, number = self.place(index)
+        row, fresh, last, document, number = self.place(index)
         line = self.documents[document][0]
         origin = int(self.ends[line - 1]) if line else 0
         first = origin + number * self.segment
         target = self._tokens(first, first + self.num_tokens(index))
         before = self._tokens(first - 1, first) if number else torch.tensor([self.dictionary.eos()])
-        return {"id": index, "row": row, "fresh": fresh, "source": torch.cat((before, target[:-1])), "target": target}
+        return {"id": index, "row": row, "fresh": fresh, "last": last, "source": torch.cat((before, target[:-1])), "target": target}
 
     def _tokens(self, begin: int, end: int) -> Tensor:
         """Tokens ``begin`` .. ``end`` of the text, from the lines that hold them."""
@@ -104,7 +105,8 @@ class DocumentDataset(FairseqDataset):
         return np.arange(len(self))
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Segments -> a batch: ``src_tokens`` and ``target`` (B, T) padded on the right, ``rows`` (B,), ``fresh`` (B,): new documents."""
+        """Segments -> a batch: ``src_tokens`` and ``target`` (B, T) padded on the right, ``rows`` (B,), ``fresh`` (B,): documents that
+        begin with their segment, ``last`` (B,): those of which the row reads no more."""
         if not samples:
             return {}
         pad = self.dictionary.pad()
@@ -122,6 +124,7 @@ class DocumentDataset(FairseqDataset):
                 "src_lengths": lengths,
                 "rows": torch.tensor([sample["row"] for sample in samples]),
                 "fresh": torch.tensor([sample["fresh"] for sample in samples]),
+                "last": torch.tensor([sample["last"] for sample in samples]),
             },
             "target": target,
         }
@@ -150,8 +153,10 @@ class DocumentDataset(FairseqDataset):
         first = set(self.starts.tolist())
 
         def index(row: int, step: int) -> int:
-            segment = queues[row][step]
-            return (2 * row + (step == 0 or segment in first)) * len(self) + segment
+            queue = queues[row]
+            fresh = step == 0 or queue[step] in first
+            last = step + 1 == len(queue) or queue[step + 1] in first
+            return (4 * row + 2 * last + fresh) * len(self) + queue[step]
 
         return [
             [index(row, step) for row in range(shard * rows, (shard + 1) * rows) if step < len(queues[row])]

@@ -14,7 +14,7 @@ from omegaconf import II
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.tasks._carried_state import CarriedState
+from attlm_fairseq.tasks._carried_state import RESUME, CarriedState
 from attlm_fairseq.tasks._document_dataset import DOCUMENT_ORDERS, DocumentDataset
 from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMTask
 
@@ -33,6 +33,20 @@ class DocumentResetLMConfig(FairseqDataclass):
     document_order: ChoiceEnum(list(DOCUMENT_ORDERS)) = field(
         default="shuffled", metadata={"help": "order of the training documents: shuffled anew each epoch, or as in the corpus"}
     )
+    memory_slots: int = field(
+        default=0,
+        metadata={
+            "help": "how many of the newest states the memory carries from segment to segment (0: all of the document, however long); for "
+            "models that remember single states (amsrn_lm, kvp_lstm_lm, --attention-score combined), without effect on the others"
+        },
+    )
+    seed: int = II("common.seed")
+    batch_size: Optional[int] = II("dataset.batch_size")
+    max_tokens: Optional[int] = II("dataset.max_tokens")
+    disable_validation: bool = II("dataset.disable_validation")
+    validate_after_updates: int = II("dataset.validate_after_updates")
+    save_dir: str = II("checkpoint.save_dir")
+    restore_file: str = II("checkpoint.restore_file")
     train_subset: str = II("dataset.train_subset")
     dataset_impl: Optional[str] = II("dataset.dataset_impl")
 
@@ -50,9 +64,11 @@ class DocumentResetLMTask(SentenceResetLMTask):
     def __init__(self, cfg: DocumentResetLMConfig, dictionary: Any) -> None:
         if cfg.bptt < 1:
             raise InputError(f"--bptt {cfg.bptt}: a segment has at least 1 token")
+        if cfg.memory_slots < 0:
+            raise InputError(f"--memory-slots {cfg.memory_slots}: give how many states to carry, or 0 for all")
         super().__init__(cfg, dictionary)
-        self.training_state, self.validation_state = CarriedState(), CarriedState()
-        self._of_all_ranks: list[dict[str, Any]] = []
+        self.training_state, self.validation_state = CarriedState(cfg.memory_slots), CarriedState(cfg.memory_slots)
+        self._of_all_ranks: list[dict[str, Any]] = []  # after the last step, where they have been asked for since
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
         lines, path = self.read_lines(split, combine, epoch)
@@ -64,12 +80,16 @@ class DocumentResetLMTask(SentenceResetLMTask):
         self, dataset: DocumentDataset, seed: int, max_sentences: Optional[int], max_tokens: Optional[int], num_shards: int
     ) -> list[list[int]]:
         """The batches of all rows, ``max_sentences`` of them or as many as ``max_tokens`` has room for."""
-        rows = max_sentences or (max_tokens or 0) // self.cfg.bptt
+        rows = self.row_count(max_sentences, max_tokens)
         if rows < 1:
             raise InputError(f"--max-tokens {max_tokens} has no room for one segment of --bptt {self.cfg.bptt}; give --batch-size ROWS")
         training = dataset is self.datasets.get(self.cfg.train_subset)
         order = str(self.cfg.document_order) if training else "corpus"
         return dataset.batches(order, seed, rows, num_shards, whole=not training)
+
+    def row_count(self, max_sentences: Optional[int], max_tokens: Optional[int]) -> int:
+        """How many rows a process reads side by side."""
+        return max_sentences or (max_tokens or 0) // self.cfg.bptt
 
     def eval_lm_dataloader(
         self,
@@ -82,7 +102,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
     ) -> iterators.CountingIterator:
         """What fairseq-eval-lm iterates over."""
         batches = super().eval_lm_dataloader(dataset, max_tokens, batch_size or 32, context_window, max_positions, **kwargs)
-        return iterators.CountingIterator(self.carrying(batches, CarriedState()), start=0, total=len(batches))
+        return iterators.CountingIterator(self.carrying(batches, CarriedState(self.cfg.memory_slots)), start=0, total=len(batches))
 
     def carrying(self, batches: Iterator[dict[str, Any]], state: CarriedState) -> Iterator[dict[str, Any]]:
         """The batches, each with the state that the one before has left."""
@@ -101,23 +121,59 @@ class DocumentResetLMTask(SentenceResetLMTask):
         if not ignore_grad:  # that is a batch of a rank that has no data left, for the others to have company
             sample = self.with_state(sample, self.training_state)
         result = FairseqTask.train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad)
-        if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-            # the first rank alone writes checkpoints, and without asking the others: it must have their states at any time
-            self._of_all_ranks = [{}] * torch.distributed.get_world_size()
-            torch.distributed.all_gather_object(self._of_all_ranks, self.training_state.state_dict())
+        self._of_all_ranks = []
+        # in mid-epoch fairseq validates before it writes a checkpoint, and begin_valid_epoch gathers; except where it may not validate
+        if self.cfg.disable_validation or update_num < self.cfg.validate_after_updates:
+            self.gather_states()
         return result
+
+    def begin_valid_epoch(self, epoch: int, model: torch.nn.Module) -> None:
+        """Before each validation, on all ranks."""
+        super().begin_valid_epoch(epoch, model)
+        self.gather_states()
+
+    def gather_states(self) -> None:
+        """Tell each rank the states of all: the first one alone writes checkpoints, and without asking the others."""
+        if world_size() > 1:
+            self._of_all_ranks = [{}] * world_size()
+            torch.distributed.all_gather_object(self._of_all_ranks, self.training_state.state_dict())
 
     def valid_step(self, sample: dict, model: torch.nn.Module, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
         return FairseqTask.valid_step(self, self.with_state(sample, self.validation_state), model, criterion)
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the rows of all ranks, so that a resumed run goes on exactly."""
-        return {type(self).__name__: {"ranks": self._of_all_ranks or [self.training_state.state_dict()]}}
+        """What a checkpoint keeps of the rows of all ranks, so that a resumed run goes on exactly, and what the rows depend on."""
+        if world_size() == 1:
+            ranks = [self.training_state.state_dict()]
+        else:  # states that were not gathered are those of an epoch's end, where no document goes on; if not, `take` says so after resuming
+            ranks = self._of_all_ranks or [{}] * world_size()
+        return {type(self).__name__: {"ranks": ranks, "options": self.dependencies()}}
+
+    def dependencies(self) -> dict[str, Any]:
+        """What decides which row reads what: with anything else a row would go on with the state of other words."""
+        return {
+            "--bptt": self.cfg.bptt,
+            "--batch-size": self.row_count(self.cfg.batch_size, self.cfg.max_tokens),
+            "--seed": self.cfg.seed,
+            "--document-marker": self.cfg.document_marker,
+            "--document-order": str(self.cfg.document_order),
+            "a training text of so many tokens:": sum(self.datasets[self.cfg.train_subset].tokens),
+        }
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
+        """Go on where :meth:`get_checkpoint_dict` was called. Raises InputError: in the midst of documents, with anything that decides on
+        the rows changed."""
         ranks = saved["ranks"]
-        world = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-        if len(ranks) != world:
-            raise InputError(f"the checkpoint was written by {len(ranks)} processes and cannot be resumed by {world} in mid-epoch")
-        self.training_state.load_state_dict(ranks[torch.distributed.get_rank() if world > 1 else 0])
-        self._of_all_ranks = ranks if world > 1 else []
+        if self.cfg.reset == "segment" or not any(ranks):
+            return  # every row begins anew
+        before = {**saved.get("options", {}), "--distributed-world-size": len(ranks)}  # without options: from before they were saved
+        now = {**self.dependencies(), "--distributed-world-size": world_size()}
+        if changed := [name for name, value in before.items() if now[name] != value]:
+            one, other = (", ".join(f"{name} {options[name]!r}" for name in changed) for options in (before, now))
+            raise InputError(f"the checkpoint was written in the midst of documents with {one}, and this run has {other}; {RESUME}")
+        self.training_state.load_state_dict(ranks[torch.distributed.get_rank() if world_size() > 1 else 0])
+
+
+def world_size() -> int:
+    """How many processes train together."""
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1

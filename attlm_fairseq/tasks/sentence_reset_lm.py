@@ -40,6 +40,8 @@ class SentenceResetLMConfig(FairseqDataclass):
         default="shuffled",
         metadata={"help": "training batches of consecutive sentences (corpus), of any sentences (shuffled), of like lengths (length)"},
     )
+    save_dir: str = II("checkpoint.save_dir")
+    restore_file: str = II("checkpoint.restore_file")
     train_subset: str = II("dataset.train_subset")
     dataset_impl: Optional[str] = II("dataset.dataset_impl")
 
@@ -76,7 +78,11 @@ class SentenceResetLMTask(FairseqTask):
             model.decoder.model.predict_frequencies(self.word_counts())
         # a checkpoint that is loaded has its weights already, and the file that it once began from may be gone
         if not from_checkpoint and (begin := getattr(cfg, "init_from", None)):
-            logger.info(initialise_from(model.decoder.model, self.dictionary.symbols, Path(begin)))
+            resumed = self.checkpoint_to_resume()
+            if resumed.is_file():  # fairseq takes all weights from it
+                logger.info(f"not initialised from {begin}: the weights are those of {resumed}, which is resumed")
+            else:
+                logger.info(initialise_from(model.decoder.model, self.dictionary.symbols, Path(begin)))
         return model
 
     def word_counts(self) -> Tensor:
@@ -86,6 +92,11 @@ class SentenceResetLMTask(FairseqTask):
         for numbers in torch.arange(0, len(lines), -(-len(lines) // COUNTED_LINES)).split(10_000):
             counts += torch.cat([lines[number] for number in numbers.tolist()]).long().bincount(minlength=len(counts))
         return counts
+
+    def checkpoint_to_resume(self) -> Path:
+        """The checkpoint that fairseq-train goes on with where there is one."""
+        last = self.cfg.restore_file == "checkpoint_last.pt"  # by default the save folder's; any other name is a path
+        return Path(self.cfg.save_dir, self.cfg.restore_file) if last else Path(self.cfg.restore_file)
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
         """Load a split. Sentences are cut only where fairseq's trainer asks for its training data."""

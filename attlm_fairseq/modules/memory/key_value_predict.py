@@ -88,4 +88,4 @@ def windows(sequence: Tensor, window: int, length: int) -> Tensor:
     """(B, K, D) -> (B, T, L, D): for each of the last T positions the L before it, oldest first, zeros before the beginning."""
     missing = window + length - sequence.size(1)
     padded = nn.functional.pad(sequence, (0, 0, missing, 0))[:, :-1]
-    return padded.unfold(1, window, 1).transpose(2, 3) if window else sequence.new_zeros(len(sequence), length, 0, sequence.size(2))
+    return padded.unfold(1, window, 1).transpose(2, 3)  # a window of 0 too: so every weight has a gradient, be it zeros
