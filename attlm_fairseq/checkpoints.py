@@ -100,9 +100,9 @@ def read_checkpoint(path: Path) -> Mapping[str, Any]:
 
 def read_plain_data(path: Path) -> Any:
     """What torch saved in a file, on the CPU, if it is nothing but data. Raises InputError."""
-    if not path.is_file():
-        raise InputError("there is no such file; give a checkpoint written by fairseq-train", path=path)
     try:
+        if not path.is_file():
+            raise InputError("there is no such file; give a checkpoint written by fairseq-train", path=path)
         with path.open("rb") as file:
             head = file.read(16).lstrip()
     except OSError as error:
