@@ -116,6 +116,25 @@ def test_the_training_record_of_a_real_checkpoint(tmp_path):
     assert "on its validation text: ppl 7.3891" in card
 
 
+@pytest.mark.parametrize(
+    ("reset", "state"), [("document", "carried from line to line until a document ends"), ("segment", "begun anew every 20 tokens")]
+)
+def test_the_card_tells_how_documents_were_read(tmp_path, reset, state):
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    content = torch.load(checkpoint)
+    options = {"bptt": 20, "reset": reset, "document_marker": "", "document_order": "shuffled"}
+    content["cfg"]["task"] = {"_name": "document_reset_lm", "data": "/home/someone/bin", **options}
+    torch.save(content, checkpoint)
+    export_model(checkpoint, tmp_path / "exported")
+    training = json.loads((tmp_path / "exported" / "config.json").read_text())["training"]
+    assert training["task"] == {"_name": "document_reset_lm", **options}
+    card = (tmp_path / "exported" / "README.md").read_text()
+    for option, value in (options | {"document_marker": "(empty)"}).items():
+        assert f"| task: {option} | {value} |" in card
+    [told] = [line for line in card.splitlines() if state in line]
+    assert "attlm's commands begin anew at each line" in told
+
+
 def test_every_command_takes_the_folder_for_a_checkpoint(tmp_path, folder, text):
     runner = CliRunner()
     for command in (["score", str(text)], ["score", "--words", str(text)], ["ppl", str(text)]):
