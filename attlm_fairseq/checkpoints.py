@@ -100,9 +100,9 @@ def read_checkpoint(path: Path) -> Mapping[str, Any]:
 
 def read_plain_data(path: Path) -> Any:
     """What torch saved in a file, on the CPU, if it is nothing but data. Raises InputError."""
-    if not path.is_file():
-        raise InputError("there is no such file; give a checkpoint written by fairseq-train", path=path)
     try:
+        if not path.is_file():
+            raise InputError("there is no such file; give a checkpoint written by fairseq-train", path=path)
         with path.open("rb") as file:
             head = file.read(16).lstrip()
     except OSError as error:
@@ -118,16 +118,21 @@ def read_plain_data(path: Path) -> Any:
 
 
 def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:
-    """``dict.txt`` beside the checkpoint, or in the data folder it was trained on."""
+    """``dict.txt`` beside the checkpoint, or in the data folder it was trained on.
+
+    A relative data folder is looked for from the checkpoint's folder and those above it, the nearest first, since fairseq-train was started
+    in one of them as a rule, and then from the current folder. Raises InputError.
+    """
     task = config.get("task")
     data = (task.get("data") if isinstance(task, dict) else getattr(task, "data", None)) or ""
-    candidates = [path.parent / "dict.txt", *(Path(folder) / "dict.txt" for folder in str(data).split(":") if folder)]
-    for candidate in candidates:
+    named = [Path(folder) / "dict.txt" for folder in str(data).split(":") if folder]
+    beside = path.parent / "dict.txt"
+    for candidate in (beside, *(above / place for place in named for above in (*path.resolve().parents, Path()))):
         if candidate.is_file():
             return candidate
-    raise InputError(
-        f"no dict.txt found: looked at {', '.join(map(str, candidates))}; copy it beside the checkpoint or name it with --dict", path=path
-    )
+    above = "" if all(place.is_absolute() for place in named) else " (from here and from each folder above the checkpoint)"
+    looked = ", ".join(map(str, [beside, *named])) + above
+    raise InputError(f"no dict.txt found: looked at {looked}; copy it beside the checkpoint or name it with --dict", path=path)
 
 
 def first_sentence(error: BaseException) -> str:

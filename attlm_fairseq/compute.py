@@ -37,10 +37,10 @@ def parse_memory(text: str) -> int:
     return size
 
 
-def parse_devices(text: str, precision: str, memory: int) -> tuple[Compute, ...]:
+def parse_devices(text: str, precision: str, memory: int, option: str = "--devices") -> tuple[Compute, ...]:
     """One Compute for each process of ``cpu``, ``cpu:4`` (four processes), ``cuda``, ``cuda:0,cuda:1``; every process may take the memory.
 
-    Raises InputError.
+    Raises InputError, which names the ``option``.
     """
     devices: list[str] = []
     for part in text.split(","):
@@ -49,16 +49,24 @@ def parse_devices(text: str, precision: str, memory: int) -> tuple[Compute, ...]
         elif re.fullmatch(r"cuda(:\d+)?", part):
             devices.append(part)
         else:
-            raise InputError(f"--devices {text!r}: expected cpu, cpu:N (N processes), cuda, cuda:N, or several of them joined by commas")
+            raise InputError(f"{option} {text!r}: expected cpu, cpu:N (N processes), cuda, cuda:N, or several of them joined by commas")
     if len(set(devices) - {"cpu"}) != len([device for device in devices if device != "cpu"]):
-        raise InputError(f"--devices {text!r} names a device twice")
+        raise InputError(f"{option} {text!r} names a device twice")
     if any(device != "cpu" for device in devices):
         import torch
 
         for device in devices:
             if device != "cpu" and int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
-                raise InputError(f"--devices {text!r}: there is no {device} here, torch sees {torch.cuda.device_count()} CUDA devices")
+                raise InputError(f"{option} {text!r}: there is no {device} here, torch sees {torch.cuda.device_count()} CUDA devices")
     return tuple(Compute(device, precision, memory) for device in devices)
+
+
+def parse_device(text: str) -> str:
+    """The device of a command that runs as one process: ``cpu``, ``cuda``, ``cuda:1``. Raises InputError."""
+    computes = parse_devices(text, DEFAULT_COMPUTE.precision, DEFAULT_COMPUTE.memory, "--device")
+    if len(computes) > 1:
+        raise InputError(f"--device {text!r}: this command runs as one process: expected cpu, cuda or cuda:N")
+    return computes[0].device
 
 
 def rank_compute(computes: tuple[Compute, ...]) -> Compute:

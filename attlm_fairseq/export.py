@@ -20,7 +20,7 @@ from attlm_fairseq.text import OOVCount, TextPipeline
 
 TRAINING_OPTIONS = {
     # section of fairseq's configuration: what of it tells how a model was trained; None for all of it
-    "task": ("_name", "cut_sentences", "blank_lines", "batch_order"),
+    "task": ("_name", "cut_sentences", "blank_lines", "batch_order", "bptt", "reset", "document_marker", "document_order"),
     "criterion": None,
     "optimizer": None,
     "lr_scheduler": None,
@@ -157,6 +157,8 @@ def model_card(
         lines += ["", f"Text: {'; '.join([*pipeline.signature(), 'split at white space'])}."]
     if validation := training.get("validation"):
         lines.append(f"In training, on its validation text: {', '.join(f'{kind} {value}' for kind, value in validation.items())}.")
+    if documents := how_documents_were_read(training.get("task") or {}):
+        lines.append(documents)
     if not measured and not validation:
         lines.append("Not measured; `attlm ppl TEXT --lm FOLDER` does it.")
     lines += [
@@ -176,6 +178,18 @@ def model_card(
     return "\n".join(lines)
 
 
+def how_documents_were_read(task: Mapping[str, Any]) -> str | None:
+    """For a model trained by ``document_reset_lm``: why its validation perplexity is none that attlm's commands could give."""
+    if task.get("_name") != "document_reset_lm":
+        return None
+    anew = task.get("reset") == "segment"
+    state = f"begun anew every {task.get('bptt')} tokens" if anew else "carried from line to line until a document ends"
+    return (
+        f"Trained and validated on documents, state and memory {state}; attlm's commands begin anew at each line, and so give other "
+        "perplexities."
+    )
+
+
 def cell(value: Any) -> str:
     """A value in a Markdown table."""
-    return re.sub(r"\s+", " ", str(value)).replace("|", "\\|")
+    return re.sub(r"\s+", " ", str(value)).replace("|", "\\|") or "(empty)"

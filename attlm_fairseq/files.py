@@ -236,11 +236,14 @@ def whole_folder(path: str) -> Iterator[Path]:
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal; the file may be larger than the memory."""
+    """SHA-256 of a file, in hexadecimal; the file may be larger than the memory. Raises InputError where it cannot be read."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from None
     return digest.hexdigest()
 
 

@@ -11,6 +11,7 @@ Nothing in it is code, and reading it runs none.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,7 @@ def write_model_folder(folder: Path, model: StoredModel, training: Mapping[str, 
     weights = {name: value.contiguous() for name, value in model.weights.items()}
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / VOCABULARY).write_text(as_json(list(model.vocabulary.symbols)), encoding="utf-8")
+    shutil.copymode(folder / VOCABULARY, folder / WEIGHTS)  # safetensors leaves its file to the owner alone, whatever the umask
     config = {
         "format": FORMAT,
         "version": VERSION,

@@ -66,7 +66,7 @@ def attention_command(
     marked = {"marked": click.style("{word}", reverse=True)} if sys.stdout.isatty() else {}
     lm = the_lm(setup.config)
     text = (setup.config.text if lm.text is None else lm.text).load()
-    [trained] = lm.load(setup.compute).models
+    [trained] = lm.load(setup.the_compute()).models
     shower = Shower(trained, text, outputs, threshold, click.echo, note, **marked)
     if path is None:
         warn_of_oov([shower.show_sentence(sentence)])

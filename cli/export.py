@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from attlm_cli.options import note, progress, warn_of_oov
+from attlm_fairseq.compute import parse_device
 from attlm_fairseq.export import export_model
 from attlm_fairseq.text import parse_steps
 
@@ -43,6 +44,7 @@ def export_command(
     Example:
       attlm export checkpoints/checkpoint_best.pt news-lm --ppl test.txt --card-text "Trained on News Crawl 2024."
     """
+    device = parse_device(device)
     with progress("lines", None) as bar:
         unknown = export_model(
             checkpoint,

@@ -55,6 +55,9 @@ class Commands(click.Group):
             return super().invoke(context)
         except InputError as error:
             raise OneLineError(str(error)) from None
+        except PermissionError as error:  # also where only looking for a file, in a folder closed to the user, was refused
+            where = "" if error.filename is None else f"{error.filename}: "
+            raise OneLineError(f"{where}cannot be read or written: {error.strerror}; check the rights of it and its folders") from None
         except BrokenPipeError:
             raise SystemExit(141) from None  # the reader of our output has gone, as in `attlm score text | head`
 

@@ -60,9 +60,7 @@ class Setup:
     def load(self) -> list[Scorer]:
         """The LMs in this process, ready to score, as :meth:`workers`."""
         self._describe()
-        if len(self.computes) > 1 or under_torchrun():
-            raise InputError("this command runs as one process: --devices with one device, and no torchrun")
-        scorers = self.config.load(self.compute)
+        scorers = self.config.load(self.the_compute())
         for text in self.texts:
             text.load()
         return scorers
@@ -71,6 +69,12 @@ class Setup:
     def compute(self) -> Compute:
         """Of the first device."""
         return self.computes[0]
+
+    def the_compute(self) -> Compute:
+        """Of the only device. Raises InputError where there are more."""
+        if len(self.computes) > 1 or under_torchrun():
+            raise InputError("this command runs as one process: --devices with one device, and no torchrun")
+        return self.compute
 
     @property
     def texts(self) -> list[TextPipeline]:

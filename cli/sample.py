@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from attlm_cli.options import note
+from attlm_fairseq.compute import parse_device
 from attlm_fairseq.vocabulary import UNK
 
 
@@ -55,7 +56,7 @@ def sample_command(
     from attlm_fairseq.decoding.sampling import SamplingOptions, sample_sentences
 
     options = SamplingOptions(temperature, top_k, top_p, max_words, unknown)
-    model = DecoderLM.load(lm, dictionary, device)
+    model = DecoderLM.load(lm, dictionary, parse_device(device))
     words = prefix.split()
     if missing := [word for word, token in zip(words, model.vocabulary.ids(words), strict=True) if token == UNK]:
         note(f"unknown to the LM, which reads <unk> in their place: {', '.join(missing)}")

@@ -46,10 +46,50 @@ step() {
     echo "    $((SECONDS - started)) s"
 }
 
-# plain_texts FOLDER: train.txt, valid.txt and test.txt here, from those of FOLDER, as .txt or .txt.gz.
+# plain_texts FOLDER [COMMAND ..]: train.txt, valid.txt and test.txt here, from those of FOLDER, as .txt or else .txt.gz, by the command
+# (default: gzip -cdf). Stops where other texts are here already: what was made of them would be taken for that of these.
 plain_texts() {
-    local split
+    local folder=$1 split file
+    shift
+    [[ $# -gt 0 ]] || set -- gzip -cdf
     for split in train valid test; do
-        [ -e "$split.txt" ] || { gzip -cdf "$(ls "$1/$split".txt*)" > "$split.part" && mv "$split.part" "$split.txt"; }
+        file=$folder/$split.txt
+        [[ -e $file ]] || file=$file.gz
+        if [[ ! -e $file ]]; then
+            echo "run.sh: $folder holds neither $split.txt nor $split.txt.gz" >&2
+            exit 2
+        fi
+        "$@" "$file" >"$split.part"
+        if [[ ! -e $split.txt ]]; then
+            mv "$split.part" "$split.txt"
+        elif ! cmp -s "$split.part" "$split.txt"; then
+            rm "$split.part"
+            echo "run.sh: $PWD/$split.txt is not the text of $file: remove $PWD to start over, or choose another folder" >&2
+            exit 2
+        fi
+        rm -f "$split.part"
     done
+}
+
+# keep_to FOLDER OPTIONS: stops where the folder holds a model that was trained with other options, which would be trained on with these, or
+# taken for theirs. Otherwise FOLDER/options keeps them.
+keep_to() {
+    mkdir -p "$1"
+    if compgen -G "$1/checkpoint*.pt" >/dev/null && [[ -e $1/options && $(<"$1/options") != "$2" ]]; then
+        echo "run.sh: $PWD/$1 was trained with other options, those in its file options: remove it, or choose another folder" >&2
+        exit 2
+    fi
+    echo "$2" >"$1/options"
+}
+
+# same_inputs NAME FILE ..: stops where what is in this folder was made of other files; NAME keeps a checksum of theirs.
+same_inputs() {
+    local name=$1 sum
+    shift
+    sum=$(cat "$@" | cksum)
+    if [[ -e $name && $(<"$name") != "$sum" ]]; then
+        echo "run.sh: $PWD was made of other files than $*: remove it to start over, or choose another folder" >&2
+        exit 2
+    fi
+    echo "$sum" >"$name"
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,9 +39,24 @@ def test_the_dictionary_is_found_in_the_data_folder_or_asked_for(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     assert load_model(path).vocabulary.symbols[4:] == tuple(WORDS)
     (tmp_path / "data-bin" / "dict.txt").rename(tmp_path / "elsewhere.txt")
-    with pytest.raises(InputError, match=r"no dict.txt found: looked at .*checkpoints/dict.txt, data-bin/dict.txt; .*--dict"):
+    with pytest.raises(InputError, match=r"no dict.txt found: looked at .*checkpoints/dict.txt, data-bin/dict.txt \(from .*--dict"):
         load_model(path)
     assert len(load_model(path, tmp_path / "elsewhere.txt").vocabulary) == 8
+
+
+@pytest.mark.parametrize("checkpoint", ["lm.pt", "checkpoints/lm.pt", "runs/first/checkpoints/lm.pt"])
+def test_a_relative_data_folder_is_found_from_anywhere(tmp_path, monkeypatch, checkpoint):
+    """fairseq-train names the data folder as it was told to, relative to where it was started."""
+    path = write_checkpoint(tmp_path / "project" / checkpoint, WORDS)
+    (tmp_path / "project" / "data-bin").mkdir()
+    path.with_name("dict.txt").rename(tmp_path / "project" / "data-bin" / "dict.txt")
+    (tmp_path / "elsewhere" / "data-bin").mkdir(parents=True)
+    write_dictionary(tmp_path / "elsewhere" / "data-bin" / "dict.txt", WORDS[::-1])  # of another project
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for given in (path, Path("../project") / checkpoint):
+        assert load_model(given).vocabulary.symbols[4:] == tuple(WORDS)
+    (tmp_path / "moved").mkdir()
+    assert load_model(path.rename(tmp_path / "moved" / "lm.pt")).vocabulary.symbols[4:] == tuple(WORDS[::-1])  # from the current folder
 
 
 def test_a_dictionary_of_another_size_is_refused(tmp_path):

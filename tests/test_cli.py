@@ -354,6 +354,20 @@ def test_bad_input_is_one_line(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["dev.json", "dict.txt", "latin1", "lm.arpa", "lm.pt", "one.ref", "text"]
 
 
+@pytest.mark.parametrize(
+    "command", [["score", "text"], ["ppl", "text"], ["sample"], ["export", "lm.pt", "new", "--ppl", "text"], ["attention", "the cat"]]
+)
+def test_a_device_that_is_not_there_is_one_line(folder, command):
+    lm = [] if command[0] == "export" else ["--lm", "lm.pt"]
+    for device, message in (
+        ("cuda:99", r"--devices? 'cuda:99': there is no cuda:99 here"),
+        ("cud", r"--devices? 'cud': expected cpu"),
+        ("cpu:2", "this command runs as one process"),
+    ):
+        assert re.search(message, refused(*command, *lm, "--device", device))
+    assert not (folder / "new").exists()
+
+
 def test_no_partial_output_is_left(folder):
     broken = (folder / "dev.json").read_text()[:-40]
     (folder / "broken.json").write_text(broken)

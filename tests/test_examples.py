@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,15 +24,17 @@ def corpus(tmp_path) -> Path:
     lines = [*article, " = Another = ", "", " no ."]
     for split in ("train", "valid", "test"):
         (folder / f"{split}.txt").write_text("\n".join(lines * 4) + "\n")
+    (folder / "train.txt.gz").write_bytes(gzip.compress((folder / "train.txt").read_bytes()))  # as gzip -k leaves both
     return folder
 
 
-def run(recipe: str, *arguments: object, work: Path, **variables: str) -> str:
+def run(recipe: str, *arguments: object, work: Path, code: int = 0, **variables: str) -> str:
     """A recipe as a user runs it, but with this checkout as its plugin."""
     # fairseq looks for --user-dir from where it is started, in the recipe's folder or its folder for a corpus
     for folder in (work, work / "ptb"):
-        folder.mkdir()
-        (folder / "attlm_fairseq").symlink_to(ROOT / "attlm_fairseq")
+        folder.mkdir(exist_ok=True)
+        if not (folder / "attlm_fairseq").exists():
+            (folder / "attlm_fairseq").symlink_to(ROOT / "attlm_fairseq")
     programs = work.parent / "programs"
     programs.mkdir(exist_ok=True)
     (programs / "attlm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m attlm_cli.main "$@"\n')
@@ -41,7 +45,7 @@ def run(recipe: str, *arguments: object, work: Path, **variables: str) -> str:
         env=os.environ | {"PATH": path, "WORK": str(work), **variables},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=400,
     )  # fmt: skip
-    assert result.returncode == 0, result.stdout[-3000:]
+    assert result.returncode == code, result.stdout[-3000:]
     return result.stdout
 
 
@@ -51,12 +55,25 @@ def test_salton(corpus, tmp_path):
     header, values = (line.split("\t") for line in printed.splitlines()[-2:])
     assert header[:3] == ["lm", "ppl", "ppl_salton2017"]
     assert float(values[1]) > float(values[2]) > 1
+    again = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 16, work=tmp_path / "work", code=2)
+    assert re.fullmatch(r"run.sh: .*/ptb/averaging_lstm_lm was trained with other options, .*: remove it, or .*\n", again)
+    again = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "work")
+    assert "valid on" not in again
+    assert again.splitlines()[-1] == "\t".join(values)
 
 
 def test_liu(corpus, tmp_path):
     printed = run("liu2016", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "work", SYSTEMS="entropy", EPOCHS="1")
     assert "(the first 12 of 24 columns)" in printed
     assert [line.split("\t")[0] for line in printed.splitlines()[-2:]] == ["lstm", "entropy"]
+    toy = [*TOY, "--decoder-hidden-size", 12]
+    for system, options, variables in (
+        ("entropy", toy, {"EPOCHS": "1", "LAMBDA": "0.1"}),
+        ("lstm", [*toy, "--dropout", "0.1"], {"EPOCHS": "1"}),
+        ("lstm", toy, {"EPOCHS": "2"}),
+    ):
+        again = run("liu2016", corpus, *options, work=tmp_path / "work", code=2, SYSTEMS="entropy", **variables)
+        assert re.fullmatch(rf"run.sh: .*/work/{system} was trained with other options, .*\n", again)
 
 
 def test_daniluk(corpus, tmp_path):
@@ -65,6 +82,59 @@ def test_daniluk(corpus, tmp_path):
     carried, anew = (float(line.split()[-1]) for line in printed.splitlines() if line.startswith("| ppl"))
     assert min(carried, anew) > 0
     assert carried != anew
+    again = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 24, work=tmp_path / "work", code=2)
+    assert again.splitlines()[-1].startswith(f"run.sh: {tmp_path}/work/kvp_lstm_lm_key_value_predict was trained with other options")
+
+
+def steps(folder: Path, script: str) -> subprocess.CompletedProcess:
+    """Some lines with what the recipes share."""
+    script = f"set -euo pipefail; source '{ROOT}/examples/steps.sh'; {script}"
+    return subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_texts_are_taken_once_and_others_refused(corpus, tmp_path):
+    (tmp_path / "work").mkdir()
+    for command in ("", "tac"):  # as they are, or what a command makes of them
+        for _ in range(2):
+            result = steps(tmp_path / "work", f"plain_texts {corpus} {command}")
+            assert (result.returncode, result.stderr) == (0, "")
+        assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["test.txt", "train.txt", "valid.txt"]
+        for text in (tmp_path / "work").iterdir():
+            lines = (corpus / text.name).read_text().splitlines()
+            assert text.read_text().splitlines() == lines[:: -1 if command else 1]
+            text.unlink()
+    steps(tmp_path / "work", f"plain_texts {corpus}")
+    (corpus / "valid.txt").write_text("something else\n")
+    result = steps(tmp_path / "work", f"plain_texts {corpus}; echo went on")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"run.sh: {tmp_path}/work/valid.txt is not the text of {corpus}/valid.txt: remove {tmp_path}/work to start over, "
+        "or choose another folder\n"
+    )
+    (corpus / "test.txt").unlink()
+    (tmp_path / "new").mkdir()
+    result = steps(tmp_path / "new", f"plain_texts {corpus}; echo went on")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == f"run.sh: {corpus} holds neither test.txt nor test.txt.gz\n"
+
+
+def test_a_model_keeps_to_its_options(tmp_path):
+    """But an option that fairseq-train refused, before there was a model, may be mended."""
+    assert steps(tmp_path, "keep_to lm '--lr 0,1'").returncode == 0
+    assert steps(tmp_path, "keep_to lm '--lr 0.1'").returncode == 0
+    (tmp_path / "lm" / "checkpoint_last.pt").touch()
+    assert steps(tmp_path, "keep_to lm '--lr 0.1'").returncode == 0
+    result = steps(tmp_path, "keep_to lm '--lr 0.2'; echo went on")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"run.sh: {tmp_path}/lm was trained with other options")
+    assert (tmp_path / "lm" / "options").read_text() == "--lr 0.1\n"
+
+
+def test_a_folder_keeps_to_its_inputs(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    assert [steps(tmp_path, f"same_inputs texts.cksum {files}").returncode for files in ("a b", "a b", "a")] == [0, 0, 2]
+    assert steps(tmp_path, "same_inputs other.cksum b").returncode == 0
 
 
 def test_articles_begin_at_titles_between_blank_lines():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import stat
 import struct
 from pathlib import Path
 
@@ -114,6 +116,25 @@ def test_the_training_record_of_a_real_checkpoint(tmp_path):
     assert "on its validation text: ppl 7.3891" in card
 
 
+@pytest.mark.parametrize(
+    ("reset", "state"), [("document", "carried from line to line until a document ends"), ("segment", "begun anew every 20 tokens")]
+)
+def test_the_card_tells_how_documents_were_read(tmp_path, reset, state):
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    content = torch.load(checkpoint)
+    options = {"bptt": 20, "reset": reset, "document_marker": "", "document_order": "shuffled"}
+    content["cfg"]["task"] = {"_name": "document_reset_lm", "data": "/home/someone/bin", **options}
+    torch.save(content, checkpoint)
+    export_model(checkpoint, tmp_path / "exported")
+    training = json.loads((tmp_path / "exported" / "config.json").read_text())["training"]
+    assert training["task"] == {"_name": "document_reset_lm", **options}
+    card = (tmp_path / "exported" / "README.md").read_text()
+    for option, value in (options | {"document_marker": "(empty)"}).items():
+        assert f"| task: {option} | {value} |" in card
+    [told] = [line for line in card.splitlines() if state in line]
+    assert "attlm's commands begin anew at each line" in told
+
+
 def test_every_command_takes_the_folder_for_a_checkpoint(tmp_path, folder, text):
     runner = CliRunner()
     for command in (["score", str(text)], ["score", "--words", str(text)], ["ppl", str(text)]):
@@ -146,6 +167,48 @@ def test_an_existing_folder_is_not_touched_and_an_error_leaves_none(tmp_path, fo
         assert result.stderr.count("\n") == 1
         assert result.stderr.startswith("attlm: error: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dict.txt", "exported", "lm.pt", "test.txt"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_others_may_read_the_files_as_far_as_the_umask_lets_them(tmp_path, umask):
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    before = os.umask(umask)
+    try:
+        export_model(checkpoint, tmp_path / "exported")
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "exported").iterdir()} == {0o666 & ~umask}
+
+
+def refuse_to_open(monkeypatch, name: str) -> None:
+    """As a file of somebody else's; permissions themselves would not stop root, as whom tests may run."""
+    really_open = Path.open
+
+    def guarded(path: Path, *arguments, **options):
+        if path.name == name:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return really_open(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", guarded)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json", "config.json", "lm.pt", "dict.txt"])
+def test_an_unreadable_file_is_one_line(tmp_path, folder, monkeypatch, name):
+    refuse_to_open(monkeypatch, name)
+    lm = folder if (folder / name).exists() else tmp_path / "lm.pt"
+    with pytest.raises(InputError, match=rf"{name}: cannot be read: Permission denied"):
+        load_model(lm)
+
+
+def test_a_folder_closed_to_the_user_is_one_line(tmp_path, folder, text, monkeypatch):
+    def closed(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "is_dir", closed)
+    result = CliRunner().invoke(main, ["sample", "--lm", str(folder)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"attlm: error: {folder}: cannot be read or written: Permission denied; ")
+    assert result.stderr.count("\n") == 1
 
 
 def edit_config(change):

@@ -235,3 +235,11 @@ def test_a_file_of_the_users_in_the_place_of_the_journal_stays(folder):
     place.write_bytes(b"")  # of a run that was killed before it wrote
     finish(command(folder, "mine"))
     assert not place.exists()
+
+
+def test_a_folder_in_the_place_of_the_journal_is_one_line(folder):
+    place = folder / "other.unfinished"
+    place.mkdir()
+    result = subprocess.run(command(folder, "other"), env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "other.unfinished: is in the way" in result.stderr.splitlines()[-1]

@@ -33,17 +33,19 @@ class CachedNeuralLM:
     """A DecoderLM as a CachedLM: a distribution is computed when a history's first successor is asked for, then kept.
 
     Two decoder hypotheses of the same words share one history, however they came about. Values leave when the decoder drops the
-    history, or, least recently used first, where they would take more than ``cache_bytes``; the sentence start's stay.
+    history, or, least recently used first, where they would take more than ``cache_bytes``; the sentence start's stay. A quarter of
+    the bytes is for the LM's states, which outlast the larger distributions: what has left is then one step away, not a sentence.
     """
 
     def __init__(self, lm: DecoderLM, cache_bytes: int = CACHE_BYTES) -> None:
         self.lm = lm
         self.vocabulary = lm.vocabulary
-        self.cache = HistoryCache(cache_bytes)
+        self.states = HistoryCache(cache_bytes // 4)  # of the LM, after each history
+        self.cache = HistoryCache(cache_bytes - self.states.max_bytes)  # distributions
         self.computed = 0  # distributions so far; what the cache spared is the queries beyond these
         self._symbols = {symbol: index for index, symbol in enumerate(lm.vocabulary.symbols) if index > UNK}
         self._start = NeuralHistory(None, lm.eos)
-        self._start_value: tuple[np.ndarray, Any] | None = None
+        self._start_value: tuple[np.ndarray | None, Any] = None, None
         self._histories: WeakValueDictionary[tuple[NeuralHistory, int], NeuralHistory] = WeakValueDictionary()
 
     @classmethod
@@ -71,13 +73,14 @@ class CachedNeuralLM:
         return self._start
 
     def score(self, history: NeuralHistory, token: int) -> tuple[float, NeuralHistory]:
-        value = self._cached(history) or self._values([history])[0]
-        return float(value[0][token]), self._extended(history, token)
+        log_probs = self._distribution(history)
+        if log_probs is None:
+            [log_probs] = self._distributions([history])
+        return float(log_probs[token]), self._extended(history, token)
 
     def log_probs(self, histories: Sequence[NeuralHistory], tokens: np.ndarray) -> np.ndarray:
-        values = self._values(histories)
         result = np.empty((len(histories), len(tokens)), dtype=np.float32)
-        for row, (log_probs, _) in zip(result, values, strict=True):
+        for row, log_probs in zip(result, self._distributions(histories), strict=True):
             np.take(log_probs, tokens, out=row)
         return result
 
@@ -87,45 +90,47 @@ class CachedNeuralLM:
             extended = self._histories[history, token] = NeuralHistory(history, token)
         return extended
 
-    def _cached(self, history: NeuralHistory) -> tuple[np.ndarray, Any] | None:
-        return self._start_value if history is self._start else self.cache.get(history)
+    def _distribution(self, history: NeuralHistory) -> np.ndarray | None:
+        return self._start_value[0] if history is self._start else self.cache.get(history)
 
-    def _values(self, histories: Sequence[NeuralHistory]) -> list[tuple[np.ndarray, Any]]:
-        """The distributions (V,) after the histories, and the LM's states: from the cache, else computed, all of a length together."""
-        found: dict[NeuralHistory, tuple[np.ndarray, Any]] = {}  # also what is too much for the cache
-        levels: list[list[NeuralHistory]] = []  # to be computed: those asked for, then what these need, and so on
-        wanted = list(dict.fromkeys(histories))
-        while wanted:
-            missing = []
-            for history in wanted:
-                value = self._cached(history)
-                if value is None:
-                    missing.append(history)
-                else:
-                    found[history] = value
+    def _state(self, history: NeuralHistory) -> Any | None:
+        return self._start_value[1] if history is self._start else self.states.get(history)
+
+    def _distributions(self, histories: Sequence[NeuralHistory]) -> list[np.ndarray]:
+        """The distributions (V,) after the histories: from the cache, else computed, all of a length together."""
+        found = {history: self._distribution(history) for history in histories}  # also what is too much for the cache
+        states: dict[NeuralHistory, Any] = {}  # the same of the states before those that are computed
+        missing = [history for history, log_probs in found.items() if log_probs is None]
+        levels: list[list[NeuralHistory]] = []  # to be computed: those asked for, then those whose states these need, and so on
+        while missing:
             levels.append(missing)
-            wanted = list(dict.fromkeys(h.parent for h in missing if h.parent is not None and h.parent not in found))
-        for missing in reversed(levels):
-            missing = [history for history in missing if history not in found]
-            if missing:
-                self._compute(missing, found)
+            parents = dict.fromkeys(history.parent for history in missing if history.parent is not None)
+            states |= {parent: self._state(parent) for parent in parents}
+            missing = [parent for parent in parents if states[parent] is None]
+        computed: set[NeuralHistory] = set()
+        for level in reversed(levels):
+            if missing := [history for history in level if history not in computed]:
+                self._compute(missing, found, states)
+                computed.update(missing)
         return [found[history] for history in histories]
 
-    def _compute(self, histories: list[NeuralHistory], found: dict[NeuralHistory, tuple[np.ndarray, Any]]) -> None:
-        """Compute histories whose parents are found; add them to ``found`` and to the cache."""
-        before = [self.lm.start() if history.parent is None else found[history.parent][1] for history in histories]
+    def _compute(self, histories: list[NeuralHistory], found: dict[NeuralHistory, Any], states: dict[NeuralHistory, Any]) -> None:
+        """Compute histories after whose parents the states are there; add what is computed to the two, and to the caches."""
+        before = [self.lm.start() if history.parent is None else states[history.parent] for history in histories]
         if len(histories) == 1:  # nothing to join and to part again
-            log_probs, *states = self.lm.step(before[0], torch.tensor([histories[0].token]))
+            log_probs, *after = self.lm.step(before[0], torch.tensor([histories[0].token]))
         else:
-            log_probs, states = self.lm.step_each(before, [history.token for history in histories])
+            log_probs, after = self.lm.step_each(before, [history.token for history in histories])
         self.computed += len(histories)
         rows = log_probs.float().cpu().numpy()
-        for history, row, state in zip(histories, rows, states, strict=True):
-            value = found[history] = (row.copy() if len(rows) > 1 else row, state)  # a view would keep all the rows
+        for history, row, state in zip(histories, rows, after, strict=True):
+            found[history] = row.copy() if len(rows) > 1 else row  # a view would keep all the rows
+            states[history] = state
             if history is self._start:
-                self._start_value = value
+                self._start_value = found[history], state
             else:
-                self.cache.put(history, value, row.nbytes + state_bytes(state))
+                self.cache.put(history, found[history], row.nbytes)
+                self.states.put(history, state, state_bytes(state))
 
 
 def state_bytes(state: Any) -> int:

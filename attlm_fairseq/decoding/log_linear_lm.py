@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from attlm_fairseq.decoding.cache import CACHE_BYTES
 from attlm_fairseq.decoding.cached_kenlm import CachedKenLM
 from attlm_fairseq.decoding.cached_lm import CachedLM
 from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
@@ -48,11 +49,19 @@ class LogLinearLM:
 
     @classmethod
     def load(
-        cls, lm: dict[str | Path, float] | None = None, kenlm: dict[str | Path, float] | None = None, device: str = "cpu"
+        cls,
+        lm: dict[str | Path, float] | None = None,
+        kenlm: dict[str | Path, float] | None = None,
+        device: str = "cpu",
+        cache_bytes: int = CACHE_BYTES,
     ) -> LogLinearLM:
-        """Load neural models (checkpoints, folders of ``attlm export``) and KenLM files, each path with its weight. Raises InputError."""
+        """Load neural models (checkpoints, folders of ``attlm export``) and KenLM files, each path with its weight. Raises InputError.
+
+        ``cache_bytes``: what each neural model may keep of what it has computed, see :class:`CachedNeuralLM`.
+        """
         lm, kenlm = lm or {}, kenlm or {}
-        return cls([*(CachedNeuralLM.load(path, device=device) for path in lm), *map(CachedKenLM, kenlm)], [*lm.values(), *kenlm.values()])
+        neural = [CachedNeuralLM.load(path, device=device, cache_bytes=cache_bytes) for path in lm]
+        return cls([*neural, *map(CachedKenLM, kenlm)], [*lm.values(), *kenlm.values()])
 
     def start(self) -> State:
         """The state of a sentence without a word."""

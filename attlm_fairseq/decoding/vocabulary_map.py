@@ -17,6 +17,12 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.vocabulary import EOS, UNK, Vocabulary
 
 SPECIAL = UNK + 1  # symbols before the first word
+SUBWORD_MARKS = {"@@": str.endswith, "\u2581": str.startswith}  # of subword-nmt: a word goes on; of SentencePiece: a word begins
+MARKED_SHARE = 0.1  # of a dictionary of subwords, at the least; texts of words have such symbols by accident alone
+SAME_UNITS = (
+    "train the LM on text in the decoder's units; one of words can guide a decoder of subwords through WordFusion "
+    "(README, In CTC and Hugging Face decoders)"
+)
 
 
 class MappedLM:
@@ -54,12 +60,17 @@ def fit_vocabulary(lm: SteppedLM, vocabulary: Vocabulary, name: object, by_symbo
     """The LM for a decoder with this vocabulary; ``name`` is the LM's in messages.
 
     Raises InputError where the LM's vocabulary differs in any row: scores of other words than the decoder's would look as good as right
-    ones. With ``by_symbol`` such an LM is mapped instead, see :class:`MappedLM`.
+    ones. With ``by_symbol`` such an LM is mapped instead, see :class:`MappedLM`, unless it has none of the decoder's symbols.
     """
     if lm.vocabulary == vocabulary:
         return lm
     if by_symbol:
+        if ordinary(vocabulary) and not ordinary(vocabulary) & ordinary(lm.vocabulary):
+            raise InputError(f"has none of the decoder's {len(ordinary(vocabulary))} symbols: {SAME_UNITS}", path=name)
         return MappedLM(lm, vocabulary)
+    if units(lm.vocabulary) != units(vocabulary):
+        # mapped by symbol, its scores of the symbols that happen to be in both would be scores of something else
+        raise InputError(f"its symbols are {units(lm.vocabulary)}, the decoder's {units(vocabulary)}: {SAME_UNITS}", path=name)
     rows = zip_longest(lm.vocabulary.symbols, vocabulary.symbols, fillvalue=None)
     row, (own, other) = next((row, symbols) for row, symbols in enumerate(rows) if symbols[0] != symbols[1])
     raise InputError(
@@ -68,3 +79,17 @@ def fit_vocabulary(lm: SteppedLM, vocabulary: Vocabulary, name: object, by_symbo
         "train the LM with the decoder's dictionary, or have it mapped by symbol (in fairseq --lm-map-symbols)",
         path=name,
     )
+
+
+def ordinary(vocabulary: Vocabulary) -> set[str]:
+    """The symbols without the special ones and those that fairseq-preprocess makes up to fill a dictionary."""
+    return {symbol for symbol in vocabulary.symbols[SPECIAL:] if not symbol.startswith("madeupword")}
+
+
+def units(vocabulary: Vocabulary) -> str:
+    """What a dictionary's symbols are, by how they are marked."""
+    symbols = ordinary(vocabulary)
+    for mark, has in SUBWORD_MARKS.items():
+        if sum(has(symbol, mark) for symbol in symbols) > MARKED_SHARE * len(symbols):
+            return f"subwords marked by {mark}"
+    return "words, without marks of subwords"

@@ -109,8 +109,11 @@ class Journal:
 
     def _is_journal(self) -> bool:
         """Whether the file is a journal of any run, or of one that was stopped before its first line was whole."""
-        with self.path.open("rb") as file:
-            line = file.readline(1000)
+        try:
+            with self.path.open("rb") as file:
+                line = file.readline(1000)
+        except OSError:  # a folder, or a file of somebody else's
+            return False
         begin = _line({"attlm": ""})[:-4]  # without the version and the line's end
         return line.startswith(begin) or begin.startswith(line)
 

@@ -2,27 +2,33 @@
 # Rescoring real ASR 5-best lists of read speech (LibriSpeech, Common Voice; Whisper) with LMs of novels: each half is tuned for the other.
 #
 # usage: run.sh TRAIN.txt.gz VALID.txt.gz FOLDER LISTS.json.gz..
-# About half an hour on one core; finished steps are kept. The lists are those of HyPoradise v0.
+# About half an hour on one core; finished steps are kept, and models of other texts or options refused.
+# The lists are those of HyPoradise v0.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../steps.sh"
 usage="usage: run.sh TRAIN.txt.gz VALID.txt.gz FOLDER LISTS.json.gz.."
 train=$(realpath "${1:?$usage}") valid=$(realpath "${2:?$usage}") work=${3:?$usage}
 lists=$(realpath "${@:4}")
 mkdir -p "$work"
 cd "$work"
 
+same_inputs texts.cksum "$train" "$valid"
 [ -e train.txt ] || gzip -dc "$train" > train.txt
 [ -e valid.txt ] || gzip -dc "$valid" | sed -n 1,1500p > valid.txt
 [ -e lm.bin ] || attlm ngram train.txt -o lm.bin -n 4
 [ -e bin/dict.txt ] || fairseq-preprocess --only-source --trainpref train.txt --validpref valid.txt --destdir bin --nwordssrc 10000 > preprocess.log 2>&1
-[ -e attentive/checkpoint_best.pt ] || fairseq-train bin --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm \
+training=(bin --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm \
     --decoder-embed-dim 256 --decoder-hidden-size 256 --decoder-layers 1 --dropout 0.1 --init-range 0.1 \
     --optimizer adam --lr 0.004 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update 1900 --clip-norm 5 \
     --max-tokens 700 --batch-order length --max-update 1900 --cpu --num-workers 0 --save-dir attentive --no-epoch-checkpoints \
-    --log-interval 100 --log-format simple > train.log 2>&1
+    --log-interval 100 --log-format simple)
+keep_to attentive "${training[*]}"
+[ -e attentive/done ] || { fairseq-train "${training[@]}" > train.log 2>&1; touch attentive/done; }
 lms="--kenlm ngram=lm.bin --lm attentive=attentive/checkpoint_best.pt"
 for list in $lists; do
     name=$(basename "$list" .json.gz)
+    same_inputs "$name.cksum" "$list" lm.bin attentive/checkpoint_best.pt
     [ -e "$name.odd.json" ] || python "$here/halves.py" "$list" "$name"
     for halves in "even odd" "odd even"; do
         read -r tuned tested <<< "$halves"

@@ -5,8 +5,10 @@
 # FOLDER holds train, valid and test as .txt or .txt.gz, in WikiText's format. The options given come last and win: for a small run
 # on a CPU `--cpu --decoder-embed-dim 100 --decoder-hidden-size 300 --output-layer adaptive --adaptive-cutoffs 2000,10000 --max-epoch 2`.
 # ARCH=ngram_rnn_lm_4gram (default kvp_lstm_lm_key_value_predict) and WORK=folder choose the model and where everything is written.
+# The same command continues an interrupted run; one with other options or texts is refused where there is a model of that name already.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
 arch=${ARCH:-kvp_lstm_lm_key_value_predict}
@@ -14,15 +16,18 @@ work=${WORK:-$here/work}
 mkdir -p "$work"
 cd "$work"
 
-for split in train valid test; do
-    [ -e "$split.txt" ] || { python "$here/prepare.py" "$(ls "$data/$split".txt*)" > "$split.part" && mv "$split.part" "$split.txt"; }
-done
+plain_texts "$data" python "$here/prepare.py"
 [ -e bin/dict.txt ] || fairseq-preprocess --only-source --trainpref train.txt --validpref valid.txt --testpref test.txt --destdir bin > preprocess.log
 
 documents=(--user-dir attlm_fairseq --task document_reset_lm --document-marker "<document>" --bptt 20)
-fairseq-train bin "${documents[@]}" --arch "$arch" --criterion lm_cross_entropy --optimizer adam --lr 0.001 --clip-norm 5 \
+training=(bin "${documents[@]}" --arch "$arch" --criterion lm_cross_entropy --optimizer adam --lr 0.001 --clip-norm 5 \
     --batch-size 64 --dropout 0 --max-epoch 30 --patience 3 --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 \
-    --log-format simple --save-dir "$arch" "$@" 2>&1 | tee "$arch.log" | grep -E "train_inner|valid on|rror" || { tail -5 "$arch.log"; exit 1; }
+    --log-format simple --save-dir "$arch" "$@")
+keep_to "$arch" "${training[*]}"
+if [ ! -e "$arch/done" ]; then
+    fairseq-train "${training[@]}" 2>&1 | tee "$arch.log" | grep -E "train_inner|valid on|done training|rror" || { tail -5 "$arch.log"; exit 1; }
+    touch "$arch/done"
+fi
 
 cpu=$(printf '%s\n' "$@" | grep -x -e --cpu || true)
 for reset in document segment; do

@@ -5,7 +5,8 @@
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test, one sentence a line, as .txt or .txt.gz. The options given come last and win: `--cpu` without a GPU.
 # SYSTEMS="plain tied" trains some of the rows; EPOCHS (default 9) is how long the plain LSTM is trained and MORE (default 2) every other
-# model after it; the rate falls to 0.3 of itself with each of the last epochs. WORK=folder.
+# model after it; the rate falls to 0.3 of itself with each of the last epochs. WORK=folder. The same command continues an interrupted run;
+# where there is a model already that was trained with other options, texts, EPOCHS or MORE, the script stops.
 # The paper does not say how it trains: Adam, dropout and the rates below are ours, the same for every row.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,17 +23,20 @@ plain_texts "$data"
 [ -e bin/dict.txt ] || fairseq-preprocess --only-source --padding-factor 1 --trainpref train.txt --validpref valid.txt --testpref test.txt \
     --destdir bin > preprocess.log
 
-# train NAME ADAM-RATE EPOCHS FIRST-EPOCH-OF-LOWER-RATE OPTION..: trained models are kept
+# train NAME ADAM-RATE EPOCHS FIRST-EPOCH-OF-LOWER-RATE OPTION..: trained models are kept, those of other options refused
 train() {
-    local name=$1 rate=$2 epochs=$3 lower=$4
+    local name=$1 rate=$2 epochs=$3 lower=$4 training
     shift 4
-    [ ! -e "$name/done" ] || return 0
-    echo "== $name"
-    fairseq-train bin --user-dir attlm_fairseq --task sentence_reset_lm --criterion lm_cross_entropy --output-layer untied \
+    training=(bin --user-dir attlm_fairseq --task sentence_reset_lm --criterion lm_cross_entropy --output-layer untied \
         --decoder-embed-dim 50 --decoder-hidden-size 50 --decoder-layers 1 --dropout 0.2 --init-range 0.1 \
         --optimizer adam --lr "$rate" --lr-scheduler fixed --force-anneal "$lower" --lr-shrink 0.3 --clip-norm 5 --max-tokens 1200 --batch-order length \
         --max-epoch "$epochs" --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
-        --save-dir "$name" "$@" 2>&1 | tee "$name.log" | grep -E "valid on|initialised|rror" || { tail -5 "$name.log"; return 1; }
+        --save-dir "$name" "$@")
+    # the others begin with the plain LSTM as it was trained
+    keep_to "$name" "${training[*]}$([[ $name == lstm ]] || echo "; after $(<lstm/options)")"
+    [ ! -e "$name/done" ] || return 0
+    echo "== $name"
+    fairseq-train "${training[@]}" 2>&1 | tee "$name.log" | grep -E "valid on|initialised|done training|rror" || { tail -5 "$name.log"; return 1; }
     touch "$name/done"
 }
 

@@ -5,6 +5,7 @@
 # FOLDER holds train, valid and test, one sentence a line, as .txt or .txt.gz. WikiText-2 has paragraphs: split it first, see
 # split_sentences.py. The options given come last and win: `--cpu` without a GPU; several GPUs are used by themselves.
 # SCORE=combined (default single) and WORK=folder choose the attention and where everything is written, a folder a corpus.
+# The same command continues an interrupted run; one with other options or texts is refused where there is a model of that name already.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
@@ -29,9 +30,13 @@ plain_texts "$data"
 name=$family
 reader=()
 [ "$family" != attentive_lstm_lm ] || { reader=(--attention-score "$score"); name=$family-$score; }
-fairseq-train bin --user-dir attlm_fairseq --task sentence_reset_lm --arch "${family}_$corpus" ${reader[@]+"${reader[@]}"} \
+training=(bin --user-dir attlm_fairseq --task sentence_reset_lm --arch "${family}_$corpus" ${reader[@]+"${reader[@]}"} \
     --criterion lm_cross_entropy --sentence-avg --optimizer sgd --lr 1.0 --lr-scheduler fixed "${decay[@]}" --clip-norm 5 \
     --batch-size 32 --batch-order corpus --cut-sentences 35 --max-epoch 60 --patience 10 --best-checkpoint-metric ppl \
-    --no-epoch-checkpoints --num-workers 0 --log-format simple --save-dir "$name" "$@" 2>&1 |
-    tee "$name.log" | grep -E "train_inner|valid on|rror" || { tail -5 "$name.log"; exit 1; }
+    --no-epoch-checkpoints --num-workers 0 --log-format simple --save-dir "$name" "$@")
+keep_to "$name" "${training[*]}"
+if [ ! -e "$name/done" ]; then
+    fairseq-train "${training[@]}" 2>&1 | tee "$name.log" | grep -E "train_inner|valid on|done training|rror" || { tail -5 "$name.log"; exit 1; }
+    touch "$name/done"
+fi
 attlm ppl test.txt --lm "$name/checkpoint_best.pt"

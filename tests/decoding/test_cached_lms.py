@@ -58,7 +58,7 @@ def test_cached_is_the_full_prefix_over_random_reorderings(tmp_path, family, cac
         rows = lm.log_probs([history for _, history in beam], everything)
         for (words, _), row in zip(beam, rows, strict=True):
             np.testing.assert_allclose(row, full_pass(lm, list(words))[everything], atol=1e-5)
-        assert lm.cache.bytes <= cache_bytes
+        assert lm.cache.bytes + lm.states.bytes <= cache_bytes
         beam = [beam[place] for place in random_.choices(range(len(beam)), k=random_.randint(1, 6))]
         # some go on by different words, so that lengths mix; some stay
         beam = [
@@ -81,18 +81,48 @@ def test_each_distribution_is_computed_once(tmp_path):
     assert lm.computed == 4  # "", "w1", "w1 w2", "w1 w3"
 
 
+def test_a_distribution_that_has_left_is_one_step_away(tmp_path):
+    """With a large vocabulary a distribution is many times as large as the state that it is computed from."""
+    words = [f"w{number}" for number in range(2000)]
+    path = write_checkpoint(tmp_path / "lm.pt", words)
+    lm = CachedNeuralLM.load(path, cache_bytes=60_000)  # five distributions of 8 kB; states of 200 bytes and more
+    histories = [lm.start()]
+    for word in words[:30]:
+        histories.append(lm.score(histories[-1], lm.token(word))[1])
+    assert lm.computed == 30  # all but the last
+    for number in range(1, 4):
+        for history in reversed(histories):
+            lm.score(history, lm.end)
+        assert lm.computed <= 30 + 31 * number
+    assert len(lm.cache) == 5
+    roomy = CachedNeuralLM.load(path)
+    copies = [extend(roomy, roomy.start(), words[:place]) for place in range(31)]
+    tokens = lm.tokens(words)
+    np.testing.assert_allclose(lm.log_probs(histories, tokens), roomy.log_probs(copies, tokens), atol=1e-5)
+
+
+def test_the_cache_can_be_made_larger_or_smaller(tmp_path):
+    for cache_bytes, kept in ((EVERYTHING, 12), (NOTHING, 0)):
+        lms = LogLinearLM.load({checkpoint(tmp_path): 0.5, checkpoint(tmp_path, seed=2): 0.5}, cache_bytes=cache_bytes)
+        state = lms.start()
+        for word in WORDS:
+            state = lms.score(state, word)[1]
+        lms.end(state)
+        assert [len(lm.cache) for lm in lms.lms] == [kept, kept]
+
+
 def test_dropped_histories_take_their_values_along(tmp_path):
     lm = CachedNeuralLM.load(checkpoint(tmp_path))
     history = extend(lm, lm.start(), ["w1", "w2", "w3"])
     other = extend(lm, lm.start(), ["w1", "w4"])
     lm.log_probs([history, other], lm.tokens(WORDS))
-    assert len(lm.cache) == 4
+    assert (len(lm.cache), len(lm.states)) == (4, 4)
     del history
     gc.collect()
-    assert len(lm.cache) == 2  # w1, w1 w4
+    assert (len(lm.cache), len(lm.states)) == (2, 2)  # w1, w1 w4
     del other
     gc.collect()
-    assert (len(lm.cache), lm.cache.bytes, len(lm._histories)) == (0, 0, 0)
+    assert (lm.cache.bytes, lm.states.bytes, len(lm._histories)) == (0, 0, 0)
     before = lm.computed
     lm.score(lm.start(), lm.token("w1"))
     assert lm.computed == before  # the sentence start stays

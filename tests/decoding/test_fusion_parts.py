@@ -79,6 +79,29 @@ def test_an_lm_of_shuffled_rows_is_refused_and_mapped_on_request(neural):
         fit_vocabulary(neural, Vocabulary([*SPECIAL_SYMBOLS, *WORDS[:-1]]), "lm.pt")
 
 
+BPE = ["w@@", "x@@", "y", "w1", "z", "w2"]
+PIECES = ["\u2581w", "\u2581x", "y", "w1", "z", "0"]
+
+
+@pytest.mark.parametrize(("own", "others"), [(WORDS, BPE), (WORDS, PIECES), (BPE, WORDS), (BPE, PIECES)])
+def test_an_lm_of_words_is_not_to_be_mapped_to_subwords(tmp_path, own, others):
+    lm = DecoderLM.load(write_checkpoint(tmp_path / "lm.pt", own))
+    kinds = {id(WORDS): "words, without marks", id(BPE): "subwords marked by @@", id(PIECES): "subwords marked by \u2581"}
+    told = rf"lm.pt: its symbols are {kinds[id(own)]}.* the decoder's {kinds[id(others)]}.*WordFusion"
+    with pytest.raises(InputError, match=told) as error:
+        fit_vocabulary(lm, Vocabulary([*SPECIAL_SYMBOLS, *others]), "lm.pt")
+    assert "--lm-map-symbols" not in str(error.value)
+
+
+def test_a_mapped_lm_has_some_of_the_symbols(neural):
+    filling = ["madeupword0000", "madeupword0001"]
+    neural.vocabulary = Vocabulary([*neural.vocabulary.symbols[:-2], *filling])
+    with pytest.raises(InputError, match=r"lm.pt: has none of the decoder's 3 symbols: train the LM"):
+        fit_vocabulary(neural, Vocabulary([*SPECIAL_SYMBOLS, "a", "b", "c", *filling]), "lm.pt", by_symbol=True)
+    mapped = fit_vocabulary(neural, Vocabulary([*SPECIAL_SYMBOLS, "a", "b", "w3", *filling]), "lm.pt", by_symbol=True)
+    assert mapped.missing == 2
+
+
 def test_symbols_the_lm_lacks_share_its_unknown_word(neural):
     larger = Vocabulary([*SPECIAL_SYMBOLS, "new", *WORDS, "newer"])
     mapped = fit_vocabulary(neural, larger, "lm.pt", by_symbol=True)

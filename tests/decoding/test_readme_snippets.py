@@ -1,0 +1,82 @@
+"""The Python in the README runs as it stands, with what its text says is the reader's own."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lm_files import write_arpa, write_checkpoint
+
+README = Path(__file__).parents[2] / "README.md"
+SNIPPETS = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+WORDS = ["a", "ab", "bad", "cab", "sentence", "another", "one"]
+LETTERS = ["<blank>", "|", *"abcd"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """The files that the snippets name, in the current folder."""
+    for name in ("lm.pt", "checkpoint_best.pt"):
+        write_checkpoint(tmp_path / name, WORDS)
+    write_arpa(tmp_path / "lm.arpa", WORDS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def flashlight_objects() -> dict[str, Any]:
+    from flashlight.lib.text.decoder import CriterionType, LexiconDecoderOptions, Trie
+    from flashlight.lib.text.dictionary import Dictionary
+
+    trie = Trie(len(LETTERS), 1)
+    for index, word in enumerate(["a", "ab", "bad", "cab"]):
+        trie.insert([*map(LETTERS.index, word), 1], index, 0.0)
+    options = LexiconDecoderOptions(10, len(LETTERS), 1e9, 0.5, 0.0, -math.inf, 0.0, False, CriterionType.CTC)
+    dictionary = Dictionary(["a", "ab", "bad", "cab", "<unk>"])
+    return {"word_dictionary": dictionary, "options": options, "trie": trie, "silence": 1, "blank": 0, "unknown": 4}
+
+
+def huggingface_objects() -> dict[str, Any]:
+    import attlm_fairseq.decoding.huggingface  # noqa: F401  # isort: skip (before transformers, see its imports)
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
+
+    tokens = ["<pad>", "<s>", "</s>", "▁a", "▁b", "b", "ad", "▁c", "<unk>"]
+    backend = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, unk_token="<unk>"))
+    backend.decoder = decoders.Metaspace()
+    names = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": None}
+    torch.manual_seed(1)
+    model = BartForConditionalGeneration(BartConfig(vocab_size=len(tokens), max_position_embeddings=32, **sizes, **ids)).eval()
+    return {"tokenizer": tokenizer, "model": model, "inputs": {"input_ids": torch.tensor([[1, 3, 5, 2]])}}
+
+
+def ctc_objects() -> dict[str, Any]:
+    frames = np.random.default_rng(1).normal(size=(8, 6))
+    return {"labels": ["", " ", *"abcd"], "log_probs": frames - np.logaddexp.reduce(frames, axis=1, keepdims=True)}
+
+
+def test_a_decoder_of_ones_own(folder):
+    found: dict[str, Any] = {}
+    exec(SNIPPETS[0], found)
+    assert found["log_probs"].exp().sum(dim=1).tolist() == pytest.approx([1.0] * 5, abs=1e-4)
+    assert len(found["states"].hidden) == 3
+
+
+def test_ctc_and_hugging_face_decoders(folder):
+    found = flashlight_objects() | ctc_objects() | huggingface_objects()
+    exec(SNIPPETS[1], found)
+    assert found["fusion"].lms is found["lms"]
+
+
+def test_scores_from_python(folder, capsys):
+    exec(SNIPPETS[2], {})
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 4
+    assert len(SNIPPETS) == 3
