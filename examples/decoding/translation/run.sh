@@ -42,7 +42,7 @@ translate() {
 step decode-ngram ngram.txt "translate test: the translation model alone, and with the 3-gram" \
     "($(translate none "")) & $(translate ngram "--lms lm.arpa=0.3") && wait \$!"
 step decode-attentive attentive.txt "translate test: with the attentive LM, and with both" \
-    "($(translate both "--lms lm/checkpoint_best.pt=0.15:lm.arpa=0.25")) & $(translate attentive "--lms lm/checkpoint_best.pt=0.2 --lm-compare") && wait \$!"
+    "($(translate both "--lms lm/checkpoint_best.pt=0.15:lm.arpa=0.25")) & $(translate attentive "--lms lm/checkpoint_best.pt=0.4 --lm-compare") && wait \$!"
 step bleu bleu.txt "BLEU on test" \
     "sacrebleu test.en -i none.txt ngram.txt attentive.txt both.txt -m bleu --tokenize none --width 2 -f text > bleu.txt"
 
