@@ -18,6 +18,7 @@ from attlm_fairseq.modules.language_model import LanguageModel, build_language_m
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.vocabulary import PAD, Vocabulary
 
+TORCH_MAGIC = (b"PK", b"\x80")  # zip files and older pickles
 WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the LanguageModel
 
 torch.serialization.add_safe_globals([argparse.Namespace])  # fairseq saves some options as one; a container, it runs nothing
@@ -96,6 +97,17 @@ def read_checkpoint(path: Path) -> Mapping[str, Any]:
     if not isinstance(checkpoint["cfg"].get("model"), dict):
         raise InputError(f"architecture is none of this package's: {', '.join(READERS)}", path=path)
     return checkpoint
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file is one that torch has written, rather than an n-gram model. Raises InputError where there is none."""
+    try:
+        with path.open("rb") as file:
+            return file.read(2).startswith(TORCH_MAGIC)
+    except FileNotFoundError:
+        raise InputError("there is no such file; give a checkpoint, a folder of attlm export or a KenLM file", path=path) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from None
 
 
 def read_plain_data(path: Path) -> Any:

@@ -27,15 +27,13 @@ from fairseq.sequence_generator import (
 )
 from torch import Tensor
 
-from attlm_fairseq.checkpoints import find_dictionary, read_plain_data
+from attlm_fairseq.checkpoints import find_dictionary, is_checkpoint, read_plain_data
 from attlm_fairseq.decoding.decoder_lm import DecoderLM, SteppedLM
 from attlm_fairseq.decoding.kenlm_lm import EMPTY, KenLMDecoderLM
 from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.vocabulary import EOS, Vocabulary
-
-CHECKPOINT_MAGIC = (b"PK", b"\x80")  # torch's zip files and older pickles
 
 
 @dataclass(frozen=True)
@@ -284,8 +282,8 @@ def share(count: int, of: int) -> str:
     return f"{count} of {of} sentences ({count / of:.1%})"
 
 
-def parse_lms(text: str) -> list[tuple[Path, float]]:
-    """``PATH=WEIGHT:PATH=WEIGHT..`` as files and weights. Raises InputError."""
+def parse_lms(text: str, option: str = "--lms") -> list[tuple[Path, float]]:
+    """``PATH=WEIGHT:PATH=WEIGHT..`` as files and weights; the ``option`` is for messages. Raises InputError."""
     lms = []
     for part in text.split(":"):
         path, equals, weight = part.rpartition("=")
@@ -294,7 +292,7 @@ def parse_lms(text: str) -> list[tuple[Path, float]]:
         except ValueError:
             equals = ""
         if not equals or not path or not math.isfinite(lms[-1][1]):
-            raise InputError(f"--lms: found {part!r}, expected PATH=WEIGHT, such as lm.pt=0.3, several joined by ':'")
+            raise InputError(f"{option}: found {part!r}, expected PATH=WEIGHT, such as lm.pt=0.3, several joined by ':'")
     return lms
 
 
@@ -315,11 +313,8 @@ def load_lm(
     """
     if path.is_dir():
         return fit_vocabulary(DecoderLM.load(path, dictionary, device), vocabulary, path, by_symbol)
-    if not path.is_file():
-        raise InputError("there is no such file; give a checkpoint, a folder of attlm export or a KenLM file", path=path)
-    with path.open("rb") as file:
-        if not file.read(2).startswith(CHECKPOINT_MAGIC):
-            return KenLMDecoderLM(path, vocabulary)
+    if not is_checkpoint(path):
+        return KenLMDecoderLM(path, vocabulary)
     content = read_plain_data(path)
     config = content.get("cfg") or {"task": content.get("args"), "model": content.get("args")}  # before 2021 fairseq saved one Namespace
     if dictionary is None:

@@ -20,8 +20,8 @@ SPECIAL = UNK + 1  # symbols before the first word
 SUBWORD_MARKS = {"@@": str.endswith, "\u2581": str.startswith}  # of subword-nmt: a word goes on; of SentencePiece: a word begins
 MARKED_SHARE = 0.1  # of a dictionary of subwords, at the least; texts of words have such symbols by accident alone
 SAME_UNITS = (
-    "train the LM on text in the decoder's units; one of words can guide a decoder of subwords through WordFusion "
-    "(README, In CTC and Hugging Face decoders)"
+    "train the LM on text in the decoder's units; one of words can guide a decoder of subwords at word ends (in fairseq --word-lms, "
+    "elsewhere WordFusion)"
 )
 
 

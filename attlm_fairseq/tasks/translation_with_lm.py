@@ -27,6 +27,8 @@ from attlm_fairseq.decoding.fairseq_generator import (
 )
 from attlm_fairseq.decoding.kenlm_lm import KenLMDecoderLM
 from attlm_fairseq.decoding.vocabulary_map import MappedLM, fit_vocabulary
+from attlm_fairseq.decoding.word_fusion import UNK_OFFSET
+from attlm_fairseq.decoding.word_lm import load_word_lm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 
@@ -43,6 +45,16 @@ class TranslationWithLMConfig(TranslationConfig):
             "a KenLM file of text in the target's symbols. A negative weight takes one out (density ratio). Besides --lm-path, which "
             "fairseq-interactive follows here too"
         },
+    )
+    word_lms: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "language models of words for a target of subwords (marked by @@, \u2581, </w> or ##), as --lms: each subword gets "
+            "what it does to the probability of the word that it begins or goes on with, exact at the word's end"
+        },
+    )
+    word_lm_unk_offset: float = field(
+        default=UNK_OFFSET, metadata={"help": "added to ln p(<unk>) for a word that a language model of --word-lms does not have"}
     )
     lm_dict: Optional[str] = field(
         default=None,
@@ -123,7 +135,7 @@ class TranslationWithLMTask(TranslationTask):
         return Vocabulary(symbols)
 
     def load_lms(self, args: FairseqDataclass, device: str) -> list:
-        """The language models of ``--lms`` and ``--lm-path``. Raises InputError."""
+        """The language models of ``--lms``, ``--lm-path`` and ``--word-lms``. Raises InputError."""
         wanted = parse_lms(self.cfg.lms) if self.cfg.lms else []
         if path := getattr(args, "lm_path", None):
             weight = getattr(args, "lm_weight", 0.0)
@@ -141,6 +153,10 @@ class TranslationWithLMTask(TranslationTask):
             if isinstance(lm, MappedLM | KenLMDecoderLM) and lm.missing:
                 say(f"{path} lacks {lm.missing} of the {len(vocabulary)} target symbols; they are its <unk>")
             lms.append(FusedLM(str(path), lm, weight))
+        for path, weight in parse_lms(self.cfg.word_lms, "--word-lms") if self.cfg.word_lms else []:
+            if weight:
+                lm = load_word_lm(path, vocabulary, dictionary=dictionary, device=device, unk_offset=self.cfg.word_lm_unk_offset)
+                lms.append(FusedLM(str(path), lm, weight))
         return lms
 
 

@@ -1,0 +1,76 @@
+"""Language models of words in fairseq's decoder of subwords."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from lm_files import write_arpa, write_checkpoint
+from test_fairseq_generator import WORDS, decode, make_dictionary, make_model, make_sample, make_task, texts
+from toy_lms import biased_lm
+
+from attlm_fairseq.decoding.fairseq_generator import FusedGenerator, FusedLM
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
+from attlm_fairseq.decoding.word_fusion import UNK_OFFSET
+from attlm_fairseq.decoding.word_lm import WordLM
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.vocabulary import Vocabulary
+
+PIECES = [*"abcde", "ab", "bc", "cd", "de", "ea"]
+BPE = [f"{piece}@@" for piece in PIECES] + PIECES + ["aa", "bb", "cc", "dd", "ee"]
+SENTENCEPIECE = PIECES + [f"\u2581{piece}" for piece in PIECES] + ["\u2581aa", "\u2581bb", "\u2581cc", "\u2581dd", "\u2581"]
+assert len(BPE) == len(SENTENCEPIECE) == len(WORDS)  # as many as the translation model has
+LM_WORDS = sorted({"".join(random.Random(seed).choices("abcde", k=1 + seed % 4)) for seed in range(60)})
+
+
+def text(units: list[str], hypothesis: dict) -> list[str]:
+    """The words that a hypothesis spells."""
+    written = "".join(
+        f"{symbol} ".replace("@@ ", "") if units is BPE else symbol.replace("\u2581", " ")
+        for symbol in (make_dictionary(units)[token] if token > 3 else " \ufffd " for token in hypothesis["tokens"].tolist()[:-1])
+    )
+    return written.split()
+
+
+@pytest.mark.parametrize("units", [BPE, SENTENCEPIECE], ids=["bpe", "sentencepiece"])
+@pytest.mark.parametrize("kind", ["neural", "kenlm"])
+def test_hypotheses_have_the_scores_of_their_words(tmp_path, units, kind):
+    """Through beams that move and sentences that leave the batch, whether the last word was whole or not."""
+    if kind == "neural":
+        path = write_checkpoint(tmp_path / "lm.pt", LM_WORDS, _name="attentive_lstm_lm", attention_score="combined")
+        lms = LogLinearLM.load({path: 1.0})
+    else:
+        path = write_arpa(tmp_path / "lm.arpa", LM_WORDS)
+        lms = LogLinearLM.load(kenlm={path: 1.0})
+    found = decode(make_task(units, word_lms=f"{path}=0.5"), make_model())
+    known = 0
+    for of_sentence in found:
+        for hypothesis in of_sentence:
+            expected, state = 0.0, lms.start()
+            for word in text(units, hypothesis):
+                score, state = lms.score(state, word, UNK_OFFSET)
+                expected += score
+                known += lms.knows(word)
+            assert hypothesis["lm_scores"].sum().item() == pytest.approx(expected + lms.end(state), abs=1e-3)
+    assert known > 20
+    assert texts(found) != texts(decode(make_task(units), make_model()))
+    forbidden = decode(make_task(units, word_lms=f"{path}=0.5", word_lm_unk_offset=-1000.0), make_model())
+    words = [word for of_sentence in forbidden for word in text(units, of_sentence[0])]
+    assert sum(map(lms.knows, words)) >= 0.9 * len(words) > 0  # a hypothesis that is cut at the longest length may end within a word
+
+
+def test_a_strongly_biased_lm_forces_its_words():
+    sentence = ["abc", "de", "a", "eab"]
+    task = make_task(BPE)
+    fused = FusedLM("toy", WordLM(biased_lm(LM_WORDS + sentence, sentence), Vocabulary(task.target_dictionary.symbols)), 1.0)
+    generator = FusedGenerator([make_model()], task.target_dictionary, beam_size=4, max_len_b=12, lms=[fused])
+    for of_sentence in generator.generate([make_model()], make_sample()):
+        assert text(BPE, of_sentence[0]) == sentence
+
+
+def test_a_target_of_words_is_refused(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    with pytest.raises(InputError, match=r"do not show how they mark words.*--lms"):
+        decode(make_task(word_lms=f"{path}=0.5"), make_model())
+    with pytest.raises(InputError, match=r"--word-lms: found 'lm.pt'"):
+        decode(make_task(BPE, word_lms="lm.pt"), make_model())
