@@ -17,6 +17,9 @@ from attlm_fairseq.modules.linear_nll import linear_nll
 from attlm_fairseq.modules.memory import READERS, Memory, Reader
 
 
+CACHED_LOGITS = 1 << 17  # that stay in a processor's cache until they are summed
+
+
 class LanguageModelState(NamedTuple):
     """Everything the model knows of the words read so far. A value: steps return a new one and change nothing."""
 
@@ -180,7 +183,10 @@ class LanguageModel(nn.Module):
     def log_probs(self, features: Tensor) -> Tensor:
         """Features (.., F) -> natural-log probabilities (.., V) of the next token; computed in float32 at least."""
         logits = self.output(features)
-        return torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        if logits.device.type == "cpu" and logits.dtype == dtype and not torch.is_grad_enabled():
+            return log_softmax_in_place(logits)
+        return torch.log_softmax(logits, dim=-1, dtype=dtype)
 
     def initial_state(self, batch: int) -> LanguageModelState:
         """The state before the first token: zeros and an empty memory, ``batch`` rows of it."""
@@ -240,6 +246,18 @@ class LanguageModel(nn.Module):
         features, weights = self.reader(outputs, need_weights, state.memory)
         memory = self.reader.advance(outputs, state.memory)
         return self.feature_dropout(features), weights, LanguageModelState(hidden.transpose(0, 1), cell.transpose(0, 1), memory)
+
+
+def log_softmax_in_place(logits: Tensor) -> Tensor:
+    """``log_softmax`` of logits (.., V) in their own memory. Memory that the system gives anew takes longer to get than the sums."""
+    rows = logits.view(-1, logits.size(-1))
+    at_once = max(1, CACHED_LOGITS // rows.size(1))
+    held = logits.new_empty(at_once * rows.size(1))
+    for some in rows.split(at_once):
+        largest = some.amax(dim=-1, keepdim=True)
+        shifted = torch.sub(some, largest, out=held[: some.numel()].view_as(some))
+        some.sub_(shifted.exp_().sum(dim=-1, keepdim=True).log_().add_(largest))
+    return logits
 
 
 def build_language_model(family: str, config: Mapping[str, Any], vocabulary_size: int, padding_index: int) -> LanguageModel:
