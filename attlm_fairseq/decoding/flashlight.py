@@ -22,15 +22,18 @@ from attlm_fairseq.decoding.word_fusion import UNK_OFFSET, WordFusion
 class FlashlightLM(LM):
     """A Fusion as flashlight's LM. Scores are natural logarithms: its own KenLM's are log10, so ``lm_weight`` here is that there / 2.303.
 
-    Each score is computed once an utterance. States and scores of an utterance go when the next one starts; the distribution at the
-    sentence start stays, which building the lexicon's trie asks for word by word. The decoder does not keep its LM alive: keep it.
+    Each score is computed once an utterance. States and scores of an utterance go when the next one starts (flashlight itself keeps its
+    states as long): about 600 bytes for each successor asked for, of which a lexicon-free decoder with a wide beam asks for millions in
+    a minute of speech. The distribution at the sentence start stays, which building the lexicon's trie asks for word by word. The
+    decoder does not keep its LM alive: keep it.
     """
 
     def __init__(self, fusion: Fusion) -> None:
         LM.__init__(self)  # flashlight checks that it was called
         self.fusion = fusion
-        # by flashlight's state: the fusion's, and the successors asked for. flashlight's states take no attributes.
-        self._states: dict[LMState, tuple[Any, dict[int, tuple[LMState, float]]]] = {}
+        # flashlight's states take no attributes, and most of them are never read on from
+        self._scored: dict[LMState, tuple[Any, int, float]] = {}  # the fusion's state before the last token, that token, its score
+        self._read: dict[LMState, Any] = {}  # the fusion's state, of those that a decoder has gone on from
 
     @classmethod
     def of_words(cls, lms: LogLinearLM, words: Dictionary, unk_offset: float = 0.0) -> FlashlightLM:
@@ -62,24 +65,31 @@ class FlashlightLM(LM):
         """
         if start_with_nothing:
             raise ValueError("start_with_nothing: these LMs score sentences from their beginning only")
-        self._states.clear()
+        self._scored.clear()
+        self._read.clear()
         state = LMState()
-        self._states[state] = (self.fusion.start(), {})
+        self._read[state] = self.fusion.start()
         return state
 
     def score(self, state: LMState, usr_token_idx: int) -> tuple[LMState, float]:
-        before, successors = self._states[state]
-        known = successors.get(usr_token_idx)
+        child = state.child(usr_token_idx)  # the same one each time
+        known = self._scored.get(child)
         if known is None:
-            score, after = self.fusion.score(before, usr_token_idx)
-            child = state.child(usr_token_idx)
-            self._states[child] = (after, {})
-            known = successors[usr_token_idx] = (child, score)
-        return known
+            before = self._after(state)
+            known = self._scored[child] = (before, usr_token_idx, self.fusion.score(before, usr_token_idx)[0])
+        return child, known[2]
 
     def finish(self, state: LMState) -> tuple[LMState, float]:
         """The sentence end, with the end of a word that has begun."""
-        return state.child(-1), self.fusion.end(self._states[state][0])
+        return state.child(-1), self.fusion.end(self._after(state))
+
+    def _after(self, state: LMState) -> Any:
+        """The fusion's state there."""
+        after = self._read.get(state)
+        if after is None:
+            before, token, _ = self._scored[state]
+            after = self._read[state] = self.fusion.score(before, token)[1]
+        return after
 
 
 def entries(dictionary: Dictionary) -> list[str]:

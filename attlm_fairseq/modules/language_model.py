@@ -16,7 +16,6 @@ from attlm_fairseq.modules.bfloat16_lstm import bfloat16_lstm
 from attlm_fairseq.modules.linear_nll import linear_nll
 from attlm_fairseq.modules.memory import READERS, Memory, Reader
 
-
 CACHED_LOGITS = 1 << 17  # that stay in a processor's cache until they are summed
 
 
