@@ -49,7 +49,8 @@ def parse_devices(text: str, precision: str, memory: int, option: str = "--devic
         elif re.fullmatch(r"cuda(:\d+)?", part):
             devices.append(part)
         else:
-            raise InputError(f"{option} {text!r}: expected cpu, cpu:N (N processes), cuda, cuda:N, or several of them joined by commas")
+            several = ", cpu:N (N processes), cuda, cuda:N, or several of them joined by commas"
+            raise InputError(f"{option} {text!r}: expected cpu{several if option == '--devices' else ', cuda or cuda:N'}")
     if len(set(devices) - {"cpu"}) != len([device for device in devices if device != "cpu"]):
         raise InputError(f"{option} {text!r} names a device twice")
     if any(device != "cpu" for device in devices):

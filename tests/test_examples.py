@@ -77,12 +77,12 @@ def test_liu(corpus, tmp_path):
 
 
 def test_daniluk(corpus, tmp_path):
-    printed = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 36, work=tmp_path / "work")
+    printed = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 36, "--lr", 0.03, work=tmp_path / "work")
     assert "48 lines, 8 articles" in printed
     carried, anew = (float(line.split()[-1]) for line in printed.splitlines() if line.startswith("| ppl"))
     assert min(carried, anew) > 0
     assert carried != anew
-    again = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 24, work=tmp_path / "work", code=2)
+    again = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 24, "--lr", 0.03, work=tmp_path / "work", code=2)
     assert again.splitlines()[-1].startswith(f"run.sh: {tmp_path}/work/kvp_lstm_lm_key_value_predict was trained with other options")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import reference
 import torch
 
-from attlm_fairseq.modules import bfloat16_lstm
+from attlm_fairseq.modules import bfloat16_lstm, language_model
 from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
 from attlm_fairseq.vocabulary import EOS, PAD
 
@@ -328,6 +330,17 @@ def test_torchs_ddp_trains_on_batches_that_use_unlike_parts(tmp_path):
     """Not by fairseq-train, which names a device to torch's DDP: on a processor it refuses it, so --cpu needs --ddp-backend legacy_ddp."""
     variants = ["single", "combined", "averaging", "selection independent", "key-value-predict", "3-gram", "plain"]
     torch.multiprocessing.spawn(train_with_torchs_ddp, (str(tmp_path / "meeting"), variants), nprocs=2)
+
+
+def test_log_softmax_in_place_is_torchs(monkeypatch):
+    monkeypatch.setattr(language_model, "CACHED_LOGITS", 100)  # three rows at once, and one alone in the end
+    logits = torch.randn(2, 5, 33) + torch.tensor([0.0, 1e4, -1e4, 1.0, 0.0]).unsqueeze(1)
+    logits[0, 0, :20] = -math.inf
+    logits[1, 1, 3] += 40  # all but certain: ln p is tiny, and its digits count
+    expected = torch.log_softmax(logits, dim=-1)
+    found = language_model.log_softmax_in_place(logits.clone())
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    assert language_model.log_softmax_in_place(torch.empty(0, 33)).shape == (0, 33)
 
 
 def test_a_step_leaves_the_state_it_was_given_as_it_was(variant):

@@ -99,14 +99,30 @@ def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
         scorer = NeuralScorer.load([checkpoint], compute=Compute(memory=384 << 20))
         together = scorer.score(sentences)
         threads, shares = zip(*at_work, strict=True)
-        assert len(set(threads)) == 3
-        assert set(shares) == {1}
+        assert len(set(threads)) == 2  # three would leave a thread over
+        assert set(shares) == {2}
         assert max(parts) < 1.5 * min(parts)
         assert [score.log_probs for score in together] == [pytest.approx(score.log_probs, abs=1e-5) for score in alone]
         monkeypatch.setattr(neural, "build_prefix_tree", lambda block: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             scorer.score(sentences)
         assert torch.get_num_threads() == 4
+        torch.set_num_threads(3)
+        levels = []
+
+        def fail_or_wait(model, tree, step_limit, check):
+            """One part fails; the others go on until they are told."""
+            if not levels:
+                levels.append(1)
+                raise ZeroDivisionError
+            while True:
+                check()
+
+        monkeypatch.setattr(neural, "build_prefix_tree", build_prefix_tree)
+        monkeypatch.setattr(neural, "tree_features", fail_or_wait)
+        with pytest.raises(ZeroDivisionError):
+            scorer.score(sentences)
+        assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
 

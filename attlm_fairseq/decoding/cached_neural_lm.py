@@ -33,15 +33,17 @@ class CachedNeuralLM:
     """A DecoderLM as a CachedLM: a distribution is computed when a history's first successor is asked for, then kept.
 
     Two decoder hypotheses of the same words share one history, however they came about. Values leave when the decoder drops the
-    history, or, least recently used first, where they would take more than ``cache_bytes``; the sentence start's stay. A quarter of
-    the bytes is for the LM's states, which outlast the larger distributions: what has left is then one step away, not a sentence.
+    history, or, least recently used first, where they would take more than ``cache_bytes``; the sentence start's stay. Of
+    these a quarter, or as many as hold two states for each distribution, are the LM's states': a distribution that has left is then one
+    step away, not a sentence.
     """
 
     def __init__(self, lm: DecoderLM, cache_bytes: int = CACHE_BYTES) -> None:
         self.lm = lm
         self.vocabulary = lm.vocabulary
-        self.states = HistoryCache(cache_bytes // 4)  # of the LM, after each history
-        self.cache = HistoryCache(cache_bytes - self.states.max_bytes)  # distributions
+        self.cache_bytes = cache_bytes
+        self.states = HistoryCache(0)  # of the LM, after each history
+        self.cache = HistoryCache(0)  # distributions
         self.computed = 0  # distributions so far; what the cache spared is the queries beyond these
         self._symbols = {symbol: index for index, symbol in enumerate(lm.vocabulary.symbols) if index > UNK}
         self._start = NeuralHistory(None, lm.eos)
@@ -122,6 +124,7 @@ class CachedNeuralLM:
         else:
             log_probs, after = self.lm.step_each(before, [history.token for history in histories])
         self.computed += len(histories)
+        self._divide(state_bytes(after[0]), 4 * log_probs.size(1))
         rows = log_probs.float().cpu().numpy()
         for history, row, state in zip(histories, rows, after, strict=True):
             found[history] = row.copy() if len(rows) > 1 else row  # a view would keep all the rows
@@ -131,6 +134,11 @@ class CachedNeuralLM:
             else:
                 self.cache.put(history, found[history], row.nbytes)
                 self.states.put(history, state, state_bytes(state))
+
+    def _divide(self, state: int, distribution: int) -> None:
+        """Divide the bytes between states and distributions of these sizes. States may grow with their histories."""
+        self.states.max_bytes = max(self.cache_bytes // 4, self.cache_bytes * 2 * state // (2 * state + distribution))
+        self.cache.max_bytes = self.cache_bytes - self.states.max_bytes
 
 
 def state_bytes(state: Any) -> int:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 
 STYLES = ("sentencepiece", "byte-level", "wordpiece", "word-end", "bpe", "characters")
+MARKED_SHARE = 0.03  # of the units, at the least; other units look so by accident alone
 _SEPARATORS = {"|", " ", "▁"}  # units that stand for a space between characters
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # sentencepiece's byte fallback
 
@@ -45,12 +46,15 @@ def surfaces(
 
 def recognise_style(units: Sequence[str]) -> str:
     """The style that the units' marks show. Raises ValueError where they show none."""
-    marks = (("Ġ", "", "byte-level"), ("##", "", "wordpiece"), ("", "</w>", "word-end"), ("", "@@", "bpe"))
-    for before, after, style in marks:
-        if any(len(unit) > len(before + after) and unit.startswith(before) and unit.endswith(after) for unit in units):
-            return style
-    if any(len(unit) > 1 and unit.startswith("▁") for unit in units):
-        return "sentencepiece"
+    marks = {"byte-level": ("Ġ", ""), "wordpiece": ("##", ""), "word-end": ("", "</w>"), "bpe": ("", "@@"), "sentencepiece": ("▁", "")}
+
+    def marked(style: str) -> int:
+        before, after = marks[style]
+        return sum(len(unit) > len(before + after) and unit.startswith(before) and unit.endswith(after) for unit in units)
+
+    style = max(marks, key=marked)
+    if marked(style) >= max(1.0, MARKED_SHARE * len(units)):
+        return style
     if not _SEPARATORS.isdisjoint(units):
         return "characters"
     raise ValueError(f"the units {list(units[:8])} .. do not show how they mark words; give the style, one of: {', '.join(STYLES)}")

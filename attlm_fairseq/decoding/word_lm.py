@@ -5,6 +5,7 @@ Shapes: N hypotheses, V the decoder's vocabulary.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import torch
@@ -57,15 +58,16 @@ class WordLM:
         return tuple(states[row] for row in rows.tolist())
 
 
-def load_word_lm(
-    path: Path, vocabulary: Vocabulary, *, dictionary: Path | None = None, device: str = "cpu", unk_offset: float = UNK_OFFSET
-) -> WordLM:
-    """An LM of words for a decoder with this vocabulary of subwords: a checkpoint or folder of this package, or a KenLM file.
+def load_word_lm(path: Path, vocabulary: Vocabulary, *, device: str = "cpu", unk_offset: float = UNK_OFFSET) -> WordLM:
+    """An LM of words for a decoder with this vocabulary of subwords: a checkpoint or folder of this package, or a KenLM ARPA file.
 
-    Raises InputError: unusable files, or a vocabulary that is not of subwords.
+    Raises InputError: unusable files, a vocabulary that is not of subwords, or an offset that is no finite number: -inf would forbid a
+    hypothesis every way to go on.
     """
+    if not math.isfinite(unk_offset):
+        raise InputError(f"--word-lm-unk-offset {unk_offset}: expected a finite number; -1000 forbids unknown words")
     neural = path.is_dir() or is_checkpoint(path)
-    lm = CachedNeuralLM.load(path, dictionary, device) if neural else CachedKenLM(path)
+    lm = CachedNeuralLM.load(path, device=device) if neural else CachedKenLM(path)
     try:
         return WordLM(lm, vocabulary, unk_offset)
     except ValueError as error:

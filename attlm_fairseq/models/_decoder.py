@@ -41,8 +41,8 @@ class LanguageModelConfig(FairseqDataclass):
     output_bias: OUTPUT_BIASES = field(
         default="unigram",
         metadata={
-            "help": "output biases at the beginning: ln of each word's frequency in the training text (unigram; needs this package's "
-            "tasks, zero under others), with which Adam learns much faster, or zero, as Salton et al. have all biases"
+            "help": "output biases at the beginning: ln of each word's (or cluster's) frequency in the training text (unigram; needs this "
+            "package's tasks, zero under others), with which Adam learns much faster, or zero, as Salton et al. have all biases"
         },
     )
     compute_dtype: COMPUTE_DTYPES = field(

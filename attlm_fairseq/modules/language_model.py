@@ -130,6 +130,8 @@ class LanguageModel(nn.Module):
     def predict_frequencies(self, counts: Tensor) -> None:
         """Set the output biases so that features of zero predict each word by its count (V,), one that has none as half a one.
 
+        The clusters of the adaptive softmax are predicted by theirs, and the words within one, which have no biases, all alike.
+
         With biases of zero the first thing an LSTM learns is the frequency of words, and with Adam, which moves every weight alike, it
         learns them as constant features: states are driven to where nothing moves them any more, for good in long documents.
         """
@@ -255,7 +257,7 @@ def log_softmax_in_place(logits: Tensor) -> Tensor:
     for some in rows.split(at_once):
         largest = some.amax(dim=-1, keepdim=True)
         shifted = torch.sub(some, largest, out=held[: some.numel()].view_as(some))
-        some.sub_(shifted.exp_().sum(dim=-1, keepdim=True).log_().add_(largest))
+        some.sub_(largest).sub_(shifted.exp_().sum(dim=-1, keepdim=True).log_())  # in this order no digits are lost
     return logits
 
 

@@ -6,7 +6,7 @@ Shapes: N nodes of a level or a tree, F features, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,14 +116,18 @@ class NeuralScorer:
         if not distinct:
             return {}
         on_processor = self.models[0].model.embedding.weight.device.type == "cpu"
-        most = min(torch.get_num_threads(), self.compute.memory // SMALLEST_MEMORY) if on_processor else 1
-        parts = split_evenly(distinct, max(1, most), PART_NODES)
+        threads = torch.get_num_threads() if on_processor else 1
+        most = max(1, self.compute.memory // SMALLEST_MEMORY)
+        counts = [count for count in range(1, min(threads, most) + 1) if threads % count == 0]  # so that no thread is left over
+        parts = split_evenly(distinct, counts, PART_NODES)
         memory = self.compute.memory // len(parts)
-        found = side_by_side(lambda part: self._of_part(distinct[slice(*part)], precision, memory), parts)
+        found = side_by_side(lambda part, check: self._of_part(distinct[slice(*part)], precision, memory, check), parts)
         return {sentence: values for of_part in found for sentence, values in of_part.items()}
 
     @torch.inference_mode()
-    def _of_part(self, distinct: Sequence[tuple[int, ...]], precision: str, memory: int) -> dict[tuple[int, ...], tuple[float, ...]]:
+    def _of_part(
+        self, distinct: Sequence[tuple[int, ...]], precision: str, memory: int, check: Callable[[], None]
+    ) -> dict[tuple[int, ...], tuple[float, ...]]:
         log_probs: dict[tuple[int, ...], tuple[float, ...]] = {}
         step_limit = memory // 8
         device = self.models[0].model.embedding.weight.device
@@ -132,7 +136,7 @@ class NeuralScorer:
             tree = build_prefix_tree(block)
             ends = np.array([path[-1] if len(path) else 0 for path in tree.paths])
             with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-                members = [event_log_probs(member.model, tree, ends, step_limit) for member in self.models]
+                members = [event_log_probs(member.model, tree, ends, step_limit, check) for member in self.models]
             into_node, to_end = (
                 np.logaddexp.reduce([values[kind] + weight for values, weight in zip(members, self.log_weights, strict=True)])
                 for kind in (0, 1)
@@ -148,25 +152,28 @@ class NeuralScorer:
         return Deviation(len(sample), sum(map(len, sample)), math.fsum(differences) / len(sample), max(differences))
 
 
-def event_log_probs(model: LanguageModel, tree: PrefixTree, ends: np.ndarray, step_limit: int) -> tuple[np.ndarray, np.ndarray]:
+def event_log_probs(
+    model: LanguageModel, tree: PrefixTree, ends: np.ndarray, step_limit: int, check: Callable[[], None]
+) -> tuple[np.ndarray, np.ndarray]:
     """Natural-log probabilities, float64, of every step of a tree and of the sentence ends after the nodes ``ends`` (S,).
 
     The first result (N,) holds for each node the probability of its last token after its parent (the root's is 0); the second
-    (S,) that of ``</s>``. ``step_limit``: bytes for the intermediate results of a step, which takes a level in pieces.
+    (S,) that of ``</s>``. ``step_limit``: bytes for the intermediate results of a step, which takes a level in pieces. ``check``
+    is called between levels and pieces, and may raise what ends this.
     """
-    features = tree_features(model, tree, step_limit)
+    features = tree_features(model, tree, step_limit, check)
     device = features.device
     widths = [1, *map(len, tree.tokens)]
     starts = np.concatenate(([0], np.cumsum(widths)))
     contexts = [parents + starts[level] for level, parents in enumerate(tree.parents)]
     contexts = np.concatenate((*contexts, ends)).astype(np.int64)
     tokens = np.concatenate((*tree.tokens, np.full(len(ends), EOS))).astype(np.int64)
-    values = target_log_probs(model, features, torch.from_numpy(contexts).to(device), torch.from_numpy(tokens).to(device))
+    values = target_log_probs(model, features, torch.from_numpy(contexts).to(device), torch.from_numpy(tokens).to(device), check)
     values = values.double().cpu().numpy()
     return np.concatenate(([0.0], values[: tree.size - 1])), values[tree.size - 1 :]
 
 
-def tree_features(model: LanguageModel, tree: PrefixTree, step_limit: int) -> Tensor:
+def tree_features(model: LanguageModel, tree: PrefixTree, step_limit: int, check: Callable[[], None]) -> Tensor:
     """The features (N, F) of every node, the root's first: those of the word after ``</s>``, which begins each sentence."""
     device = model.embedding.weight.device
     # what a word adds to the first layer's gates does not depend on where it stands: once for each distinct word
@@ -177,6 +184,7 @@ def tree_features(model: LanguageModel, tree: PrefixTree, step_limit: int) -> Te
     features[:1], state = model.step_inputs(gates[places[:1]], model.initial_state(1))
     begin = 1
     for parents in tree.parents:
+        check()
         end = begin + len(parents)
         row_bytes = STEP_COPIES * (sum(part[:1].numel() * part.element_size() for part in (state.hidden, state.cell, *state.memory)))
         rows = max(1, min(step_rows(device), step_limit // (row_bytes + STEP_COPIES * gates[:1].numel() * gates.element_size())))
@@ -201,7 +209,9 @@ def joined(states: Sequence[LanguageModelState]) -> LanguageModelState:
     return LanguageModelState(torch.cat([state.hidden for state in states]), torch.cat([state.cell for state in states]), memory)
 
 
-def target_log_probs(model: LanguageModel, features: Tensor, contexts: Tensor, tokens: Tensor) -> Tensor:
+def target_log_probs(
+    model: LanguageModel, features: Tensor, contexts: Tensor, tokens: Tensor, check: Callable[[], None] = lambda: None
+) -> Tensor:
     """ln p(tokens[e] | features[contexts[e]]) for events e, the softmax of a context computed once: (N, F), (E,), (E,) -> (E,).
 
     The logits of the events themselves are computed apart, in float32 whatever the precision of the rest: the rounding errors of
@@ -216,7 +226,7 @@ def target_log_probs(model: LanguageModel, features: Tensor, contexts: Tensor, t
                 values[some] = model.output.clusters(features[contexts[some]], tokens[some]).output
         return values
     weight, bias = model.output.weight, model.output.bias
-    norms = normalisers(weight, bias, features)
+    norms = normalisers(weight, bias, features, check)
     for some in pieces:
         context, token = contexts[some], tokens[some]
         with torch.autocast(features.device.type, enabled=False):
@@ -224,7 +234,7 @@ def target_log_probs(model: LanguageModel, features: Tensor, contexts: Tensor, t
     return values
 
 
-def normalisers(weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
+def normalisers(weight: Tensor, bias: Tensor, features: Tensor, check: Callable[[], None] = lambda: None) -> Tensor:
     """``ln sum_v exp(logit_v)`` (N,) for features (N, F) and an output layer (V, F), (V,): in pieces of rows and of the vocabulary.
 
     The pieces are as wide as the matrix product wants them, and their logits few enough to stay in the cache until they are summed.
@@ -237,6 +247,7 @@ def normalisers(weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
     held = features.new_empty(rows * columns)  # what the system gives anew costs more than the sums
     norms = []
     for some in features.tensor_split(-(-len(features) // rows)):
+        check()
         parts = []
         for piece, offsets in zip(weight.split(columns), bias.split(columns), strict=True):
             logits = held[: len(some) * len(piece)].view(len(some), len(piece))

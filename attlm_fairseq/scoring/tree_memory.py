@@ -46,11 +46,14 @@ def _state_sizes(model: LanguageModel) -> list[int]:
     return sizes
 
 
-def split_evenly(sentences: Sequence[Sequence[int]], most: int, smallest: int) -> list[tuple[int, int]]:
-    """At most so many ranges of consecutive sorted sentences, with about equally many distinct prefixes, not under ``smallest``."""
+def split_evenly(sentences: Sequence[Sequence[int]], counts: Sequence[int], smallest: int) -> list[tuple[int, int]]:
+    """Ranges of consecutive sorted sentences, with about equally many distinct prefixes and not under ``smallest``.
+
+    As many as the largest of ``counts`` (1 is one of them) that allows that.
+    """
     new = [len(one) - common_prefix(before, one) for before, one in zip([(), *sentences], sentences, strict=False)]
     nodes = list(accumulate(new))
-    parts = max(1, min(most, nodes[-1] // smallest))
+    parts = max(count for count in counts if count == 1 or count * smallest <= nodes[-1])
     bounds = [0, *(bisect_left(nodes, nodes[-1] * part / parts) + 1 for part in range(1, parts)), len(sentences)]
     return [(begin, end) for begin, end in pairwise(bounds) if begin < end]
 

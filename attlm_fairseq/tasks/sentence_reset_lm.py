@@ -87,7 +87,7 @@ class SentenceResetLMTask(FairseqTask):
 
     def word_counts(self) -> Tensor:
         """How often the training text has each symbol of the dictionary (V,), in at most ``COUNTED_LINES`` lines from all over it."""
-        lines, _ = self.read_lines(self.cfg.train_subset, combine=False, epoch=1)
+        lines, _ = self.read_lines(self.cfg.train_subset, combine=True, epoch=1)  # as fairseq's trainer loads it
         counts = torch.zeros(len(self.dictionary), dtype=torch.long)
         for numbers in torch.arange(0, len(lines), -(-len(lines) // COUNTED_LINES)).split(10_000):
             counts += torch.cat([lines[number] for number in numbers.tolist()]).long().bincount(minlength=len(counts))

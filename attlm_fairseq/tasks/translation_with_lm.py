@@ -49,8 +49,9 @@ class TranslationWithLMConfig(TranslationConfig):
     word_lms: Optional[str] = field(
         default=None,
         metadata={
-            "help": "language models of words for a target of subwords (marked by @@, \u2581, </w> or ##), as --lms: each subword gets "
-            "what it does to the probability of the word that it begins or goes on with, exact at the word's end"
+            "help": "language models of words for a target of subwords (marked by @@, \u2581, </w> or ##), PATH=WEIGHT as in --lms: "
+            "checkpoints and folders with their own dict.txt, KenLM's ARPA files. Each subword gets what it does to the probability of the "
+            "word that it begins or goes on with, exact at the word's end"
         },
     )
     word_lm_unk_offset: float = field(
@@ -58,7 +59,10 @@ class TranslationWithLMConfig(TranslationConfig):
     )
     lm_dict: Optional[str] = field(
         default=None,
-        metadata={"help": "dict.txt of the language models (default: beside each, in its data folder, or the translation data's dict.txt)"},
+        metadata={
+            "help": "dict.txt of the language models of --lms and --lm-path (default: beside each, in its data folder, or the translation "
+            "data's dict.txt)"
+        },
     )
     lm_map_symbols: bool = field(
         default=False,
@@ -155,7 +159,7 @@ class TranslationWithLMTask(TranslationTask):
             lms.append(FusedLM(str(path), lm, weight))
         for path, weight in parse_lms(self.cfg.word_lms, "--word-lms") if self.cfg.word_lms else []:
             if weight:
-                lm = load_word_lm(path, vocabulary, dictionary=dictionary, device=device, unk_offset=self.cfg.word_lm_unk_offset)
+                lm = load_word_lm(path, vocabulary, device=device, unk_offset=self.cfg.word_lm_unk_offset)
                 lms.append(FusedLM(str(path), lm, weight))
         return lms
 

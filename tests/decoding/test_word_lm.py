@@ -72,5 +72,8 @@ def test_a_target_of_words_is_refused(tmp_path):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS)
     with pytest.raises(InputError, match=r"do not show how they mark words.*--lms"):
         decode(make_task(word_lms=f"{path}=0.5"), make_model())
+    for offset in (float("-inf"), float("nan")):
+        with pytest.raises(InputError, match="expected a finite number"):
+            decode(make_task(BPE, word_lms=f"{path}=0.5", word_lm_unk_offset=offset), make_model())
     with pytest.raises(InputError, match=r"--word-lms: found 'lm.pt'"):
         decode(make_task(BPE, word_lms="lm.pt"), make_model())
