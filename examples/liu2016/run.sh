@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# AMSRN (Liu, Tsai, Chen and Lee 2016): the rows of Tables 2 and 3. A plain LSTM is trained first; every other model begins with its
-# embeddings, LSTM and output matrix and is trained as long as the plain one is trained on.
+# AMSRN (Liu, Tsai, Chen and Lee 2016): the rows of Tables 2 and 3. A plain LSTM is trained first; AMSRN's models begin with its
+# embeddings, LSTM and output matrix and are trained as long as the plain one is trained on. The other papers' models begin from nothing.
 #
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test, one sentence a line, as .txt or .txt.gz. The options given come last and win: `--cpu` without a GPU.
-# SYSTEMS="plain tied" trains some of the rows; EPOCHS (default 9) is how long the plain LSTM is trained and MORE (default 2) every other
-# model after it; the rate falls to 0.3 of itself with each of the last epochs. WORK=folder. The same command continues an interrupted run;
-# where there is a model already that was trained with other options, texts, EPOCHS or MORE, the script stops.
-# The paper does not say how it trains: Adam, dropout and the rates below are ours, the same for every row.
+# SYSTEMS="plain tied" trains some of the rows. EPOCHS (default 9) is how long the plain LSTM is trained, MORE (default 2) AMSRN's models
+# after it, ALONE (default 6) those that begin from nothing; the rate falls to 0.3 of itself with each of the last epochs. WORK=folder.
+# The same command continues an interrupted run; where there is a model already that was trained with other options, texts or epochs,
+# the script stops.
+# The paper does not say how it trains: Adam, dropout and the rates below are ours.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
 systems=${SYSTEMS:-plain none independent tied complementary entropy averaging single combined kvp_attention key_value_predict 4gram}
-epochs=${EPOCHS:-9} more=${MORE:-2}
+epochs=${EPOCHS:-9} more=${MORE:-2} alone=${ALONE:-6}
 work=${WORK:-$here/work}
 mkdir -p "$work"
 cd "$work"
@@ -48,11 +49,13 @@ for system in $systems; do
         plain) model=(--arch plain_lstm_lm "${begin[@]}") ;;
         none | independent | tied | complementary) model=(--arch "amsrn_lm_$system" "${begin[@]}") ;;
         entropy) model=(--arch amsrn_lm_tied --attention-entropy "${LAMBDA:-0.01}" "${begin[@]}") ;;
-        averaging) model=(--arch averaging_lstm_lm "${begin[@]}") ;;
-        single | combined) model=(--arch attentive_lstm_lm --attention-score "$system" "${begin[@]}") ;;
-        kvp_attention) model=(--arch kvp_lstm_lm --kvp-mode attention --attention-window 10 "${begin[@]}") ;;
-        # an output of 50 needs states of 3 and 4 times 50: these cannot begin with the plain LSTM
-        key_value_predict | 4gram) schedule=(0.003 "$epochs" $(((epochs + 1) / 2))) ;;&
+        # a new tanh layer stands before the output: weights of the plain LSTM are no beginning for these
+        averaging | single | combined | kvp_attention) schedule=(0.01 "$alone" $(((alone + 3) / 2))) ;;&
+        averaging) model=(--arch averaging_lstm_lm) ;;
+        single | combined) model=(--arch attentive_lstm_lm --attention-score "$system") ;;
+        kvp_attention) model=(--arch kvp_lstm_lm --kvp-mode attention --attention-window 10) ;;
+        # an output of 50 needs states of 3 and 4 times 50
+        key_value_predict | 4gram) schedule=(0.006 "$alone" $(((alone + 3) / 2))) ;;&
         key_value_predict) model=(--arch kvp_lstm_lm --decoder-hidden-size 150) ;;
         4gram) model=(--arch ngram_rnn_lm --ngram-order 4 --decoder-hidden-size 200) ;;
         *) echo "run.sh: SYSTEMS: $system is not known" >&2; exit 2 ;;
