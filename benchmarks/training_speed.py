@@ -69,6 +69,7 @@ def arguments(model: str, dtype: str, data: Path, device: str) -> list[str]:
         return [*words, *sizes, "--decoder-out-embed-dim", str(SIZE), "--share-decoder-input-output-embed"]
     arch, hidden, own = MODELS[model]
     words += ["--user-dir", str(ROOT / "attlm_fairseq"), "--task", "sentence_reset_lm", "--criterion", "lm_cross_entropy", "--arch", arch]
+    own = [*own, "--output-bias", "zero"]  # there is no training text to count words in
     return [*words, *sizes, "--decoder-hidden-size", str(hidden), *own, *(["--compute-dtype", dtype] if dtype != "float32" else [])]
 
 
