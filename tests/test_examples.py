@@ -50,20 +50,20 @@ def run(recipe: str, *arguments: object, work: Path, code: int = 0, **variables:
 
 
 def test_salton(corpus, tmp_path):
-    printed = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "work")
+    printed = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "trained")
     assert "| ppl " in printed
     header, values = (line.split("\t") for line in printed.splitlines()[-2:])
     assert header[:3] == ["lm", "ppl", "ppl_salton2017"]
     assert float(values[1]) > float(values[2]) > 1
-    again = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 16, work=tmp_path / "work", code=2)
+    again = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 16, work=tmp_path / "trained", code=2)
     assert re.fullmatch(r"run.sh: .*/ptb/averaging_lstm_lm was trained with other options, .*: remove it, or .*\n", again)
-    again = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "work")
+    again = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "trained")
     assert "valid on" not in again
     assert again.splitlines()[-1] == "\t".join(values)
 
 
 def test_liu(corpus, tmp_path):
-    printed = run("liu2016", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "work", SYSTEMS="entropy", EPOCHS="1")
+    printed = run("liu2016", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "trained", SYSTEMS="entropy", EPOCHS="1")
     assert "(the first 12 of 24 columns)" in printed
     assert [line.split("\t")[0] for line in printed.splitlines()[-2:]] == ["lstm", "entropy"]
     toy = [*TOY, "--decoder-hidden-size", 12]
@@ -72,18 +72,18 @@ def test_liu(corpus, tmp_path):
         ("lstm", [*toy, "--dropout", "0.1"], {"EPOCHS": "1"}),
         ("lstm", toy, {"EPOCHS": "2"}),
     ):
-        again = run("liu2016", corpus, *options, work=tmp_path / "work", code=2, SYSTEMS="entropy", **variables)
-        assert re.fullmatch(rf"run.sh: .*/work/{system} was trained with other options, .*\n", again)
+        again = run("liu2016", corpus, *options, work=tmp_path / "trained", code=2, SYSTEMS="entropy", **variables)
+        assert re.fullmatch(rf"run.sh: .*/trained/{system} was trained with other options, .*\n", again)
 
 
 def test_daniluk(corpus, tmp_path):
-    printed = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 36, "--lr", 0.03, work=tmp_path / "work")
+    printed = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 36, "--lr", 0.03, work=tmp_path / "trained")
     assert "48 lines, 8 articles" in printed
     carried, anew = (float(line.split()[-1]) for line in printed.splitlines() if line.startswith("| ppl"))
     assert min(carried, anew) > 0
     assert carried != anew
-    again = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 24, "--lr", 0.03, work=tmp_path / "work", code=2)
-    assert again.splitlines()[-1].startswith(f"run.sh: {tmp_path}/work/kvp_lstm_lm_key_value_predict was trained with other options")
+    again = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 24, "--lr", 0.03, work=tmp_path / "trained", code=2)
+    assert again.splitlines()[-1].startswith(f"run.sh: {tmp_path}/trained/kvp_lstm_lm_key_value_predict was trained with other options")
 
 
 def steps(folder: Path, script: str) -> subprocess.CompletedProcess:
@@ -93,22 +93,22 @@ def steps(folder: Path, script: str) -> subprocess.CompletedProcess:
 
 
 def test_texts_are_taken_once_and_others_refused(corpus, tmp_path):
-    (tmp_path / "work").mkdir()
+    (tmp_path / "trained").mkdir()
     for command in ("", "tac"):  # as they are, or what a command makes of them
         for _ in range(2):
-            result = steps(tmp_path / "work", f"plain_texts {corpus} {command}")
+            result = steps(tmp_path / "trained", f"plain_texts {corpus} {command}")
             assert (result.returncode, result.stderr) == (0, "")
-        assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["test.txt", "train.txt", "valid.txt"]
-        for text in (tmp_path / "work").iterdir():
+        assert sorted(path.name for path in (tmp_path / "trained").iterdir()) == ["test.txt", "train.txt", "valid.txt"]
+        for text in (tmp_path / "trained").iterdir():
             lines = (corpus / text.name).read_text().splitlines()
             assert text.read_text().splitlines() == lines[:: -1 if command else 1]
             text.unlink()
-    steps(tmp_path / "work", f"plain_texts {corpus}")
+    steps(tmp_path / "trained", f"plain_texts {corpus}")
     (corpus / "valid.txt").write_text("something else\n")
-    result = steps(tmp_path / "work", f"plain_texts {corpus}; echo went on")
+    result = steps(tmp_path / "trained", f"plain_texts {corpus}; echo went on")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == (
-        f"run.sh: {tmp_path}/work/valid.txt is not the text of {corpus}/valid.txt: remove {tmp_path}/work to start over, "
+        f"run.sh: {tmp_path}/trained/valid.txt is not the text of {corpus}/valid.txt: remove {tmp_path}/trained to start over, "
         "or choose another folder\n"
     )
     (corpus / "test.txt").unlink()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import torch
@@ -49,9 +49,9 @@ def side_by_side(function: Callable[[Part, Callable[[], None]], Result], parts: 
         threads = torch.get_num_threads()
         futures = [pool.submit(call, part) for part in parts]
         try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            failed = [error for future in done if (error := future.exception()) is not None]
-            if failed:
+            wait(futures)  # a part that fails stops the others
+            failed = [error for future in futures if (error := future.exception()) is not None]
+            if failed:  # the failure itself, not that the others were stopped
                 raise next((error for error in failed if not isinstance(error, StoppedError)), failed[0])
             return [future.result() for future in futures]
         finally:
