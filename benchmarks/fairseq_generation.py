@@ -46,6 +46,7 @@ def make_task(words: int) -> TranslationTask:
     return TranslationTask(TranslationConfig(source_lang="x", target_lang="y"), dictionary, dictionary)
 
 
+@torch.no_grad()
 def make_translation_model(task: TranslationTask, size: int, layers: int) -> TransformerModelBase:
     config = TransformerConfig()
     for side in (config.encoder, config.decoder):
@@ -53,6 +54,9 @@ def make_translation_model(task: TranslationTask, size: int, layers: int) -> Tra
     config.decoder.input_dim = config.decoder.output_dim = size
     model = TransformerModelBase.build_model(config, task)
     torch.nn.init.normal_(model.decoder.output_projection.weight, 0, 3 * size**-0.5)  # peaked, as a trained model's distributions are
+    for layer in model.decoder.layers:  # what it reads decides what it writes, so that few hypotheses of different sentences are the same
+        layer.encoder_attn.k_proj.weight.mul_(5)
+        layer.encoder_attn.out_proj.weight.mul_(2)
     return model.eval()
 
 

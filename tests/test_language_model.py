@@ -337,10 +337,11 @@ def test_log_softmax_in_place_is_torchs(monkeypatch):
     logits = torch.randn(2, 5, 33) + torch.tensor([0.0, 1e4, -1e4, 1.0, 0.0]).unsqueeze(1)
     logits[0, 0, :20] = -math.inf
     logits[1, 1, 3] += 40  # all but certain: ln p is tiny, and its digits count
-    expected = torch.log_softmax(logits, dim=-1)
-    found = language_model.log_softmax_in_place(logits.clone())
+    bias = torch.arange(33.0)
+    expected = torch.log_softmax(logits + bias, dim=-1)
+    found = language_model.log_softmax_in_place(logits.clone(), bias)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
-    assert language_model.log_softmax_in_place(torch.empty(0, 33)).shape == (0, 33)
+    assert language_model.log_softmax_in_place(torch.empty(0, 33), bias).shape == (0, 33)
 
 
 def test_a_step_leaves_the_state_it_was_given_as_it_was(variant):

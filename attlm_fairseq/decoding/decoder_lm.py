@@ -66,7 +66,13 @@ class DecoderLM:
     @torch.inference_mode()
     def step(self, states: LanguageModelState, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
         """States of N hypotheses and the token (N,) each has just taken -> natural-log probabilities (N, V) of the next, new states."""
-        features, states = self.model.step_features(tokens.to(self.device), states)
+        tokens = tokens.to(self.device)
+        if self.device.type == "cpu":  # hypotheses that took the same word share its products; a GPU would wait for the number of words
+            words, places = tokens.unique(return_inverse=True)
+            gates = self.model.input_gates(words).index_select(0, places)
+        else:
+            gates = self.model.input_gates(tokens)
+        features, states = self.model.step_inputs(gates, states)
         return self.model.log_probs(features), states
 
     def select(self, states: LanguageModelState, rows: Tensor) -> LanguageModelState:

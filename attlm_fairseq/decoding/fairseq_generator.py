@@ -35,6 +35,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.vocabulary import EOS, Vocabulary
 
+PIECE = 64  # values whose maximum is taken together where a few of very many are looked for
+
 
 @dataclass(frozen=True)
 class FusedLM:
@@ -86,9 +88,10 @@ class FusedEnsemble(EnsembleModel):
         self.forget()
 
     def forget(self) -> None:
-        self.states: list[Any] | None = None
-        self.order: Tensor | None = None  # the rows of the last step that are the rows of the next
-        self.last: list[Tensor] = []  # each LM's ln p (N, V) of the last step
+        self.states: list[Any] | None = None  # each LM's, after the distinct hypotheses of the last step
+        self.last: list[Tensor] = []  # each LM's ln p (distinct hypotheses, V) of that step
+        self.distinct = torch.empty(0, dtype=torch.long)  # which of those each of its rows is
+        self.order: Tensor | None = None  # its rows that are the rows of the next
         self.scores = torch.empty(0)  # ln p of the tokens taken so far: (N, positions, K)
 
     def forward_encoder(self, net_input: dict[str, Tensor]) -> Any:
@@ -99,25 +102,33 @@ class FusedEnsemble(EnsembleModel):
         log_probs, attention = super().forward_decoder(tokens, encoder_outs, incremental_states, temperature)
         newest = tokens[:, -1]
         first = self.states is None
-        if first:  # every row is at the start of a sentence: one will do for all
+        if first:
             self.states = [fused.lm.start() for fused in self.lms]
             self.scores = log_probs.new_zeros(len(tokens), 0, len(self.lms), dtype=torch.float)
+            before = torch.zeros_like(newest)
         else:
             rows = torch.arange(len(tokens), device=tokens.device) if self.order is None else self.order
             self.scores = torch.cat((self.scores[rows], self.of_tokens(rows, newest)), dim=1)
+            before = self.distinct[rows]
+        # LMs do not see the source: hypotheses of the same words, whosever translations they are, are one row of theirs
+        vocabulary = log_probs.size(1)
+        kept, self.distinct = (before * vocabulary + newest).unique(return_inverse=True)
+        parents, taken = kept.div(vocabulary, rounding_mode="floor"), kept % vocabulary
         self.last = []
         for place, fused in enumerate(self.lms):
-            lm_log_probs, states = fused.lm.step(self.states[place], newest[:1] if first else newest)
-            self.states[place] = fused.lm.select(states, torch.zeros_like(newest)) if first else states
-            self.last.append(lm_log_probs.expand(len(tokens), -1))
-            log_probs.add_(lm_log_probs.to(log_probs), alpha=fused.weight)  # it is nobody else's
+            states = self.states[place] if first else fused.lm.select(self.states[place], parents)
+            lm_log_probs, self.states[place] = fused.lm.step(states, taken)
+            self.last.append(lm_log_probs)
+            lm_log_probs = lm_log_probs.to(log_probs)
+            at_once = 32 if tokens.device.type == "cpu" else len(tokens)  # few stay in a processor's cache until they are added
+            for sums, some in zip(log_probs.split(at_once), self.distinct.split(at_once), strict=True):
+                sums.add_(lm_log_probs.index_select(0, some), alpha=fused.weight)  # in place: they are nobody else's
         self.order = None
         return log_probs, attention
 
     def reorder_incremental_state(self, incremental_states: Any, new_order: Tensor) -> None:
         """Take the rows ``new_order``: beams that moved, without the sentences that have left the batch."""
         super().reorder_incremental_state(incremental_states, new_order)
-        self.states = [fused.lm.select(state, new_order) for fused, state in zip(self.lms, self.states, strict=True)]
         self.order = new_order
 
     def ended(self, rows: Tensor) -> Tensor:
@@ -126,7 +137,7 @@ class FusedEnsemble(EnsembleModel):
 
     def of_tokens(self, rows: Tensor, tokens: Tensor) -> Tensor:
         """ln p of one token for each of the rows (n,) of the last step: (n, 1, K)."""
-        found = [last[rows, tokens] for last in self.last]
+        found = [last[self.distinct[rows], tokens] for last in self.last]
         return torch.stack(found, dim=-1).unsqueeze(1) if found else self.scores.new_zeros(len(rows), 1, 0)
 
 
@@ -134,7 +145,42 @@ class FusedEnsembleWithAlignment(FusedEnsemble, EnsembleModelWithAlignment):
     """The same where ``--print-alignment`` asks for alignments."""
 
 
-class FewTokensBeamSearch(BeamSearch):
+def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """``rows.topk(count)`` of (S, n): values and places (S, count), the largest first. On a processor it takes a third of the time.
+
+    The largest values are in those pieces of a row that have the largest maxima, no more pieces than values.
+    """
+    pieces = rows.size(1) // PIECE
+    if rows.device.type != "cpu" or pieces <= count:
+        return tuple(rows.topk(count))
+    chosen = rows[:, : pieces * PIECE].unflatten(1, (pieces, PIECE)).amax(dim=-1).topk(count, sorted=False).indices
+    within = (chosen.unsqueeze(-1) * PIECE + torch.arange(PIECE)).flatten(1)
+    left_over = torch.arange(pieces * PIECE, rows.size(1)).expand(len(rows), -1)
+    places = torch.cat((within, left_over), dim=1)
+    best = rows.gather(1, places).topk(count)
+    return best.values, places.gather(1, best.indices)
+
+
+class FastBeamSearch(BeamSearch):
+    """fairseq's beam search, with :func:`largest`."""
+
+    def step(
+        self,
+        step: int,
+        lprobs: Tensor,
+        scores: Tensor | None,
+        prev_output_tokens: Tensor | None = None,
+        original_batch_idxs: Tensor | None = None,
+        candidate_multiple: int = 2,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        sentences, beam, vocabulary = lprobs.size()
+        totals = lprobs[:, :1] if step == 0 else lprobs + scores[:, :, step - 1].unsqueeze(-1)  # at first all hypotheses are alike
+        totals = totals.reshape(sentences, -1)
+        values, places = largest(totals, min(candidate_multiple * beam, totals.size(1) - 1))
+        return values, places % vocabulary, places // vocabulary
+
+
+class FewTokensBeamSearch(FastBeamSearch):
     """Beam search with n-gram models that are asked only for the tokens that can still be among the best.
 
     An n-gram model adds at most 0, its weight being positive: a token whose score without it is below the scores with it of as many
@@ -164,7 +210,7 @@ class FewTokensBeamSearch(BeamSearch):
             known: dict[int, float] = {}  # place in the row -> what the n-gram models add
             count = 2 * wanted
             while True:
-                best, places = row.topk(min(count, len(row)))
+                best, places = (found[0] for found in largest(row.unsqueeze(0), min(count, len(row))))
                 for place in places.tolist():
                     if place not in known:
                         hypothesis, token = sentence * beam + place // vocabulary, place % vocabulary
@@ -197,8 +243,8 @@ class FusedGenerator(SequenceGenerator):
         every_token = [fused for fused in lms if fused not in self.few_tokens]
         kind = FusedEnsembleWithAlignment if isinstance(self.model, EnsembleModelWithAlignment) else FusedEnsemble
         self.model = kind(list(self.model.models), every_token).eval()
-        if self.few_tokens:
-            self.search = FewTokensBeamSearch(dictionary, self.few_tokens)
+        if plain_beam:
+            self.search = FewTokensBeamSearch(dictionary, self.few_tokens) if self.few_tokens else FastBeamSearch(dictionary)
         self.lms = [*every_token, *self.few_tokens]  # in the order of `lm_scores`
         self.report = FusionReport([(fused.name, fused.weight) for fused in self.lms])
 

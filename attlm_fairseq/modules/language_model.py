@@ -183,11 +183,11 @@ class LanguageModel(nn.Module):
 
     def log_probs(self, features: Tensor) -> Tensor:
         """Features (.., F) -> natural-log probabilities (.., V) of the next token; computed in float32 at least."""
+        on_processor = features.device.type == "cpu" and not torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
+        if on_processor and isinstance(self.output, nn.Linear) and features.dtype in (torch.float32, torch.float64):
+            return log_softmax_in_place(features @ self.output.weight.t(), self.output.bias)
         logits = self.output(features)
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        if logits.device.type == "cpu" and logits.dtype == dtype and not torch.is_grad_enabled():
-            return log_softmax_in_place(logits)
-        return torch.log_softmax(logits, dim=-1, dtype=dtype)
+        return torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
     def initial_state(self, batch: int) -> LanguageModelState:
         """The state before the first token: zeros and an empty memory, ``batch`` rows of it."""
@@ -249,13 +249,16 @@ class LanguageModel(nn.Module):
         return self.feature_dropout(features), weights, LanguageModelState(hidden.transpose(0, 1), cell.transpose(0, 1), memory)
 
 
-def log_softmax_in_place(logits: Tensor) -> Tensor:
-    """``log_softmax`` of logits (.., V) in their own memory. Memory that the system gives anew takes longer to get than the sums."""
+def log_softmax_in_place(logits: Tensor, bias: Tensor) -> Tensor:
+    """``log_softmax`` of logits (.., V) and the bias (V,) that they lack, in the logits' own memory, a few rows at a time.
+
+    Memory that the system gives anew takes longer to get than the sums, and going over all rows, as adding a bias to them does, too.
+    """
     rows = logits.view(-1, logits.size(-1))
     at_once = max(1, CACHED_LOGITS // rows.size(1))
     held = logits.new_empty(at_once * rows.size(1))
     for some in rows.split(at_once):
-        largest = some.amax(dim=-1, keepdim=True)
+        largest = some.add_(bias).amax(dim=-1, keepdim=True)
         shifted = torch.sub(some, largest, out=held[: some.numel()].view_as(some))
         some.sub_(largest).sub_(shifted.exp_().sum(dim=-1, keepdim=True).log_())  # in this order no digits are lost
     return logits

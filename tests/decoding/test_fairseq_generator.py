@@ -16,6 +16,7 @@ from lm_files import VARIANTS, write_arpa, write_checkpoint
 
 import attlm_fairseq.plugin
 from attlm_fairseq.checkpoints import load_model
+from attlm_fairseq.decoding import fairseq_generator
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fairseq_generator import FewTokensBeamSearch, FusedLM, parse_lms
 from attlm_fairseq.decoding.kenlm_lm import KenLMDecoderLM
@@ -111,8 +112,9 @@ def assert_same(found, expected) -> None:
 
 
 @pytest.mark.parametrize("family", [*READERS, *VARIANTS])
-def test_the_same_as_lm_path_for_every_family(tmp_path, family):
+def test_the_same_as_lm_path_for_every_family(tmp_path, monkeypatch, family):
     """Beams move, hypotheses end at different steps, finished sentences leave the batch, and both generators agree."""
+    monkeypatch.setattr(fairseq_generator, "PIECE", 4)  # that the few words are more than the largest pieces
     path = write_checkpoint(tmp_path / "lm.pt", WORDS, **VARIANTS.get(family, {"_name": family}))
     lengths, changed = set(), 0
     for seed in range(2):
@@ -250,6 +252,39 @@ def test_density_ratio_is_the_sum_of_both(tmp_path):
                 output = without(source.unsqueeze(0), None, torch.cat((torch.tensor([2]), tokens[:-1])).unsqueeze(0))
             translation = without.get_normalized_probs(output, log_probs=True)[0, range(len(tokens)), tokens]
             torch.testing.assert_close(hypothesis["positional_scores"], translation + 0.5 * one - 0.4 * other, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(("count", "size", "piece"), [(1, 1, 4), (3, 3, 4), (2, 8, 4), (2, 12, 4), (2, 14, 4), (7, 50, 7), (10, 1003, 64)])
+def test_the_largest_are_those_of_topk(monkeypatch, count, size, piece):
+    monkeypatch.setattr(fairseq_generator, "PIECE", piece)
+    for seed in range(20):
+        rows = torch.randn(3, size, generator=torch.Generator().manual_seed(seed))
+        rows[1, size // 2 :] = -math.inf  # as where a sentence has to end
+        rows[2] = rows[2].sort(descending=seed % 2 == 0).values
+        expected = rows.topk(count)
+        values, places = fairseq_generator.largest(rows, count)
+        assert torch.equal(values, expected.values)
+        assert torch.equal(rows.gather(1, places), values)
+        finite = values > -math.inf
+        assert torch.equal(places[finite], expected.indices[finite])
+        assert all(len(set(row)) == count for row in places.tolist())
+
+
+def test_hypotheses_of_the_same_words_are_one_row_of_the_lm(tmp_path, monkeypatch):
+    """At the start all are; sentences with the same source stay so to their ends."""
+    task = make_task(lms=f"{write_checkpoint(tmp_path / 'lm.pt', WORDS)}=0.6")
+    rows, step = [], DecoderLM.step
+    monkeypatch.setattr(DecoderLM, "step", lambda lm, states, tokens: rows.append(len(tokens)) or step(lm, states, tokens))
+    one = make_sample(sentences=1)
+    hypotheses = decode(task, make_model(), one)
+    alone = rows.copy()
+    rows.clear()
+    source = one["net_input"]["src_tokens"].expand(3, -1)
+    three = {"id": torch.arange(3), "net_input": {"src_tokens": source, "src_lengths": torch.full((3,), 7)}}
+    assert_same(decode(task, make_model(), three), hypotheses * 3)
+    assert rows == alone
+    assert alone[0] == 1
+    assert max(alone) <= BEAM
 
 
 class AllTokens:
