@@ -58,6 +58,24 @@ def one_by_one(scorer: NeuralScorer, words: list[str]) -> list[float]:
     return torch.log_softmax(logits[0].double(), dim=-1)[range(len(ids)), [*ids[1:], 2]].tolist()
 
 
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
+def test_normalisers_of_any_size(monkeypatch, scale):
+    """Sums that float32 cannot hold are taken the usual way, row by row; the others without the largest logit's being subtracted."""
+    monkeypatch.setattr(neural, "logits_at_once", lambda device: 7 * 2048)
+    random_ = torch.Generator().manual_seed(1)
+    features, weight = (torch.randn(rows, 8, generator=random_) for rows in (20, 5000))
+    bias = torch.randn(5000, generator=random_)
+    bias[:100] = -math.inf
+    features[::2] *= scale
+    features[1] = 0
+    features[3] = torch.linalg.lstsq(weight[100:], torch.full((4900, 1), -200.0)).solution.squeeze()  # nearly all logits far below 0
+    expected = torch.logsumexp(features.double() @ weight.double().t() + bias.double(), dim=-1)
+    found = neural.normalisers(weight, bias, features)
+    torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=2e-6)
+    low = neural.normalisers(weight, bias - 300, features)
+    torch.testing.assert_close(low.double(), expected - 300, rtol=2e-6, atol=1e-4)  # of logits of 300
+
+
 def test_scores_are_those_of_one_sentence_at_a_time(checkpoint, monkeypatch):
     scorer = NeuralScorer.load([checkpoint])
     sentences = nbest_like(300)
