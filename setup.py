@@ -29,7 +29,7 @@ setup(
     package_data={"attlm_fairseq.nbest": ["templates/*.html"]},
     entry_points={"console_scripts": ["attlm = attlm_cli.main:main"]},
     install_requires=[
-        "torch>=2.1",
+        "torch>=2.4",
         # fairseq itself cannot be imported from Python 3.11 on; fairseq-fixed is the same module, repaired.
         'fairseq==0.12.2; python_version < "3.11"',
         'fairseq-fixed==0.12.3.1; python_version >= "3.11"',

@@ -51,7 +51,8 @@ def parse_devices(text: str, precision: str, memory: int, option: str = "--devic
         else:
             several = ", cpu:N (N processes), cuda, cuda:N, or several of them joined by commas"
             raise InputError(f"{option} {text!r}: expected cpu{several if option == '--devices' else ', cuda or cuda:N'}")
-    if len(set(devices) - {"cpu"}) != len([device for device in devices if device != "cpu"]):
+    named = ["cuda:0" if device == "cuda" else device for device in devices if device != "cpu"]
+    if len(set(named)) != len(named):
         raise InputError(f"{option} {text!r} names a device twice")
     if any(device != "cpu" for device in devices):
         import torch
@@ -75,4 +76,13 @@ def rank_compute(computes: tuple[Compute, ...]) -> Compute:
     if len(computes) > 1:
         raise InputError("under torchrun each process has one device: --devices cpu or cuda")
     [compute] = computes
-    return replace(compute, device=f"cuda:{os.environ['LOCAL_RANK']}") if compute.device == "cuda" else compute
+    if compute.device != "cuda":
+        return compute
+    import torch
+
+    local, devices = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if local >= devices:
+        raise InputError(
+            f"this is process {local} of torchrun on this machine, and torch sees {devices} CUDA devices; see --nproc-per-node"
+        )
+    return replace(compute, device=f"cuda:{local}")

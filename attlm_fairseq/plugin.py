@@ -66,7 +66,12 @@ def register() -> None:
 
 def one_line_input_errors(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     """Exception hook: an InputError that ends a fairseq command is one line and exit code 2, as in ``attlm``."""
-    if isinstance(error, InputError):
-        print(f"attlm: error: {error}", file=sys.stderr)
+    message = str(error) if isinstance(error, InputError) else None
+    if isinstance(error, torch.multiprocessing.ProcessRaisedException):  # several devices: the traceback of one process, as text
+        [*_, last] = str(error).strip().splitlines()
+        name = f"{InputError.__module__}.{InputError.__qualname__}: "
+        message = last.removeprefix(name) if last.startswith(name) else None
+    if message is not None:
+        print(f"attlm: error: {message}", file=sys.stderr)
         raise SystemExit(2)
     sys.__excepthook__(kind, error, traceback)

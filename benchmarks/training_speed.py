@@ -122,11 +122,13 @@ def work(model: str, dtype: str, device: str) -> None:
         if line.strip() == "step":
             say(step())
         else:
-            peak = (
-                torch.cuda.max_memory_allocated()
-                if device == "cuda"
-                else 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-            )
+            if device == "cuda":
+                trainer.cuda_env = None  # with it fairseq's trainer begins anew to look for the peak in the midst of a step
+                torch.cuda.reset_peak_memory_stats()
+                step()
+                peak = torch.cuda.max_memory_allocated()
+            else:
+                peak = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
             with profile(
                 activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU] if device == "cuda" else [ProfilerActivity.CPU]
             ) as profiled:

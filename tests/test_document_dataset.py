@@ -9,6 +9,7 @@ from fairseq.tasks import FairseqTask
 from test_language_model import VARIANTS, make_model
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.models._decoder import MemoryDecoder
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.tasks import document_reset_lm
 from attlm_fairseq.tasks._carried_state import CarriedState
@@ -219,16 +220,25 @@ def test_a_negative_number_of_slots_is_said(dictionary):
 
 
 @pytest.mark.parametrize(
-    ("disable", "after", "expected"),
-    [(False, 0, [False, False, False]), (True, 0, [True, True, True]), (False, 2, [True, True, False])],
+    ("disable", "after", "saved", "expected"),
+    [
+        (False, 0, {"save_interval_updates": 1}, [False, False, False]),
+        (True, 0, {"save_interval_updates": 1}, [True, True, True]),
+        (False, 2, {"save_interval_updates": 1}, [True, True, False]),
+        (True, 0, {"save_interval_updates": 2}, [False, True, False]),
+        (True, 0, {"max_update": 3}, [False, False, True]),
+        (True, 0, {"stop_time_hours": 0.5}, [True, True, True]),
+        (True, 0, {}, [False, False, False]),
+    ],
 )
-def test_states_are_gathered_where_a_checkpoint_may_follow(dictionary, monkeypatch, disable, after, expected):
+def test_states_are_gathered_where_a_checkpoint_may_follow(dictionary, monkeypatch, disable, after, saved, expected):
     """Before a validation, and after each step that fairseq may save without one."""
     monkeypatch.setattr(FairseqTask, "train_step", lambda *unused: (torch.zeros(()), 1, {}))
     monkeypatch.setattr(document_reset_lm, "world_size", lambda: 2)
     gathered = []
     monkeypatch.setattr(torch.distributed, "all_gather_object", lambda places, state: gathered.append(state))
-    made = make_task(dictionary, disable_validation=disable, validate_after_updates=after)
+    saved = {"save_interval_updates": 0, "max_update": 0, "stop_time_hours": 0} | saved
+    made = make_task(dictionary, disable_validation=disable, validate_after_updates=after, **saved)
     after_steps = []
     for update in range(3):
         made.train_step({}, None, None, None, update)
@@ -237,3 +247,18 @@ def test_states_are_gathered_where_a_checkpoint_may_follow(dictionary, monkeypat
     assert after_steps == expected
     made.begin_valid_epoch(1, None)
     assert gathered == [{}]
+
+
+def test_what_a_batch_leaves_is_carried_only_once_its_loss_is_there(dictionary, monkeypatch):
+    """fairseq validates a batch again that a GPU had no memory for."""
+    decoder = MemoryDecoder(dictionary, make_model("combined", torch.float32, vocabulary=len(dictionary)))
+    tokens, carried = torch.randint(4, len(dictionary), (2, 5)), CarriedState()
+    rows, going = {"rows": torch.arange(2), "last": torch.zeros(2, dtype=torch.bool)}, torch.zeros(2, dtype=torch.bool)
+    decoder(tokens, target=tokens, carried=carried, fresh=~going, **rows)
+    with monkeypatch.context() as broken:
+        broken.setattr(type(decoder.model), "nll", lambda *arguments: (_ for _ in ()).throw(torch.OutOfMemoryError("out of memory")))
+        with pytest.raises(torch.OutOfMemoryError):
+            decoder(tokens, target=tokens, carried=carried, fresh=going, **rows)
+    first, again = CarriedState(), decoder(tokens, target=tokens, carried=carried, fresh=going, **rows)[0]
+    decoder(tokens, target=tokens, carried=first, fresh=~going, **rows)
+    torch.testing.assert_close(again, decoder(tokens, target=tokens, carried=first, fresh=going, **rows)[0], rtol=0, atol=0)

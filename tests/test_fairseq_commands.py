@@ -24,6 +24,8 @@ ONE_EPOCH = ["--optimizer", "sgd", "--cpu", "--max-epoch", "1", "--num-workers",
 
 def fairseq(command: str, *arguments: object, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess:
     program = Path(sys.executable).with_name(f"fairseq-{command}")
+    if command == "train":  # by default as many processes as the machine has GPUs, --cpu or not
+        arguments = ("--distributed-world-size", 1, *arguments)
     result = subprocess.run(
         [program, *map(str, arguments)], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300
     )

@@ -286,6 +286,33 @@ def test_every_parameter_has_a_gradient_whatever_the_batch(variant, length, opti
             assert (parameter.grad is not None and bool(parameter.grad.isfinite().all())) == parameter.requires_grad, name
 
 
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_the_adaptive_softmax_is_float32_under_autocast(variant, precision):
+    """Rare words too, whose clusters torch does not compute in a lower precision; on a GPU its softmax there is float32 by itself."""
+    model, tokens = make_model(variant, torch.float32, **ADAPTIVE), sentences()
+    features = model.extract_features(tokens)[0].flatten(0, 1).detach()
+    expected = model.nll(features, tokens.flatten())
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = features.to(precision).requires_grad_()
+        found = model.nll(rounded, tokens.flatten())
+        found.backward()
+        log_probs = model.output(features.to(precision))
+    assert found.dtype == log_probs.dtype == torch.float32
+    assert rounded.grad.isfinite().all()
+    torch.testing.assert_close(found, expected, rtol=2e-2, atol=0)
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(len(features)), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
+def test_models_of_half_precision_run(variant, precision):
+    """What fairseq-generate --fp16 makes of the models that --lm-path loads; what is computed in float32 goes back to theirs."""
+    model, tokens = make_model(variant, torch.float32), sentences()
+    exact = torch.log_softmax(model(tokens)[0], dim=-1)
+    logits = model.to(precision)(tokens)[0]
+    assert logits.dtype == precision
+    assert (exact - torch.log_softmax(logits.float(), dim=-1)).abs().mean() < 0.1
+
+
 @pytest.mark.parametrize("targets", [[2, 3], [7, 2, 8], [18, 2], [7, 18]])
 def test_gradients_of_the_adaptive_softmax_are_those_of_its_log_probabilities(targets):
     model = make_model("plain", **ADAPTIVE)

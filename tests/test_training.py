@@ -12,10 +12,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 from test_fairseq_commands import LOGGING, ROOT, data, expect_one_line, fairseq, logged, measured  # noqa: F401 - data is a fixture
+from test_language_model import make_model
 
+from attlm_fairseq import plugin
 from attlm_fairseq.checkpoints import load_model
 from attlm_fairseq.criterions.lm_cross_entropy import attention_entropy
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.models._decoder import MemoryDecoder
 
 USER_DIR = ["--user-dir", str(ROOT / "attlm_fairseq")]
 SENTENCES = [*USER_DIR, "--task", "sentence_reset_lm"]
@@ -173,7 +178,42 @@ def test_bfloat16_trains_like_float32(data):  # noqa: F811
     assert ppl(near) == pytest.approx(ppl(exact), rel=0.05)
     saved = torch.load(data / "bf16" / "checkpoint_last.pt", weights_only=False)
     assert {weight.dtype for weight in saved["model"].values()} == {torch.float32}
+    measured = fairseq(
+        "eval-lm", data / "bin", *SENTENCES, "--path", data / "bf16" / "checkpoint_last.pt", "--gen-subset", "valid", "--cpu"
+    )
+    assert float(re.search(r"Perplexity: ([\d.]+)", measured.stdout)[1]) == pytest.approx(ppl(near), rel=0.01)
     assert ppl(near) != ppl(exact)
+
+
+@pytest.mark.parametrize("variant", ["single", "combined", "selection tied", "key-value-predict", "plain"])
+def test_logits_that_are_evaluated_have_more_digits_than_bfloat16(variant):
+    decoder = MemoryDecoder(Dictionary(), make_model(variant, torch.float32), "bf16")
+    tokens = torch.randint(0, 9, (3, 7), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for training, digits in ((False, True), (True, False)):
+            logits = decoder.train(training)(tokens)[0]
+            assert (not torch.equal(logits, logits.bfloat16().to(logits.dtype))) == digits
+        step = decoder.eval()(tokens, incremental_state={})[0]
+    assert step.dtype == torch.float32
+
+
+def test_mixed_precision_of_fairseqs_own_is_refused(data):  # noqa: F811
+    result = fairseq("train", data / "bin", *DOCUMENTS, *KVP, *SMALL, *SGD, "--batch-size", 2, "--amp", check=False)
+    expect_one_line(result, "--amp", "--compute-dtype bf16")
+
+
+def end_with_bad_input(rank: int) -> None:
+    raise InputError("there is no dict.txt", path="bin")
+
+
+def test_bad_input_of_several_processes_is_one_line(capsys):
+    """fairseq starts one for each GPU; of the first that fails, its parent gets the traceback as text."""
+    with pytest.raises(torch.multiprocessing.ProcessRaisedException) as raised:
+        torch.multiprocessing.spawn(end_with_bad_input, nprocs=1)
+    with pytest.raises(SystemExit) as ended:
+        plugin.one_line_input_errors(type(raised.value), raised.value, None)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "attlm: error: bin: there is no dict.txt\n"
 
 
 def test_entropy_of_the_attention():

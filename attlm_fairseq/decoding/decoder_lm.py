@@ -111,7 +111,7 @@ class DecoderLM:
             values, together = self.step(together, torch.tensor([tokens[place] for place in places]))
             log_probs.append(values)
             for row, place in enumerate(places):
-                stepped[place] = self.select(together, torch.tensor([row]))
+                stepped[place] = together.row(row)
         if len(groups) == 1:
             return log_probs[0], stepped
         order = torch.tensor([place for places in groups.values() for place in places])

@@ -47,9 +47,10 @@ class MappedLM:
         return self.lm.start(rows)
 
     def step(self, states: Any, tokens: Tensor) -> tuple[Tensor, Any]:
-        log_probs, states = self.lm.step(states, self.ids[tokens.cpu()])
-        if self.ids.device != log_probs.device:
-            self.ids, self.share = self.ids.to(log_probs.device), self.share.to(log_probs.device)
+        if self.ids.device != tokens.device:
+            self.ids, self.share = self.ids.to(tokens.device), self.share.to(tokens.device)
+        log_probs, states = self.lm.step(states, self.ids[tokens])
+        log_probs = log_probs.to(tokens.device)
         return log_probs[:, self.ids] - self.share, states
 
     def select(self, states: Any, rows: Tensor) -> Any:

@@ -110,11 +110,14 @@ class MemoryDecoder(FairseqIncrementalDecoder):
                 features, weights = self.model.extract_features(prev_output_tokens, need_weights)
             else:
                 features, weights, state = self.model.read(prev_output_tokens, carried.take(self.model, rows, fresh), need_weights)
-                carried.put(self.model, rows, last, state)
             if target is None:
-                return self.model.output(features), {"attn": weights}
-            counted = target != self.dictionary.pad()
-            return self.model.nll(features[counted], target[counted]), {"attn": weights}
+                result = self._logits(features)
+            else:
+                counted = target != self.dictionary.pad()
+                result = self.model.nll(features[counted], target[counted])
+            if carried is not None:  # last of all: fairseq reads a batch again that a GPU had no memory for
+                carried.put(self.model, rows, last, state)
+            return result, {"attn": weights}
         cached = self.get_incremental_state(incremental_state, "language_model")
         if cached is None:
             state, unread = self.model.initial_state(prev_output_tokens.size(0)), prev_output_tokens
@@ -123,7 +126,12 @@ class MemoryDecoder(FairseqIncrementalDecoder):
         for token in unread.unbind(1):
             features, state = self.model.step_features(token, state)
         self.set_incremental_state(incremental_state, "language_model", {"state": state})
-        return self.model.output(features).unsqueeze(1), {"attn": None}
+        return self._logits(features).unsqueeze(1), {"attn": None}
+
+    def _logits(self, features: Tensor) -> Tensor:
+        """Those that are evaluated are never bfloat16, whose 8 bits are too few for a probability."""
+        with torch.autocast(features.device.type, torch.bfloat16, enabled=self.training and self.compute_dtype == "bf16"):
+            return self.model.output(features if self.training else features.to(self.model.embedding.weight.dtype))
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
         """Take the rows ``new_order`` (N,) of the state, the reader's memory included."""

@@ -6,6 +6,7 @@ Shapes: N predictions, F features, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ class AdaptiveOutput(nn.Module):
     """Words by their ids: those below the first cutoff have a logit each, the others belong to a cluster between two cutoffs.
 
     ``p(w) = p(cluster) p(w | cluster)``: exact and normalised over all V words. Cheap where words are sorted by frequency, as in
-    fairseq's dictionaries.
+    fairseq's dictionaries. Under autocast it computes in float32 all the same: torch's clusters do not take a lower precision.
     """
 
     def __init__(self, feature_size: int, vocabulary_size: int, cutoffs: Sequence[int]) -> None:
@@ -36,19 +37,34 @@ class AdaptiveOutput(nn.Module):
             )
         self.out_features = vocabulary_size
         self.clusters = nn.AdaptiveLogSoftmaxWithLoss(feature_size, vocabulary_size, cutoffs, DIVISION, head_bias=True)
+        # logits of a prediction, at most: of the frequent words and the clusters, or within a cluster
+        self.widest = max(cutoffs[0] + len(cutoffs), *(last - first for first, last in pairwise((*cutoffs, vocabulary_size))))
 
     def forward(self, features: Tensor) -> Tensor:
         """Features (.., F) -> natural-log probabilities (.., V) of all words."""
-        return self.clusters.log_prob(features.flatten(0, -2)).unflatten(0, features.shape[:-1])
+        with torch.autocast(features.device.type, enabled=False):
+            return self.clusters.log_prob(self._exact(features).flatten(0, -2)).unflatten(0, features.shape[:-1])
 
     def nll(self, features: Tensor, targets: Tensor) -> Tensor:
         """Features (N, F) and words (N,) -> the sum of their negative natural-log probabilities; every word counts, padding included."""
-        total = -self.clusters(features, targets).output.sum()
-        used = torch.bucketize(targets, targets.new_tensor(self.clusters.cutoffs[:-1]), right=True).unique().tolist()
-        for number, cluster in enumerate(self.clusters.tail, start=1):
-            if number not in used:  # torch leaves it out; read with no prediction its gradients are zeros, which torch's DDP waits for
-                total = total + cluster(features.new_empty(0, features.size(1))).sum()
-        return total
+        with torch.autocast(features.device.type, enabled=False):
+            features = self._exact(features)
+            log_probs = self.clusters(features, targets).output
+            total = -log_probs.sum(dtype=torch.promote_types(log_probs.dtype, torch.float32))
+            used = torch.bucketize(targets, targets.new_tensor(self.clusters.cutoffs[:-1]), right=True).unique().tolist()
+            for number, cluster in enumerate(self.clusters.tail, start=1):
+                if number not in used:  # torch leaves it out; read with no prediction its gradients are zeros, which torch's DDP waits for
+                    total = total + cluster(features.new_empty(0, features.size(1))).sum()
+            return total
+
+    def log_probs_of(self, features: Tensor, targets: Tensor) -> Tensor:
+        """Features (N, F) and words (N,) -> the words' natural-log probabilities (N,), their clusters alone computed."""
+        with torch.autocast(features.device.type, enabled=False):
+            return self.clusters(self._exact(features), targets).output
+
+    def _exact(self, features: Tensor) -> Tensor:
+        """In the precision of the weights."""
+        return features.to(self.clusters.head.weight.dtype)
 
     def of_head(self, log_probs: Tensor) -> Tensor:
         """Natural-log probabilities (V,) of words -> those of the frequent words and of the clusters, as the first layer has them."""

@@ -34,6 +34,11 @@ class LanguageModelState(NamedTuple):
             tuple(part.index_select(0, rows) for part in self.memory),
         )
 
+    def row(self, row: int) -> LanguageModelState:
+        """The state of one row, in memory of its own."""
+        hidden, cell, *memory = (part[row : row + 1].clone() for part in (self.hidden, self.cell, *self.memory))
+        return LanguageModelState(hidden, cell, tuple(memory))
+
     def detach(self) -> LanguageModelState:
         """The same values without what gradients need: truncated backpropagation stops here."""
         return LanguageModelState(self.hidden.detach(), self.cell.detach(), tuple(part.detach() for part in self.memory))

@@ -183,6 +183,7 @@ def tree_features(model: LanguageModel, tree: PrefixTree, step_limit: int, check
     places = torch.from_numpy(places).to(device)
     features = torch.empty(tree.size, model.reader.feature_size, device=device)
     features[:1], state = model.step_inputs(gates[places[:1]], model.initial_state(1))
+    parents_of_all = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *tree.parents])).to(device)  # at once: a GPU waits for each
     begin = 1
     for parents in tree.parents:
         check()
@@ -190,10 +191,9 @@ def tree_features(model: LanguageModel, tree: PrefixTree, step_limit: int, check
         row_bytes = STEP_COPIES * (sum(part[:1].numel() * part.element_size() for part in (state.hidden, state.cell, *state.memory)))
         rows = max(1, min(step_rows(device), step_limit // (row_bytes + STEP_COPIES * gates[:1].numel() * gates.element_size())))
         states = []
-        pieces = np.array_split(parents, -(-len(parents) // rows))
-        for piece in pieces:
-            chosen = state.select(torch.from_numpy(piece).to(device))
-            last = begin + len(piece)
+        for size in even_sizes(len(parents), rows):
+            last = begin + size
+            chosen = state.select(parents_of_all[begin - 1 : last - 1])
             features[begin:last], new = model.step_inputs(gates.index_select(0, places[begin:last]), chosen)
             states.append(new)
             begin = last
@@ -219,12 +219,13 @@ def target_log_probs(
     the many logits in a normaliser even out, that of an event's own logit would not.
     """
     values = features.new_empty(len(contexts))
-    piece = max(1, logits_at_once(features.device) // features.size(1))
+    adaptive = isinstance(model.output, AdaptiveOutput)
+    width = max(features.size(1), model.output.widest if adaptive else 0)
+    piece = max(1, logits_at_once(features.device) // width)
     pieces = [slice(begin, begin + piece) for begin in range(0, len(contexts), piece)]
-    if isinstance(model.output, AdaptiveOutput):  # a cluster's normaliser is needed by its own events alone
-        with torch.autocast(features.device.type, enabled=False):  # torch's does not take a lower precision
-            for some in pieces:
-                values[some] = model.output.clusters(features[contexts[some]], tokens[some]).output
+    if adaptive:  # a cluster's normaliser is needed by its own events alone
+        for some in pieces:
+            values[some] = model.output.log_probs_of(features[contexts[some]], tokens[some])
         return values
     weight, bias = model.output.weight, model.output.bias
     norms = normalisers(weight, bias, features, check)
@@ -260,14 +261,14 @@ def normalisers(weight: Tensor, bias: Tensor, features: Tensor, check: Callable[
             else:
                 torch.mm(some, piece.t(), out=logits)
             sums.addmv_(logits.exp_(), of_piece)
-        norm = sums.log_()
-        unsafe = ~(norm.abs() < LARGEST_NORMALISER)  # infinite and undefined ones are, too
-        if unsafe.any():
-            few, pieces = some[unsafe], zip(weight.split(columns), bias.split(columns), strict=True)
-            parts = [torch.logsumexp((few @ piece.t()).to(offsets) + offsets, dim=-1) for piece, offsets in pieces]
-            norm[unsafe] = torch.logsumexp(torch.stack(parts), dim=0)
-        norms.append(norm)
-    return torch.cat(norms)
+        norms.append(sums.log_())
+    norms = torch.cat(norms)
+    unsafe = (~(norms.abs() < LARGEST_NORMALISER)).nonzero().squeeze(1)  # infinite and undefined ones are, too
+    for some in unsafe.split(rows):
+        pieces = zip(weight.split(columns), bias.split(columns), strict=True)
+        parts = [torch.logsumexp((features[some] @ piece.t()).to(offsets) + offsets, dim=-1) for piece, offsets in pieces]
+        norms[some] = torch.logsumexp(torch.stack(parts), dim=0)
+    return norms
 
 
 def step_rows(device: torch.device) -> int:
@@ -275,6 +276,12 @@ def step_rows(device: torch.device) -> int:
     return 768 if device.type == "cpu" else 16_384
 
 
+def even_sizes(length: int, most: int) -> list[int]:
+    """Sizes of as few pieces as have at most so many each, none much smaller than another."""
+    pieces = -(-length // most)
+    return [length // pieces + (number < length % pieces) for number in range(pieces)]
+
+
 def logits_at_once(device: torch.device) -> int:
-    """Logits held at once."""
-    return 1 << (21 if device.type == "cpu" else 26)
+    """Logits held at once. With what is computed from them they fit into ``OTHER_BYTES``."""
+    return 1 << (21 if device.type == "cpu" else 22)

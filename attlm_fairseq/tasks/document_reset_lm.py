@@ -45,6 +45,10 @@ class DocumentResetLMConfig(FairseqDataclass):
     max_tokens: Optional[int] = II("dataset.max_tokens")
     disable_validation: bool = II("dataset.disable_validation")
     validate_after_updates: int = II("dataset.validate_after_updates")
+    save_interval_updates: int = II("checkpoint.save_interval_updates")
+    max_update: int = II("optimization.max_update")
+    stop_time_hours: float = II("optimization.stop_time_hours")
+    amp: bool = II("common.amp")
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
     train_subset: str = II("dataset.train_subset")
@@ -123,9 +127,14 @@ class DocumentResetLMTask(SentenceResetLMTask):
         result = FairseqTask.train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad)
         self._of_all_ranks = []
         # in mid-epoch fairseq validates before it writes a checkpoint, and begin_valid_epoch gathers; except where it may not validate
-        if self.cfg.disable_validation or update_num < self.cfg.validate_after_updates:
+        if (self.cfg.disable_validation or update_num < self.cfg.validate_after_updates) and self.may_save_after(update_num + 1):
             self.gather_states()
         return result
+
+    def may_save_after(self, updates: int) -> bool:
+        """Whether fairseq may write a checkpoint in mid-epoch after so many updates."""
+        interval, most = self.cfg.save_interval_updates, self.cfg.max_update
+        return (interval > 0 and updates % interval == 0) or 0 < most <= updates or self.cfg.stop_time_hours > 0
 
     def begin_valid_epoch(self, epoch: int, model: torch.nn.Module) -> None:
         """Before each validation, on all ranks."""

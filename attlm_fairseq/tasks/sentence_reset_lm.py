@@ -40,6 +40,7 @@ class SentenceResetLMConfig(FairseqDataclass):
         default="shuffled",
         metadata={"help": "training batches of consecutive sentences (corpus), of any sentences (shuffled), of like lengths (length)"},
     )
+    amp: bool = II("common.amp")
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
     train_subset: str = II("dataset.train_subset")
@@ -61,6 +62,8 @@ class SentenceResetLMTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg: FairseqDataclass, **unused: Any) -> "SentenceResetLMTask":
+        if cfg.amp is True:  # the models decide themselves what is computed in which precision
+            raise InputError("--amp has no effect on these models: give --compute-dtype bf16, or leave it out")
         if not cfg.data:
             raise InputError("no data folder given; name the folder written by fairseq-preprocess --only-source")
         path = Path(utils.split_paths(cfg.data)[0]) / "dict.txt"
@@ -178,6 +181,8 @@ class SentenceResetLMTask(FairseqTask):
         """What fairseq-eval-lm iterates over. A context window would break the reset at every sentence and is refused."""
         if context_window:
             raise InputError("--context-window does not fit sentences scored independently of each other; leave it out")
+        if torch.distributed.is_initialized():  # it adds nothing up, and would print the perplexity of one process's share
+            raise InputError("fairseq-eval-lm runs as one process: give --distributed-world-size 1")
         return self.get_batch_iterator(dataset, max_tokens, batch_size, **kwargs).next_epoch_itr(shuffle=False)
 
     def valid_step(self, sample: dict[str, Any], model: torch.nn.Module, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:

@@ -20,7 +20,7 @@ for score in single combined; do
         --attention-score "$score" --decoder-embed-dim 256 --decoder-hidden-size 256 --dropout 0.5 \
         --optimizer adam --lr 0.003 --lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --lr-patience 1 --clip-norm 5 \
         --batch-size 32 --max-epoch 22 --best-checkpoint-metric ppl --no-epoch-checkpoints --no-last-checkpoints \
-        --cpu --num-workers 0 --no-progress-bar --save-dir "$score")
+        --cpu --distributed-world-size 1 --num-workers 0 --no-progress-bar --save-dir "$score")
     keep_to "$score" "${training[*]}"
     [ -e "$score/done" ] || { fairseq-train "${training[@]}" > "$score.log" 2>&1; touch "$score/done"; }
 done

@@ -21,7 +21,7 @@ same_inputs texts.cksum "$train" "$valid"
 training=(bin --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm \
     --decoder-embed-dim 256 --decoder-hidden-size 256 --decoder-layers 1 --dropout 0.1 --init-range 0.1 \
     --optimizer adam --lr 0.004 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update 1900 --clip-norm 5 \
-    --max-tokens 700 --batch-order length --max-update 1900 --cpu --num-workers 0 --save-dir attentive --no-epoch-checkpoints \
+    --max-tokens 700 --batch-order length --max-update 1900 --cpu --distributed-world-size 1 --num-workers 0 --save-dir attentive --no-epoch-checkpoints \
     --log-interval 100 --log-format simple)
 keep_to attentive "${training[*]}"
 [ -e attentive/done ] || { fairseq-train "${training[@]}" > train.log 2>&1; touch attentive/done; }

@@ -22,7 +22,7 @@ step train model "a small attentive LSTM language model, 2 epochs (about two min
     "fairseq-train data --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm \
 --decoder-embed-dim 256 --decoder-hidden-size 256 --decoder-layers 1 --dropout 0.3 --init-range 0.1 \
 --optimizer adam --lr 0.009 --lr-scheduler polynomial_decay --warmup-updates 60 --total-num-update 720 --clip-norm 5 \
---max-tokens 600 --batch-order length --max-epoch 2 --cpu --num-workers 0 --save-dir model --no-epoch-checkpoints --log-format simple"
+--max-tokens 600 --batch-order length --max-epoch 2 --cpu --distributed-world-size 1 --num-workers 0 --save-dir model --no-epoch-checkpoints --log-format simple"
 step ngram lm.arpa "a 4-gram language model with KenLM" \
     "attlm ngram train.txt -o lm.arpa -n 4"
 for split in dev test; do

@@ -66,7 +66,7 @@ class AttentiveReader(nn.Module):
             values, keys = torch.cat((past, own), dim=1), torch.cat((past_keys, self.state_scores(own)), dim=1)
             scores = additive_scores(keys, self.query(states), self.score_vector, past.size(1))  # Eq. 10
             visible = with_memory(present, visible)
-        weights = masked_softmax(scores, visible)
+        weights = masked_softmax(scores, visible).to(values.dtype)  # Eq. 10's scores are float32 in a model of half precision, too
         features = self.features(states, weights @ values)
         if not need_weights:
             return features, None

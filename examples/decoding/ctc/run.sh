@@ -27,7 +27,7 @@ step train model "a small attentive LSTM language model (less than a minute)" \
     "fairseq-train data --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm --criterion lm_cross_entropy \
 --decoder-embed-dim 128 --decoder-hidden-size 128 --decoder-layers 1 --dropout 0.2 --init-range 0.1 \
 --optimizer adam --lr 0.008 --lr-scheduler polynomial_decay --warmup-updates 60 --total-num-update 360 --clip-norm 5 \
---max-tokens 600 --batch-order length --max-epoch 1 --cpu --num-workers 0 --save-dir model --no-epoch-checkpoints --log-format simple"
+--max-tokens 600 --batch-order length --max-epoch 1 --cpu --distributed-world-size 1 --num-workers 0 --save-dir model --no-epoch-checkpoints --log-format simple"
 step ngram lm.arpa "a 4-gram language model with KenLM" \
     "attlm ngram train.txt -o lm.arpa -n 4"
 # One hypothesis at a time is too little work for threads to share.

@@ -15,7 +15,7 @@ begin "python fairseq-preprocess fairseq-train fairseq-generate attlm sacrebleu"
 export OMP_NUM_THREADS=1
 plugin=${ATTLM_USER_DIR:-attlm_fairseq}
 
-training="--optimizer adam --lr-scheduler polynomial_decay --cpu --num-workers 0 --no-epoch-checkpoints --log-format simple"
+training="--optimizer adam --lr-scheduler polynomial_decay --cpu --distributed-world-size 1 --num-workers 0 --no-epoch-checkpoints --log-format simple"
 echo "in $work:"
 step corpus test.cipher "English from Python's manual and docstrings, some of it enciphered" \
     "python ../../../quickstart/corpus.py . && python ../prepare.py ."
