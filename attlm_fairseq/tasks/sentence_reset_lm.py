@@ -62,8 +62,6 @@ class SentenceResetLMTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg: FairseqDataclass, **unused: Any) -> "SentenceResetLMTask":
-        if cfg.amp is True:  # the models decide themselves what is computed in which precision
-            raise InputError("--amp has no effect on these models: give --compute-dtype bf16, or leave it out")
         if not cfg.data:
             raise InputError("no data folder given; name the folder written by fairseq-preprocess --only-source")
         path = Path(utils.split_paths(cfg.data)[0]) / "dict.txt"
@@ -184,6 +182,12 @@ class SentenceResetLMTask(FairseqTask):
         if torch.distributed.is_initialized():  # it adds nothing up, and would print the perplexity of one process's share
             raise InputError("fairseq-eval-lm runs as one process: give --distributed-world-size 1")
         return self.get_batch_iterator(dataset, max_tokens, batch_size, **kwargs).next_epoch_itr(shuffle=False)
+
+    def begin_epoch(self, epoch: int, model: torch.nn.Module) -> None:
+        """Before each epoch of training."""
+        super().begin_epoch(epoch, model)
+        if self.cfg.amp:  # the models decide themselves what is computed in which precision
+            raise InputError("--amp has no effect on these models: give --compute-dtype bf16, or leave it out")
 
     def valid_step(self, sample: dict[str, Any], model: torch.nn.Module, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
