@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -251,6 +252,35 @@ def test_mlm_output():
         '    "hyp_2": {"score": -1.234, "text": "a b", "lm": -4.25, "total": -2.0},',
     ]
     assert swapped(MLM, "mlm").splitlines()[4:] == MLM.splitlines()[4:]
+
+
+def test_mlm_hypotheses_go_by_the_numbers_of_their_keys():
+    """mlm-scoring writes its keys sorted as text."""
+    keys = sorted(f"hyp_{i}" for i in range(1, 12))
+    text = json.dumps({"u": {key: {"score": -1.0, "text": f"x{key[4:]}"} for key in keys} | {"ref": "x2"}})
+    (nbest,) = read(text, "mlm")
+    assert keys[1] == "hyp_10"
+    assert texts(nbest) == [f"x{i}" for i in range(1, 12)]
+    assert [hypothesis.rank for hypothesis in nbest.hypotheses] == list(range(1, 12))
+    assert write([nbest], "mlm") == text
+
+    nbest.hypotheses = [nbest.hypotheses[i] for i in (1, 10, 0, 2, 3, 4, 5, 6, 7, 8, 9)]
+    written = json.loads(write([nbest], "mlm"))["u"]
+    assert list(written) == [*keys, "ref"]
+    assert [written[f"hyp_{i}"]["text"] for i in range(1, 4)] == ["x2", "x11", "x1"]
+    assert texts(read(write([nbest], "mlm"), "mlm")[0]) == texts(nbest)
+
+
+def test_mlm_lists_cut_short_lose_the_greatest_numbers_wherever_they_stand():
+    text = (
+        '{"u": {"hyp_3": {"score": -3, "text": "c"}, "hyp_2":{"score": -2, "text": "b"},  "ref": "b", "hyp_1": {"score": -1, "text": "a"}}}'
+    )
+    (nbest,) = read(text, "mlm")
+    assert texts(nbest) == ["a", "b", "c"]
+    nbest.hypotheses = nbest.hypotheses[:0:-1]
+    assert write([nbest], "mlm") == '{"u": {"hyp_2":{"score": -2, "text": "b"},  "ref": "b", "hyp_1": {"score": -3, "text": "c"}}}'
+    del nbest.hypotheses[1]
+    assert write([nbest], "mlm") == '{"u": {"ref": "b", "hyp_1": {"score": -3, "text": "c"}}}'
 
 
 def test_plain_lists():
