@@ -20,6 +20,7 @@ from nbest_samples import (
     PLAIN_BLOCKS,
     PLAIN_IDS,
     SRILM,
+    SRILM_MARKED,
     UNNAMED,
     read,
     write,
@@ -313,6 +314,17 @@ def test_srilm_scores():
     assert write([nbest], "srilm").splitlines() == SRILM.splitlines()[::-1]
     with pytest.raises(InputError, match="one file for each sentence"):
         write([nbest, nbest], "srilm")
+
+
+def test_srilm_marks_of_the_sentence_are_no_words():
+    (nbest,) = read(SRILM_MARKED, "srilm")
+    assert texts(nbest) == ["a b c", "a b", ""]
+    nbest.hypotheses.reverse()
+    assert write([nbest], "srilm").splitlines() == SRILM_MARKED.splitlines()[::-1]
+    for kept in ("</s> a <s>", "a <s> b </s> c", "<s>a b</s>"):  # only as the first and the last word
+        assert texts(read(f"-1 -2 1 {kept}\n", "srilm")[0]) == [kept]
+    for empty in ("<s>", "</s>"):
+        assert texts(read(f"-1 -2 0 {empty}\n", "srilm")[0]) == [""]
 
 
 def test_nemo_scores():
