@@ -105,7 +105,7 @@ def reference_options(command: Callable) -> Callable:
         def with_references(lists: Iterable[NbestList]) -> Iterator[NbestList]:
             if refs and not found:
                 found.append(read_references(refs))
-            return attach_references(lists, found[0] if found else None, by=refs_by)
+            return attach_references(lists, found[0] if found else None, by=refs_by, paths=refs)
 
         return command(with_references=with_references, **rest)
 
@@ -113,12 +113,16 @@ def reference_options(command: Callable) -> Callable:
         wrapper,
         command,
         click.option(
-            "--refs", multiple=True, metavar="FILE", help="References, a line a list. Repeat for several per list. Default: those in NBEST."
+            "--refs",
+            multiple=True,
+            metavar="FILE",
+            help="References, a line a list, plain or with ids (Kaldi, sclite). Repeat for several. Default: those in NBEST.",
         ),
         click.option(
             "--refs-by",
-            type=click.Choice(["order", "number"]),
-            help="Which line is whose: in the order of the lists (default), or by the list's id, a line number from 0 (fairseq-generate).",
+            type=click.Choice(["order", "number", "id"]),
+            help="Which line is whose: in the order of the lists; by the list's id, a line number from 0 (fairseq-generate); or by the id "
+            "in the line, 'id text' or 'text (id)'. Default: id where every line has one, else order.",
         ),
     )
 
