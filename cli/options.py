@@ -32,8 +32,6 @@ from attlm_fairseq.text.steps import KINDS
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-AddReferences = Callable[[Iterable[NbestList]], Iterator[NbestList]]
-
 
 @dataclass(frozen=True)
 class Setup:
@@ -96,18 +94,29 @@ format_option = click.option(
 )
 
 
+@dataclass
+class GivenReferences:
+    """``--refs --refs-by``: called with lists, gives the same with their references."""
+
+    paths: tuple[str, ...]
+    by: str | None
+    _rows: list[tuple[str, ...]] | None = None  # read once, whatever they are for: standard input has them once
+
+    def __call__(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+        return attach_references(lists, self.rows(), by=self.by, paths=self.paths)
+
+    def rows(self) -> list[tuple[str, ...]] | None:
+        """The references of each line, None where the lists have to bring theirs. Raises InputError."""
+        if self.paths and self._rows is None:
+            self._rows = read_references(self.paths)
+        return self._rows
+
+
 def reference_options(command: Callable) -> Callable:
-    """``--refs --refs-by``, handed to the command as ``with_references``: a function from lists to lists with references."""
+    """``--refs --refs-by``, handed to the command as ``with_references``, :class:`GivenReferences`."""
 
     def wrapper(refs: tuple[str, ...], refs_by: str | None, **rest: Any) -> Any:
-        found: list[list[tuple[str, ...]]] = []  # read once, whatever they are for: standard input has them once
-
-        def with_references(lists: Iterable[NbestList]) -> Iterator[NbestList]:
-            if refs and not found:
-                found.append(read_references(refs))
-            return attach_references(lists, found[0] if found else None, by=refs_by, paths=refs)
-
-        return command(with_references=with_references, **rest)
+        return command(with_references=GivenReferences(refs, refs_by), **rest)
 
     return wrapped(
         wrapper,

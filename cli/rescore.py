@@ -10,7 +10,7 @@ import click
 
 from attlm_cli.decision_options import decision_options
 from attlm_cli.options import (
-    AddReferences,
+    GivenReferences,
     Setup,
     complete_weights,
     format_option,
@@ -63,7 +63,7 @@ def rescore_command(
     resume: bool,
     decide_by: Callable[[Decision], Decision],
     report: str | None,
-    with_references: AddReferences,
+    with_references: GivenReferences,
     metric: Metric,
     setup: Setup,
 ) -> None:

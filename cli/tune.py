@@ -13,7 +13,7 @@ import numpy as np
 from attlm_cli.decision_options import rule_options
 from attlm_cli.intervals import parse_intervals
 from attlm_cli.options import (
-    AddReferences,
+    GivenReferences,
     Setup,
     format_option,
     lm_options,
@@ -94,7 +94,7 @@ def tune_command(
     nbest: str,
     format_name: str | None,
     metric: Metric,
-    with_references: AddReferences,
+    with_references: GivenReferences,
     without: tuple[str, ...],
     extra: tuple[str, ...],
     interval: tuple[str, ...],

@@ -443,6 +443,39 @@ def test_texts_are_measured_as_lists_of_one(folder):
     refused("eval", "dev.json", "re.txt", "--format", "plain")
 
 
+def wers(result) -> list[str]:
+    """The scores of a table of eval, but for the oracle."""
+    return re.findall(r"^\S+ +([\d.]+) +[\d.]+ \.\. ", result.stdout, re.MULTILINE)[:-1]
+
+
+def test_eval_reads_what_rescore_writes_with_ids(folder):
+    (folder / "dev.kaldi").write_text("u-2-1 a dog ran\nu-2-2 a dock ran\nu-1-1 a mad\nu-1-2 a mat\nu-3-1 the cat sat\n")
+    (folder / "other.kaldi").write_text("u-3-1 the cat sat\nu-1-1 a mad\nu-1-2 a mat\nu-2-1 a dog ran\nu-2-2 a dock ran\n")
+    (folder / "refs").write_text("u-1 a mat\nu-2 a dog ran\nu-3 the cat sat\n")
+    for style in ("1best", "1best-kaldi", "1best-sclite"):
+        run("rescore", "dev.kaldi", "--weight", "rank=-1", "--to", style, "-o", style)
+    result = run("eval", "dev.kaldi", "other.kaldi", "1best", "1best-kaldi", "1best-sclite", "--refs", "refs")
+    assert wers(result) == ["12.50"] * 5
+    assert result.stderr.splitlines() == [
+        "note: 1best is no n-best list: read as one text a line",
+        "note: 1best-kaldi is no n-best list: read as one text a line, with ids",
+        "note: 1best-sclite is no n-best list: read as one text a line, with ids",
+    ]
+    texts = ("1best-sclite", "1best-kaldi", "--format", "text")
+    assert wers(run("eval", *texts, "--refs", "refs", "--refs-by", "id")) == ["12.50"] * 2
+    (folder / "others").write_text("u-1-1 a mad\nu-2-1 a\nu-4-1 the\n")
+    assert "first: 'u-3'" in refused("eval", "dev.kaldi", "others", "--refs", "refs")
+
+
+def test_texts_take_the_references_of_the_lists(folder):
+    run("rescore", "dev.json", "--weight", "rank=-1", "--to", "1best", "-o", "out")
+    assert len(set(wers(run("eval", "dev.json", "out")))) == 1
+    (folder / "blank").write_text("\n\n\n")
+    assert wers(run("eval", "dev.json", "blank"))[1] == "100.00"
+    (folder / "other.json").write_text(json.dumps(json.loads((folder / "dev.json").read_text())[::-1]))
+    assert "other.json:1: the reference of list '0' is not that of dev.json" in refused("eval", "dev.json", "other.json")
+
+
 def test_what_only_looks_like_input_is_one_line(folder):
     (folder / "out").write_text("")
     assert "missing" in refused("rescore", "missing", "-o", "out", "--weight", "words=1")

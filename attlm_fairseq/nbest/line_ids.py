@@ -36,11 +36,29 @@ def texts_by_id(lines: Sequence[str], ids: Iterable[str]) -> dict[str, str] | No
     return None
 
 
+def texts_of(lines: Sequence[str], ids: Sequence[str], what: str, path: str) -> dict[str, str] | None:
+    """The same where all ``ids`` are known, those of ``what``. None where at most half of the lines have one.
+
+    Raises InputError where more have, but not each line a different one and every id a line.
+    """
+    wanted = set(ids)
+    for keyed in keyed_lines(lines):
+        names = [name for name, _ in keyed]
+        if 2 * sum(name in wanted for name in names) <= len(lines) or (all(map(_is_number, wanted)) and not all(map(_is_number, names))):
+            continue
+        require_same_ids(names, ids, what, path)
+        if len(wanted) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"the id {twice!r} is there {names.count(twice)} times: expected each id of {what} once", path=path)
+        return dict(keyed)
+    return None
+
+
 def require_same_ids(found: Iterable[str], expected: Iterable[str], what: str, path: str) -> None:
     """InputError, with an example, where the ids are not the same. ``what`` is what has the ids expected."""
-    found, expected = list(found), list(expected)
-    missing = [name for name in expected if name not in set(found)]
-    unknown = [name for name in found if name not in set(expected)]
+    found, expected = dict.fromkeys(found), dict.fromkeys(expected)
+    missing = [name for name in expected if name not in found]
+    unknown = [name for name in found if name not in expected]
     if missing or unknown:
         parts = [
             *([f"{len(missing)} of the ids of {what} are not there (first: {missing[0]!r})"] if missing else []),

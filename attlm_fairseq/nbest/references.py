@@ -131,6 +131,15 @@ def _by_order(
         )
 
 
+def ids_of_references(references: Sequence[tuple[str, ...]]) -> list[str] | None:
+    """The ids that the lines of the first file carry, each a different one, None where they do not: for ``by="id"`` only."""
+    for keyed in keyed_lines([row[0] for row in references]):
+        ids = [name for name, _ in keyed]
+        if len(set(ids)) == len(ids):
+            return ids
+    return None
+
+
 def _given(references: Sequence[str]) -> tuple[str, ...]:
     """Without the empty ones, unless there are only such."""
     return tuple(text for text in references if text.strip()) or tuple(references)
