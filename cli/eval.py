@@ -21,6 +21,7 @@ from attlm_cli.options import (
     progress,
     reference_options,
     warn_of_oov,
+    warn_of_subwords,
 )
 from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
@@ -89,7 +90,9 @@ def eval_command(
     measured = None
     for path in nbest:
         if measured is not None:
-            systems.append((path, measure_lists(further_lists(path, format_name, measured.lists, nbest[0], with_references), metric).first))
+            further = measure_lists(further_lists(path, format_name, measured.lists, nbest[0], with_references), metric)
+            warn_of_subwords(further.lists, metric)
+            systems.append((path, further.first))
             continue
         lists = with_references(open_lists(path, format_name, with_references))
         if setup is None:
@@ -102,6 +105,7 @@ def eval_command(
             for lm in setup.config.scored:
                 alone = selection(measured.features, measured.statistics, {lm.name: 1.0}, names=measured.names)
                 systems.append((f"{lm.name} alone", alone))
+        warn_of_subwords(measured.lists, metric)
     systems.append(("oracle", oracle(measured.statistics, metric)))
     rows = compare(systems, metric, seed=seed)
     print_table(rows, metric, "against the first")

@@ -20,12 +20,13 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.lm_features import differing_lms, is_lm_feature
-from attlm_fairseq.nbest.metrics import METRICS, make_metric
+from attlm_fairseq.nbest.metrics import METRICS, Metric, make_metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import attach_references, read_references
+from attlm_fairseq.nbest.subword_marks import SubwordMarks
 from attlm_fairseq.nbest.workers import OneProcess, Processes, Ranks, Workers, under_torchrun
 from attlm_fairseq.scoring.scorer import Scorer
-from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step
+from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step, parse_steps
 from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
 
@@ -248,19 +249,37 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
 
 
 def metric_options(command: Callable) -> Callable:
-    """``--metric --metric-lowercase --bleu-tokenize``, handed to the command as ``metric``."""
+    """``--metric --metric-lowercase --metric-text --bleu-tokenize``, handed to the command as ``metric``."""
 
-    def wrapper(metric: str, metric_lowercase: bool, bleu_tokenize: str, **rest: Any) -> Any:
+    def wrapper(metric: str, metric_lowercase: bool, metric_text: str | None, bleu_tokenize: str, **rest: Any) -> Any:
         options = {"lowercase": True} if metric_lowercase else {}
-        return command(metric=make_metric(metric, **options, **({"tokenize": bleu_tokenize} if metric == "bleu" else {})), **rest)
+        text = parse_steps(filter(None, (metric_text or "").split(","))).load()
+        return command(
+            metric=make_metric(metric, text=text, **options, **({"tokenize": bleu_tokenize} if metric == "bleu" else {})), **rest
+        )
 
     return wrapped(
         wrapper,
         command,
         click.option("--metric", type=click.Choice(sorted(METRICS)), default="wer", show_default=True, help="What counts."),
         click.option("--metric-lowercase", is_flag=True, help="The metric ignores case."),
+        click.option(
+            "--metric-text",
+            metavar="STEP,..",
+            help="What hypotheses and references go through before they are compared: steps as in attlm score --text, "
+            "such as join-subwords:bpe,detokenize:en.",
+        ),
         click.option("--bleu-tokenize", default="13a", show_default=True, help="sacreBLEU's tokenisation: 13a, none, zh, intl, .."),
     )
+
+
+def warn_of_subwords(lists: Iterable[NbestList], metric: Metric) -> None:
+    """The warning where the first hypotheses of lists with references are in subwords, and these are not."""
+    marks = SubwordMarks(metric)
+    for nbest in lists:
+        marks.add(nbest.hypotheses[0].text, nbest.references)
+    if warning := marks.warning():
+        note(warning)
 
 
 def make_setup(

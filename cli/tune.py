@@ -24,6 +24,7 @@ from attlm_cli.options import (
     progress,
     reference_options,
     warn_of_oov,
+    warn_of_subwords,
 )
 from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
@@ -141,6 +142,7 @@ def tune_command(
         measured = measure_lists(rescorer.score(lists), metric)
         signatures = workers.signatures()
         warn_of_oov(rescorer.oov.values(), workers.advise)
+    warn_of_subwords(measured.lists, metric)
     for line in rescorer.notes.values():
         note(line)
     unneeded = {*matching(without, measured), *(lm for name in extra for lm in differing_lms(name, setup.config.texts) or ())}

@@ -476,6 +476,46 @@ def test_texts_take_the_references_of_the_lists(folder):
     assert "other.json:1: the reference of list '0' is not that of dev.json" in refused("eval", "dev.json", "other.json")
 
 
+PIECES = """\
+S-0\tx
+H-0\t-0.5\tthe caf\u00e9 is ope@@ n
+D-0\t-0.5\tthe caf\u00e9 is open
+P-0\t-1 -1 -1 -1 -1 -1
+H-0\t-0.6\tthe c@@ at
+D-0\t-0.6\tthe cat
+P-0\t-1 -1 -1 -1 -1
+"""
+
+
+def test_the_metric_may_see_another_text(folder):
+    """fairseq's H-lines are in subwords, references are not: without a word the score would mean nothing."""
+    (folder / "gen").write_text(PIECES, encoding="utf-8")
+    (folder / "refs").write_text("the cafe\u0301 is open\n", encoding="utf-8")
+    steps = "join-subwords:bpe,unicode:nfc"
+    result = run("eval", "gen", "gen", "--refs", "refs")
+    assert wers(result) == ["75.00"] * 2
+    warning = (
+        "WARNING: the hypotheses of 1 of 1 lists carry subword marks (@@), their references do not: WER compares pieces with words; "
+        "--metric-text join-subwords:bpe joins them for the metric"
+    )
+    assert result.stderr.splitlines() == [warning] * 2
+    result = run("eval", "gen", "--refs", "refs", "--metric-text", steps)
+    assert wers(result) == ["0.00"]
+    assert (result.stderr, f"|text:{steps}|" in result.stdout) == ("", True)
+    assert "25.00" in run("eval", "gen", "--refs", "refs", "--metric-text", "join-subwords:bpe").stdout
+
+    assert warning in run("tune", "gen", "--refs", "refs").stderr
+    tuned = run("tune", "gen", "--refs", "refs", "--metric-text", steps)
+    assert (warning in tuned.stderr, bool(re.search(r"^first as read +0\.00 ", tuned.stdout, re.MULTILINE))) == (False, True)
+    options = ("gen", "--weight", "rank=1", "-o", "out", "--refs", "refs")
+    assert "--metric-text is for --report" in refused("rescore", *options[:-2], "--metric-text", steps)
+    assert warning in run("rescore", *options, "--report", "page.html").stderr
+    assert warning not in run("rescore", *options, "--report", "page.html", "--metric-text", steps).stderr
+    assert "|text:join-subwords:bpe,unicode:nfc|" in (folder / "page.html").read_text(encoding="utf-8")
+    assert (folder / "out").read_text(encoding="utf-8").splitlines()[1].endswith("the c@@ at")
+    assert "known are" in refused("eval", "gen", "--refs", "refs", "--metric-text", "upside-down")
+
+
 def test_what_only_looks_like_input_is_one_line(folder):
     (folder / "out").write_text("")
     assert "missing" in refused("rescore", "missing", "-o", "out", "--weight", "words=1")
