@@ -33,7 +33,9 @@ class SubwordMarks:
         for kind, count in self.hypotheses.items():
             if count and not self.references[kind]:
                 carry = f"the hypotheses of {count} of {self.lists} lists carry subword marks ({_SIGNS[kind]}), their references do not"
-                return f"WARNING: {carry}: {self.metric.name} compares pieces with words; --metric-text join-subwords:{kind} joins them for the metric"
+                advice = f"--metric-text join-subwords:{kind} joins them for the metric"
+                advice = f"--metric-text join-subwords:{kind} joins them for the metric"
+                return f"WARNING: {carry}: {self.metric.name} compares pieces with words; {advice}"
         return None
 
     def _has(self, mark: re.Pattern[str], text: str) -> bool:

@@ -85,26 +85,47 @@ def test_moses_bars_in_the_text():
 
 def test_moses_output():
     assert swapped(MOSES, "moses").splitlines()[:3] == [
-        "0 |||  das  ist\tgut  ||| LM0= -1.5e+01 TM0= -1.0 -2.5 attLm= -3.500000 ||| -1.000000",
-        "0 ||| das ist gut ||| LM0= -12.3 TM0= -1.3 -2.1 attLm= -4.250000 ||| -2.000000",
-        "0 ||| ||| LM0= -3 TM0= -4 -5 attLm= -5.000000 ||| -3.000000",
+        "0 |||  das  ist\tgut  ||| LM0= -1.5e+01 TM0= -1.0 -2.5 attLm= -3.500000 DecoderTotal= -9.5e-05 ||| -1.000000",
+        "0 ||| das ist gut ||| LM0= -12.3 TM0= -1.3 -2.1 attLm= -4.250000 DecoderTotal= -5.61 ||| -2.000000",
+        "0 ||| ||| LM0= -3 TM0= -4 -5 attLm= -5.000000 DecoderTotal= -6 ||| -3.000000",
     ]
-    assert swapped(LEGACY, "moses").splitlines()[0] == "0||| a ||| d: 0 -1 lm: -30 w: -8 attLm= -3.500000 ||| -1.000000 ||| 0-0"
+    assert swapped(LEGACY, "moses").splitlines()[0] == (
+        "0||| a ||| d: 0 -1 lm: -30 w: -8 attLm= -3.500000 DecoderTotal= -6.5 ||| -1.000000 ||| 0-0"
+    )
     assert swapped(MARIAN, "moses").splitlines()[0] == (
-        "0 ||| a ||| 0-0 ||| WordScores= -0.4 -0.5 ||| F0= -0.9 attLm= -3.500000 ||| -1.000000"
+        "0 ||| a ||| 0-0 ||| WordScores= -0.4 -0.5 ||| F0= -0.9 attLm= -3.500000 DecoderTotal= -0.45 ||| -1.000000"
     )
     assert swapped("0 ||| a ||| -1\n0 ||| b ||| -2", "moses") == (
-        "0 ||| b ||| attLm= -3.500000 ||| -1.000000\n0 ||| a ||| attLm= -4.250000 ||| -2.000000\n"
+        "0 ||| b ||| attLm= -3.500000 DecoderTotal= -2 ||| -1.000000\n0 ||| a ||| attLm= -4.250000 DecoderTotal= -1 ||| -2.000000\n"
     )
-    assert swapped("0 ||| a\n0 ||| b\n", "moses").splitlines()[0] == "0 ||| b ||| attLm= -3.500000 ||| -1.000000"
+    assert swapped("0 ||| a\n0 ||| b\n", "moses").splitlines()[0] == "0 ||| b ||| attLm= -3.500000 DecoderTotal= 0 ||| -1.000000"
+
+
+@pytest.mark.parametrize("text", [MOSES, LEGACY, MARIAN, JOSHUA, UNNAMED, FAIRSEQ, "0 ||| a ||| -1\n0 ||| b ||| -2\n"])
+def test_a_total_that_rescoring_wrote_is_no_score(text):
+    """Read as the decoder's it would count the LMs again in a second pass, and the decoder's own would be gone."""
+    name = "fairseq" if text is FAIRSEQ else "moses"
+    lists = read(text, name)
+    for passes in range(3):
+        for nbest in lists:
+            for hypothesis in nbest.hypotheses:
+                hypothesis.lm_scores = {f"pass{passes}": -1.5 - passes}
+                hypothesis.total = -100.0 - hypothesis.rank
+        lists = read(write(lists, name), name)
+        for before, after in zip(read(text, name), lists, strict=True):
+            added = {f"pass{i}": -1.5 - i for i in range(passes + 1)}
+            assert scores(after) == [own | added for own in scores(before)]
 
 
 @pytest.mark.parametrize(
     ("name", "written"),
-    [("LM", "LM"), ("att_lm", "attLm"), ("lm-3.arpa", "lm3Arpa"), ("3gram", "LM3gram"), ("LM0", "LM02"), ("TM0", "TM02"), ("\u00e9", "LM")],
+    [
+        *(("LM", "LM"), ("att_lm", "attLm"), ("lm-3.arpa", "lm3Arpa"), ("3gram", "LM3gram"), ("LM0", "LM02"), ("TM0", "TM02")),
+        *(("\u00e9", "LM"), ("DecoderTotal", "DecoderTotal2")),
+    ],
 )
 def test_moses_names(name, written):
-    assert f" {written}= -3.500000 |||" in swapped(MOSES, "moses", name)
+    assert f" {written}= -3.500000 DecoderTotal= -9.5e-05 |||" in swapped(MOSES, "moses", name)
 
 
 def test_two_names_that_become_the_same_stay_apart():
@@ -138,11 +159,11 @@ def test_fairseq_output():
         f"H-12\t{one}\tdas gut",
         f"D-12\t{one}\tDas gut.",
         lines[8],
-        "L-12\tatt-lm=-3.500000",
+        f"L-12\tatt-lm=-3.500000 H={-0.75 * math.log(2)}",
         f"H-12\t{two}\tdas ist gut",
         f"D-12\t{two}\tDas ist gut.",
         lines[5],
-        "L-12\tatt-lm=-4.250000",
+        f"L-12\tatt-lm=-4.250000 H={-0.4301 * math.log(2)}",
         *lines[9:],
     ]
 
@@ -151,15 +172,15 @@ def test_fairseq_scores_of_an_earlier_rescoring_stay():
     again = read(swapped(FAIRSEQ, "fairseq", "my lm=1"), "fairseq")
     assert again[0].hypotheses[0].scores["my_lm_1"] == -3.5
     again[0].hypotheses[0].lm_scores = {"my_lm_1": -7.0}
-    assert "L-12\tmy_lm_1=-3.500000 my_lm_12=-7.000000\n" in write(again, "fairseq")
+    assert f"L-12\tmy_lm_1=-3.500000 H={-0.75 * math.log(2)} my_lm_12=-7.000000\n" in write(again, "fairseq")
 
 
 def test_fairseq_log_lines_inside_a_sentence_follow_their_hypothesis():
     text = "H-1\t-1\ta\nlog 1\nP-1\t-1 -1\nlog 2\nH-1\t-2\tb\nP-1\t-1 -1\nthe end\n"
     assert write(read(text, "fairseq"), "fairseq") == text
     assert swapped(text, "fairseq").splitlines() == [
-        *("H-1\t-1.442695\tb", "P-1\t-1 -1", "L-1\tatt-lm=-3.500000"),
-        *("H-1\t-2.885390\ta", "log 1", "P-1\t-1 -1", "L-1\tatt-lm=-4.250000", "log 2", "the end"),
+        *("H-1\t-1.442695\tb", "P-1\t-1 -1", f"L-1\tatt-lm=-3.500000 H={-2 * math.log(2)}"),
+        *("H-1\t-2.885390\ta", "log 1", "P-1\t-1 -1", f"L-1\tatt-lm=-4.250000 H={-math.log(2)}", "log 2", "the end"),
     ]
 
 
