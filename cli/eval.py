@@ -134,8 +134,9 @@ def open_lists(path: str, format_name: str | None, references: GivenReferences) 
             if path == "-":
                 raise
         note(f"note: {path} is no n-best list: read as one text a line")
-    rows = references.rows() if references.by == "id" else None
-    return read_texts(path, ids_of_references(rows) if rows else None)
+    rows = references.rows() if references.by in ("id", None) else None
+    ids = ids_of_references(rows, certain=references.by is None) if rows else None
+    return read_texts(path, ids)
 
 
 def further_lists(

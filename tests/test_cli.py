@@ -462,7 +462,8 @@ def test_eval_reads_what_rescore_writes_with_ids(folder):
         "note: 1best-sclite is no n-best list: read as one text a line, with ids",
     ]
     texts = ("1best-sclite", "1best-kaldi", "--format", "text")
-    assert wers(run("eval", *texts, "--refs", "refs", "--refs-by", "id")) == ["12.50"] * 2
+    assert wers(run("eval", *texts, "--refs", "refs", "--refs-by", "id")) == wers(run("eval", *texts, "--refs", "refs")) == ["12.50"] * 2
+    assert "texts without ids" in refused("eval", "1best", "--refs", "refs", "--format", "text")
     (folder / "others").write_text("u-1-1 a mad\nu-2-1 a\nu-4-1 the\n")
     assert "first: 'u-3'" in refused("eval", "dev.kaldi", "others", "--refs", "refs")
 

@@ -8,7 +8,7 @@ import pytest
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references import attach_references, read_references
+from attlm_fairseq.nbest.references import attach_references, ids_of_references, read_references
 
 
 def lists(*ids: str, references: tuple[str, ...] = ()) -> list[NbestList]:
@@ -158,3 +158,11 @@ def test_of_several_references_empty_ones_are_none(by):
     joined = list(attach_references(lists("0", "1", "2"), rows, by=by))
     assert [nbest.references for nbest in joined] == [("a",), ("b",), ("", "")]
     assert next(attach_references(lists("0"), [("",)])).references == ("",)
+
+
+def test_ids_of_references():
+    assert ids_of_references([(line,) for line in KALDI], certain=True) == ["u2", "u1", "u3"]
+    assert ids_of_references([("a b (x-y)",), ("a c (x_z)",)], certain=True) == ["x-y", "x_z"]
+    for words in (["a b", "c d"], ["2 b", "3 c"], ["u1 a"], ["u1 a", "u1 b"], ["u1 a", "c d"], ["u1 a", ""]):
+        assert ids_of_references([(line,) for line in words], certain=True) is None
+    assert ids_of_references([("a b",), ("c d",)]) == ["a", "c"]

@@ -94,3 +94,6 @@ def test_texts_as_the_first_file(tmp_path):
     assert [(n.id, n.hypotheses[0].text, n.line) for n in read_texts(str(path))] == [("0", "u1 a", 1), ("1", "", 2), ("2", "u2\tb", 3)]
     path.write_text("a (u1)\nb (u2)\n")
     assert [(n.id, n.hypotheses[0].text) for n in read_texts(str(path), ["u2", "u1"])] == [("u1", "a"), ("u2", "b")]
+    path.write_text("a\nb\n")
+    with pytest.raises(InputError, match=r"t: texts without ids, and the references have some .first: 'u2'.: expected 'id text'"):
+        read_texts(str(path), ["u2", "u1"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -11,6 +12,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.line_ids import keyed_lines, texts_by_id
 from attlm_fairseq.nbest.nbest_list import NbestList
+
+_LIKE_AN_ID = re.compile(r"(?!\d+$)\S*[\d_-]\S*")
 
 
 def read_references(paths: Sequence[str]) -> list[tuple[str, ...]]:
@@ -131,11 +134,15 @@ def _by_order(
         )
 
 
-def ids_of_references(references: Sequence[tuple[str, ...]]) -> list[str] | None:
-    """The ids that the lines of the first file carry, each a different one, None where they do not: for ``by="id"`` only."""
+def ids_of_references(references: Sequence[tuple[str, ...]], *, certain: bool = False) -> list[str] | None:
+    """The ids that the lines of the first file carry, each a different one, None where they do not.
+
+    A line may begin with any word. ``certain`` asks for two lines at least and for ids that words do not look like: with a digit, dash or
+    underscore in each of them, and more than a number.
+    """
     for keyed in keyed_lines([row[0] for row in references]):
         ids = [name for name, _ in keyed]
-        if len(set(ids)) == len(ids):
+        if len(set(ids)) == len(ids) and (not certain or (len(ids) > 1 and all(map(_LIKE_AN_ID.fullmatch, ids)))):
             return ids
     return None
 
