@@ -83,14 +83,15 @@ def with_values(
     found = children(text)
     slots = sorted((i for i, child in enumerate(found) if is_slot(child)), key=lambda i: order(found[i]))
     new = dict(zip(slots, values, strict=False))
-    kept = [i for i in range(len(found)) if i in new or i not in slots]
+    gone = set(slots) - new.keys()
+    kept = [i for i in range(len(found)) if i not in gone]
     for i in range(len(found) - 1, -1, -1):
         child = found[i]
         if i in new:
             text = text[: child.value] + new[i] + text[child.end :]
-        elif i not in kept and i:
+        elif i in gone and i:
             text = text[: found[i - 1].end] + text[child.end :]
-        elif i not in kept:  # the first: what stands after it goes with it
+        elif i in gone:  # the first: what stands after it goes with it
             separator = found[kept[0]].begin - found[kept[0] - 1].end
             text = text[: child.begin] + text[child.end + separator :]
     return text
