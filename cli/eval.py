@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import click
@@ -10,10 +11,9 @@ import numpy as np
 
 from attlm_cli.decision_options import decision_options
 from attlm_cli.options import (
-    AddReferences,
+    GivenReferences,
     Setup,
     complete_weights,
-    format_option,
     lm_options,
     metric_options,
     note,
@@ -21,6 +21,7 @@ from attlm_cli.options import (
     progress,
     reference_options,
     warn_of_oov,
+    warn_of_subwords,
 )
 from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
@@ -29,10 +30,12 @@ from attlm_fairseq.config import Config
 from attlm_fairseq.errors import InputError, UnknownFormatError
 from attlm_fairseq.nbest.decision import Decision
 from attlm_fairseq.nbest.evaluation import MeasuredLists, compare, measure_lists
-from attlm_fairseq.nbest.formats import open_nbest, read_one_best
+from attlm_fairseq.nbest.formats import FORMATS, open_nbest
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.references import ids_of_references
 from attlm_fairseq.nbest.rescoring import Rescorer
+from attlm_fairseq.nbest.same_utterances import TEXT, read_further, read_texts
 from attlm_fairseq.nbest.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning import oracle, selection
 from attlm_fairseq.text import OOVCount
@@ -41,7 +44,13 @@ from attlm_fairseq.text import OOVCount
 @click.command("eval")
 @click.argument("nbest", nargs=-1, required=True)
 @reference_options
-@format_option
+@click.option(
+    "--format",
+    "format_name",
+    metavar="NAME",
+    help=f"Format of every NBEST: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size), or {TEXT}, one text a line. "
+    "Default: recognised by its content.",
+)
 @metric_options
 @click.option("--weight", multiple=True, metavar="NAME=NUMBER", help="Weight of an LM, a score of the lists, words or rank. Repeatable.")
 @decision_options
@@ -52,7 +61,7 @@ def eval_command(
     nbest: tuple[str, ...],
     format_name: str | None,
     metric: Metric,
-    with_references: AddReferences,
+    with_references: GivenReferences,
     weight: tuple[str, ...],
     decide_by: Callable[[Decision], Decision],
     seed: int,
@@ -62,7 +71,9 @@ def eval_command(
     """Score the first hypotheses of one or several NBEST files of the same utterances, with 95 % bootstrap intervals.
 
     With --config, LMs or weights the first file is also rescored, as `attlm rescore` would, and by each LM alone.
-    A file that is no n-best list is read as one text a line, such as `attlm rescore --to 1best` writes.
+    A file that is no n-best list is read as one text a line, such as `attlm rescore --to 1best` writes, and so is every further file that
+    has as many lines as there are lists; lines with the lists' ids go by them (--to 1best-kaldi, 1best-sclite). Further lists
+    with the same ids in another order go by the ids.
     Each further row is compared with the first one: difference and p-value (paired bootstrap). The last row is the best that
     the first file's lists hold.
 
@@ -78,15 +89,13 @@ def eval_command(
     oov: list[OOVCount] = []
     measured = None
     for path in nbest:
-        lists = with_references(open_lists(path, format_name))
         if measured is not None:
-            further = measure_lists(lists, metric)
-            if further.references != measured.references:
-                raise InputError(
-                    f"the references are not those of {nbest[0]}; compare lists of the same utterances in the same order", path=path
-                )
+            further = measure_lists(further_lists(path, format_name, measured.lists, nbest[0], with_references), metric)
+            warn_of_subwords(further.lists, metric)
             systems.append((path, further.first))
-        elif setup is None:
+            continue
+        lists = with_references(open_lists(path, format_name, with_references))
+        if setup is None:
             measured = measure_lists(lists, metric)
             systems.append((path, measured.first))
         else:
@@ -96,6 +105,7 @@ def eval_command(
             for lm in setup.config.scored:
                 alone = selection(measured.features, measured.statistics, {lm.name: 1.0}, names=measured.names)
                 systems.append((f"{lm.name} alone", alone))
+        warn_of_subwords(measured.lists, metric)
     systems.append(("oracle", oracle(measured.statistics, metric)))
     rows = compare(systems, metric, seed=seed)
     print_table(rows, metric, "against the first")
@@ -115,15 +125,36 @@ def eval_command(
         )
 
 
-def open_lists(path: str, format_name: str | None) -> Iterator[NbestList]:
-    """The lists of a file, or the texts of one that is in no format."""
-    try:
-        return open_nbest(path, format_name)[1]
-    except UnknownFormatError:
-        if path == "-":
-            raise
+def open_lists(path: str, format_name: str | None, references: GivenReferences) -> Iterable[NbestList]:
+    """The lists of the first file, or the texts of one that is in no format."""
+    if format_name != TEXT:
+        try:
+            return open_nbest(path, format_name)[1]
+        except UnknownFormatError:
+            if path == "-":
+                raise
         note(f"note: {path} is no n-best list: read as one text a line")
-        return read_one_best(path)
+    rows = references.rows() if references.by in ("id", None) else None
+    ids = ids_of_references(rows, certain=references.by is None) if rows else None
+    return read_texts(path, ids)
+
+
+def further_lists(
+    path: str, format_name: str | None, first: Sequence[NbestList], first_path: str, references: GivenReferences
+) -> list[NbestList]:
+    """The lists or texts of a further file, in the order of the first and with its references. Raises InputError for others."""
+    further = read_further(path, format_name, first, first_path, in_doubt=references.by != "order")
+    if further.are_texts and format_name != TEXT:
+        note(f"note: {path} is no n-best list: read as one text a line{', with ids' if further.by_id else ''}")
+    lists = []
+    for own, nbest in zip(further.lists, first, strict=True):
+        if own.references and not references.paths and own.references != nbest.references:
+            message = (
+                f"the reference of list {own.id!r} is not that of {first_path}; compare lists of the same utterances in the same order"
+            )
+            raise InputError(message, path=path, line=own.line)
+        lists.append(replace(own, references=nbest.references))
+    return lists
 
 
 def rescored(lists: list[NbestList], metric: Metric, setup: Setup, features: list[str]) -> tuple[MeasuredLists, list[OOVCount]]:

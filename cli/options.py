@@ -20,19 +20,18 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.lm_features import differing_lms, is_lm_feature
-from attlm_fairseq.nbest.metrics import METRICS, make_metric
+from attlm_fairseq.nbest.metrics import METRICS, Metric, make_metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import attach_references, read_references
+from attlm_fairseq.nbest.subword_marks import SubwordMarks
 from attlm_fairseq.nbest.workers import OneProcess, Processes, Ranks, Workers, under_torchrun
 from attlm_fairseq.scoring.scorer import Scorer
-from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step
+from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step, parse_steps
 from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
 
 if TYPE_CHECKING:
     from tqdm import tqdm
-
-AddReferences = Callable[[Iterable[NbestList]], Iterator[NbestList]]
 
 
 @dataclass(frozen=True)
@@ -96,29 +95,44 @@ format_option = click.option(
 )
 
 
+@dataclass
+class GivenReferences:
+    """``--refs --refs-by``: called with lists, gives the same with their references."""
+
+    paths: tuple[str, ...]
+    by: str | None
+    _rows: list[tuple[str, ...]] | None = None  # read once, whatever they are for: standard input has them once
+
+    def __call__(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+        return attach_references(lists, self.rows(), by=self.by, paths=self.paths)
+
+    def rows(self) -> list[tuple[str, ...]] | None:
+        """The references of each line, None where the lists have to bring theirs. Raises InputError."""
+        if self.paths and self._rows is None:
+            self._rows = read_references(self.paths)
+        return self._rows
+
+
 def reference_options(command: Callable) -> Callable:
-    """``--refs --refs-by``, handed to the command as ``with_references``: a function from lists to lists with references."""
+    """``--refs --refs-by``, handed to the command as ``with_references``, :class:`GivenReferences`."""
 
     def wrapper(refs: tuple[str, ...], refs_by: str | None, **rest: Any) -> Any:
-        found: list[list[tuple[str, ...]]] = []  # read once, whatever they are for: standard input has them once
-
-        def with_references(lists: Iterable[NbestList]) -> Iterator[NbestList]:
-            if refs and not found:
-                found.append(read_references(refs))
-            return attach_references(lists, found[0] if found else None, by=refs_by)
-
-        return command(with_references=with_references, **rest)
+        return command(with_references=GivenReferences(refs, refs_by), **rest)
 
     return wrapped(
         wrapper,
         command,
         click.option(
-            "--refs", multiple=True, metavar="FILE", help="References, a line a list. Repeat for several per list. Default: those in NBEST."
+            "--refs",
+            multiple=True,
+            metavar="FILE",
+            help="References, a line a list, plain or with ids (Kaldi, sclite). Repeat for several. Default: those in NBEST.",
         ),
         click.option(
             "--refs-by",
-            type=click.Choice(["order", "number"]),
-            help="Which line is whose: in the order of the lists (default), or by the list's id, a line number from 0 (fairseq-generate).",
+            type=click.Choice(["order", "number", "id"]),
+            help="Which line is whose: in the order of the lists; by the list's id, a line number from 0 (fairseq-generate); or by the id "
+            "in the line, 'id text' or 'text (id)'. Default: id where every line has one, else order.",
         ),
     )
 
@@ -235,19 +249,37 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
 
 
 def metric_options(command: Callable) -> Callable:
-    """``--metric --metric-lowercase --bleu-tokenize``, handed to the command as ``metric``."""
+    """``--metric --metric-lowercase --metric-text --bleu-tokenize``, handed to the command as ``metric``."""
 
-    def wrapper(metric: str, metric_lowercase: bool, bleu_tokenize: str, **rest: Any) -> Any:
+    def wrapper(metric: str, metric_lowercase: bool, metric_text: str | None, bleu_tokenize: str, **rest: Any) -> Any:
         options = {"lowercase": True} if metric_lowercase else {}
-        return command(metric=make_metric(metric, **options, **({"tokenize": bleu_tokenize} if metric == "bleu" else {})), **rest)
+        text = parse_steps(filter(None, (metric_text or "").split(","))).load()
+        return command(
+            metric=make_metric(metric, text=text, **options, **({"tokenize": bleu_tokenize} if metric == "bleu" else {})), **rest
+        )
 
     return wrapped(
         wrapper,
         command,
         click.option("--metric", type=click.Choice(sorted(METRICS)), default="wer", show_default=True, help="What counts."),
         click.option("--metric-lowercase", is_flag=True, help="The metric ignores case."),
+        click.option(
+            "--metric-text",
+            metavar="STEP,..",
+            help="What hypotheses and references go through before they are compared: steps as in attlm score --text, "
+            "such as join-subwords:bpe,detokenize:en.",
+        ),
         click.option("--bleu-tokenize", default="13a", show_default=True, help="sacreBLEU's tokenisation: 13a, none, zh, intl, .."),
     )
+
+
+def warn_of_subwords(lists: Iterable[NbestList], metric: Metric) -> None:
+    """The warning where the first hypotheses of lists with references are in subwords, and these are not."""
+    marks = SubwordMarks(metric)
+    for nbest in lists:
+        marks.add(nbest.hypotheses[0].text, nbest.references)
+    if warning := marks.warning():
+        note(warning)
 
 
 def make_setup(

@@ -17,6 +17,7 @@ from attlm_fairseq.nbest.evaluation import MeasuredLists, compare
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.report import ReportBuilder
+from attlm_fairseq.nbest.subword_marks import SubwordMarks
 from attlm_fairseq.nbest.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning import oracle
 
@@ -44,6 +45,7 @@ class StreamedReport:
     def __init__(self, metric: Metric, lm_names: Sequence[str]) -> None:
         self.metric = metric
         self.builder = ReportBuilder(metric, lm_names)
+        self.marks = SubwordMarks(metric)
         self.references: list[tuple[str, ...]] = []
         self.statistics: list[np.ndarray] = []
         self.answers: list[np.ndarray] = []
@@ -52,12 +54,15 @@ class StreamedReport:
         """A scored list with references, in the order as read, and its answer."""
         statistics = self.metric.statistics([*(hypothesis.text for hypothesis in scored.hypotheses), answer], scored.references)
         self.builder.add(scored, statistics[:-1], answer, statistics[-1])
+        self.marks.add(scored.hypotheses[0].text, scored.references)
         self.references.append(scored.references)
         self.statistics.append(statistics[:-1])
         self.answers.append(statistics[-1])
 
     def write(self, path: str, label: str, setup: Setup, **parts: Any) -> None:
         """Write the page, with a table of the lists as read, the answers and the oracle."""
+        if warning := self.marks.warning():
+            note(warning)
         first = np.array([of_list[0] for of_list in self.statistics])
         systems = [("first as read", first), (label, np.array(self.answers)), ("oracle", oracle(self.statistics, self.metric))]
         rows = compare(systems, self.metric)

@@ -10,7 +10,7 @@ import click
 
 from attlm_cli.decision_options import decision_options
 from attlm_cli.options import (
-    AddReferences,
+    GivenReferences,
     Setup,
     complete_weights,
     format_option,
@@ -63,7 +63,7 @@ def rescore_command(
     resume: bool,
     decide_by: Callable[[Decision], Decision],
     report: str | None,
-    with_references: AddReferences,
+    with_references: GivenReferences,
     metric: Metric,
     setup: Setup,
 ) -> None:
@@ -184,7 +184,7 @@ def say_formula(weights: dict[str, float], scores: list[str], decision: Decision
 def refuse_options_of_reports() -> None:
     """Raises InputError for an option given that only a report uses: ignoring it would let the user believe that something was measured."""
     context = click.get_current_context()
-    for name in ("refs", "refs_by", "metric", "metric_lowercase", "bleu_tokenize"):
+    for name in ("refs", "refs_by", "metric", "metric_lowercase", "metric_text", "bleu_tokenize"):
         if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
             raise InputError(
                 f"--{name.replace('_', '-')} is for --report FILE, which is not given; to measure rescored lists use `attlm eval`"

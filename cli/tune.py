@@ -13,7 +13,7 @@ import numpy as np
 from attlm_cli.decision_options import rule_options
 from attlm_cli.intervals import parse_intervals
 from attlm_cli.options import (
-    AddReferences,
+    GivenReferences,
     Setup,
     format_option,
     lm_options,
@@ -24,6 +24,7 @@ from attlm_cli.options import (
     progress,
     reference_options,
     warn_of_oov,
+    warn_of_subwords,
 )
 from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
@@ -94,7 +95,7 @@ def tune_command(
     nbest: str,
     format_name: str | None,
     metric: Metric,
-    with_references: AddReferences,
+    with_references: GivenReferences,
     without: tuple[str, ...],
     extra: tuple[str, ...],
     interval: tuple[str, ...],
@@ -141,6 +142,7 @@ def tune_command(
         measured = measure_lists(rescorer.score(lists), metric)
         signatures = workers.signatures()
         warn_of_oov(rescorer.oov.values(), workers.advise)
+    warn_of_subwords(measured.lists, metric)
     for line in rescorer.notes.values():
         note(line)
     unneeded = {*matching(without, measured), *(lm for name in extra for lm in differing_lms(name, setup.config.texts) or ())}

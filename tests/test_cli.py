@@ -443,6 +443,80 @@ def test_texts_are_measured_as_lists_of_one(folder):
     refused("eval", "dev.json", "re.txt", "--format", "plain")
 
 
+def wers(result) -> list[str]:
+    """The scores of a table of eval, but for the oracle."""
+    return re.findall(r"^\S+ +([\d.]+) +[\d.]+ \.\. ", result.stdout, re.MULTILINE)[:-1]
+
+
+def test_eval_reads_what_rescore_writes_with_ids(folder):
+    (folder / "dev.kaldi").write_text("u-2-1 a dog ran\nu-2-2 a dock ran\nu-1-1 a mad\nu-1-2 a mat\nu-3-1 the cat sat\n")
+    (folder / "other.kaldi").write_text("u-3-1 the cat sat\nu-1-1 a mad\nu-1-2 a mat\nu-2-1 a dog ran\nu-2-2 a dock ran\n")
+    (folder / "refs").write_text("u-1 a mat\nu-2 a dog ran\nu-3 the cat sat\n")
+    for style in ("1best", "1best-kaldi", "1best-sclite"):
+        run("rescore", "dev.kaldi", "--weight", "rank=-1", "--to", style, "-o", style)
+    result = run("eval", "dev.kaldi", "other.kaldi", "1best", "1best-kaldi", "1best-sclite", "--refs", "refs")
+    assert wers(result) == ["12.50"] * 5
+    assert result.stderr.splitlines() == [
+        "note: 1best is no n-best list: read as one text a line",
+        "note: 1best-kaldi is no n-best list: read as one text a line, with ids",
+        "note: 1best-sclite is no n-best list: read as one text a line, with ids",
+    ]
+    texts = ("1best-sclite", "1best-kaldi", "--format", "text")
+    assert wers(run("eval", *texts, "--refs", "refs", "--refs-by", "id")) == wers(run("eval", *texts, "--refs", "refs")) == ["12.50"] * 2
+    assert "texts without ids" in refused("eval", "1best", "--refs", "refs", "--format", "text")
+    (folder / "others").write_text("u-1-1 a mad\nu-2-1 a\nu-4-1 the\n")
+    assert "first: 'u-3'" in refused("eval", "dev.kaldi", "others", "--refs", "refs")
+
+
+def test_texts_take_the_references_of_the_lists(folder):
+    run("rescore", "dev.json", "--weight", "rank=-1", "--to", "1best", "-o", "out")
+    assert len(set(wers(run("eval", "dev.json", "out")))) == 1
+    (folder / "blank").write_text("\n\n\n")
+    assert wers(run("eval", "dev.json", "blank"))[1] == "100.00"
+    (folder / "other.json").write_text(json.dumps(json.loads((folder / "dev.json").read_text())[::-1]))
+    assert "other.json:1: the reference of list '0' is not that of dev.json" in refused("eval", "dev.json", "other.json")
+
+
+PIECES = """\
+S-0\tx
+H-0\t-0.5\tthe caf\u00e9 is ope@@ n
+D-0\t-0.5\tthe caf\u00e9 is open
+P-0\t-1 -1 -1 -1 -1 -1
+H-0\t-0.6\tthe c@@ at
+D-0\t-0.6\tthe cat
+P-0\t-1 -1 -1 -1 -1
+"""
+
+
+def test_the_metric_may_see_another_text(folder):
+    """fairseq's H-lines are in subwords, references are not: without a word the score would mean nothing."""
+    (folder / "gen").write_text(PIECES, encoding="utf-8")
+    (folder / "refs").write_text("the cafe\u0301 is open\n", encoding="utf-8")
+    steps = "join-subwords:bpe,unicode:nfc"
+    result = run("eval", "gen", "gen", "--refs", "refs")
+    assert wers(result) == ["75.00"] * 2
+    warning = (
+        "WARNING: the hypotheses of 1 of 1 lists carry subword marks (@@), their references do not: WER compares pieces with words; "
+        "--metric-text join-subwords:bpe joins them for the metric"
+    )
+    assert result.stderr.splitlines() == [warning] * 2
+    result = run("eval", "gen", "--refs", "refs", "--metric-text", steps)
+    assert wers(result) == ["0.00"]
+    assert (result.stderr, f"|text:{steps}|" in result.stdout) == ("", True)
+    assert "25.00" in run("eval", "gen", "--refs", "refs", "--metric-text", "join-subwords:bpe").stdout
+
+    assert warning in run("tune", "gen", "--refs", "refs").stderr
+    tuned = run("tune", "gen", "--refs", "refs", "--metric-text", steps)
+    assert (warning in tuned.stderr, bool(re.search(r"^first as read +0\.00 ", tuned.stdout, re.MULTILINE))) == (False, True)
+    options = ("gen", "--weight", "rank=1", "-o", "out", "--refs", "refs")
+    assert "--metric-text is for --report" in refused("rescore", *options[:-2], "--metric-text", steps)
+    assert warning in run("rescore", *options, "--report", "page.html").stderr
+    assert warning not in run("rescore", *options, "--report", "page.html", "--metric-text", steps).stderr
+    assert "|text:join-subwords:bpe,unicode:nfc|" in (folder / "page.html").read_text(encoding="utf-8")
+    assert (folder / "out").read_text(encoding="utf-8").splitlines()[1].endswith("the c@@ at")
+    assert "known are" in refused("eval", "gen", "--refs", "refs", "--metric-text", "upside-down")
+
+
 def test_what_only_looks_like_input_is_one_line(folder):
     (folder / "out").write_text("")
     assert "missing" in refused("rescore", "missing", "-o", "out", "--weight", "words=1")

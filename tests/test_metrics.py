@@ -15,6 +15,7 @@ from sacrebleu.metrics import TER as SacreTER  # noqa: N811
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.metrics import METRICS, corpus_score, make_metric
 from attlm_fairseq.nbest.tuning import oracle
+from attlm_fairseq.text import parse_steps
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "nbest"
 
@@ -217,3 +218,16 @@ def test_known_bleu():
     expected = SacreBLEU(tokenize="none", lowercase=True, force=True).corpus_score(chosen, streams).score
     assert corpus_score(metric, best) == pytest.approx(expected, abs=1e-9)
     assert expected >= 27.95  # known from choosing sentence by sentence; choosing for the corpus is better
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_text_steps_of_a_metric_are_for_hypotheses_and_references_alike(name):
+    """NFC against NFD, and pieces against words: the same after the steps, and the score says which."""
+    hypotheses, reference = ["the caf\u00e9 is ope@@ n now", "a caf\u00e9"], "the cafe\u0301 is open now"
+    text = parse_steps(["join-subwords:bpe", "unicode:nfc"])
+    prepared, plain = make_metric(name, text=text), make_metric(name)
+    mended = ["the caf\u00e9 is open now", "a caf\u00e9"]
+    assert (prepared.statistics(hypotheses, [reference]) == plain.statistics(mended, ["the caf\u00e9 is open now"])).all()
+    assert (prepared.statistics(hypotheses, [reference]) != plain.statistics(hypotheses, [reference])).any()
+    assert "|text:join-subwords:bpe,unicode:nfc" in prepared.signature([[reference]])
+    assert "text:" not in plain.signature([[reference]])

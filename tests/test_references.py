@@ -8,7 +8,7 @@ import pytest
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references import attach_references, read_references
+from attlm_fairseq.nbest.references import attach_references, ids_of_references, read_references
 
 
 def lists(*ids: str, references: tuple[str, ...] = ()) -> list[NbestList]:
@@ -101,3 +101,68 @@ def test_numbers_in_another_order_are_not_guessed_about():
     assert [n.references[0] for n in attach_references(lists("1", "0", "2"), references, by="number")] == ["b", "a", "c"]
     for in_order in (("0", "1", "2"), ("1", "2", "3"), ("7", "u", "0"), ("1", "1", "0")):
         assert [n.references[0] for n in attach_references(lists(*in_order), references)] == ["a", "b", "c"]
+
+
+KALDI = ["u2 c d", "u1  a b ", "u3"]
+SCLITE = ["c d (u2)", " a (laughs) b (u1)", "(u3)"]
+
+
+@pytest.mark.parametrize("lines", [KALDI, SCLITE, [line.replace(" ", "\t") for line in KALDI]])
+@pytest.mark.parametrize("by", [None, "id"])
+def test_lines_with_ids_go_by_them(lines, by):
+    joined = list(attach_references(lists("u1", "u2", "u3"), [(line,) for line in lines], by=by))
+    assert [nbest.references[0].split() for nbest in joined] == [[*"ab"] if lines is not SCLITE else ["a", "(laughs)", "b"], [*"cd"], []]
+
+
+def test_each_file_may_have_its_own_order_and_way():
+    rows = [("u1 a", "x (u2)"), ("u2 b", "y (u1)")]
+    assert [nbest.references for nbest in attach_references(lists("u2", "u1"), rows)] == [("b", "x"), ("a", "y")]
+
+
+def test_ids_of_numbers_are_not_seen_in_words():
+    assert [n.references for n in attach_references(lists("0", "1"), [("0 is naught",), ("one is more",)])] == [
+        ("0 is naught",),
+        ("one is more",),
+    ]
+    assert [n.references for n in attach_references(lists("0", "1"), [("1 b",), ("0 a",)])] == [("a",), ("b",)]
+    assert [n.references for n in attach_references(lists("0", "1"), [("1 b",), ("0 a",)], by="order")] == [("1 b",), ("0 a",)]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (("u1", "u2", "u4"), r"^refs: no line has the id 'u4' of the list in line 12"),
+        (("u4", "u2", "u3"), r"^refs: 2 lines carry the id of one of the 3 lists"),
+        (("u1", "u2"), r"^refs:3: no list has the id 'u3': 2 lists, 3 references"),
+    ],
+)
+def test_ids_that_do_not_correspond(ids, message):
+    with pytest.raises(InputError, match=message):
+        list(attach_references(lists(*ids), [(line,) for line in KALDI], paths=["refs"]))
+
+
+def test_ids_that_are_there_twice_or_in_one_file_only():
+    with pytest.raises(InputError, match=r"^refs: 3 lines carry the id of one of the 3 lists, the others none, or one twice"):
+        list(attach_references(lists("u1", "u2", "u3"), [(line,) for line in [*KALDI, "u1 a"]], paths=["refs"]))
+    with pytest.raises(
+        InputError, match=r"^r1: not every line carries a different id, that of list 'u1' among them, as in the other files"
+    ):
+        list(attach_references(lists("u1", "u2"), [("u1 a", "a"), ("u2 b", "b")], paths=["r0", "r1"]))
+    with pytest.raises(InputError, match=r"^refs: not every line .* expected 'id text' or 'text .id.'"):
+        list(attach_references(lists("u1"), [("a",)], by="id", paths=["refs"]))
+
+
+@pytest.mark.parametrize("by", [None, "number", "id"])
+def test_of_several_references_empty_ones_are_none(by):
+    rows = [("0 a", "0"), ("1 ", "1 b"), ("2", "2")] if by == "id" else [("a", ""), (" ", "b"), ("", "")]
+    joined = list(attach_references(lists("0", "1", "2"), rows, by=by))
+    assert [nbest.references for nbest in joined] == [("a",), ("b",), ("", "")]
+    assert next(attach_references(lists("0"), [("",)])).references == ("",)
+
+
+def test_ids_of_references():
+    assert ids_of_references([(line,) for line in KALDI], certain=True) == ["u2", "u1", "u3"]
+    assert ids_of_references([("a b (x-y)",), ("a c (x_z)",)], certain=True) == ["x-y", "x_z"]
+    for words in (["a b", "c d"], ["2 b", "3 c"], ["u1 a"], ["u1 a", "u1 b"], ["u1 a", "c d"], ["u1 a", ""]):
+        assert ids_of_references([(line,) for line in words], certain=True) is None
+    assert ids_of_references([("a b",), ("c d",)]) == ["a", "c"]

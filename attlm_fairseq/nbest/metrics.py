@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.text.pipeline import TextPipeline
 
 
 class Metric(Protocol):
@@ -33,13 +34,29 @@ class Metric(Protocol):
         """How the score is computed, in sacreBLEU's way. ``references`` are those of each list; only their number counts."""
         ...
 
+    def prepared(self, text: str) -> str:
+        """A hypothesis or reference as it is compared."""
+        ...
+
+
+class _OfText:
+    """Text steps that hypotheses and references go through before they are compared; none by default."""
+
+    text = TextPipeline()
+
+    def prepared(self, text: str) -> str:
+        return " ".join(self.text.words(text)) if self.text.steps else text
+
+    def _prepared_signature(self) -> str:
+        return f"|text:{','.join(self.text.signature())}" if self.text.steps else ""
+
 
 def corpus_score(metric: Metric, statistics: np.ndarray) -> float:
     """The score in percent of a corpus given the statistics of its chosen hypotheses, (n_lists, S)."""
     return float(metric.score(np.asarray(statistics, dtype=np.float64).sum(axis=0)))
 
 
-class ErrorRate(ABC):
+class ErrorRate(_OfText, ABC):
     """Statistics (errors, reference length), summed; score 100 * errors / length.
 
     With no reference tokens in the whole corpus the score is 0 without errors and 100 with any, as in sacreBLEU's TER.
@@ -96,6 +113,7 @@ class EditRate(ErrorRate):
         alphabet: dict[str, str] = {}
 
         def encode(text: str) -> str:
+            text = self.prepared(text)
             tokens = self._tokens(text.lower() if self.lowercase else text)
             return "".join([alphabet.setdefault(token, chr(len(alphabet))) for token in tokens])
 
@@ -105,7 +123,8 @@ class EditRate(ErrorRate):
         import rapidfuzz
 
         case = "lc" if self.lowercase else "mixed"
-        return f"nrefs:{_nrefs(references) or 'var'}|case:{case}|{self._token_signature()}|rapidfuzz:{rapidfuzz.__version__}"
+        parts = f"nrefs:{_nrefs(references) or 'var'}|case:{case}|{self._token_signature()}{self._prepared_signature()}"
+        return f"{parts}|rapidfuzz:{rapidfuzz.__version__}"
 
     @abstractmethod
     def _token_signature(self) -> str: ...
@@ -139,7 +158,7 @@ class CER(EditRate):
         return f"tok:char|space:{'yes' if self.spaces else 'no'}"
 
 
-class _SacreBLEU:
+class _SacreBLEU(_OfText):
     """The statistics of a sacreBLEU metric; the corpus score equals sacreBLEU's corpus score of the same options."""
 
     _metric: Any
@@ -148,16 +167,16 @@ class _SacreBLEU:
         _require(references)
         metric = self._metric
         # sacreBLEU's public functions go through its references again for every hypothesis; its parts do not have to.
-        reference_info = metric._extract_reference_info([metric._preprocess_segment(reference) for reference in references])
+        reference_info = metric._extract_reference_info([metric._preprocess_segment(self.prepared(reference)) for reference in references])
 
         def compare(hypothesis: str) -> Sequence[float]:
-            return metric._compute_segment_statistics(metric._preprocess_segment(hypothesis), reference_info)
+            return metric._compute_segment_statistics(metric._preprocess_segment(self.prepared(hypothesis)), reference_info)
 
         return _each_text_once(compare, hypotheses)
 
     def signature(self, references: Iterable[Sequence[str]]) -> str:
         self._metric.num_refs = _nrefs(references) or -1
-        return self._metric.get_signature().format()
+        return self._metric.get_signature().format() + self._prepared_signature()
 
 
 class BLEU(_SacreBLEU):
@@ -240,8 +259,11 @@ class TER(_SacreBLEU, ErrorRate):
 METRICS: dict[str, type] = {"wer": WER, "cer": CER, "bleu": BLEU, "chrf": ChrF, "ter": TER}
 
 
-def make_metric(name: str, **options: Any) -> Metric:
-    """The metric of that name (a key of METRICS, in any case) with its options. Raises InputError for an unknown name or option."""
+def make_metric(name: str, *, text: TextPipeline | None = None, **options: Any) -> Metric:
+    """The metric of that name (a key of METRICS, in any case) with its options, of texts that have gone through the steps ``text``.
+
+    Raises InputError for an unknown name or option.
+    """
     if name.lower() not in METRICS:
         raise InputError(f"unknown metric {name!r}; known are {', '.join(METRICS)}")
     metric = METRICS[name.lower()]
@@ -249,7 +271,10 @@ def make_metric(name: str, **options: Any) -> Metric:
     for option in options:
         if option not in known:
             raise InputError(f"metric {name!r} has no option {option!r}; its options are {', '.join(known)}")
-    return metric(**options)
+    made = metric(**options)
+    if text is not None:
+        made.text = text
+    return made
 
 
 def _require(references: Sequence[str]) -> None:

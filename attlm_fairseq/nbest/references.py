@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Literal
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.nbest.line_ids import keyed_lines, texts_by_id
 from attlm_fairseq.nbest.nbest_list import NbestList
+
+_LIKE_AN_ID = re.compile(r"(?!\d+$)\S*[\d_-]\S*")
 
 
 def read_references(paths: Sequence[str]) -> list[tuple[str, ...]]:
     """The references of each line, one from each file. Files may be gzip; ``-`` is standard input.
 
-    An empty line is an empty reference. Raises InputError for a file that cannot be read or is empty, text that is not UTF-8, and files
-    of different length.
+    An empty line is an empty reference, or none where another file has one (:func:`attach_references`). Raises InputError for a
+    file that cannot be read or is empty, text that is not UTF-8, and files of different length.
     """
     if not paths:
         raise InputError("no reference file is given")
@@ -30,15 +35,21 @@ def attach_references(
     lists: Iterable[NbestList],
     references: Sequence[tuple[str, ...]] | None,
     *,
-    by: Literal["order", "number"] | None = None,
+    by: Literal["order", "number", "id"] | None = None,
+    paths: Sequence[str] = (),
 ) -> Iterator[NbestList]:
     """The same lists with their references, one at a time; the lists given are not changed.
 
-    Without ``references`` every list must have brought its own. With them they replace what a list brought: by ``order`` (the default)
+    Without ``references`` every list must have brought its own. With them they replace what a list brought: by ``order``
     line i belongs to the i-th list and there are as many lines as lists; by ``number`` a list's id is the number of its line, from
-    0, and lines may be left over. Raises InputError for a list without references, for wrong counts, for an id that is no line,
-    and, unless ``by`` is given, where the order is in doubt: ids that are the line numbers in another order.
-    The last two errors of order and count come when the last list has been seen, so write nothing under its final name before.
+    0, and lines may be left over; by ``id`` every line carries the id of its list, ``id text`` or ``text (id)``, which is taken off.
+    Without ``by`` it is by id where every line carries a different one and the first list's is among them, else by order.
+    Of several references those that are empty are left out, unless all are: such files have blank lines where there is none.
+
+    Raises InputError for a list without references, for wrong counts, for an id that is no line, for lines of no list,
+    and, unless ``by`` is given, where the order is in doubt: ids that are the line numbers in another order, or that most lines carry
+    but not all as they should. ``paths`` are the files, for messages.
+    Errors of order, count and lines left over come when the last list has been seen, so write nothing under its final name before.
     """
     if references is None:
         for nbest in lists:
@@ -51,26 +62,94 @@ def attach_references(
             line = _line_number(nbest, len(references))
             if line is None:
                 raise InputError(f"list {nbest.id!r} (line {nbest.line}): its id is no line number, expected 0 to {len(references) - 1}")
-            yield replace(nbest, references=tuple(references[line]))
+            yield replace(nbest, references=_given(references[line]))
         return
-    count, unseen, in_order = 0, set(range(len(references))), True
+    if by == "order" or not references:
+        yield from _by_order(lists, references, [])
+        return
+    names = paths or [f"reference file {i}" for i, _ in enumerate(references[0], 1)]
+    files = list(zip(names, zip(*references, strict=True), strict=True))
+    lists = iter(lists)
+    first = next(lists, None)
+    lists = chain([first] if first is not None else [], lists)
+    texts = [(path, texts_by_id(lines, [first.id]) if first is not None else None) for path, lines in files]
+    without_ids = [path for path, found in texts if found is None]
+    if not without_ids:
+        yield from _by_id(lists, texts)
+        return
+    if by == "id" or len(without_ids) < len(files):
+        message = f"not every line carries a different id, that of list {first.id if first else ''!r} among them"
+        others = "" if by == "id" else ", as in the other files"
+        raise InputError(f"{message}{others}; expected 'id text' or 'text (id)', or say --refs-by order", path=without_ids[0])
+    yield from _by_order(lists, references, files)
+
+
+def _by_id(lists: Iterable[NbestList], files: Sequence[tuple[str, dict[str, str]]]) -> Iterator[NbestList]:
+    seen = set()
     for nbest in lists:
+        for path, texts in files:
+            if nbest.id not in texts:
+                message = f"no line has the id {nbest.id!r} of the list in line {nbest.line}, as other lines have (see --refs-by)"
+                raise InputError(message, path=path)
+        seen.add(nbest.id)
+        yield replace(nbest, references=_given(tuple(texts[nbest.id] for _, texts in files)))
+    for path, texts in files:
+        for line, name in enumerate(texts, 1):
+            if name not in seen:
+                message = f"no list has the id {name!r}: {len(seen)} lists, {len(texts)} references with ids"
+                raise InputError(message, path=path, line=line)
+
+
+def _by_order(
+    lists: Iterable[NbestList], references: Sequence[tuple[str, ...]], doubtful: Sequence[tuple[str, Sequence[str]]]
+) -> Iterator[NbestList]:
+    """Line by line. ``doubtful`` are the files if the user has not said that it is to be so."""
+    count, unseen, in_order = 0, set(range(len(references))), True
+    ids_of_lines = [(path, {name for name, _ in keyed}) for path, lines in doubtful for keyed in keyed_lines(lines)]
+    found = [0] * len(ids_of_lines)
+    for nbest in lists:
+        found = [so_far + (nbest.id in names) for so_far, (_, names) in zip(found, ids_of_lines, strict=True)]
         if count < len(references):
             line = _line_number(nbest, len(references))
             unseen.discard(-1 if line is None else line)
             in_order = in_order and line == count
-            yield replace(nbest, references=tuple(references[count]))
+            yield replace(nbest, references=_given(references[count]))
         count += 1
+    for (path, _), matches in zip(ids_of_lines, found, strict=True):
+        if 2 * matches > count:
+            message = (
+                f"{matches} lines carry the id of one of the {count} lists, the others none, or one twice:"
+                " every line must have the id of a different list (or say --refs-by order)"
+            )
+            raise InputError(message, path=path)
     if count != len(references):
         raise InputError(
             f"there are {count} lists and {len(references)} lines of references: line by line they must correspond"
             " (if the ids are line numbers, and some are missing, assign references by number)"
         )
-    if by is None and not unseen and not in_order:
+    if doubtful and not unseen and not in_order:
         raise InputError(
             f"the lists' ids are the numbers 0 to {count - 1} in another order:"
             " say whether references are to be assigned by order or by number"
         )
+
+
+def ids_of_references(references: Sequence[tuple[str, ...]], *, certain: bool = False) -> list[str] | None:
+    """The ids that the lines of the first file carry, each a different one, None where they do not.
+
+    A line may begin with any word. ``certain`` asks for two lines at least and for ids that words do not look like: with a digit, dash or
+    underscore in each of them, and more than a number.
+    """
+    for keyed in keyed_lines([row[0] for row in references]):
+        ids = [name for name, _ in keyed]
+        if len(set(ids)) == len(ids) and (not certain or (len(ids) > 1 and all(map(_LIKE_AN_ID.fullmatch, ids)))):
+            return ids
+    return None
+
+
+def _given(references: Sequence[str]) -> tuple[str, ...]:
+    """Without the empty ones, unless there are only such."""
+    return tuple(text for text in references if text.strip()) or tuple(references)
 
 
 def _lines(path: str) -> list[str]:

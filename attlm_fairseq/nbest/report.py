@@ -222,8 +222,8 @@ def _shown(change: Change, weights: Mapping[str, float], words: Mapping[str, Any
         "change": change,
         "before": f"{change.loss_before:.0f}" if whole else f"{change.loss_before:.1f}",
         "after": f"{change.loss_after:.0f}" if whole else f"{change.loss_after:.1f}",
-        "first": word_differences(change.reference, change.first),
-        "answer": word_differences(change.reference, change.answer),
+        "first": word_differences(metric.prepared(change.reference), metric.prepared(change.first)),
+        "answer": word_differences(metric.prepared(change.reference), metric.prepared(change.answer)),
         "parts": sorted(parts, key=lambda part: (-abs(part[3]), part[0])),
         "words": list(zip(words[change.first], words[change.answer], strict=True)),
     }

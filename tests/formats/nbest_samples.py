@@ -75,6 +75,7 @@ MLM = """\
 PLAIN_BLOCKS = "a b\na\n\nc d\nc d\n\n\n e\n"
 PLAIN_IDS = "u1\ta b\nu1\t\nu2\tc\td\nu2\tc\n"
 SRILM = "-123.5 -20.25 3 a b c\n-124.0 -19 2 a b\n-130 -1.5 0\n"
+SRILM_MARKED = "-123.5 -20.25 3 <s> a b c </s>\n-124.0 -19 4 <s>  a b </s> \n-130 -1.5 0 <s> </s>\n"
 NEMO = 'a b\t-12.5\nnull\t-13.25\n\t-9.5e-05\n"c\t-1.0\n'
 KALDI = "spk-utt-1 oh yeah\nspk-utt-2 oh\nspk-utt-3\nspk-utu-1 yes 1\n"
 
@@ -85,7 +86,7 @@ SAMPLES = {
     "jsonl": [JSONL],
     "mlm": [MLM],
     "plain": [PLAIN_BLOCKS, PLAIN_IDS],
-    "srilm": [SRILM],
+    "srilm": [SRILM, SRILM_MARKED],
     "nemo:2": [NEMO],
     "kaldi": [KALDI],
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -19,6 +20,7 @@ from nbest_samples import (
     PLAIN_BLOCKS,
     PLAIN_IDS,
     SRILM,
+    SRILM_MARKED,
     UNNAMED,
     read,
     write,
@@ -83,26 +85,47 @@ def test_moses_bars_in_the_text():
 
 def test_moses_output():
     assert swapped(MOSES, "moses").splitlines()[:3] == [
-        "0 |||  das  ist\tgut  ||| LM0= -1.5e+01 TM0= -1.0 -2.5 attLm= -3.500000 ||| -1.000000",
-        "0 ||| das ist gut ||| LM0= -12.3 TM0= -1.3 -2.1 attLm= -4.250000 ||| -2.000000",
-        "0 ||| ||| LM0= -3 TM0= -4 -5 attLm= -5.000000 ||| -3.000000",
+        "0 |||  das  ist\tgut  ||| LM0= -1.5e+01 TM0= -1.0 -2.5 attLm= -3.500000 DecoderTotal= -9.5e-05 ||| -1.000000",
+        "0 ||| das ist gut ||| LM0= -12.3 TM0= -1.3 -2.1 attLm= -4.250000 DecoderTotal= -5.61 ||| -2.000000",
+        "0 ||| ||| LM0= -3 TM0= -4 -5 attLm= -5.000000 DecoderTotal= -6 ||| -3.000000",
     ]
-    assert swapped(LEGACY, "moses").splitlines()[0] == "0||| a ||| d: 0 -1 lm: -30 w: -8 attLm= -3.500000 ||| -1.000000 ||| 0-0"
+    assert swapped(LEGACY, "moses").splitlines()[0] == (
+        "0||| a ||| d: 0 -1 lm: -30 w: -8 attLm= -3.500000 DecoderTotal= -6.5 ||| -1.000000 ||| 0-0"
+    )
     assert swapped(MARIAN, "moses").splitlines()[0] == (
-        "0 ||| a ||| 0-0 ||| WordScores= -0.4 -0.5 ||| F0= -0.9 attLm= -3.500000 ||| -1.000000"
+        "0 ||| a ||| 0-0 ||| WordScores= -0.4 -0.5 ||| F0= -0.9 attLm= -3.500000 DecoderTotal= -0.45 ||| -1.000000"
     )
     assert swapped("0 ||| a ||| -1\n0 ||| b ||| -2", "moses") == (
-        "0 ||| b ||| attLm= -3.500000 ||| -1.000000\n0 ||| a ||| attLm= -4.250000 ||| -2.000000\n"
+        "0 ||| b ||| attLm= -3.500000 DecoderTotal= -2 ||| -1.000000\n0 ||| a ||| attLm= -4.250000 DecoderTotal= -1 ||| -2.000000\n"
     )
-    assert swapped("0 ||| a\n0 ||| b\n", "moses").splitlines()[0] == "0 ||| b ||| attLm= -3.500000 ||| -1.000000"
+    assert swapped("0 ||| a\n0 ||| b\n", "moses").splitlines()[0] == "0 ||| b ||| attLm= -3.500000 DecoderTotal= 0 ||| -1.000000"
+
+
+@pytest.mark.parametrize("text", [MOSES, LEGACY, MARIAN, JOSHUA, UNNAMED, FAIRSEQ, "0 ||| a ||| -1\n0 ||| b ||| -2\n"])
+def test_a_total_that_rescoring_wrote_is_no_score(text):
+    """Read as the decoder's it would count the LMs again in a second pass, and the decoder's own would be gone."""
+    name = "fairseq" if text is FAIRSEQ else "moses"
+    lists = read(text, name)
+    for passes in range(3):
+        for nbest in lists:
+            for hypothesis in nbest.hypotheses:
+                hypothesis.lm_scores = {f"pass{passes}": -1.5 - passes}
+                hypothesis.total = -100.0 - hypothesis.rank
+        lists = read(write(lists, name), name)
+        for before, after in zip(read(text, name), lists, strict=True):
+            added = {f"pass{i}": -1.5 - i for i in range(passes + 1)}
+            assert scores(after) == [own | added for own in scores(before)]
 
 
 @pytest.mark.parametrize(
     ("name", "written"),
-    [("LM", "LM"), ("att_lm", "attLm"), ("lm-3.arpa", "lm3Arpa"), ("3gram", "LM3gram"), ("LM0", "LM02"), ("TM0", "TM02"), ("\u00e9", "LM")],
+    [
+        *(("LM", "LM"), ("att_lm", "attLm"), ("lm-3.arpa", "lm3Arpa"), ("3gram", "LM3gram"), ("LM0", "LM02"), ("TM0", "TM02")),
+        *(("\u00e9", "LM"), ("DecoderTotal", "DecoderTotal2")),
+    ],
 )
 def test_moses_names(name, written):
-    assert f" {written}= -3.500000 |||" in swapped(MOSES, "moses", name)
+    assert f" {written}= -3.500000 DecoderTotal= -9.5e-05 |||" in swapped(MOSES, "moses", name)
 
 
 def test_two_names_that_become_the_same_stay_apart():
@@ -136,11 +159,11 @@ def test_fairseq_output():
         f"H-12\t{one}\tdas gut",
         f"D-12\t{one}\tDas gut.",
         lines[8],
-        "L-12\tatt-lm=-3.500000",
+        f"L-12\tatt-lm=-3.500000 H={-0.75 * math.log(2)}",
         f"H-12\t{two}\tdas ist gut",
         f"D-12\t{two}\tDas ist gut.",
         lines[5],
-        "L-12\tatt-lm=-4.250000",
+        f"L-12\tatt-lm=-4.250000 H={-0.4301 * math.log(2)}",
         *lines[9:],
     ]
 
@@ -149,15 +172,15 @@ def test_fairseq_scores_of_an_earlier_rescoring_stay():
     again = read(swapped(FAIRSEQ, "fairseq", "my lm=1"), "fairseq")
     assert again[0].hypotheses[0].scores["my_lm_1"] == -3.5
     again[0].hypotheses[0].lm_scores = {"my_lm_1": -7.0}
-    assert "L-12\tmy_lm_1=-3.500000 my_lm_12=-7.000000\n" in write(again, "fairseq")
+    assert f"L-12\tmy_lm_1=-3.500000 H={-0.75 * math.log(2)} my_lm_12=-7.000000\n" in write(again, "fairseq")
 
 
 def test_fairseq_log_lines_inside_a_sentence_follow_their_hypothesis():
     text = "H-1\t-1\ta\nlog 1\nP-1\t-1 -1\nlog 2\nH-1\t-2\tb\nP-1\t-1 -1\nthe end\n"
     assert write(read(text, "fairseq"), "fairseq") == text
     assert swapped(text, "fairseq").splitlines() == [
-        *("H-1\t-1.442695\tb", "P-1\t-1 -1", "L-1\tatt-lm=-3.500000"),
-        *("H-1\t-2.885390\ta", "log 1", "P-1\t-1 -1", "L-1\tatt-lm=-4.250000", "log 2", "the end"),
+        *("H-1\t-1.442695\tb", "P-1\t-1 -1", f"L-1\tatt-lm=-3.500000 H={-2 * math.log(2)}"),
+        *("H-1\t-2.885390\ta", "log 1", "P-1\t-1 -1", f"L-1\tatt-lm=-4.250000 H={-math.log(2)}", "log 2", "the end"),
     ]
 
 
@@ -253,6 +276,35 @@ def test_mlm_output():
     assert swapped(MLM, "mlm").splitlines()[4:] == MLM.splitlines()[4:]
 
 
+def test_mlm_hypotheses_go_by_the_numbers_of_their_keys():
+    """mlm-scoring writes its keys sorted as text."""
+    keys = sorted(f"hyp_{i}" for i in range(1, 12))
+    text = json.dumps({"u": {key: {"score": -1.0, "text": f"x{key[4:]}"} for key in keys} | {"ref": "x2"}})
+    (nbest,) = read(text, "mlm")
+    assert keys[1] == "hyp_10"
+    assert texts(nbest) == [f"x{i}" for i in range(1, 12)]
+    assert [hypothesis.rank for hypothesis in nbest.hypotheses] == list(range(1, 12))
+    assert write([nbest], "mlm") == text
+
+    nbest.hypotheses = [nbest.hypotheses[i] for i in (1, 10, 0, 2, 3, 4, 5, 6, 7, 8, 9)]
+    written = json.loads(write([nbest], "mlm"))["u"]
+    assert list(written) == [*keys, "ref"]
+    assert [written[f"hyp_{i}"]["text"] for i in range(1, 4)] == ["x2", "x11", "x1"]
+    assert texts(read(write([nbest], "mlm"), "mlm")[0]) == texts(nbest)
+
+
+def test_mlm_lists_cut_short_lose_the_greatest_numbers_wherever_they_stand():
+    text = (
+        '{"u": {"hyp_3": {"score": -3, "text": "c"}, "hyp_2":{"score": -2, "text": "b"},  "ref": "b", "hyp_1": {"score": -1, "text": "a"}}}'
+    )
+    (nbest,) = read(text, "mlm")
+    assert texts(nbest) == ["a", "b", "c"]
+    nbest.hypotheses = nbest.hypotheses[:0:-1]
+    assert write([nbest], "mlm") == '{"u": {"hyp_2":{"score": -2, "text": "b"},  "ref": "b", "hyp_1": {"score": -3, "text": "c"}}}'
+    del nbest.hypotheses[1]
+    assert write([nbest], "mlm") == '{"u": {"ref": "b", "hyp_1": {"score": -3, "text": "c"}}}'
+
+
 def test_plain_lists():
     first, second, third = read(PLAIN_BLOCKS, "plain")
     assert [nbest.id for nbest in (first, second, third)] == ["0", "1", "2"]
@@ -283,6 +335,17 @@ def test_srilm_scores():
     assert write([nbest], "srilm").splitlines() == SRILM.splitlines()[::-1]
     with pytest.raises(InputError, match="one file for each sentence"):
         write([nbest, nbest], "srilm")
+
+
+def test_srilm_marks_of_the_sentence_are_no_words():
+    (nbest,) = read(SRILM_MARKED, "srilm")
+    assert texts(nbest) == ["a b c", "a b", ""]
+    nbest.hypotheses.reverse()
+    assert write([nbest], "srilm").splitlines() == SRILM_MARKED.splitlines()[::-1]
+    for kept in ("</s> a <s>", "a <s> b </s> c", "<s>a b</s>"):  # only as the first and the last word
+        assert texts(read(f"-1 -2 1 {kept}\n", "srilm")[0]) == [kept]
+    for empty in ("<s>", "</s>"):
+        assert texts(read(f"-1 -2 0 {empty}\n", "srilm")[0]) == [""]
 
 
 def test_nemo_scores():

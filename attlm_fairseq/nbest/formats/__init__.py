@@ -21,7 +21,7 @@ from attlm_fairseq.nbest.formats.kaldi import KaldiFolder, KaldiFormat
 from attlm_fairseq.nbest.formats.mlm import MlmFormat
 from attlm_fairseq.nbest.formats.moses import MosesFormat
 from attlm_fairseq.nbest.formats.nemo import NemoFormat
-from attlm_fairseq.nbest.formats.one_best import ONE_BEST_STYLES, read_one_best, write_one_best
+from attlm_fairseq.nbest.formats.one_best import ONE_BEST_STYLES, write_one_best
 from attlm_fairseq.nbest.formats.plain import PlainFormat
 from attlm_fairseq.nbest.formats.protocol import NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.srilm import SrilmFolder, SrilmFormat
@@ -34,8 +34,8 @@ __all__ = [
     "NbestFolderFormat",
     "NbestFormat",
     "find_format",
+    "format_of",
     "open_nbest",
-    "read_one_best",
     "write_nbest",
     "write_one_best",
 ]
@@ -119,14 +119,18 @@ def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> 
     raise InputError(f"not recognised as a folder of n-best lists (tried {tried}): name its format with --format", path=folder)
 
 
-def _recognise(source: TextSource) -> NbestFormat:
-    head = source.head
-    if not head.strip():
-        raise InputError("nothing but blank lines: expected an n-best list", path=source.name)
+def format_of(head: str) -> NbestFormat | None:
+    """The format of a file that begins with ``head`` (:attr:`TextSource.head`), None where it is in none."""
     if len(head.encode()) > HEAD - 8 and "\n" in head:  # perhaps cut in the middle of a line
         head = head[: head.rindex("\n") + 1]
-    for candidate in _FILE_FORMATS.values():
-        if candidate.matches(head):
-            return candidate
+    return next((candidate for candidate in _FILE_FORMATS.values() if candidate.matches(head)), None) if head.strip() else None
+
+
+def _recognise(source: TextSource) -> NbestFormat:
+    if not source.head.strip():
+        raise InputError("nothing but blank lines: expected an n-best list", path=source.name)
+    found = format_of(source.head)
+    if found is not None:
+        return found
     tried = ", ".join(_FILE_FORMATS)
     raise UnknownFormatError(f"not recognised as an n-best list (tried {tried}): name its format with --format", path=source.name)

@@ -30,6 +30,7 @@ NORMALISED = "H"  # the H-line's score, length-normalised, in natural log
 _DATA = re.compile(r"([A-Z])-(\d+)(?:_\d+)?\t")
 _BROKEN = re.compile(r"\s*[STHDPAIEWCL]-\d+(\s|$)")
 _OF_HYPOTHESIS = frozenset("DPAIEL")
+_HAS_H = re.compile(rf"\s{NORMALISED}=")
 LINE_END = "\n"
 _MATCHES = re.compile(r"^H-\d+\t", re.MULTILINE)
 
@@ -43,7 +44,9 @@ class FairseqFormat:
     other line (log, ``Generate test with beam=5: ...``) is kept in its place.
 
     Written: the H- and D-line's number becomes ``total`` / ln 2, the P-line stays, and after it comes
-    ``L-12<TAB>name=value name=value``, the LM scores in natural log, which are read back as scores.
+    ``L-12<TAB>name=value name=value``, the LM scores in natural log, which are read back as scores. Its last one is ``H``, fairseq's own
+    number, now in natural log: where the L-line has it, it is the score ``H``, and the H-line's number, in which LMs are
+    counted already, is none.
     """
 
     name = "fairseq"
@@ -92,13 +95,17 @@ class FairseqFormat:
                 if _kind(line) in ("H", "D"):
                     label, _, text = line.split("\t", 2)
                     lines[i] = f"{label}\t{total}\t{text}"
-        if hypothesis.lm_scores:
-            names = fresh_names(hypothesis.lm_scores, hypothesis.scores, one_word)
-            added = " ".join(f"{names[name]}={written(value, name, nbest)}" for name, value in hypothesis.lm_scores.items())
-            kinds = [_kind(line) for line in lines]
+        names = fresh_names(hypothesis.lm_scores, hypothesis.scores, one_word)
+        added = [f"{names[name]}={written(value, name, nbest)}" for name, value in hypothesis.lm_scores.items()]
+        kinds = [_kind(line) for line in lines]
+        kept = "L" in kinds and _HAS_H.search(lines[kinds.index("L")])
+        if hypothesis.total is not None and not kept:
+            added.append(f"{NORMALISED}={hypothesis.scores[NORMALISED]!r}")  # exact
+        if added:
             place = kinds.index("L") if "L" in kinds else max(i for i, kind in enumerate(kinds) if kind)
             body, end = split_end(lines[place])
-            lines[place] = f"{body} {added}{end}" if "L" in kinds else f"{body}{end or LINE_END}L-{nbest.id}\t{added}{end}"
+            label = "" if "L" in kinds else f"{end or LINE_END}L-{nbest.id}\t"
+            lines[place] = f"{body}{label or ' '}{' '.join(added)}{end}"
         return "".join(lines)
 
 
@@ -182,10 +189,12 @@ def _take(line: _Line, nbest: NbestList, path: str) -> None:
             raise InputError(message, path=path, line=line.number)
         hypothesis.scores[SUM] = sum(values) * LN2
     if line.kind == "L":
+        seen = hypothesis.scores.keys() - {NORMALISED}
         for pair in content.split():
             name, equals, value = pair.rpartition("=")
-            if not equals or not name or name in hypothesis.scores:
+            if not equals or not name or name in seen:
                 raise InputError(f"{label} has {quoted(pair)}: expected name=value, each name once", path=path, line=line.number)
+            seen.add(name)
             hypothesis.scores[name] = number(value, f"the score {name} of {label}", path, line.number)
 
 

@@ -70,16 +70,30 @@ def children(text: str, at: int = 0) -> list[Child]:
     return found
 
 
-def with_values(text: str, values: Sequence[str], is_slot: Callable[[Child], bool] = lambda child: True) -> str:
-    """The text of an array or object with new values in its slots (at least one); slots beyond the values go."""
+def with_values(
+    text: str,
+    values: Sequence[str],
+    is_slot: Callable[[Child], bool] = lambda child: True,
+    order: Callable[[Child], Any] = lambda child: 0,
+) -> str:
+    """The text of an array or object with new values (at least one) in its slots; slots beyond the values go.
+
+    The slots are filled in the order of the text, or of what ``order`` gives for each.
+    """
     found = children(text)
-    slots = [i for i, child in enumerate(found) if is_slot(child)]
-    for place in range(len(slots) - 1, -1, -1):
-        child = found[slots[place]]
-        if place < len(values):
-            text = text[: child.value] + values[place] + text[child.end :]
-        else:
-            text = text[: found[slots[place] - 1].end] + text[child.end :]
+    slots = sorted((i for i, child in enumerate(found) if is_slot(child)), key=lambda i: order(found[i]))
+    new = dict(zip(slots, values, strict=False))
+    gone = set(slots) - new.keys()
+    kept = [i for i in range(len(found)) if i not in gone]
+    for i in range(len(found) - 1, -1, -1):
+        child = found[i]
+        if i in new:
+            text = text[: child.value] + new[i] + text[child.end :]
+        elif i in gone and i:
+            text = text[: found[i - 1].end] + text[child.end :]
+        elif i in gone:  # the first: what stands after it goes with it
+            separator = found[kept[0]].begin - found[kept[0] - 1].end
+            text = text[: child.begin] + text[child.end + separator :]
     return text
 
 

@@ -14,14 +14,16 @@ from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, SeenIds
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 _MATCHES = re.compile(r'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\{\s*"(hyp_|ref")')
-_HYPOTHESIS = re.compile(r"hyp_\d+")
+_HYPOTHESIS = re.compile(r"hyp_0*([0-9]+)")
 
 
 class MlmFormat:
-    """``{"utt1": {"hyp_1": {"score": -1.234, "text": "a b"}, ..., "ref": "a b"}, ...}``, hypotheses in the order of the file.
+    """``{"utt1": {"hyp_1": {"score": -1.234, "text": "a b"}, ..., "ref": "a b"}, ...}``, hypotheses ranked by the numbers of their keys.
+
+    mlm-scoring sorts the keys as text (``hyp_1, hyp_10, hyp_2``) and reads them by their numbers: so does this, whatever their order.
 
     Every number in a hypothesis is a score in natural log, ``score`` has to be there; ``total`` is what an earlier rescoring wrote and
-    no score. Written: the values of ``hyp_1``, ``hyp_2`` ... in the new order, each with one ``NAME`` per LM and ``total``.
+    no score. Written: the keys where they were, the best value at the smallest number, each with one ``NAME`` per LM and ``total``.
     """
 
     name = "mlm"
@@ -51,9 +53,8 @@ def _nbest_list(item: Item, path: str) -> NbestList:
     if not isinstance(value, dict) or not any(map(_HYPOTHESIS.fullmatch, value)):
         raise place.error(f'is {quoted(item.raw)}: expected {{"hyp_1": {{"score": ..., "text": ...}}, ..., "ref": ...}}')
     hypotheses: list[Hypothesis] = []
-    for key, found in value.items():
-        if _HYPOTHESIS.fullmatch(key):
-            hypotheses.append(_hypothesis(found, key, len(hypotheses) + 1, place))
+    for key in sorted(filter(_HYPOTHESIS.fullmatch, value), key=_number):
+        hypotheses.append(_hypothesis(value[key], key, len(hypotheses) + 1, place))
     return NbestList(place.text(item.key), hypotheses, place.references(value.get("ref"), "ref"), item.line)
 
 
@@ -70,7 +71,7 @@ def _text(nbest: NbestList) -> str:
     text = own_text(nbest, MlmFormat.name).raw
     if is_as_read(nbest):
         return text
-    found = [text[child.value : child.end] for child in children(text) if _is_hypothesis(child)]
+    found = [text[child.value : child.end] for child in sorted(filter(_is_hypothesis, children(text)), key=_order)]
     values = []
     for hypothesis in nbest.hypotheses:
         value = found[hypothesis.rank - 1]
@@ -80,8 +81,18 @@ def _text(nbest: NbestList) -> str:
         if hypothesis.total is not None:
             new[TOTAL] = exact(hypothesis.total, TOTAL, nbest)
         values.append(with_members(value, new))
-    return with_values(text, values, _is_hypothesis)
+    return with_values(text, values, _is_hypothesis, _order)
 
 
 def _is_hypothesis(child: Child) -> bool:
     return _HYPOTHESIS.fullmatch(child.key or "") is not None
+
+
+def _order(child: Child) -> tuple[int, str]:
+    return _number(child.key)
+
+
+def _number(key: str) -> tuple[int, str]:
+    """What sorts keys by their numbers, however long these are."""
+    digits = _HYPOTHESIS.fullmatch(key)[1]
+    return len(digits), digits

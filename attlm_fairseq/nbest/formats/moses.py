@@ -23,9 +23,11 @@ from attlm_fairseq.nbest.formats.lines import (
 )
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
-DECODER = "decoder"  # the score of the total field
+DECODER = "decoder"  # the score of the total field, as the decoder wrote it
+KEPT = "DecoderTotal"  # the feature in which it is kept when rescoring replaces that field
 WORD_SCORES = "WordScores"  # Marian's, one value a word: not a feature
 _FIRST_LINE = re.compile(r"\s*[^\s|]+[ \t]*\|\|\|")
+_HAS_KEPT = re.compile(rf"(?<!\S){KEPT}=")
 _BARE = re.compile(r"f\d+")  # what scores without a name are called: a missing one is an error
 _ALIGNMENT = re.compile(r"(\s*\d+-\d+)*\s*")
 
@@ -38,7 +40,9 @@ class MosesFormat:
     ``TM0.1``, ``TM0.2``; bare numbers are called ``f1``, ``f2``; the total field is called ``decoder``. A named feature that a
     hypothesis does not have is 0: the lists are ``sparse``.
 
-    Written: one ``Name= value`` per LM at the end of the feature field, the total field replaced. Moses' tuners take only letters
+    Written: one ``Name= value`` per LM at the end of the feature field, the total field replaced. What it was before, the decoder's own
+    score, is kept as one more feature, ``DecoderTotal= value`` (0 where there was none): a line that has it is read with this as
+    ``decoder`` and without the total, in which LMs are counted already. Moses' tuners take only letters
     and digits in a name, a letter first: other characters go, the letter after one becomes a capital, a name that begins with
     a digit gets ``LM`` in front (``att-lm`` -> ``attLm``), and a name that the line has already gets a number.
     """
@@ -81,6 +85,7 @@ class MosesFormat:
         body, end = split_end(hypothesis.verbatim)
         found = _recognise(body, "", 0)
         fields = found.fields
+        own_total = fields[found.total].strip() if found.total is not None else ""
         if hypothesis.total is not None:
             total = written(hypothesis.total, "total", nbest)
             if found.total is None:
@@ -88,6 +93,8 @@ class MosesFormat:
             else:
                 fields[found.total] = fields[found.total].replace(fields[found.total].strip(), total)
         added = _added_features(nbest, hypothesis)
+        if hypothesis.total is not None and not any(_HAS_KEPT.search(fields[i]) for i in found.features):
+            added = f"{added} {KEPT}= {own_total or 0}".lstrip()
         if added and found.features:
             field = fields[found.features[-1]]
             kept = field.rstrip()
@@ -176,7 +183,9 @@ def _scores(found: _Line, path: str, line: int) -> dict[str, float]:
             scores[name] = values[0]
         else:
             scores.update((f"{name}.{i}", value) for i, value in enumerate(values, 1))
-    if found.total is not None:
+    if KEPT in scores:
+        scores[DECODER] = scores.pop(KEPT)
+    elif found.total is not None:
         scores[DECODER] = number(found.fields[found.total].strip(), "the total", path, line)
     return scores
 
@@ -200,7 +209,7 @@ def _legal(name: str) -> str:
 
 
 def _added_features(nbest: NbestList, hypothesis: Hypothesis) -> str:
-    taken = {DECODER, *(name.partition(".")[0] for name in hypothesis.scores)}
+    taken = {DECODER, KEPT, *(name.partition(".")[0] for name in hypothesis.scores)}
     names = fresh_names(hypothesis.lm_scores, taken, _legal)
     return _features(nbest, hypothesis.lm_scores, names)
 
@@ -214,11 +223,14 @@ def _new_line(nbest: NbestList, hypothesis: Hypothesis) -> str:
     text = one_line(hypothesis.text)
     if "|||" in text or "|||" in nbest.id or not nbest.id.strip():
         raise InputError(f"list {nbest.id}: a text or id with '|||', or an empty id, cannot be written in Moses' format")
-    total = hypothesis.total if hypothesis.total is not None else hypothesis.scores.get(DECODER)
+    total = own_total = hypothesis.scores.get(DECODER)
     scores = {name: value for name, value in hypothesis.scores.items() if name != DECODER}
-    names = fresh_names(scores, [DECODER], _legal)
-    lm_names = fresh_names(hypothesis.lm_scores, [DECODER, *names.values()], _legal)
+    names = fresh_names(scores, [DECODER, KEPT], _legal)
+    lm_names = fresh_names(hypothesis.lm_scores, [DECODER, KEPT, *names.values()], _legal)
     features = [_features(nbest, scores, names), _features(nbest, hypothesis.lm_scores, lm_names)]
+    if hypothesis.total is not None:
+        total = hypothesis.total
+        features.append(_features(nbest, {DECODER: own_total or 0.0}, {DECODER: KEPT}))
     fields = [one_line(nbest.id), text, " ".join(filter(None, features))]
     if total is not None:
         fields.append(written(total, "total", nbest))

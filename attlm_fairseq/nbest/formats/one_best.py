@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource, whole_file
-from attlm_fairseq.nbest.formats.lines import SeenIds, one_line, quoted, split_end
-from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.files import whole_file
+from attlm_fairseq.nbest.formats.lines import SeenIds, one_line, quoted
+from attlm_fairseq.nbest.nbest_list import NbestList
 
 
 def _text(_name: str, text: str) -> str:
@@ -42,13 +42,3 @@ def write_one_best(lists: Iterable[NbestList], path: str, style: str = "text") -
                 if not seen.add(nbest.id):
                     raise InputError(f"two lists have the id {quoted(nbest.id)}: {style} lines need different ones")
             out.write(line_of(nbest.id, one_line(nbest.hypotheses[0].text)) + "\n")
-
-
-def read_one_best(path: str) -> Iterator[NbestList]:
-    """One text a line, as the style ``text`` has them: lists of one hypothesis, called by their place from 0.
-
-    An empty line is an empty text.
-    Raises InputError where the file cannot be read, is empty or is no UTF-8.
-    """
-    for place, line in enumerate(TextSource(path).lines()):
-        yield NbestList(str(place), [Hypothesis(split_end(line)[0], rank=1)], line=place + 1)

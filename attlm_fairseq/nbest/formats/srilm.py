@@ -29,14 +29,17 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 _COUNT = re.compile(r"\d{1,18}")
 _BYTELOG = re.compile(r"\s*NBestList\d")
 _OWN_SCORES = ("acoustic", "lm")
+_START = re.compile(r"^<s>(\s+|$)")
+_END = re.compile(r"(^|\s+)</s>\s*$")
 
 
 class SrilmFormat:
     """One sentence: ``acoustic lm nwords words...``, log10; the scores are called ``acoustic`` and ``lm``.
 
-    The words are kept as they are, ``<s>`` and ``</s>`` included if they are there. The list's id is the file's name without
-    ``.gz``. Lists that begin with ``NBestList`` have the LM mixed into byte-log scores and are refused. A single file has no
-    place for further scores: see :class:`SrilmFolder`.
+    lattice-tool writes ``<s> words... </s>``: these two are marks of the sentence and no words, so that a hypothesis is without
+    them; they stay in the line that is written. The list's id is the file's name without ``.gz``. Lists that begin with
+    ``NBestList`` have the LM mixed into byte-log scores and are refused. A single file has no place for further scores: see
+    :class:`SrilmFolder`.
     """
 
     name = "srilm"
@@ -64,7 +67,7 @@ class SrilmFormat:
             text = fields[3] if len(fields) > 3 else ""
             if len(text.split()) < int(fields[2]):
                 raise InputError(f"found {len(text.split())} words, expected {fields[2]}: is the line cut short?", path=path, line=line)
-            return name, Hypothesis(text, scores)
+            return name, Hypothesis(_END.sub("", _START.sub("", text)) if "s>" in text else text, scores)
 
         return grouped(lines, path, self.name, parse)
 
