@@ -96,7 +96,8 @@ def rescore_command(
     total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if worth_counting(nbest) else None
     fmt, lists = open_nbest(nbest, format_name)
     lm_names = [lm.name for lm in setup.config.scored]
-    unseen = set(weights) - {*lm_names, *features, *COMPUTED}  # in sparse lists a feature may be missing, but not from all of them
+    # in sparse lists a feature may be missing, but not from all of them
+    unseen = {name for name, value in weights.items() if value} - {*lm_names, *features, *COMPUTED}
     streamed = StreamedReport(metric, lm_names) if report else None
     counts = {"lists": 0, "hypotheses": 0, "changed": 0, "new": 0}
     target = fmt if to == "same" or to.startswith("1best") else find_format(to)

@@ -104,6 +104,18 @@ def test_the_lists_own_scores_alone(folder):
     assert set(read_config(folder / "attlm.toml").weights) == {"am_score", "words"}
 
 
+def test_a_weight_of_zero_needs_no_score_in_the_lists(folder):
+    """As `tune` writes weights: what `eval` can measure with them, `rescore` can write."""
+    (folder / "w.toml").write_text("[lm.kenlm]\nkenlm = 'lm.arpa'\n[weights]\nkenlm = 1.0\ngone = 0.0\n")
+    run("eval", "dev.json", "--config", "w.toml")
+    result = run("rescore", "dev.json", "--config", "w.toml", "--to", "1best")
+    assert result.stdout == "the cat sat on the mat\na dog ran\na mat\n"
+    assert "gone" not in result.stderr
+    assert (
+        "weight for 'gone', which is not a feature" in run("rescore", "dev.json", "--config", "w.toml", "--weight", "gone=1", code=2).stderr
+    )
+
+
 def test_features_of_lms(folder):
     options = ["--lm", "lm.pt", "--kenlm", "lm.arpa"]
     run("rescore", "dev.json", *options, "--weight", "lm_oov=-1", "--weight", "lm_minus_kenlm=0", "--weight", "kenlm_tokens=0", "-o", "out")
