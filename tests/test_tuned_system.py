@@ -68,6 +68,19 @@ def test_a_fold_is_answered_without_having_been_seen(lists, rule):
         assert (plain_answers(held_out, weights, Decision(rule, scales.pop())) == found[1::4]).all()
 
 
+def test_systems_tuned_on_the_lists_get_no_p_value(lists):
+    measured = measure_lists(lists, WER)
+    found = tune_system(measured, WER, names=measured.names, lm_names=["am"], rules=RULES, folds=4, restarts=1)
+    rows = {row.label: row for row in compare(found.systems, WER, in_sample=found.in_sample)}
+    assert {label for label, row in rows.items() if row.in_sample} == {"tuned", *RULES}
+    for label, row in rows.items():
+        if label in ("first as read", "oracle"):
+            assert row.comparison is None
+        else:
+            assert (row.comparison.p_value is None) is row.in_sample
+            assert row.comparison.difference == paired_bootstrap(dict(found.systems)[label], measured.first, WER).difference
+
+
 def test_gain_needs_a_direction_and_a_p_value(lists):
     measured = measure_lists(lists, WER)
     found = tune_system(measured, WER, names=measured.names, folds=4, restarts=1)

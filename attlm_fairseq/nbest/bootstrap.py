@@ -28,10 +28,13 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class PairedComparison:
-    """How system a differs from system b: the interval of ``score(a) - score(b)``, and the two-sided p-value of no difference."""
+    """How system a differs from system b: the interval of ``score(a) - score(b)``, and the two-sided p-value of no difference.
+
+    The p-value is None where there is none to be had: a was tuned on these very lists, and is better on them by that alone.
+    """
 
     difference: Interval
-    p_value: float
+    p_value: float | None
 
 
 def confidence_interval(statistics: np.ndarray, metric: Metric, *, resamples: int = 1000, seed: int = 1, level: float = 0.95) -> Interval:

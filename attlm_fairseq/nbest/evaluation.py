@@ -77,23 +77,34 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One system of a comparison: its score with a 95 % interval and, but for the first and for oracles, how it differs from the first."""
+    """One system of a comparison: its score with a 95 % interval and, but for the first and for oracles, how it differs from the first.
+
+    ``in_sample``: the system was tuned on these lists, which flatter it; its comparison has no p-value.
+    """
 
     label: str
     interval: Interval
     comparison: PairedComparison | None = None
+    in_sample: bool = False
 
 
 def compare(
-    systems: Sequence[tuple[str, np.ndarray]], metric: Metric, *, seed: int = 1, unpaired: Sequence[str] = ("oracle",)
+    systems: Sequence[tuple[str, np.ndarray]],
+    metric: Metric,
+    *,
+    seed: int = 1,
+    unpaired: Sequence[str] = ("oracle",),
+    in_sample: Sequence[str] = (),
 ) -> list[Row]:
-    """Each system, (label, statistics (N, S) of its answers), against the first one by paired bootstrap; not those called ``unpaired``."""
+    """Each system, (label, statistics (N, S) of its answers), against the first one by paired bootstrap; not those called ``unpaired``.
+
+    Those called ``in_sample`` were tuned on these lists: they get no p-value.
+    """
     baseline = systems[0][1]
-    return [
-        Row(
-            label,
-            confidence_interval(statistics, metric, seed=seed),
-            paired_bootstrap(statistics, baseline, metric, seed=seed) if place and label not in unpaired else None,
-        )
-        for place, (label, statistics) in enumerate(systems)
-    ]
+    rows = []
+    for place, (label, statistics) in enumerate(systems):
+        comparison = paired_bootstrap(statistics, baseline, metric, seed=seed) if place and label not in unpaired else None
+        if comparison and label in in_sample:
+            comparison = replace(comparison, p_value=None)
+        rows.append(Row(label, confidence_interval(statistics, metric, seed=seed), comparison, label in in_sample))
+    return rows
