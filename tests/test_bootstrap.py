@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -92,6 +93,49 @@ def test_p_values_of_equal_systems_are_uniform():
     ]
     assert np.mean(values) == pytest.approx(0.5, abs=0.06)
     assert np.mean(np.array(values) <= 0.1) == pytest.approx(0.1, abs=0.06)
+
+
+def test_few_lists_need_a_permutation_test():
+    """With n lists no system can be told from another at less than 2 / 2^n, however clear the gain on each of them."""
+    for lists in (1, 2, 3, 4, 6):
+        comparison = paired_bootstrap(errors([1] * lists), errors([5] * lists), WER)
+        assert comparison.p_value == 2 / 2**lists
+    assert paired_bootstrap(errors([1] * 29), errors([5] * 29), WER, resamples=99).p_value == 0.01
+
+
+@pytest.mark.parametrize("name", ["wer", "bleu"])
+def test_permutations_by_a_loop_over_all_of_them(name):
+    """Corpus metrics: which system a list's statistics go to is exchanged, and the corpora are scored anew."""
+    metric, generator = make_metric(name), np.random.default_rng(8)
+    vocabulary = list("abcdefgh")
+    a, b = [], []
+    for _ in range(7):
+        reference = generator.choice(vocabulary, 8)
+        texts = [" ".join(np.where(generator.random(8) < rate, "x", reference)) for rate in (0.2, 0.4)]
+        for system, row in zip((a, b), metric.statistics(texts, [" ".join(reference)]), strict=True):
+            system.append(row)
+    a, b = np.array(a), np.array(b)
+
+    def difference(changed) -> float:
+        one = np.array([b[i] if change else a[i] for i, change in enumerate(changed)])
+        other = np.array([a[i] if change else b[i] for i, change in enumerate(changed)])
+        return float(metric.score(one.sum(axis=0)) - metric.score(other.sum(axis=0)))
+
+    observed = abs(difference([False] * 7))
+    values = [abs(difference(changed)) for changed in itertools.product([False, True], repeat=7)]
+    expected = sum(value >= observed - 1e-9 for value in values) / 2**7
+    assert 2 / 2**7 < expected < 1
+    assert paired_bootstrap(a, b, metric).p_value == expected
+
+
+@pytest.mark.parametrize("lists", [4, 8, 14])
+def test_p_values_of_few_lists_are_not_too_small(lists):
+    generator = np.random.default_rng(9)
+    values = [
+        paired_bootstrap(*(errors(generator.binomial(10, 0.3, size=lists)) for _ in range(2)), WER, resamples=200, seed=i).p_value
+        for i in range(300)
+    ]
+    assert np.mean(np.array(values) <= 0.05) < 0.075  # 0.05 and two standard errors
 
 
 def test_bad_arguments():
