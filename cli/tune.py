@@ -161,7 +161,7 @@ def tune_command(
         restarts=restarts,
         **search,
     )
-    rows = compare(result.systems, metric, seed=seed, in_sample=result.in_sample)
+    rows = compare(result.systems, metric, seed=seed, in_sample=result.in_sample, folds=result.folds)
     print_table(rows, metric, "against first as read")
     click.echo("weights")
     for name, value in result.result.weights.items():

@@ -60,6 +60,7 @@ def test_a_real_gain_is_written_and_told(lists):
         assert 0 < float(rows[f"{name}, 5-fold"][4]) <= 1
     assert float(rows["tuned, 5-fold"][3]) < 0
     assert float(rows["tuned, 5-fold"][4]) <= 0.05
+    assert "p of cross-validated rows allows for folds" in result.stdout
     assert "WARNING: cross" not in result.stderr
     assert "decision: max" in result.stderr  # no rule is better than the maximum here
     config = read_config(lists / "attlm.toml")
@@ -95,6 +96,7 @@ def test_without_cross_validation_it_says_so(lists):
     result = run("tune", "helps.json", "--kenlm", "lm.arpa", "--folds", 0)
     assert "note: without cross-validation" in result.stderr
     assert not any("-fold" in label for label in rows_of(result.stdout))
+    assert "cross-validated" not in result.stdout
     assert any(read_config(lists / "attlm.toml").weights.values())
 
 

@@ -7,6 +7,7 @@ intervals come out too narrow; there the p-value is that of a permutation test w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ def confidence_interval(statistics: np.ndarray, metric: Metric, *, resamples: in
 
 
 def paired_bootstrap(
-    a: np.ndarray, b: np.ndarray, metric: Metric, *, resamples: int = 1000, seed: int = 1, level: float = 0.95
+    a: np.ndarray, b: np.ndarray, metric: Metric, *, resamples: int = 1000, seed: int = 1, level: float = 0.95, folds: int = 0
 ) -> PairedComparison:
     """Compare two systems on the same lists, (N, S) each: every resample draws the same lists for both.
 
@@ -59,17 +60,38 @@ def paired_bootstrap(
     p-value of the permutation test: how often the difference is at least as large, in absolute value, when by the toss of a coin for each
     list the systems change places there. Up to EXACT lists all 2^N tosses are counted, with more ``resamples`` random ones in the same way
     as above.
+
+    ``folds``: a are the held-out answers of a cross-validation in so many folds. Then the distances of the resampled differences from their
+    mean, and the differences of permuted systems, are multiplied by :func:`cross_validation_factor`: interval and p-value grow.
     """
     a, b = _checked(a, resamples, level), _checked(b, resamples, level)
     if a.shape != b.shape:
         raise ValueError(f"paired systems must have the same lists: {a.shape} and {b.shape}")
     differences = np.concatenate([metric.score(counts @ a) - metric.score(counts @ b) for counts in _draws(len(a), resamples, seed)])
     observed = corpus_score(metric, a) - corpus_score(metric, b)
-    hits = int((np.abs(differences - differences.mean()) >= abs(observed) - SLACK).sum())
+    factor = cross_validation_factor(folds) if folds else 1.0
+    mean = differences.mean()
+    if factor != 1:
+        differences = mean + factor * (differences - mean)
+    hits = int((np.abs(differences - mean) >= abs(observed) - SLACK).sum())
     p_value = (hits + 1) / (resamples + 1)
     if len(a) < FEW:
-        p_value = max(p_value, _permutation_p(a, b, metric, abs(observed), resamples, seed))
+        p_value = max(p_value, _permutation_p(a, b, metric, abs(observed) / factor, resamples, seed))
     return PairedComparison(_interval(observed, differences, level), p_value)
+
+
+def cross_validation_factor(folds: int) -> float:
+    """By how much the spread of a cross-validated difference is underrated where its lists are taken for independent.
+
+    Every list helped to choose the weights by which the lists of the other folds were answered, so that their differences go up and down
+    together. As in Nadeau and Bengio (2003) the variance grows by what training sets share: it is multiplied by
+    1 + (folds - 2) / folds, the second term being the share of all lists that any two training sets have in common.
+    Weights tuned on nothing but noise need 1.0 to 1.2 for 2 folds, 1.1 to 1.3 for 5, 1.3 to 1.5 for 20; this is 1, 1.26 and 1.38: not
+    enough for 2. Where all folds choose the same weights no factor would be needed, and this one is too careful.
+    """
+    if folds < 2:
+        raise ValueError(f"{folds} folds are no cross-validation")
+    return math.sqrt(1.0 + (folds - 2) / folds)
 
 
 def _permutation_p(a: np.ndarray, b: np.ndarray, metric: Metric, observed: float, resamples: int, seed: int) -> float:
