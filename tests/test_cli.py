@@ -329,6 +329,24 @@ def test_mix_writes_the_best_weights(folder):
     assert "mix_score" in (folder / "out.json").read_text()
 
 
+def test_mix_leaves_out_what_no_lm_knows(folder):
+    """Equal LMs but for p(<unk>), 0.1 and 0.000001: nothing else tells them apart, and the weights do not either."""
+    for name, unknown in (("one", -1), ("two", -6)):
+        unigrams = f"{unknown}\t<unk>\n-99\t<s>\t0\n-0.5\t</s>\n-0.4\ta\t0\n-0.6\tb\t0\n"
+        (folder / f"{name}.arpa").write_text(
+            f"\\data\\\nngram 1=5\nngram 2=1\n\n\\1-grams:\n{unigrams}\n\\2-grams:\n-0.3\ta b\n\n\\end\\\n"
+        )
+    lms = ["--kenlm", "one=one.arpa", "--kenlm", "two=two.arpa"]
+    result = run("mix", "-", *lms, stdin="a x b\ny a\n")
+    assert dict(read_config(folder / "attlm.toml").lms[-1].mixture) == {"one": 0.5, "two": 0.5}
+    assert "note: 2 of 5 words are unknown to all LMs: they do not count for the weights" in result.stderr
+    printed = float(result.stdout.splitlines()[-1].split("\t")[1])
+    assert float(run("ppl", "-", stdin="a x b\ny a\n").stdout.splitlines()[1].split("\t")[1]) == pytest.approx(printed, rel=1e-4)
+    result = run("mix", "-", *lms, "--oov", "spread:10", stdin="a x b\ny a\n")  # comparable, says the user
+    assert "unknown to all LMs" not in result.stderr
+    assert dict(read_config(folder / "attlm.toml").lms[-1].mixture)["one"] > 0.9
+
+
 def test_mix_refuses_what_cannot_be_mixed(folder):
     assert "a mixture needs two LMs or more, there are 1" in refused("mix", "text", "--kenlm", "lm.arpa")
     lms = ["--kenlm", "lm.arpa", "--lm", "lm.pt"]
