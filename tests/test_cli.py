@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -428,6 +429,23 @@ def test_neural_lms_run_without_fairseq(folder):
         "assert 'fairseq' not in sys.modules, 'imported'"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_output_is_utf8_whatever_the_locale(folder):
+    write_checkpoint(folder / "greek.pt", ["Ω"])
+    for command in (
+        ["score", "-", "--kenlm", "lm.arpa", "--words"],
+        ["sample", "--lm", "greek.pt", "--prefix", "Ω"],
+        ["attention", "Ω Ω", "--lm", "greek.pt"],
+    ):
+        result = CliRunner(charset="latin-1").invoke(main, command, input="Ω\n".encode())
+        assert result.exit_code == 0, (command, result.exception)
+        assert "Ω".encode() in result.stdout_bytes
+    program = [sys.executable, "-c", "from attlm_cli.main import main; main()", "score", "-", "--kenlm", "lm.arpa", "--words"]
+    for encoding in ("latin-1", "ascii", "utf-8"):
+        environment = os.environ | {"PYTHONIOENCODING": encoding}
+        found = subprocess.run(program, input="Ω\n".encode(), capture_output=True, check=True, env=environment)
+        assert "\tΩ\t".encode() in found.stdout
 
 
 def test_weights_of_0_leave_everything_as_read(folder):
