@@ -235,17 +235,21 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
 
 
 def metric_options(command: Callable) -> Callable:
-    """``--metric --metric-lowercase --bleu-tokenize``, handed to the command as ``metric``."""
+    """``--metric --metric-lowercase --metric-case --bleu-tokenize``, handed to the command as ``metric``."""
 
-    def wrapper(metric: str, metric_lowercase: bool, bleu_tokenize: str, **rest: Any) -> Any:
-        options = {"lowercase": True} if metric_lowercase else {}
+    def wrapper(metric: str, metric_lowercase: bool | None, bleu_tokenize: str, **rest: Any) -> Any:
+        options = {} if metric_lowercase is None else {"lowercase": metric_lowercase}
         return command(metric=make_metric(metric, **options, **({"tokenize": bleu_tokenize} if metric == "bleu" else {})), **rest)
 
     return wrapped(
         wrapper,
         command,
         click.option("--metric", type=click.Choice(sorted(METRICS)), default="wer", show_default=True, help="What counts."),
-        click.option("--metric-lowercase", is_flag=True, help="The metric ignores case."),
+        click.option(
+            "--metric-lowercase/--metric-case",
+            default=None,
+            help="Whether the metric ignores case. Default: as in sacreBLEU TER ignores it; WER, CER, BLEU and chrF do not.",
+        ),
         click.option("--bleu-tokenize", default="13a", show_default=True, help="sacreBLEU's tokenisation: 13a, none, zh, intl, .."),
     )
 

@@ -187,6 +187,5 @@ def refuse_options_of_reports() -> None:
     context = click.get_current_context()
     for name in ("refs", "refs_by", "metric", "metric_lowercase", "bleu_tokenize"):
         if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
-            raise InputError(
-                f"--{name.replace('_', '-')} is for --report FILE, which is not given; to measure rescored lists use `attlm eval`"
-            )
+            option = "--metric-lowercase/--metric-case" if name == "metric_lowercase" else f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} is for --report FILE, which is not given; to measure rescored lists use `attlm eval`")

@@ -480,6 +480,18 @@ def test_a_score_that_an_lm_replaces_is_told(folder):
     assert replaced not in run("rescore", "list.srilm", "--lm", "n=lm.pt", "--weight", "n=1", "--to", "jsonl").stderr
 
 
+def test_the_case_of_metrics(folder):
+    """Each metric with its own default, as sacreBLEU has it, and both ways on demand."""
+    (folder / "upper.json").write_text(json.dumps([{"input": ["A DOG RAN ON A MAT", "x"], "output": "a dog ran on a mat"}]))
+    for metric, cased, uncased in (("wer", 100, 0), ("cer", 72.22, 0), ("bleu", 0, 100), ("chrf", 0, 100), ("ter", 100, 0)):
+        default = uncased if metric == "ter" else cased
+        for options, expected in ([], default), (["--metric-case"], cased), (["--metric-lowercase"], uncased):
+            table = run("eval", "upper.json", "--metric", metric, *options).stdout
+            assert float(re.search(r"^upper.json +([\d.]+)", table, re.MULTILINE)[1]) == pytest.approx(expected, abs=0.01)
+            assert f"case:{'lc' if expected == uncased else 'mixed'}|" in table
+    assert "--metric-lowercase/--metric-case is for --report" in refused("rescore", "upper.json", "--weight", "words=1", "--metric-case")
+
+
 def test_texts_are_measured_as_lists_of_one(folder):
     run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "re.json")
     run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--to", "1best", "-o", "re.txt")
