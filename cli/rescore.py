@@ -153,6 +153,7 @@ def rescore_command(
             report,
             f"rescored, {decision}",
             setup,
+            workers.scorer,
             title=f"Rescoring of {nbest}",
             weights=weights,
             decision=str(decision),

@@ -198,6 +198,7 @@ def tune_command(
             report,
             report_of(measured, metric, list(signatures), weights, decision),
             setup,
+            workers.scorer,
             measured.references,
             title=f"Tuning on {nbest}",
             rows=rows,

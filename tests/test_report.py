@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from test_cli import folder, run  # noqa: F401
 
+from attlm_fairseq.config import Config
 from attlm_fairseq.nbest import report
 from attlm_fairseq.nbest.evaluation import compare
 from attlm_fairseq.nbest.metrics import make_metric
@@ -181,6 +182,18 @@ def test_no_change_and_empty_texts():
     text = page_of(build(lists, ["b"]), lists)
     assert "in no list" in text
     assert "(empty)" in text
+
+
+def test_lms_are_loaded_once(folder, monkeypatch):  # noqa: F811
+    loaded = []
+    load = Config.load
+    monkeypatch.setattr(Config, "load", lambda config, compute: loaded.append(config) or load(config, compute))
+    lms = ["--lm", "neural=lm.pt", "--kenlm", "lm.arpa"]
+    for command in (["tune", *lms, "--no-gain", "write"], ["eval", "--config", "attlm.toml"], ["rescore", "-o", "out.json"]):
+        loaded.clear()
+        run(command[0], "dev.json", *command[1:], "--report", "page.html")
+        assert len(loaded) == 1
+        assert "kenlm: ln p against the first" in (folder / "page.html").read_text()
 
 
 def test_commands_write_it(folder):  # noqa: F811
