@@ -28,6 +28,7 @@ from attlm_cli.table import print_table
 from attlm_fairseq.compute import DEFAULT_COMPUTE
 from attlm_fairseq.config import Config
 from attlm_fairseq.errors import InputError, UnknownFormatError
+from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.nbest.decision import Decision
 from attlm_fairseq.nbest.evaluation import MeasuredLists, compare, measure_lists
 from attlm_fairseq.nbest.formats import FORMATS, open_nbest
@@ -99,7 +100,7 @@ def eval_command(
             measured = measure_lists(lists, metric)
             systems.append((path, measured.first))
         else:
-            measured, oov = rescored(list(lists), metric, setup, features)
+            measured, oov, loaded = rescored(list(lists), metric, setup, features)
             answers = answers_of(measured, metric, weights, decision)
             systems += [(path, measured.first), (f"rescored, {decision}", np.array([statistics for _, statistics in answers]))]
             for lm in setup.config.scored:
@@ -115,6 +116,7 @@ def eval_command(
             report,
             report_of(measured, metric, [lm.name for lm in setup.config.scored], weights, decision),
             setup,
+            loaded,
             measured.references,
             title=f"Evaluation on {nbest[0]}",
             rows=rows,
@@ -157,8 +159,10 @@ def further_lists(
     return lists
 
 
-def rescored(lists: list[NbestList], metric: Metric, setup: Setup, features: list[str]) -> tuple[MeasuredLists, list[OOVCount]]:
-    """The lists with LM scores, and the unknown words."""
+def rescored(
+    lists: list[NbestList], metric: Metric, setup: Setup, features: list[str]
+) -> tuple[MeasuredLists, list[OOVCount], BlockScorer | None]:
+    """The lists with LM scores, the unknown words, and the LMs if this process has them."""
     total = sum(len(found.hypotheses) for found in lists) if on_terminal() else None
     with setup.workers(features, needed=False) as workers, progress("hypotheses", total) as bar:
         rescorer = Rescorer(workers, bar.update)
@@ -166,4 +170,4 @@ def rescored(lists: list[NbestList], metric: Metric, setup: Setup, features: lis
         warn_of_oov(rescorer.oov.values(), workers.advise)
     for line in rescorer.notes.values():
         note(line)
-    return measured, list(rescorer.oov.values())
+    return measured, list(rescorer.oov.values()), workers.scorer

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
+import sys
 from typing import Any
 
 import click
@@ -51,6 +53,9 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, context: click.Context) -> Any:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # UTF-8 as it is read, whatever the locale: a word must not end a command. File names that are not UTF-8 stay as they are.
+            sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
         try:
             return super().invoke(context)
         except InputError as error:

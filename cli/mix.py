@@ -15,7 +15,7 @@ from attlm_fairseq import __version__
 from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, write_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer
-from attlm_fairseq.scoring.mixture import em_weights
+from attlm_fairseq.scoring.mixture import em_weights, mix
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.text_file import count_lines, score_text
 
@@ -32,6 +32,9 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     trained on) is most probable: EM, which finds the best there are. Printed are the perplexity of each LM, then
     perplexity and weights of each iteration. From then on the mixture takes the place of its LMs in attlm.toml.
 
+    Words unknown to all LMs do not count for the weights where an LM has the OOV policy unk: what one LM gives to all
+    unknown words together and another to each is not comparable. The perplexities are of all words.
+
     \b
     Example:
       attlm mix valid.txt --lm neural=checkpoint_best.pt --kenlm ngram=lm.arpa
@@ -41,6 +44,7 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     (scorer,) = mixed.load()
     members = getattr(scorer, "scorer", scorer).scorers  # without the mixture's own OOV policy
     log_probs = [array("d") for _ in members]
+    unknown = array("b")  # of each event, whether no LM knows it
     disputed = words = 0
     with progress("lines", count_lines(text) if worth_counting(text) else None) as bar:
         result = score_text(text, members, mixed.texts * len(members), bar.update)
@@ -48,7 +52,9 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
             for values, score in zip(log_probs, line.scores, strict=True):
                 values.extend(score.log_probs)
             words += line.scores[0].words
-            disputed += sum(any(flags) and not all(flags) for flags in zip(*(score.oov for score in line.scores), strict=True))
+            flags_of_words = list(zip(*(score.oov for score in line.scores), strict=True))
+            disputed += sum(any(flags) and not all(flags) for flags in flags_of_words)
+            unknown.extend([*map(all, flags_of_words), False])
     matrix = np.array(log_probs)
     infinite = next((member.name for member, values in zip(members, matrix, strict=True) if not np.isfinite(values).all()), None)
     if infinite:
@@ -59,11 +65,20 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     for member, ppl in alone.items():
         click.echo(f"{member}\t{ppl:.4f}")
     click.echo("\t".join(["iteration", "ppl", *alone]))
-    for number, step in enumerate(em_weights(matrix)):
-        click.echo("\t".join([str(number), f"{step.ppl:.4f}", *(f"{weight:.6f}" for weight in step.weights)]))
+    as_unk = any(lm.oov.kind == "unk" for lm in config.lms if lm.name in alone)
+    counted = ~np.array(unknown, dtype=bool) if as_unk else np.ones(matrix.shape[1], dtype=bool)
+    for number, step in enumerate(em_weights(matrix[:, counted])):
+        of_mixture = perplexity(float(mix(matrix, step.weights).sum()), matrix.shape[1])
+        click.echo("\t".join([str(number), f"{of_mixture:.4f}", *(f"{weight:.6f}" for weight in step.weights)]))
     warn_of_oov(result.oov, BlockScorer(members, mixed.texts * len(members)).advise)
     warn_of_penalties(setup)
-    if disputed and any(lm.oov.kind == "unk" for lm in config.lms if lm.name in alone):
+    left_out = int((~counted).sum())
+    if left_out:
+        note(
+            f"note: {left_out} of {words} words are unknown to all LMs: they do not count for the weights, but for the perplexities. With "
+            "--oov spread:TYPES for all LMs they would count"
+        )
+    if disputed and as_unk:
         note(
             f"WARNING: {disputed} of {words} words are unknown to some of the LMs only: there p(<unk>), which stands for many words, is "
             "mixed with the probability of one. --oov spread:TYPES shares it among the unseen words"
@@ -74,7 +89,8 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
         "command": "attlm " + " ".join(sys.argv[1:]),
         "text": text,
         "words and sentence ends": matrix.shape[1],
-        "ppl": {member: round(ppl, 4) for member, ppl in alone.items()} | {name: round(step.ppl, 4)},
+        **({"unknown to all LMs, left out of the estimation": left_out} if left_out else {}),
+        "ppl": {member: round(ppl, 4) for member, ppl in alone.items()} | {name: round(of_mixture, 4)},
         "iterations": number,
         "attlm": __version__,
         "lm": {member.name: member.signature() for member in members},

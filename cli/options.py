@@ -249,10 +249,10 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
 
 
 def metric_options(command: Callable) -> Callable:
-    """``--metric --metric-lowercase --metric-text --bleu-tokenize``, handed to the command as ``metric``."""
+    """``--metric --metric-lowercase --metric-case --metric-text --bleu-tokenize``, handed to the command as ``metric``."""
 
-    def wrapper(metric: str, metric_lowercase: bool, metric_text: str | None, bleu_tokenize: str, **rest: Any) -> Any:
-        options = {"lowercase": True} if metric_lowercase else {}
+    def wrapper(metric: str, metric_lowercase: bool | None, metric_text: str | None, bleu_tokenize: str, **rest: Any) -> Any:
+        options = {} if metric_lowercase is None else {"lowercase": metric_lowercase}
         text = parse_steps(filter(None, (metric_text or "").split(","))).load()
         return command(
             metric=make_metric(metric, text=text, **options, **({"tokenize": bleu_tokenize} if metric == "bleu" else {})), **rest
@@ -262,7 +262,11 @@ def metric_options(command: Callable) -> Callable:
         wrapper,
         command,
         click.option("--metric", type=click.Choice(sorted(METRICS)), default="wer", show_default=True, help="What counts."),
-        click.option("--metric-lowercase", is_flag=True, help="The metric ignores case."),
+        click.option(
+            "--metric-lowercase/--metric-case",
+            default=None,
+            help="Whether the metric ignores case. Default: as in sacreBLEU TER ignores it; WER, CER, BLEU and chrF do not.",
+        ),
         click.option(
             "--metric-text",
             metavar="STEP,..",

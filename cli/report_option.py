@@ -12,6 +12,7 @@ import numpy as np
 from attlm_cli.options import Setup, note
 from attlm_fairseq import __version__
 from attlm_fairseq.files import whole_file
+from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.nbest.decision import Decision
 from attlm_fairseq.nbest.evaluation import MeasuredLists, compare
 from attlm_fairseq.nbest.metrics import Metric
@@ -59,29 +60,31 @@ class StreamedReport:
         self.statistics.append(statistics[:-1])
         self.answers.append(statistics[-1])
 
-    def write(self, path: str, label: str, setup: Setup, **parts: Any) -> None:
+    def write(self, path: str, label: str, setup: Setup, loaded: BlockScorer | None, **parts: Any) -> None:
         """Write the page, with a table of the lists as read, the answers and the oracle."""
         if warning := self.marks.warning():
             note(warning)
         first = np.array([of_list[0] for of_list in self.statistics])
         systems = [("first as read", first), (label, np.array(self.answers)), ("oracle", oracle(self.statistics, self.metric))]
         rows = compare(systems, self.metric)
-        write_report(path, self.builder, setup, self.references, rows=rows, against="against first as read", **parts)
+        write_report(path, self.builder, setup, loaded, self.references, rows=rows, against="against first as read", **parts)
 
 
-def write_report(path: str, builder: ReportBuilder, setup: Setup, references: Sequence[Sequence[str]], **parts: Any) -> None:
+def write_report(
+    path: str, builder: ReportBuilder, setup: Setup, loaded: BlockScorer | None, references: Sequence[Sequence[str]], **parts: Any
+) -> None:
     """Write the page; ``parts`` are those of :meth:`ReportBuilder.html`. It appears whole or not at all.
 
-    For the words of the utterances shown the LMs are loaded once more, in this process.
+    The words of the utterances shown are scored by the LMs ``loaded``; where other processes had them, they are loaded here.
     """
-    scorers = setup.config.load(setup.compute)
+    lms = loaded or BlockScorer.load(setup.config, setup.compute)
     facts = {
         "command": "attlm " + " ".join(sys.argv[1:]),
         "metric": builder.metric.signature(references),
         "attlm": __version__,
-        **{f"LM {scorer.name}": ", ".join(f"{key}: {value}" for key, value in scorer.signature().items()) for scorer in scorers},
+        **{f"LM {scorer.name}": ", ".join(f"{key}: {value}" for key, value in scorer.signature().items()) for scorer in lms.scorers},
     }
-    page = builder.html(facts=facts, scorers=scorers, texts=[text.load() for text in setup.texts], **parts)
+    page = builder.html(facts=facts, scorers=lms.scorers, texts=lms.texts, **parts)
     with whole_file(path) as out:
         out.write(page)
     note(f"wrote {path}")

@@ -96,7 +96,8 @@ def rescore_command(
     total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if worth_counting(nbest) else None
     fmt, lists = open_nbest(nbest, format_name)
     lm_names = [lm.name for lm in setup.config.scored]
-    unseen = set(weights) - {*lm_names, *features, *COMPUTED}  # in sparse lists a feature may be missing, but not from all of them
+    # in sparse lists a feature may be missing, but not from all of them
+    unseen = {name for name, value in weights.items() if value} - {*lm_names, *features, *COMPUTED}
     streamed = StreamedReport(metric, lm_names) if report else None
     counts = {"lists": 0, "hypotheses": 0, "changed": 0, "new": 0}
     target = fmt if to == "same" or to.startswith("1best") else find_format(to)
@@ -152,6 +153,7 @@ def rescore_command(
             report,
             f"rescored, {decision}",
             setup,
+            workers.scorer,
             title=f"Rescoring of {nbest}",
             weights=weights,
             decision=str(decision),
@@ -186,6 +188,5 @@ def refuse_options_of_reports() -> None:
     context = click.get_current_context()
     for name in ("refs", "refs_by", "metric", "metric_lowercase", "metric_text", "bleu_tokenize"):
         if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
-            raise InputError(
-                f"--{name.replace('_', '-')} is for --report FILE, which is not given; to measure rescored lists use `attlm eval`"
-            )
+            option = "--metric-lowercase/--metric-case" if name == "metric_lowercase" else f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} is for --report FILE, which is not given; to measure rescored lists use `attlm eval`")

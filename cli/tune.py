@@ -163,7 +163,7 @@ def tune_command(
         restarts=restarts,
         **search,
     )
-    rows = compare(result.systems, metric, seed=seed)
+    rows = compare(result.systems, metric, seed=seed, in_sample=result.in_sample, folds=result.folds)
     print_table(rows, metric, "against first as read")
     click.echo("weights")
     for name, value in result.result.weights.items():
@@ -200,6 +200,7 @@ def tune_command(
             report,
             report_of(measured, metric, list(signatures), weights, decision),
             setup,
+            workers.scorer,
             measured.references,
             title=f"Tuning on {nbest}",
             rows=rows,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -92,6 +93,69 @@ def test_p_values_of_equal_systems_are_uniform():
     ]
     assert np.mean(values) == pytest.approx(0.5, abs=0.06)
     assert np.mean(np.array(values) <= 0.1) == pytest.approx(0.1, abs=0.06)
+
+
+def test_few_lists_need_a_permutation_test():
+    """With n lists no system can be told from another at less than 2 / 2^n, however clear the gain on each of them."""
+    for lists in (1, 2, 3, 4, 6):
+        comparison = paired_bootstrap(errors([1] * lists), errors([5] * lists), WER)
+        assert comparison.p_value == 2 / 2**lists
+    assert paired_bootstrap(errors([1] * 29), errors([5] * 29), WER, resamples=99).p_value == 0.01
+
+
+@pytest.mark.parametrize("name", ["wer", "bleu"])
+def test_permutations_by_a_loop_over_all_of_them(name):
+    """Corpus metrics: which system a list's statistics go to is exchanged, and the corpora are scored anew."""
+    metric, generator = make_metric(name), np.random.default_rng(8)
+    vocabulary = list("abcdefgh")
+    a, b = [], []
+    for _ in range(7):
+        reference = generator.choice(vocabulary, 8)
+        texts = [" ".join(np.where(generator.random(8) < rate, "x", reference)) for rate in (0.2, 0.4)]
+        for system, row in zip((a, b), metric.statistics(texts, [" ".join(reference)]), strict=True):
+            system.append(row)
+    a, b = np.array(a), np.array(b)
+
+    def difference(changed) -> float:
+        one = np.array([b[i] if change else a[i] for i, change in enumerate(changed)])
+        other = np.array([a[i] if change else b[i] for i, change in enumerate(changed)])
+        return float(metric.score(one.sum(axis=0)) - metric.score(other.sum(axis=0)))
+
+    observed = abs(difference([False] * 7))
+    values = [abs(difference(changed)) for changed in itertools.product([False, True], repeat=7)]
+    expected = sum(value >= observed - 1e-9 for value in values) / 2**7
+    assert 2 / 2**7 < expected < 1
+    assert paired_bootstrap(a, b, metric).p_value == expected
+
+
+@pytest.mark.parametrize("lists", [4, 8, 14])
+def test_p_values_of_few_lists_are_not_too_small(lists):
+    generator = np.random.default_rng(9)
+    values = [
+        paired_bootstrap(*(errors(generator.binomial(10, 0.3, size=lists)) for _ in range(2)), WER, resamples=200, seed=i).p_value
+        for i in range(300)
+    ]
+    assert np.mean(np.array(values) <= 0.05) < 0.075  # 0.05 and two standard errors
+
+
+@pytest.mark.parametrize(("folds", "low", "high"), [(2, 1.0, 1.1), (5, 1.2, 1.3), (20, 1.35, 1.47)])
+def test_cross_validated_differences_are_spread_wider(folds, low, high):
+    generator = np.random.default_rng(10)
+    a, b = (errors(generator.binomial(10, 0.3, size=100)) for _ in range(2))
+    plain, wider = paired_bootstrap(a, b, WER), paired_bootstrap(a, b, WER, folds=folds)
+    factor = bootstrap.cross_validation_factor(folds)
+    assert low <= factor <= high
+    assert wider.difference.score == plain.difference.score
+    assert wider.difference.high - wider.difference.low == pytest.approx(factor * (plain.difference.high - plain.difference.low))
+    assert wider.p_value > plain.p_value or (folds == 2 and wider == plain)
+
+
+def test_permuted_differences_are_spread_wider_too():
+    """A gain that is the same on 12 lists: with one of them the other way it is 10 / 12 of it, times 1.35 more than all of it."""
+    assert paired_bootstrap(errors([1] * 12), errors([5] * 12), WER, resamples=9999).p_value == 2 / 2**12
+    assert paired_bootstrap(errors([1] * 12), errors([5] * 12), WER, resamples=9999, folds=12).p_value == (2 + 2 * 12) / 2**12
+    with pytest.raises(ValueError, match="1 folds are no cross-validation"):
+        paired_bootstrap(errors([1] * 6), errors([5] * 6), WER, folds=1)
 
 
 def test_bad_arguments():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -102,6 +103,18 @@ def test_the_lists_own_scores_alone(folder):
     assert run("rescore", "dev.json", "--weight", "words=1", "--to", "1best").stdout.splitlines()[0] == "the cat sad on the mat"
     run("tune", "dev.json", "--without", "rank")
     assert set(read_config(folder / "attlm.toml").weights) == {"am_score", "words"}
+
+
+def test_a_weight_of_zero_needs_no_score_in_the_lists(folder):
+    """As `tune` writes weights: what `eval` can measure with them, `rescore` can write."""
+    (folder / "w.toml").write_text("[lm.kenlm]\nkenlm = 'lm.arpa'\n[weights]\nkenlm = 1.0\ngone = 0.0\n")
+    run("eval", "dev.json", "--config", "w.toml")
+    result = run("rescore", "dev.json", "--config", "w.toml", "--to", "1best")
+    assert result.stdout == "the cat sat on the mat\na dog ran\na mat\n"
+    assert "gone" not in result.stderr
+    assert (
+        "weight for 'gone', which is not a feature" in run("rescore", "dev.json", "--config", "w.toml", "--weight", "gone=1", code=2).stderr
+    )
 
 
 def test_features_of_lms(folder):
@@ -317,6 +330,24 @@ def test_mix_writes_the_best_weights(folder):
     assert "mix_score" in (folder / "out.json").read_text()
 
 
+def test_mix_leaves_out_what_no_lm_knows(folder):
+    """Equal LMs but for p(<unk>), 0.1 and 0.000001: nothing else tells them apart, and the weights do not either."""
+    for name, unknown in (("one", -1), ("two", -6)):
+        unigrams = f"{unknown}\t<unk>\n-99\t<s>\t0\n-0.5\t</s>\n-0.4\ta\t0\n-0.6\tb\t0\n"
+        (folder / f"{name}.arpa").write_text(
+            f"\\data\\\nngram 1=5\nngram 2=1\n\n\\1-grams:\n{unigrams}\n\\2-grams:\n-0.3\ta b\n\n\\end\\\n"
+        )
+    lms = ["--kenlm", "one=one.arpa", "--kenlm", "two=two.arpa"]
+    result = run("mix", "-", *lms, stdin="a x b\ny a\n")
+    assert dict(read_config(folder / "attlm.toml").lms[-1].mixture) == {"one": 0.5, "two": 0.5}
+    assert "note: 2 of 5 words are unknown to all LMs: they do not count for the weights" in result.stderr
+    printed = float(result.stdout.splitlines()[-1].split("\t")[1])
+    assert float(run("ppl", "-", stdin="a x b\ny a\n").stdout.splitlines()[1].split("\t")[1]) == pytest.approx(printed, rel=1e-4)
+    result = run("mix", "-", *lms, "--oov", "spread:10", stdin="a x b\ny a\n")  # comparable, says the user
+    assert "unknown to all LMs" not in result.stderr
+    assert dict(read_config(folder / "attlm.toml").lms[-1].mixture)["one"] > 0.9
+
+
 def test_mix_refuses_what_cannot_be_mixed(folder):
     assert "a mixture needs two LMs or more, there are 1" in refused("mix", "text", "--kenlm", "lm.arpa")
     lms = ["--kenlm", "lm.arpa", "--lm", "lm.pt"]
@@ -400,6 +431,23 @@ def test_neural_lms_run_without_fairseq(folder):
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
+def test_output_is_utf8_whatever_the_locale(folder):
+    write_checkpoint(folder / "greek.pt", ["Ω"])
+    for command in (
+        ["score", "-", "--kenlm", "lm.arpa", "--words"],
+        ["sample", "--lm", "greek.pt", "--prefix", "Ω"],
+        ["attention", "Ω Ω", "--lm", "greek.pt"],
+    ):
+        result = CliRunner(charset="latin-1").invoke(main, command, input="Ω\n".encode())
+        assert result.exit_code == 0, (command, result.exception)
+        assert "Ω".encode() in result.stdout_bytes
+    program = [sys.executable, "-c", "from attlm_cli.main import main; main()", "score", "-", "--kenlm", "lm.arpa", "--words"]
+    for encoding in ("latin-1", "ascii", "utf-8"):
+        environment = os.environ | {"PYTHONIOENCODING": encoding}
+        found = subprocess.run(program, input="Ω\n".encode(), capture_output=True, check=True, env=environment)
+        assert "\tΩ\t".encode() in found.stdout
+
+
 def test_weights_of_0_leave_everything_as_read(folder):
     moses = "0 ||| das ist gut ||| LM0= -12.3 ||| -5.61\n0 ||| das ist ||| LM0= -2.5 ||| -6.5\n"
     fairseq = "S-0\tx\nH-0\t-1.5\ta b\nD-0\t-1.5\ta b\nH-0\t-2.5\ta\nD-0\t-2.5\ta\n"
@@ -430,6 +478,18 @@ def test_a_score_that_an_lm_replaces_is_told(folder):
     run("rescore", "dev.json", "--lm", "lm.pt", "--weight", "lm=1", "-o", "again.json")
     assert replaced not in run("rescore", "again.json", "--lm", "lm.pt", "--weight", "lm=1").stderr  # its own, read back
     assert replaced not in run("rescore", "list.srilm", "--lm", "n=lm.pt", "--weight", "n=1", "--to", "jsonl").stderr
+
+
+def test_the_case_of_metrics(folder):
+    """Each metric with its own default, as sacreBLEU has it, and both ways on demand."""
+    (folder / "upper.json").write_text(json.dumps([{"input": ["A DOG RAN ON A MAT", "x"], "output": "a dog ran on a mat"}]))
+    for metric, cased, uncased in (("wer", 100, 0), ("cer", 72.22, 0), ("bleu", 0, 100), ("chrf", 0, 100), ("ter", 100, 0)):
+        default = uncased if metric == "ter" else cased
+        for options, expected in ([], default), (["--metric-case"], cased), (["--metric-lowercase"], uncased):
+            table = run("eval", "upper.json", "--metric", metric, *options).stdout
+            assert float(re.search(r"^upper.json +([\d.]+)", table, re.MULTILINE)[1]) == pytest.approx(expected, abs=0.01)
+            assert f"case:{'lc' if expected == uncased else 'mixed'}|" in table
+    assert "--metric-lowercase/--metric-case is for --report" in refused("rescore", "upper.json", "--weight", "words=1", "--metric-case")
 
 
 def test_texts_are_measured_as_lists_of_one(folder):

@@ -35,10 +35,12 @@ def lists(folder):  # noqa: F811
 
 
 def rows_of(output: str) -> dict[str, list[str]]:
-    """Label -> score, lower, upper, difference, p."""
+    """Label -> score, lower, upper, difference, p or what stands for it."""
     found = {}
     for line in output.splitlines():
-        if match := re.match(r"(.+?) +([\d.]+)  ([\d.]+) \.\. ([\d.]+)(?:   ([+-][\d.]+), p = ([\d.]+))?$", line):
+        if match := re.match(
+            r"(.+?) +([\d.]+)  ([\d.]+) \.\. ([\d.]+)(?:   ([+-][\d.]+), (?:p = )?([\d.]+|on the lists tuned on))?$", line
+        ):
             found[match[1]] = list(match.groups()[1:])
     return found
 
@@ -53,8 +55,12 @@ def test_a_real_gain_is_written_and_told(lists):
         "oracle",
     ]
     assert rows["first as read"][3:] == rows["oracle"][3:] == [None, None]
+    for name in ("tuned", "mbr-wer", "consensus"):  # on the lists that they were tuned on, anything is significant
+        assert rows[name][4] == "on the lists tuned on"
+        assert 0 < float(rows[f"{name}, 5-fold"][4]) <= 1
     assert float(rows["tuned, 5-fold"][3]) < 0
     assert float(rows["tuned, 5-fold"][4]) <= 0.05
+    assert "p of cross-validated rows allows for folds" in result.stdout
     assert "WARNING: cross" not in result.stderr
     assert "decision: max" in result.stderr  # no rule is better than the maximum here
     config = read_config(lists / "attlm.toml")
@@ -90,6 +96,7 @@ def test_without_cross_validation_it_says_so(lists):
     result = run("tune", "helps.json", "--kenlm", "lm.arpa", "--folds", 0)
     assert "note: without cross-validation" in result.stderr
     assert not any("-fold" in label for label in rows_of(result.stdout))
+    assert "cross-validated" not in result.stdout
     assert any(read_config(lists / "attlm.toml").weights.values())
 
 

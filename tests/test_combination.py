@@ -98,6 +98,13 @@ def test_weight_for_a_score_that_some_hypotheses_lack(nbest):
         combine(nbest, {"extra": 1.0})
 
 
+def test_a_weight_of_zero_needs_no_feature(nbest):
+    """As ``attlm tune`` writes them for lists whose features another list lacks: "extra" is not a score of every hypothesis here."""
+    expected = combine(nbest, {"am": 1.0})
+    assert combine(nbest, {"am": 1.0, "gone": 0.0, "extra": 0.0}) == expected
+    assert [hypothesis.rank for hypothesis in combine(nbest, {"gone": 0.0}).hypotheses] == [1, 2, 3]
+
+
 @pytest.mark.parametrize("weight", [float("nan"), float("inf")])
 def test_weights_must_be_finite(nbest, weight):
     with pytest.raises(InputError, match=r"weight of 'am' is (nan|inf), expected a finite number"):

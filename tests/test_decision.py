@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attlm_fairseq.nbest.combination import combine
-from attlm_fairseq.nbest.consensus import ConfusionNetwork, confusion_network, consensus
+from attlm_fairseq.nbest.consensus import ConfusionNetwork, confusion_network, consensus, vote
 from attlm_fairseq.nbest.decision import RULES, STEPS, Decider, Decision, decide
 from attlm_fairseq.nbest.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
@@ -155,6 +155,14 @@ def test_two_hypotheses_are_aligned_at_levenshteins_distance(texts):
 )
 def test_votes_by_hand(texts, shares, expected):
     assert consensus(confusion_network(texts), np.array(shares)) == expected
+
+
+def test_ties_of_votes_go_to_the_earliest_whatever_the_order_of_summation():
+    """Equal probabilities, half of the hypotheses with the other word: all ties up to 14 hypotheses, exact in whole numbers."""
+    for n in range(2, 15, 2):
+        ties = [labels for labels in itertools.product((0, 1), repeat=n) if sum(labels) == n // 2]
+        slots = np.array([[labels.index(label) for label in labels] for labels in ties])
+        assert not vote(slots, np.full(n, 1 / n)).any()
 
 
 @settings(deadline=None, max_examples=100)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from test_cli import folder, run  # noqa: F401
 
+from attlm_fairseq.config import Config
 from attlm_fairseq.nbest import report
 from attlm_fairseq.nbest.evaluation import compare
 from attlm_fairseq.nbest.metrics import make_metric
@@ -183,6 +184,18 @@ def test_no_change_and_empty_texts():
     assert "(empty)" in text
 
 
+def test_lms_are_loaded_once(folder, monkeypatch):  # noqa: F811
+    loaded = []
+    load = Config.load
+    monkeypatch.setattr(Config, "load", lambda config, compute: loaded.append(config) or load(config, compute))
+    lms = ["--lm", "neural=lm.pt", "--kenlm", "lm.arpa"]
+    for command in (["tune", *lms, "--no-gain", "write"], ["eval", "--config", "attlm.toml"], ["rescore", "-o", "out.json"]):
+        loaded.clear()
+        run(command[0], "dev.json", *command[1:], "--report", "page.html")
+        assert len(loaded) == 1
+        assert "kenlm: ln p against the first" in (folder / "page.html").read_text()
+
+
 def test_commands_write_it(folder):  # noqa: F811
     run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa", "--no-gain", "write", "--report", "tune.html")
     run("eval", "dev.json", "--config", "attlm.toml", "--report", "eval.html")
@@ -195,6 +208,7 @@ def test_commands_write_it(folder):  # noqa: F811
         page = (folder / f"{name}.html").read_text()
         Page(page)
         assert f"<td>{label}</td>" in page
+        assert ("on the lists tuned on" in page) is (name == "tune")
         assert "kenlm: ln p against the first" in page
     assert json.loads((folder / "out.json").read_text())
     result = run("rescore", "texts", *own, "--report", "no.html", "-o", "no.txt", code=2)

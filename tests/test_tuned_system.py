@@ -44,7 +44,7 @@ def test_every_row_by_its_definition(lists):
     assert scores["oracle"] <= scores["tuned"]
     # what is written gives what the row says, if all lists choose by it
     assert found.label == min((f"{name}, 4-fold" for name in ("tuned", *RULES)), key=scores.__getitem__)
-    assert found.gain == paired_bootstrap(systems[found.label], measured.first, WER, seed=1)
+    assert found.gain == paired_bootstrap(systems[found.label], measured.first, WER, seed=1, folds=4)
     written = plain_answers(lists, found.weights, found.decision)
     assert (written == systems[found.label.removesuffix(", 4-fold")]).all()
 
@@ -66,6 +66,22 @@ def test_a_fold_is_answered_without_having_been_seen(lists, rule):
         assert any((choice == found[1::4]).all() for choice in choices)
     else:
         assert (plain_answers(held_out, weights, Decision(rule, scales.pop())) == found[1::4]).all()
+
+
+def test_systems_tuned_on_the_lists_get_no_p_value(lists):
+    measured = measure_lists(lists, WER)
+    found = tune_system(measured, WER, names=measured.names, lm_names=["am"], rules=RULES, folds=4, restarts=1)
+    rows = {row.label: row for row in compare(found.systems, WER, in_sample=found.in_sample, folds=found.folds)}
+    assert {label for label, row in rows.items() if row.in_sample} == {"tuned", *RULES}
+    assert {label: row.folds for label, row in rows.items() if row.folds} == {f"{name}, 4-fold": 4 for name in ("tuned", *RULES)}
+    for label, row in rows.items():
+        if label in ("first as read", "oracle"):
+            assert row.comparison is None
+        else:
+            assert (row.comparison.p_value is None) is row.in_sample
+            expected = paired_bootstrap(dict(found.systems)[label], measured.first, WER, folds=row.folds)
+            assert row.comparison.difference == expected.difference
+            assert row.in_sample or row.comparison == expected
 
 
 def test_gain_needs_a_direction_and_a_p_value(lists):

@@ -68,23 +68,23 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
     """A copy of the list with totals set and hypotheses sorted, best total first, equal totals in their rank as read.
 
     Features are added up in alphabetical order of their names, so the order of ``weights`` does not matter. A feature that is not
-    named has weight 0. Without any weight that is not 0 the list stays as read: in that order, and without totals in the place of its own.
-    Raises InputError for a weight that is not finite, for a name that no hypothesis has (unless the list is sparse), and whatever
-    :func:`features` raises.
+    named has weight 0, and one of weight 0 need not be in the list. Without any weight that is not 0 the list stays as read: in that order,
+    and without totals in the place of its own. Raises InputError for a weight that is not finite, for one that is not 0 of a name that no
+    hypothesis has (unless the list is sparse), and whatever :func:`features` raises of the features that have such a weight.
     """
-    names = sorted(weights)
+    for name, weight in weights.items():
+        if not math.isfinite(weight):
+            raise InputError(f"weight of {name!r} is {weight}, expected a finite number")
+    names = sorted(name for name, weight in weights.items() if weight)
+    if not names:
+        return replace(nbest, hypotheses=sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank))
     for name in names:
-        if not math.isfinite(weights[name]):
-            raise InputError(f"weight of {name!r} is {weights[name]}, expected a finite number")
         if all(_value(nbest, hypothesis, name) is None for hypothesis in nbest.hypotheses):
             known = dict.fromkeys(
                 name for hypothesis in nbest.hypotheses for name in [*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED]
             )
             raise InputError(f"weight for {name!r}, which is not a feature of list {nbest.id!r}; its features are {', '.join(known)}")
-    columns = features(nbest, names).T
-    if not any(weights.values()):
-        return replace(nbest, hypotheses=sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank))
-    totals = log_linear(columns, [weights[name] for name in names])
+    totals = log_linear(features(nbest, names).T, [weights[name] for name in names])
     hypotheses = [replace(hypothesis, total=float(total)) for hypothesis, total in zip(nbest.hypotheses, totals, strict=True)]
     return replace(nbest, hypotheses=sorted(hypotheses, key=lambda hypothesis: (-hypothesis.total, hypothesis.rank)))
 

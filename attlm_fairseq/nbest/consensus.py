@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+TIE = 1e-12  # relative: sums that differ by less are equal, for in another order of summation they would be
+
 
 @dataclass(frozen=True, slots=True)
 class ConfusionNetwork:
@@ -63,9 +65,13 @@ def disputed(network: ConfusionNetwork) -> np.ndarray:
 
 
 def vote(slots: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """The winners of disputed slots (D, n), as the first hypotheses that have them, (D,). ``probabilities`` are (n,) or (D, n)."""
+    """The winners of disputed slots (D, n), as the first hypotheses that have them, (D,). ``probabilities`` are (n,) or (D, n).
+
+    Of words with equal sums, to a relative TIE, the one counts that the earliest hypothesis has.
+    """
     same = slots[:, None, :] == np.arange(slots.shape[-1])[:, None]  # (D, word, hypothesis)
-    return (same * np.atleast_2d(probabilities)[:, None, :]).sum(axis=-1).argmax(axis=-1)
+    sums = (same * np.atleast_2d(probabilities)[:, None, :]).sum(axis=-1)
+    return (sums >= (1.0 - TIE) * sums.max(axis=-1, keepdims=True)).argmax(axis=-1)
 
 
 def winner(network: ConfusionNetwork, votes: np.ndarray) -> str:

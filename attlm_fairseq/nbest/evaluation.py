@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -77,23 +77,41 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One system of a comparison: its score with a 95 % interval and, but for the first and for oracles, how it differs from the first."""
+    """One system of a comparison: its score with a 95 % interval and, but for the first and for oracles, how it differs from the first.
+
+    ``in_sample``: the system was tuned on these lists, which flatter it; its comparison has no p-value. ``folds``: of the
+    cross-validation whose held-out answers these are, which the comparison allows for; 0 without.
+    """
 
     label: str
     interval: Interval
     comparison: PairedComparison | None = None
+    in_sample: bool = False
+    folds: int = 0
 
 
 def compare(
-    systems: Sequence[tuple[str, np.ndarray]], metric: Metric, *, seed: int = 1, unpaired: Sequence[str] = ("oracle",)
+    systems: Sequence[tuple[str, np.ndarray]],
+    metric: Metric,
+    *,
+    seed: int = 1,
+    unpaired: Sequence[str] = ("oracle",),
+    in_sample: Sequence[str] = (),
+    folds: Mapping[str, int] | None = None,
 ) -> list[Row]:
-    """Each system, (label, statistics (N, S) of its answers), against the first one by paired bootstrap; not those called ``unpaired``."""
-    baseline = systems[0][1]
-    return [
-        Row(
-            label,
-            confidence_interval(statistics, metric, seed=seed),
-            paired_bootstrap(statistics, baseline, metric, seed=seed) if place and label not in unpaired else None,
-        )
-        for place, (label, statistics) in enumerate(systems)
-    ]
+    """Each system, (label, statistics (N, S) of its answers), against the first one by paired bootstrap; not those called ``unpaired``.
+
+    Those called ``in_sample`` were tuned on these lists: they get no p-value. ``folds`` maps the label of cross-validated answers to the
+    number of folds.
+    """
+    baseline, folds = systems[0][1], folds or {}
+    rows = []
+    for place, (label, statistics) in enumerate(systems):
+        comparison = None
+        if place and label not in unpaired:
+            comparison = paired_bootstrap(statistics, baseline, metric, seed=seed, folds=folds.get(label, 0))
+            if label in in_sample:
+                comparison = replace(comparison, p_value=None)
+        interval = confidence_interval(statistics, metric, seed=seed)
+        rows.append(Row(label, interval, comparison, label in in_sample, folds.get(label, 0)))
+    return rows

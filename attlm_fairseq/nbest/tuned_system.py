@@ -20,6 +20,9 @@ from attlm_fairseq.nbest.tuning import CrossValidation, TuningResult, cross_vali
 class TunedSystem:
     """What tuning found. ``systems`` are the rows of its table, (label, statistics (N, S)), the lists as read first, the oracle last.
 
+    ``in_sample`` are the labels of those whose weights and scale were found on the very lists that the row measures; ``folds`` maps
+    the labels of cross-validated answers to the number of folds.
+
     ``decision`` is the rule with the best cross-validated score (without cross-validation, the best score on the lists themselves) and
     ``weights`` what it needs. ``gain`` compares its cross-validated answers with the lists as read; None without cross-validation.
     """
@@ -30,6 +33,8 @@ class TunedSystem:
     label: str
     gain: PairedComparison | None
     systems: list[tuple[str, np.ndarray]] = field(repr=False)
+    in_sample: tuple[str, ...]
+    folds: dict[str, int]
 
     def beats_lists(self, metric: Metric, max_p: float) -> bool | None:
         """Whether the cross-validated gain is one, and its p-value at most ``max_p``; None where that was not asked."""
@@ -65,6 +70,7 @@ def tune_system(
     validated = cross_validate(features, measured.statistics, metric, folds=folds, tuner=tuner, **options) if folds > 1 else None
 
     systems = [("first as read", measured.first)]
+    in_sample, folds_of = [], {}
     found: list[tuple[str, Decision, np.ndarray, np.ndarray | None]] = []
     for rule in ("max", *dict.fromkeys(rules)):
         if rule == "max":
@@ -78,8 +84,10 @@ def tune_system(
             answers = decider.statistics_of(everything, totals, scale)
             held_out = _held_out(decider, features, names, validated) if validated else None
         systems.append((name, answers))
+        in_sample.append(name)
         if held_out is not None:
             systems.append((f"{name}, {folds}-fold", held_out))
+            folds_of[systems[-1][0]] = folds
         found.append((systems[-1][0], Decision(rule, scale), answers, held_out))
     sign = 1.0 if metric.higher_is_better else -1.0
     label, decision, _, held_out = max(found, key=lambda system: sign * corpus_score(metric, system[2] if system[3] is None else system[3]))
@@ -92,8 +100,10 @@ def tune_system(
         dict(result.weights) if decision.rule == "max" else posterior_weights(result.weights),
         decision,
         label,
-        None if held_out is None else paired_bootstrap(held_out, measured.first, metric, seed=seed),
+        None if held_out is None else paired_bootstrap(held_out, measured.first, metric, seed=seed, folds=folds),
         systems,
+        tuple(in_sample),
+        folds_of,
     )
 
 

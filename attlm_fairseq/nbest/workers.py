@@ -29,6 +29,7 @@ class Workers(Protocol):
     """A context: leaving it lets go of the processes."""
 
     leads: bool  # whether this process has the results and writes the output
+    scorer: BlockScorer | None  # the LMs in this process, also after the context; None where only other processes have them
 
     def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
         """The scores of each block of texts, in order. Where another process leads, an empty result for each of them."""
@@ -53,16 +54,16 @@ class OneProcess(contextlib.AbstractContextManager):
     leads = True
 
     def __init__(self, scorer: BlockScorer) -> None:
-        self._scorer = scorer
+        self.scorer = scorer
 
     def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
-        return map(self._scorer.score, blocks)
+        return map(self.scorer.score, blocks)
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:
-        return self._scorer.signatures()
+        return self.scorer.signatures()
 
     def advise(self, count: OOVCount) -> str | None:
-        return self._scorer.advise(count)
+        return self.scorer.advise(count)
 
     def agree(self, value: Any) -> Any:
         return value
@@ -75,6 +76,7 @@ class Processes(contextlib.AbstractContextManager):
     """A process of this machine for each of ``computes``, every one with LMs of its own."""
 
     leads = True
+    scorer = None
 
     def __init__(self, config: Config, computes: Sequence[Compute], features: Sequence[str] = ()) -> None:
         import multiprocessing  # here: a single process does without
@@ -163,13 +165,13 @@ class Ranks(contextlib.AbstractContextManager):
         self._distributed = torch.distributed
         self._distributed.init_process_group("gloo")
         self._rank, self._size = self._distributed.get_rank(), self._distributed.get_world_size()
-        self._scorer = scorer
+        self.scorer = scorer
         self.leads = self._rank == 0
 
     def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
         blocks = iter(blocks)
         while turn := list(islice(blocks, self._size)):
-            own = self._scorer.score(turn[self._rank]) if self._rank < len(turn) else None
+            own = self.scorer.score(turn[self._rank]) if self._rank < len(turn) else None
             gathered = [None] * self._size if self.leads else None
             self._distributed.gather_object((text_hash(turn[self._rank]) if own else None, own), gathered)
             if not self.leads:
@@ -181,10 +183,10 @@ class Ranks(contextlib.AbstractContextManager):
                 yield scores
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:
-        return self._scorer.signatures()
+        return self.scorer.signatures()
 
     def advise(self, count: OOVCount) -> str | None:
-        return self._scorer.advise(count)
+        return self.scorer.advise(count)
 
     def agree(self, value: Any) -> Any:
         values = [value]

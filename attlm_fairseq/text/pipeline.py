@@ -37,6 +37,7 @@ class TextPipeline:
     """Steps before an LM, in their order; after the last the text is split at white space. The hypothesis itself is never changed.
 
     Give text that is tokenised already as it is: without steps only the splitting remains. Equal pipelines give equal words.
+    White space is all of Unicode's, no-break spaces too: a word of an ARPA file that has one in it is never looked up.
     """
 
     steps: tuple[Step, ...] = ()
