@@ -173,11 +173,15 @@ class FastBeamSearch(BeamSearch):
         original_batch_idxs: Tensor | None = None,
         candidate_multiple: int = 2,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        sentences, beam, vocabulary = lprobs.size()
         totals = lprobs[:, :1] if step == 0 else lprobs + scores[:, :, step - 1].unsqueeze(-1)  # at first all hypotheses are alike
-        totals = totals.reshape(sentences, -1)
-        values, places = largest(totals, min(candidate_multiple * beam, totals.size(1) - 1))
-        return values, places % vocabulary, places // vocabulary
+        totals = totals.reshape(len(totals), -1)
+        count = min(candidate_multiple * lprobs.size(1), totals.size(1) - 1)
+        values, places = self.best(totals, count, lprobs.size(), prev_output_tokens)
+        return values, places % lprobs.size(2), places // lprobs.size(2)
+
+    def best(self, totals: Tensor, count: int, size: Sequence[int], tokens: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The largest of totals (S, beam V), and their places: (S, count). ``size`` is (S, beam, V); ``tokens`` (S beam, T) were taken."""
+        return largest(totals, count)
 
 
 class FewTokensBeamSearch(FastBeamSearch):
@@ -191,37 +195,27 @@ class FewTokensBeamSearch(FastBeamSearch):
         super().__init__(dictionary)
         self.lms = list(lms)
 
-    def step(
-        self,
-        step: int,
-        lprobs: Tensor,
-        scores: Tensor | None,
-        prev_output_tokens: Tensor | None = None,
-        original_batch_idxs: Tensor | None = None,
-        candidate_multiple: int = 2,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        sentences, beam, vocabulary = lprobs.size()
-        totals = lprobs[:, :1] if step == 0 else lprobs + scores[:, :, step - 1].unsqueeze(-1)  # as in BeamSearch
-        totals = totals.reshape(sentences, -1)
-        wanted = min(candidate_multiple * beam, totals.size(1) - 1)
-        before = [[last_tokens(row, fused.lm.context) for row in prev_output_tokens.tolist()] for fused in self.lms]
-        bonus = lprobs.new_full(lprobs.shape, -math.inf)
+    def best(self, totals: Tensor, count: int, size: Sequence[int], tokens: Tensor | None) -> tuple[Tensor, Tensor]:
+        _, beam, vocabulary = size
+        before = [[last_tokens(row, fused.lm.context) for row in tokens.tolist()] for fused in self.lms]
+        fused_totals = torch.full_like(totals, -math.inf)
         for sentence, row in enumerate(totals):
             known: dict[int, float] = {}  # place in the row -> what the n-gram models add
-            count = 2 * wanted
+            asked = 2 * count
             while True:
-                best, places = (found[0] for found in largest(row.unsqueeze(0), min(count, len(row))))
+                best, places = (found[0] for found in largest(row.unsqueeze(0), min(asked, len(row))))
                 for place in places.tolist():
                     if place not in known:
                         hypothesis, token = sentence * beam + place // vocabulary, place % vocabulary
                         added = (fused.weight * fused.lm.score(of[hypothesis], token) for fused, of in zip(self.lms, before, strict=True))
                         known[place] = sum(added)
-                fused_best = (best + best.new_tensor([known[place] for place in places.tolist()])).topk(wanted).values
-                if count >= len(row) or fused_best[-1] >= best[-1]:
+                fused_best = (best + best.new_tensor([known[place] for place in places.tolist()])).topk(count).values
+                if asked >= len(row) or fused_best[-1] >= best[-1]:
                     break
-                count *= 4
-            bonus[sentence].view(-1)[list(known)] = bonus.new_tensor(list(known.values()))
-        return super().step(step, lprobs + bonus, scores, prev_output_tokens, original_batch_idxs, candidate_multiple)
+                asked *= 4
+            found = list(known)
+            fused_totals[sentence, found] = row[found] + row.new_tensor(list(known.values()))
+        return largest(fused_totals, count)
 
 
 def last_tokens(tokens: Sequence[int], count: int) -> tuple[int, ...]:

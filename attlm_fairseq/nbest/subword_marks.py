@@ -34,7 +34,6 @@ class SubwordMarks:
             if count and not self.references[kind]:
                 carry = f"the hypotheses of {count} of {self.lists} lists carry subword marks ({_SIGNS[kind]}), their references do not"
                 advice = f"--metric-text join-subwords:{kind} joins them for the metric"
-                advice = f"--metric-text join-subwords:{kind} joins them for the metric"
                 return f"WARNING: {carry}: {self.metric.name} compares pieces with words; {advice}"
         return None
 
