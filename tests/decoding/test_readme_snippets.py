@@ -1,4 +1,4 @@
-"""The Python in the README runs as it stands, with what its text says is the reader's own."""
+"""The Python in the READMEs runs as it stands, with what their texts say is the reader's own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import pytest
 import torch
 from lm_files import write_arpa, write_checkpoint
 
-README = Path(__file__).parents[2] / "README.md"
-SNIPPETS = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).parents[2]
+READMES = ["README.md", "attlm_fairseq/decoding/README.md", "attlm_fairseq/README.md"]
+TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in READMES]
+SNIPPETS = [snippet for text in TEXTS for snippet in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
 WORDS = ["a", "ab", "bad", "cab", "sentence", "another", "one"]
 LETTERS = ["<blank>", "|", *"abcd"]
 
@@ -60,6 +62,13 @@ def huggingface_objects() -> dict[str, Any]:
 def ctc_objects() -> dict[str, Any]:
     frames = np.random.default_rng(1).normal(size=(8, 6))
     return {"labels": ["", " ", *"abcd"], "log_probs": frames - np.logaddexp.reduce(frames, axis=1, keepdims=True)}
+
+
+def test_links_lead_somewhere():
+    pages = [ROOT / name for name in (*READMES, "cli/README.md", "benchmarks/README.md")]
+    links = [page.parent / link for page in pages for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))]
+    assert len(links) > len(pages)
+    assert [link for link in links if not link.exists()] == []
 
 
 def test_a_decoder_of_ones_own(folder):
