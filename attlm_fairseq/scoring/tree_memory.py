@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import chain, pairwise
 
+import numpy as np
 import torch
 
 from attlm_fairseq.modules.language_model import LanguageModel
@@ -51,8 +52,7 @@ def split_evenly(sentences: Sequence[Sequence[int]], counts: Sequence[int], smal
 
     As many as the largest of ``counts`` (1 is one of them) that allows that.
     """
-    new = [len(one) - common_prefix(before, one) for before, one in zip([(), *sentences], sentences, strict=False)]
-    nodes = list(accumulate(new))
+    nodes = [int(count) for count in np.cumsum([*map(len, sentences)] - shared_words(sentences))]
     parts = max(count for count in counts if count == 1 or count * smallest <= nodes[-1])
     bounds = [0, *(bisect_left(nodes, nodes[-1] * part / parts) + 1 for part in range(1, parts)), len(sentences)]
     return [(begin, end) for begin, end in pairwise(bounds) if begin < end]
@@ -60,44 +60,37 @@ def split_evenly(sentences: Sequence[Sequence[int]], counts: Sequence[int], smal
 
 def split_into_blocks(sentences: Sequence[Sequence[int]], memory: TreeMemory, limit: int) -> list[tuple[int, int]]:
     """Ranges of consecutive sorted sentences whose trees take at most ``limit`` bytes each, or hold one sentence."""
+    lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+    shared = shared_words(sentences)
+    words = np.fromiter(chain.from_iterable(sentences), dtype=np.int64, count=int(lengths.sum()))
+    starts = np.concatenate(([0], lengths.cumsum()))
+    states = np.array([memory.state(depth) for depth in range(int(lengths.max(initial=0)) + 1)])
+
+    def tree_bytes(begin: int, end: int) -> int:
+        """Of the tree of ``sentences[begin:end]``."""
+        new_from = shared[begin:end].copy()  # a sentence has nodes of its own from this depth on, to its end
+        new_from[0] = 0
+        begun, ended = (np.bincount(depths, minlength=len(states)).cumsum() for depths in (new_from, lengths[begin:end]))
+        widths = np.concatenate(([1], (begun - ended)[:-1]))  # nodes of each depth; of depth 0 the root
+        # the level above, and the new one twice: its pieces and the whole that they are put together to
+        level = (widths[:-1] * states[:-1] + 2 * widths[1:] * states[1:]).max(initial=0)
+        distinct = len(np.unique(words[starts[begin] : starts[end]]))
+        return int(widths.sum() * memory.node + distinct * memory.word + level)
+
     blocks: list[tuple[int, int]] = []
-    begin = 0
-    block = _Block(memory)
-    for index, sentence in enumerate(sentences):
-        block.add(sentence, common_prefix(sentences[index - 1], sentence) if index > begin else 0)
-        if index > begin and block.bytes > limit:
-            blocks.append((begin, index))
-            begin, block = index, _Block(memory)
-            block.add(sentence, 0)
-    return [*blocks, (begin, len(sentences))] if len(sentences) > begin else blocks
+    begin, last = 0, len(sentences)
+    while begin < last:
+        end = last
+        if tree_bytes(begin, end) > limit:  # the larger, the more: the last that fits
+            end = begin + max(1, bisect_right(range(begin + 1, last), limit, key=lambda end: tree_bytes(begin, end)))
+        blocks.append((begin, end))
+        begin = end
+    return blocks
 
 
-class _Block:
-    """The bytes of a tree that grows by one sentence after the other."""
-
-    def __init__(self, memory: TreeMemory) -> None:
-        self._memory = memory
-        self._widths: list[int] = [1]  # nodes of each depth
-        self._words: set[int] = set()
-        self._nodes = 1
-        self._level = 0  # bytes of the states while the costliest level is computed
-
-    def add(self, sentence: Sequence[int], shared: int) -> None:
-        """Add a sentence that has its first ``shared`` words in the tree already."""
-        self._nodes += len(sentence) - shared
-        self._words.update(sentence[shared:])
-        for depth in range(shared + 1, len(sentence) + 1):
-            if depth == len(self._widths):
-                self._widths.append(0)
-            self._widths[depth] += 1
-        for depth in range(shared + 1, min(len(sentence) + 2, len(self._widths))):
-            # the level above, and the new one twice: its pieces and the whole that they are put together to
-            level = self._widths[depth - 1] * self._memory.state(depth - 1) + 2 * self._widths[depth] * self._memory.state(depth)
-            self._level = max(self._level, level)
-
-    @property
-    def bytes(self) -> int:
-        return self._nodes * self._memory.node + len(self._words) * self._memory.word + self._level
+def shared_words(sentences: Sequence[Sequence[int]]) -> np.ndarray:
+    """How many words each of the sorted sentences has in common, from its beginning, with the one before it: (S,)."""
+    return np.array([common_prefix(before, one) for before, one in zip([(), *sentences], sentences, strict=False)], dtype=np.int64)
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
