@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -228,6 +229,19 @@ def test_blocks_hold_all_sentences_in_order_within_the_limit(sentences, limit):
     for (begin, end), (_, after) in pairwise(blocks):  # and none is smaller than it need be
         assert after > end
         assert taken(distinct[begin : end + 1]) > limit
+
+
+def test_one_long_sentence_costs_no_more_than_its_length():
+    sentences = sorted({(1, 2, number % 7, number) for number in range(2000)} | {(1,) * 20_000})
+    tracemalloc.start()
+    tree = build_prefix_tree(sentences)
+    memory = TreeMemory.__new__(TreeMemory)
+    memory.node, memory.word, memory._states = 10, 7, [5, 8, 11]
+    split_into_blocks(sentences, memory, 1 << 30)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert tree.size == 1 + len({one[:length] for one in sentences for length in range(1, len(one) + 1)})
+    assert peak < 10 << 20
 
 
 @pytest.mark.parametrize("name", ["combined", "amsrn_lm"])

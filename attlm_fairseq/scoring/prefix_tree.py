@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -31,21 +32,43 @@ class PrefixTree:
 
 def build_prefix_tree(sentences: Sequence[Sequence[int]]) -> PrefixTree:
     """Build the tree of sentences sorted lexicographically: those that share a prefix stand together."""
-    lengths = np.array([len(sentence) for sentence in sentences])
-    depth = int(lengths.max(initial=0))
-    matrix = np.full((len(sentences), depth), -1, dtype=np.int64)
-    for row, sentence in zip(matrix, sentences, strict=True):
-        row[: len(sentence)] = sentence
-    inside = np.arange(depth) < lengths[:, None]
-    # a prefix is new unless the sentence before has it too: every token so far is the same
-    same = np.logical_and.accumulate(matrix[1:] == matrix[:-1], axis=1)
-    new = inside & ~np.concatenate((np.zeros((min(1, len(sentences)), depth), dtype=bool), same))
-    place = new.cumsum(axis=0) - 1  # (S, depth): among the nodes of the level
-    offsets = 1 + np.concatenate(([0], new.sum(axis=0).cumsum()))
-    tokens, parents = [], []
-    for level in range(depth):
-        rows = np.flatnonzero(new[:, level])
-        tokens.append(matrix[rows, level])
-        parents.append(place[rows, level - 1] if level else np.zeros(len(rows), dtype=np.int64))
-    paths = [place[s, :length] + offsets[:length] for s, length in enumerate(lengths)]
+    shared = shared_words(sentences)
+    new = np.array([len(sentence) for sentence in sentences], dtype=np.int64) - shared  # nodes that a sentence adds
+    ends = new.cumsum()
+    begins = ends - new
+    total = int(new.sum())
+    # the nodes sentence by sentence: level from 0, token, and number in the whole tree
+    levels = np.arange(total) - np.repeat(begins - shared, new)
+    tokens = np.fromiter(chain.from_iterable(one[known:] for one, known in zip(sentences, shared, strict=True)), np.int64, total)
+    by_level = np.argsort(levels, kind="stable")
+    numbers = np.empty(total, dtype=np.int64)
+    numbers[by_level] = np.arange(1, total + 1)
+    parents = np.concatenate(([0], numbers))[:total]  # the node before, but for the first that a sentence adds
+    paths = []
+    path = np.empty(0, dtype=np.int64)
+    for known, begin, end in zip(shared, begins, ends, strict=True):
+        if begin < end:
+            parents[begin] = path[known - 1] if known else 0
+        path = np.concatenate((path[:known], numbers[begin:end]))
+        paths.append(path)
+    widths = np.bincount(levels)
+    starts = np.concatenate(([0], widths.cumsum() + 1 - widths))  # the number of the first node of the level above
+    parents -= starts[levels]
+    bounds = widths.cumsum()[:-1]
+    tokens, parents = (np.split(values[by_level], bounds) if total else [] for values in (tokens, parents))
     return PrefixTree(tokens, parents, paths)
+
+
+def shared_words(sentences: Sequence[Sequence[int]]) -> np.ndarray:
+    """How many words each of the sorted sentences has in common, from its beginning, with the one before it: (S,)."""
+    return np.array([common_prefix(before, one) for before, one in zip([(), *sentences], sentences, strict=False)], dtype=np.int64)
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of the longest common prefix."""
+    length = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        length += 1
+    return length

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.scoring.prefix_tree import shared_words
 
 FLOAT = 4  # bytes
 MEASURED_POSITIONS = 64  # a memory that still grows after so many words is taken to go on growing
@@ -86,18 +87,3 @@ def split_into_blocks(sentences: Sequence[Sequence[int]], memory: TreeMemory, li
         blocks.append((begin, end))
         begin = end
     return blocks
-
-
-def shared_words(sentences: Sequence[Sequence[int]]) -> np.ndarray:
-    """How many words each of the sorted sentences has in common, from its beginning, with the one before it: (S,)."""
-    return np.array([common_prefix(before, one) for before, one in zip([(), *sentences], sentences, strict=False)], dtype=np.int64)
-
-
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Length of the longest common prefix."""
-    length = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        length += 1
-    return length
