@@ -87,6 +87,7 @@ def test_every_format_can_become_jsonl(name, sample):
 def test_the_line_formats_can_hold_lists_of_others(name, sample, target):
     lists = [nbest for nbest in read(sample, name) if " " not in nbest.id]
     for nbest in lists:
+        nbest.sparse = nbest.sparse or target == "moses"  # which has no other lists
         for hypothesis in nbest.hypotheses:
             hypothesis.lm_scores = {"lm": -1.5}
             hypothesis.total = -2.0
@@ -99,6 +100,46 @@ def test_the_line_formats_can_hold_lists_of_others(name, sample, target):
             # the total is no score, and what the decoder wrote is
             decoders = [h.scores.get("decoder", 0.0) for h in old.hypotheses]
             assert [h.scores["decoder"] for h in new.hypotheses] == pytest.approx(decoders, abs=1e-6)
+
+
+SPARSE = (
+    "0 ||| a b ||| LM0= -1.0 TM0= -1 -2 wt_.~.= 1 wt_,~,= 2 ||| -3\n"
+    "0 ||| a c ||| LM0= -1.5 TM0= -1 -3 wt_,~,= 5 ||| -4\n"
+    "1 ||| d ||| LM0= -2.0 TM0= -2 -4 ||| -5\n"
+)
+
+
+def test_sparse_scores_survive_other_formats():
+    lists = read(SPARSE, "moses")
+    as_jsonl = write(lists, "jsonl")
+    again = read(as_jsonl, "jsonl")
+    assert [nbest.sparse for nbest in again] == [True, True]
+    assert [h.scores for nbest in again for h in nbest.hypotheses] == [h.scores for nbest in lists for h in nbest.hypotheses]
+    back = read(write(again, "moses"), "moses")
+    # one name for a feature in all lines, several values as one feature
+    names = {"LM0": "LM0", "TM0.1": "TM0.1", "TM0.2": "TM0.2", "wt_.~.": "wt", "wt_,~,": "wt2", "decoder": "decoder"}
+    for old, new in zip(lists, back, strict=True):
+        expected = [{names[name]: value for name, value in h.scores.items()} for h in old.hypotheses]
+        assert [h.scores for h in new.hypotheses] == expected
+
+
+def test_moses_cannot_tell_a_missing_score_from_a_0():
+    lists = read('{"id": "u1", "hyps": [{"text": "a", "scores": {"am": -100, "lm": -3}}, {"text": "b", "scores": {"lm": -4}}]}\n', "jsonl")
+    with pytest.raises(InputError, match=r"list u1, hypothesis 2 has no score am, which others .*: in Moses' format it would be a 0"):
+        write(lists, "moses")
+    with pytest.raises(InputError, match=r"list 0: sparse is .* expected true or false"):
+        read('{"id": "u1", "sparse": "yes", "hyps": [{"text": "a"}]}\n', "jsonl")
+
+
+def test_a_feature_that_bears_the_name_of_an_lm_in_later_lines():
+    text = "0 ||| a ||| tm= -1 ||| -3\n1 ||| b ||| tm= -1 lm= 5 ||| -3\n2 ||| c ||| tm= -1 ||| -3\n"
+    lists = read(text, "moses")
+    for nbest in lists:
+        nbest.hypotheses[0].lm_scores = {"lm": -1.5}
+    again = [nbest.hypotheses[0].scores for nbest in read(write(lists, "moses"), "moses")]
+    assert [(scores.get("lm"), scores.get("lm2")) for scores in again] == [(-1.5, None), (5, -1.5), (None, -1.5)]
+    again = [nbest.hypotheses[0].scores for nbest in read(write(lists[1:], "moses"), "moses")]
+    assert [scores["lm2"] for scores in again] == [-1.5, -1.5]
 
 
 @pytest.mark.parametrize("target", ["fairseq", "hyporadise", "mlm", "srilm", "nemo:2"])

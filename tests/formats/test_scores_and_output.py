@@ -371,6 +371,11 @@ def test_kaldi_ranks_go_by_the_number_in_the_key():
     assert write([nbest], "kaldi") == text
 
 
+def test_a_few_kaldi_hypotheses_in_the_order_of_their_keys_may_have_been_rescored():
+    (nbest,) = read("u-10 good\nu-2 bad\n", "kaldi")
+    assert [(hypothesis.text, hypothesis.rank) for hypothesis in nbest.hypotheses] == [("good", 1), ("bad", 2)]
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize(
     ("name", "text"),

@@ -31,7 +31,8 @@ class JsonlFormat:
     """``{"id": ..., "ref": "..." or ["...", ...], "hyps": [{"text": "...", "scores": {name: value}}, ...]}``, one a line.
 
     Scores are natural logarithms and sums and written exactly. ``id`` (else the number from 0), ``ref`` and ``scores`` may be missing; all
-    other keys, of the list and of each hypothesis, are kept. Written: the LM scores go into ``scores``, the total beside it as
+    other keys, of the list and of each hypothesis, are kept. ``"sparse": true``, as lists from Moses' format have it, says that a score
+    which a hypothesis does not name is 0. Written: the LM scores go into ``scores``, the total beside it as
     ``total``. Lists from any other format can be written.
     """
 
@@ -73,7 +74,10 @@ def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:
     if not isinstance(value, dict) or not isinstance(value.get("hyps"), list) or not value["hyps"]:
         raise place.error(f'is {quoted(body)}: expected {{"id": ..., "hyps": [{{"text": ...}}, ...]}} with at least one hypothesis')
     hypotheses = [_hypothesis(found, i, place) for i, found in enumerate(value["hyps"])]
-    return NbestList(place.id(value.get("id"), count), hypotheses, place.references(value.get("ref"), "ref"), line)
+    sparse = value.get("sparse", False)
+    if not isinstance(sparse, bool):
+        raise place.error(f"is {quoted(json.dumps(sparse))}: expected true or false", "sparse")
+    return NbestList(place.id(value.get("id"), count), hypotheses, place.references(value.get("ref"), "ref"), line, sparse=sparse)
 
 
 def _hypothesis(value: Any, index: int, place: Place) -> Hypothesis:
@@ -118,6 +122,8 @@ def _new_line(nbest: NbestList) -> str:
     value: dict[str, Any] = {"id": nbest.id}
     if references:
         value["ref"] = references[0] if len(references) == 1 else references
+    if nbest.sparse:
+        value["sparse"] = True
     value["hyps"] = [{"text": hypothesis.text, "scores": hypothesis.scores} for hypothesis in nbest.hypotheses]
     texts = [_changed(nbest, hypothesis, dumped(found)) for hypothesis, found in zip(nbest.hypotheses, value["hyps"], strict=True)]
     return with_members(dumped(value), {"hyps": f"[{', '.join(texts)}]"}) + "\n"

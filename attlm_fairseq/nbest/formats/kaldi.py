@@ -17,14 +17,15 @@ TEXTS = ("text", "words_text")  # the second is what Kaldi's own rescoring scrip
 _KEY = re.compile(r"(\S+)-(\d{1,18})(?=\s|$)")
 _COSTS = re.compile(r"cost|score|^acwt|^lmwt")
 _TOTAL_FILE = f"{TOTAL}_cost"
+_BY_CHANCE = 6  # so few hypotheses may be in the order of their keys by chance after rescoring: of 7 one order in 5,040
 
 
 class KaldiFormat:
     """``utt-1 oh yeah``: the utterance and, after the last dash, the place of the hypothesis in its list; an empty text is legal.
 
-    The rank is the place in the file; but where the keys of a list are sorted as text, as ``sort`` leaves tables (1, 10, 11, 2), it goes
-    by that number. A file has no place for scores: for those see :class:`KaldiFolder`. Written: the lines in the new order, keys
-    as they were.
+    The rank is the place in the file; but where the keys of a list of 7 and more are sorted as text, as ``sort`` leaves tables (1, 10,
+    11, 2), it goes by that number. A file has no place for scores: for those see :class:`KaldiFolder`. Written: the lines in the new
+    order, keys as they were.
     """
 
     name = "kaldi"
@@ -111,7 +112,8 @@ def _set_ranks(nbest: NbestList, path: str) -> None:
         twice = next(number for number in numbers if numbers.count(number) > 1) - 1
         raise InputError(f"the list of {nbest.id} has the key {nbest.id}-{twice} twice", path=path, line=nbest.line)
     texts = [str(number - 1) for number in numbers]
-    places = sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank) if texts == sorted(texts) else nbest.hypotheses
+    by_number = len(texts) > _BY_CHANCE and texts == sorted(texts)
+    places = sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank) if by_number else nbest.hypotheses
     for rank, hypothesis in enumerate(places, 1):
         hypothesis.rank = rank
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -72,14 +72,12 @@ class MosesFormat:
             yield nbest
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
-        write_lines(lists, out, self.name, self._lines)
+        names = _Names()
+        write_lines(lists, out, self.name, lambda nbest: [self._line(nbest, hypothesis, names) for hypothesis in nbest.hypotheses])
 
-    def _lines(self, nbest: NbestList) -> Iterator[str]:
-        return (self._line(nbest, hypothesis) for hypothesis in nbest.hypotheses)
-
-    def _line(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
+    def _line(self, nbest: NbestList, hypothesis: Hypothesis, names: _Names) -> str:
         if text_of(nbest, self.name) is None or hypothesis.verbatim is None:
-            return _new_line(nbest, hypothesis)
+            return _new_line(nbest, hypothesis, names)
         if not is_rescored(hypothesis):
             return hypothesis.verbatim
         body, end = split_end(hypothesis.verbatim)
@@ -92,7 +90,8 @@ class MosesFormat:
                 _insert(fields, len(fields), total)
             else:
                 fields[found.total] = fields[found.total].replace(fields[found.total].strip(), total)
-        added = _added_features(nbest, hypothesis)
+        names.keep(hypothesis)
+        added = _features(nbest, hypothesis.lm_scores, names.of_lm_scores)
         if hypothesis.total is not None and not any(_HAS_KEPT.search(fields[i]) for i in found.features):
             added = f"{added} {KEPT}= {own_total or 0}".lstrip()
         if added and found.features:
@@ -208,29 +207,63 @@ def _legal(name: str) -> str:
     return legal if legal[0].isalpha() else "LM" + legal
 
 
-def _added_features(nbest: NbestList, hypothesis: Hypothesis) -> str:
-    taken = {DECODER, KEPT, *(name.partition(".")[0] for name in hypothesis.scores)}
-    names = fresh_names(hypothesis.lm_scores, taken, _legal)
-    return _features(nbest, hypothesis.lm_scores, names)
+class _Names:
+    """What the features of a file are called in it: a feature has one name in all lines, and no two of a line have the same.
+
+    Only where a line has a feature of its own by a name that an LM was given in earlier lines, the LM gets another from there on.
+    """
+
+    def __init__(self) -> None:
+        self._scores: dict[str, str] = {}
+        self._lm_scores: dict[str, str] = {}
+        self._taken = {DECODER, KEPT}
+        self._own: set[str] = set()
+
+    def keep(self, hypothesis: Hypothesis) -> None:
+        """The scores of a line that is written as it was read stand there under their own names."""
+        self._own = {name.partition(".")[0] for name in hypothesis.scores}
+        self._taken |= self._own
+
+    def of_scores(self, feature: str) -> str:
+        return self._of(feature, self._scores)
+
+    def of_lm_scores(self, feature: str) -> str:
+        return self._of(feature, self._lm_scores)
+
+    def _of(self, feature: str, names: dict[str, str]) -> str:
+        if feature not in names or names[feature] in self._own:
+            names |= fresh_names([feature], self._taken, _legal)
+            self._taken.add(names[feature])
+        return names[feature]
 
 
-def _features(nbest: NbestList, scores: dict[str, float], names: dict[str, str]) -> str:
-    return " ".join(f"{names[name]}= {written(value, name, nbest)}" for name, value in scores.items())
+def _features(nbest: NbestList, scores: dict[str, float], name_of: Callable[[str], str]) -> str:
+    """``Name= value ..``: scores called ``Name.1``, ``Name.2``, .. are one feature."""
+    values: dict[str, list[str]] = {}
+    for name, value in scores.items():
+        base, _, place = name.rpartition(".")
+        is_one_of_several = base not in scores and f"{base}.2" in scores and place == str(len(values.get(base, ())) + 1)
+        values.setdefault(base if is_one_of_several else name, []).append(written(value, name, nbest))
+    return " ".join(f"{name_of(feature)}= {' '.join(numbers)}" for feature, numbers in values.items())
 
 
-def _new_line(nbest: NbestList, hypothesis: Hypothesis) -> str:
+def _new_line(nbest: NbestList, hypothesis: Hypothesis, names: _Names) -> str:
     """The line of a hypothesis that was read from another format."""
     text = one_line(hypothesis.text)
     if "|||" in text or "|||" in nbest.id or not nbest.id.strip():
         raise InputError(f"list {nbest.id}: a text or id with '|||', or an empty id, cannot be written in Moses' format")
+    missing = next((name for other in nbest.hypotheses for name in other.scores if name not in hypothesis.scores), None)
+    if missing is not None and not nbest.sparse:
+        raise InputError(
+            f"list {nbest.id}, hypothesis {hypothesis.rank} has no score {missing}, which others of its list have: in Moses' format it "
+            "would be a 0; write another one, such as --to jsonl"
+        )
     total = own_total = hypothesis.scores.get(DECODER)
     scores = {name: value for name, value in hypothesis.scores.items() if name != DECODER}
-    names = fresh_names(scores, [DECODER, KEPT], _legal)
-    lm_names = fresh_names(hypothesis.lm_scores, [DECODER, KEPT, *names.values()], _legal)
-    features = [_features(nbest, scores, names), _features(nbest, hypothesis.lm_scores, lm_names)]
+    features = [_features(nbest, scores, names.of_scores), _features(nbest, hypothesis.lm_scores, names.of_lm_scores)]
     if hypothesis.total is not None:
         total = hypothesis.total
-        features.append(_features(nbest, {DECODER: own_total or 0.0}, {DECODER: KEPT}))
+        features.append(f"{KEPT}= {written(own_total or 0.0, DECODER, nbest)}")
     fields = [one_line(nbest.id), text, " ".join(filter(None, features))]
     if total is not None:
         fields.append(written(total, "total", nbest))
