@@ -599,3 +599,21 @@ def test_eval_takes_the_weights_of_sparse_lists(folder):
     result = run("eval", "sparse", "--refs", "refs", "--weight", "LM0=1", "--weight", "Other=0.5")
     assert "rescored, max" in result.stdout
     assert "not a feature" in refused("eval", "dev.json", "--weight", "Other=0.5")
+
+
+@pytest.mark.parametrize(
+    ("kind", "pieces"),
+    [
+        ("bpe", "the c@@ at s@@ at"),
+        ("sentencepiece", "\u2581the \u2581c at \u2581s at"),
+        ("wordpiece", "the c ##at s ##at"),
+    ],
+)
+def test_pieces_are_measured_as_words_where_asked(folder, kind, pieces):
+    (folder / "pieces").write_text(f"{pieces}\n\n{pieces}\n", encoding="utf-8")
+    (folder / "refs").write_text("the cat sat\n" * 2)
+    result = run("eval", "pieces", "--refs", "refs", "--metric-text", f"join-subwords:{kind}")
+    assert (wers(result), result.stderr) == (["0.00"], "")
+    result = run("eval", "pieces", "--refs", "refs")
+    assert "their references do not" in result.stderr
+    assert f"--metric-text join-subwords:{kind} joins them" in result.stderr

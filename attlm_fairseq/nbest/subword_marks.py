@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from attlm_fairseq.nbest.metrics import Metric
 
 # by the argument of the text step join-subwords
-_SIGNS = {"bpe": "@@", "sentencepiece": "\u2581"}
-_MARKS = {"bpe": re.compile(r"@@(?:\s|$)"), "sentencepiece": re.compile("\u2581")}
+_SIGNS = {"bpe": "@@", "sentencepiece": "\u2581", "wordpiece": "##"}
+_MARKS = {"bpe": re.compile(r"@@(?:\s|$)"), "sentencepiece": re.compile("\u2581"), "wordpiece": re.compile(r"(?:^|\s)##(?=\S)")}
 
 
 class SubwordMarks:
