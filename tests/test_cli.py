@@ -617,3 +617,5 @@ def test_pieces_are_measured_as_words_where_asked(folder, kind, pieces):
     result = run("eval", "pieces", "--refs", "refs")
     assert "their references do not" in result.stderr
     assert f"--metric-text join-subwords:{kind} joins them" in result.stderr
+    result = run("rescore", "pieces", "--kenlm", "lm.arpa", "--weight", "kenlm=1")
+    assert f"With --text join-subwords:{kind} it would know 100% of the words" in result.stderr
