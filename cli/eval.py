@@ -39,7 +39,7 @@ from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.same_utterances import TEXT, read_further, read_texts
 from attlm_fairseq.nbest.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning import oracle, selection
-from attlm_fairseq.text import OOVCount
+from attlm_fairseq.text import OOVCount, TextPipeline
 
 
 @click.command("eval")
@@ -64,7 +64,7 @@ def eval_command(
     metric: Metric,
     with_references: GivenReferences,
     weight: tuple[str, ...],
-    decide_by: Callable[[Decision], Decision],
+    decide_by: Callable[[Decision, TextPipeline], Decision],
     seed: int,
     report: str | None,
     setup: Setup | None,
@@ -83,7 +83,7 @@ def eval_command(
       attlm eval test.json test.rescored.json --metric wer
       attlm eval test.json --config attlm.toml
     """
-    decision = decide_by(setup.config.decision if setup else Decision())
+    decision = decide_by(setup.config.decision if setup else Decision(), metric.text)
     setup = setup or (Setup(Config(), (DEFAULT_COMPUTE,)) if weight or report or decision.rule != "max" else None)
     weights, features = complete_weights(setup, weight) if setup else ({}, [])
     systems: list[tuple[str, np.ndarray]] = []

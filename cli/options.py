@@ -278,11 +278,11 @@ def metric_options(command: Callable) -> Callable:
 
 
 def warn_of_subwords(lists: Iterable[NbestList], metric: Metric) -> None:
-    """The warning where the first hypotheses of lists with references are in subwords, and these are not."""
-    marks = SubwordMarks(metric)
+    """The warning where the first hypotheses of lists with references are in subwords."""
+    marks = SubwordMarks(metric.text)
     for nbest in lists:
         marks.add(nbest.hypotheses[0].text, nbest.references)
-    if warning := marks.warning():
+    if warning := marks.warning(metric.name):
         note(warning)
 
 

@@ -617,5 +617,12 @@ def test_pieces_are_measured_as_words_where_asked(folder, kind, pieces):
     result = run("eval", "pieces", "--refs", "refs")
     assert "their references do not" in result.stderr
     assert f"--metric-text join-subwords:{kind} joins them" in result.stderr
+    (folder / "refs").write_text(f"{pieces}\n" * 2, encoding="utf-8")  # as fairseq's T-lines without --remove-bpe
+    assert re.fullmatch(
+        rf"note: hypotheses and references are both in subwords \(.*\): figures are of pieces; --metric-text join-subwords:{kind} "
+        "measures words\n",
+        run("eval", "pieces", "--refs", "refs").stderr,
+    )
+    assert run("eval", "pieces", "--refs", "refs", "--metric-text", f"join-subwords:{kind}").stderr == ""
     result = run("rescore", "pieces", "--kenlm", "lm.arpa", "--weight", "kenlm=1")
     assert f"With --text join-subwords:{kind} it would know 100% of the words" in result.stderr
