@@ -22,6 +22,7 @@ from attlm_cli.options import (
     reference_options,
     warn_of_oov,
     warn_of_subwords,
+    warn_of_unseen,
 )
 from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
@@ -102,6 +103,7 @@ def eval_command(
         else:
             measured, oov, loaded = rescored(list(lists), metric, setup, features)
             answers = answers_of(measured, metric, weights, decision)
+            warn_of_unseen({name for name, value in weights.items() if value} - {*measured.names})
             systems += [(path, measured.first), (f"rescored, {decision}", np.array([statistics for _, statistics in answers]))]
             for lm in setup.config.scored:
                 alone = selection(measured.features, measured.statistics, {lm.name: 1.0}, names=measured.names)

@@ -364,6 +364,12 @@ def complete_weights(setup: Setup, options: Iterable[str]) -> tuple[dict[str, fl
     return weights, features
 
 
+def warn_of_unseen(names: Iterable[str]) -> None:
+    """The warning where weights name scores that no hypothesis has, as only sparse lists may: perhaps a name is mistyped."""
+    if names := sorted(names):
+        note(f"WARNING: no hypothesis has a score {', '.join(names)}: the weight had no effect")
+
+
 class NoProgress(contextlib.AbstractContextManager):
     """What stands for the bar where nobody watches."""
 

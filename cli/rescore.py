@@ -20,6 +20,7 @@ from attlm_cli.options import (
     progress,
     reference_options,
     warn_of_oov,
+    warn_of_unseen,
     worth_counting,
 )
 from attlm_cli.report_option import StreamedReport, report_option
@@ -145,8 +146,7 @@ def rescore_command(
         note(line)
     if decision.rule != "max" and (warning := marks.warning_of_decision(decision.rule)):
         note(warning)
-    if unseen:
-        note(f"WARNING: no hypothesis has a score {', '.join(sorted(unseen))}: the weight had no effect")
+    warn_of_unseen(unseen)
     said = f"{counts['changed']} lists have a new first hypothesis"
     if decision.makes_text:
         said = (

@@ -598,6 +598,9 @@ def test_eval_takes_the_weights_of_sparse_lists(folder):
     (folder / "refs").write_text("a\n")
     result = run("eval", "sparse", "--refs", "refs", "--weight", "LM0=1", "--weight", "Other=0.5")
     assert "rescored, max" in result.stdout
+    assert "WARNING: no hypothesis has a score Other: the weight had no effect" in result.stderr
+    result = run("eval", "sparse", "--refs", "refs", "--weight", "LM0=1", "--weight", "Rare=0.5", "--weight", "Other=0")
+    assert "no hypothesis has" not in result.stderr
     assert "not a feature" in refused("eval", "dev.json", "--weight", "Other=0.5")
 
 
