@@ -11,6 +11,7 @@ import sys
 
 import kenlm
 import pytest
+import tomlkit
 from click.testing import CliRunner
 from lm_files import write_checkpoint
 
@@ -340,12 +341,29 @@ def test_mix_leaves_out_what_no_lm_knows(folder):
     lms = ["--kenlm", "one=one.arpa", "--kenlm", "two=two.arpa"]
     result = run("mix", "-", *lms, stdin="a x b\ny a\n")
     assert dict(read_config(folder / "attlm.toml").lms[-1].mixture) == {"one": 0.5, "two": 0.5}
-    assert "note: 2 of 5 words are unknown to all LMs: they do not count for the weights" in result.stderr
-    printed = float(result.stdout.splitlines()[-1].split("\t")[1])
+    told = re.search(r"note: 2 of 5 words are unknown to all LMs: they count neither .* of mix, ([\d.]+)\.", result.stderr)
+    printed = float(told[1])
     assert float(run("ppl", "-", stdin="a x b\ny a\n").stdout.splitlines()[1].split("\t")[1]) == pytest.approx(printed, rel=1e-4)
     result = run("mix", "-", *lms, "--oov", "spread:10", stdin="a x b\ny a\n")  # comparable, says the user
     assert "unknown to all LMs" not in result.stderr
     assert dict(read_config(folder / "attlm.toml").lms[-1].mixture)["one"] > 0.9
+
+
+def test_the_perplexity_of_iterations_never_rises(folder):
+    """Two knows the text better, but gives words that neither knows far less: with these the perplexity would rise."""
+    for name, unknown, a, b in (("one", -1, -0.4, -0.9), ("two", -6, -0.9, -0.4)):
+        unigrams = f"{unknown}\t<unk>\n-99\t<s>\t0\n-0.5\t</s>\n{a}\ta\t0\n{b}\tb\t0\n"
+        (folder / f"{name}.arpa").write_text(
+            f"\\data\\\nngram 1=5\nngram 2=1\n\n\\1-grams:\n{unigrams}\n\\2-grams:\n-0.3\ta b\n\n\\end\\\n"
+        )
+    text = "b b b x y z x y z\nb a a\n"
+    result = run("mix", "-", "--kenlm", "one=one.arpa", "--kenlm", "two=two.arpa", stdin=text)
+    path = [float(line.split("\t")[1]) for line in result.stdout.splitlines()[4:]]
+    assert path == sorted(path, reverse=True)
+    assert path[0] > path[-1]
+    record = tomlkit.parse((folder / "attlm.toml").read_text())["mixing"]["ppl"]
+    assert list(record) == ["one", "two", "mix"]
+    assert float(run("ppl", "-", stdin=text).stdout.splitlines()[1].split("\t")[1]) == pytest.approx(record["mix"], rel=1e-4)
 
 
 def test_mix_refuses_what_cannot_be_mixed(folder):
