@@ -140,7 +140,7 @@ def open_lists(path: str, format_name: str | None, references: GivenReferences) 
         note(f"note: {path} is no n-best list: read as one text a line")
     rows = references.rows() if references.by in ("id", None) else None
     ids = ids_of_references(rows, certain=references.by is None) if rows else None
-    return read_texts(path, ids)
+    return read_texts(path, ids, leave_over=references.by == "id")
 
 
 def further_lists(

@@ -104,7 +104,7 @@ class GivenReferences:
     _rows: list[tuple[str, ...]] | None = None  # read once, whatever they are for: standard input has them once
 
     def __call__(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        return attach_references(lists, self.rows(), by=self.by, paths=self.paths)
+        return attach_references(lists, self.rows(), by=self.by, paths=self.paths, tell=note)
 
     def rows(self) -> list[tuple[str, ...]] | None:
         """The references of each line, None where the lists have to bring theirs. Raises InputError."""
@@ -132,7 +132,8 @@ def reference_options(command: Callable) -> Callable:
             "--refs-by",
             type=click.Choice(["order", "number", "id"]),
             help="Which line is whose: in the order of the lists; by the list's id, a line number from 0 (fairseq-generate); or by the id "
-            "in the line, 'id text' or 'text (id)'. Default: id where every line has one, else order.",
+            "in the line, 'id text' or 'text (id)', where lines may be left over. Default: id where every line has one, and none left "
+            "over, else order.",
         ),
     )
 

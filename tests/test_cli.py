@@ -541,6 +541,18 @@ def test_eval_reads_what_rescore_writes_with_ids(folder):
     ]
     texts = ("1best-sclite", "1best-kaldi", "--format", "text")
     assert wers(run("eval", *texts, "--refs", "refs", "--refs-by", "id")) == wers(run("eval", *texts, "--refs", "refs")) == ["12.50"] * 2
+    (folder / "more").write_text("u-0 a\nu-1 a mat\nu-2 a dog ran\nu-3 the cat sat\n")
+    for file in ("dev.kaldi", *texts[:2]):
+        options = ("eval", file, "--refs", "more", *(texts[2:] if file in texts else ()))
+        result = run(*options, "--refs-by", "id")
+        assert wers(result) == ["12.50"]
+        assert (
+            result.stderr
+            == "note: more: 1 references are of no list and left over, the first of id 'u-0': 3 lists, 4 references with ids\n"
+        )
+        refused(*options)
+    (folder / "twice").write_text("u-1 a mat\nu-1 a mat\n")
+    assert "the id 'u-1' is there 2 times" in refused("eval", "twice", "--refs", "more", "--refs-by", "id", "--format", "text")
     assert "texts without ids" in refused("eval", "1best", "--refs", "refs", "--format", "text")
     (folder / "others").write_text("u-1-1 a mad\nu-2-1 a\nu-4-1 the\n")
     assert "first: 'u-3'" in refused("eval", "dev.kaldi", "others", "--refs", "refs")

@@ -133,12 +133,25 @@ def test_ids_of_numbers_are_not_seen_in_words():
     [
         (("u1", "u2", "u4"), r"^refs: no line has the id 'u4' of the list in line 12"),
         (("u4", "u2", "u3"), r"^refs: 2 lines carry the id of one of the 3 lists"),
-        (("u1", "u2"), r"^refs:3: no list has the id 'u3': 2 lists, 3 references"),
+        (("u1", "u2"), r"^refs:3: no list has the id 'u3': 2 lists, 3 references with ids \(--refs-by id leaves such over\)"),
     ],
 )
 def test_ids_that_do_not_correspond(ids, message):
     with pytest.raises(InputError, match=message):
         list(attach_references(lists(*ids), [(line,) for line in KALDI], paths=["refs"]))
+
+
+def test_references_of_what_was_not_decoded_are_left_over_where_asked():
+    """As Kaldi's scoring with --mode=present."""
+    told = []
+    rows = [(line,) for line in KALDI]
+    joined = attach_references(lists("u1"), rows, by="id", paths=["refs"], tell=told.append)
+    assert [nbest.references for nbest in joined] == [("a b",)]
+    assert told == ["note: refs: 2 references are of no list and left over, the first of id 'u2': 1 lists, 3 references with ids"]
+    joined = attach_references(lists("u1", "u2", "u3"), rows, by="id", paths=["refs"], tell=told.append)
+    assert (len(list(joined)), len(told)) == (3, 1)
+    with pytest.raises(InputError, match="no line has the id 'u4'"):
+        list(attach_references(lists("u1", "u4"), rows, by="id", paths=["refs"]))
 
 
 def test_ids_that_are_there_twice_or_in_one_file_only():

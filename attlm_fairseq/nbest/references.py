@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Literal
@@ -37,13 +37,16 @@ def attach_references(
     *,
     by: Literal["order", "number", "id"] | None = None,
     paths: Sequence[str] = (),
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Iterator[NbestList]:
     """The same lists with their references, one at a time; the lists given are not changed.
 
     Without ``references`` every list must have brought its own. With them they replace what a list brought: by ``order``
     line i belongs to the i-th list and there are as many lines as lists; by ``number`` a list's id is the number of its line, from
-    0, and lines may be left over; by ``id`` every line carries the id of its list, ``id text`` or ``text (id)``, which is taken off.
-    Without ``by`` it is by id where every line carries a different one and the first list's is among them, else by order.
+    0, and lines may be left over; by ``id`` every line carries the id of its list, ``id text`` or ``text (id)``, which is taken off,
+    and lines may be left over, of which ``tell`` is told: not all that was recorded has to be decoded.
+    Without ``by`` it is by id where every line carries a different one and the first list's is among them, else by order; nothing may be
+    left over then.
     Of several references those that are empty are left out, unless all are: such files have blank lines where there is none.
 
     Raises InputError for a list without references, for wrong counts, for an id that is no line, for lines of no list,
@@ -75,7 +78,7 @@ def attach_references(
     texts = [(path, texts_by_id(lines, [first.id]) if first is not None else None) for path, lines in files]
     without_ids = [path for path, found in texts if found is None]
     if not without_ids:
-        yield from _by_id(lists, texts)
+        yield from _by_id(lists, texts, tell if by == "id" else None)
         return
     if by == "id" or len(without_ids) < len(files):
         message = f"not every line carries a different id, that of list {first.id if first else ''!r} among them"
@@ -84,7 +87,10 @@ def attach_references(
     yield from _by_order(lists, references, files)
 
 
-def _by_id(lists: Iterable[NbestList], files: Sequence[tuple[str, dict[str, str]]]) -> Iterator[NbestList]:
+def _by_id(
+    lists: Iterable[NbestList], files: Sequence[tuple[str, dict[str, str]]], tell: Callable[[str], None] | None
+) -> Iterator[NbestList]:
+    """Each list with the lines of its id. What is left over is told to ``tell``, without it an error."""
     seen = set()
     for nbest in lists:
         for path, texts in files:
@@ -94,10 +100,13 @@ def _by_id(lists: Iterable[NbestList], files: Sequence[tuple[str, dict[str, str]
         seen.add(nbest.id)
         yield replace(nbest, references=_given(tuple(texts[nbest.id] for _, texts in files)))
     for path, texts in files:
-        for line, name in enumerate(texts, 1):
-            if name not in seen:
-                message = f"no list has the id {name!r}: {len(seen)} lists, {len(texts)} references with ids"
-                raise InputError(message, path=path, line=line)
+        left_over = [(line, name) for line, name in enumerate(texts, 1) if name not in seen]
+        if left_over:
+            line, name = left_over[0]
+            counts = f"{len(seen)} lists, {len(texts)} references with ids"
+            if tell is None:
+                raise InputError(f"no list has the id {name!r}: {counts} (--refs-by id leaves such over)", path=path, line=line)
+            tell(f"note: {path}: {len(left_over)} references are of no list and left over, the first of id {name!r}: {counts}")
 
 
 def _by_order(
