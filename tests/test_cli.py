@@ -623,6 +623,16 @@ def test_what_only_looks_like_input_is_one_line(folder):
     assert "tiny.pt: " in refused("rescore", "dev.json", "--lm", "tiny.pt", "--weight", "lm=1")
 
 
+def test_a_folder_that_is_sorted_as_text_is_doubted(folder):
+    (folder / "lists").mkdir()
+    for number in range(1, 11):
+        (folder / "lists" / f"utt_{number}").write_text(f"-1 -2 1 w{number}\n")
+    (folder / "refs").write_text("".join(f"w{number}\n" for number in range(1, 11)))
+    result = run("eval", "lists", "--refs", "refs")
+    assert "WARNING: the lists are sorted by their ids as text (utt_10 before utt_2), and references go by order" in result.stderr
+    assert run("eval", "lists", "--refs", "refs", "--refs-by", "order").stderr == ""
+
+
 def test_eval_takes_the_weights_of_sparse_lists(folder):
     (folder / "sparse").write_text("0 ||| a ||| LM0= -1 ||| -1\n0 ||| the ||| LM0= -2 Rare= 1 ||| -1\n")
     (folder / "refs").write_text("a\n")

@@ -154,6 +154,28 @@ def test_references_of_what_was_not_decoded_are_left_over_where_asked():
         list(attach_references(lists("u1", "u4"), rows, by="id", paths=["refs"]))
 
 
+@pytest.mark.parametrize(
+    ("ids", "pair"),
+    [
+        (["utt_1", "utt_10", "utt_11", "utt_2"], "utt_11 before utt_2"),
+        (["t1_2.nbest", "t2_10.nbest", "t2_9.nbest"], "t2_10.nbest before t2_9.nbest"),
+        (["1", "10", "2"], "10 before 2"),
+        (["utt_01", "utt_02", "utt_10"], None),
+        (["utt_1", "utt_2", "utt_10"], None),
+        (["utt_10", "utt_2", "utt_1"], None),  # sorted in no way: as the decoder wrote them
+        (["1089-134686-0000", "1089-134686-0001", "121-121726-0000"], None),  # LibriSpeech's own order
+        (["a", "b", "c"], None),
+    ],
+)
+def test_the_order_of_numbered_names_as_text_is_doubted(ids, pair):
+    told = []
+    rows = [("x",)] * len(ids)
+    assert len(list(attach_references(lists(*ids), rows, tell=told.append))) == len(ids)
+    assert [line.startswith("WARNING") and pair in line for line in told] == ([True] if pair else [])
+    assert len(list(attach_references(lists(*ids), rows, by="order", tell=told.append))) == len(ids)
+    assert len(told) == bool(pair)
+
+
 def test_ids_that_are_there_twice_or_in_one_file_only():
     with pytest.raises(InputError, match=r"^refs: 3 lines carry the id of one of the 3 lists, the others none, or one twice"):
         list(attach_references(lists("u1", "u2", "u3"), [(line,) for line in [*KALDI, "u1 a"]], paths=["refs"]))

@@ -14,6 +14,7 @@ from attlm_fairseq.nbest.line_ids import keyed_lines, texts_by_id
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 _LIKE_AN_ID = re.compile(r"(?!\d+$)\S*[\d_-]\S*")
+_NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)", re.DOTALL)  # by its last number
 
 
 def read_references(paths: Sequence[str]) -> list[tuple[str, ...]]:
@@ -51,7 +52,8 @@ def attach_references(
 
     Raises InputError for a list without references, for wrong counts, for an id that is no line, for lines of no list,
     and, unless ``by`` is given, where the order is in doubt: ids that are the line numbers in another order, or that most lines carry
-    but not all as they should. ``paths`` are the files, for messages.
+    but not all as they should. Lists sorted by their numbered ids as text, as the files of a folder are, are a warning to ``tell``.
+    ``paths`` are the files, for messages.
     Errors of order, count and lines left over come when the last list has been seen, so write nothing under its final name before.
     """
     if references is None:
@@ -68,7 +70,7 @@ def attach_references(
             yield replace(nbest, references=_given(references[line]))
         return
     if by == "order" or not references:
-        yield from _by_order(lists, references, [])
+        yield from _by_order(lists, references, [], tell)
         return
     names = paths or [f"reference file {i}" for i, _ in enumerate(references[0], 1)]
     files = list(zip(names, zip(*references, strict=True), strict=True))
@@ -84,7 +86,7 @@ def attach_references(
         message = f"not every line carries a different id, that of list {first.id if first else ''!r} among them"
         others = "" if by == "id" else ", as in the other files"
         raise InputError(f"{message}{others}; expected 'id text' or 'text (id)', or say --refs-by order", path=without_ids[0])
-    yield from _by_order(lists, references, files)
+    yield from _by_order(lists, references, files, tell)
 
 
 def _by_id(
@@ -110,14 +112,21 @@ def _by_id(
 
 
 def _by_order(
-    lists: Iterable[NbestList], references: Sequence[tuple[str, ...]], doubtful: Sequence[tuple[str, Sequence[str]]]
+    lists: Iterable[NbestList],
+    references: Sequence[tuple[str, ...]],
+    doubtful: Sequence[tuple[str, Sequence[str]]],
+    tell: Callable[[str], None],
 ) -> Iterator[NbestList]:
     """Line by line. ``doubtful`` are the files if the user has not said that it is to be so."""
+    last, sorted_as_text, falling = "", True, None
     count, unseen, in_order = 0, set(range(len(references))), True
     ids_of_lines = [(path, {name for name, _ in keyed}) for path, lines in doubtful for keyed in keyed_lines(lines)]
     found = [0] * len(ids_of_lines)
     for nbest in lists:
         found = [so_far + (nbest.id in names) for so_far, (_, names) in zip(found, ids_of_lines, strict=True)]
+        sorted_as_text = sorted_as_text and last <= nbest.id
+        falling = falling or ((last, nbest.id) if _number_falls(last, nbest.id) else None)
+        last = nbest.id
         if count < len(references):
             line = _line_number(nbest, len(references))
             unseen.discard(-1 if line is None else line)
@@ -141,6 +150,19 @@ def _by_order(
             f"the lists' ids are the numbers 0 to {count - 1} in another order:"
             " say whether references are to be assigned by order or by number"
         )
+    if doubtful and sorted_as_text and falling:
+        tell(
+            f"WARNING: the lists are sorted by their ids as text ({falling[0]} before {falling[1]}), and references go by order: if "
+            "theirs is that of the numbers, they are other lists'. Give references with ids, or say --refs-by order"
+        )
+
+
+def _number_falls(before: str, after: str) -> bool:
+    """Whether two ids differ in their last number alone, and the greater one comes first."""
+    first, second = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(after)
+    if first is None or second is None or first.group("before", "after") != second.group("before", "after"):
+        return False
+    return int(first["number"]) > int(second["number"])
 
 
 def ids_of_references(references: Sequence[tuple[str, ...]], *, certain: bool = False) -> list[str] | None:
