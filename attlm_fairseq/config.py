@@ -22,6 +22,7 @@
     [decision]                      # how totals decide: max (default), mbr-wer, mbr-cer, mbr-bleu, mbr-chrf, mbr-ter, consensus
     rule = "mbr-wer"
     scale = 1.5                     # of the posteriors, softmax(scale * total)
+    text = { steps = ["join-subwords:bpe"] }  # before losses and votes
 
 Paths are relative to the file. Whatever else the file holds is left alone.
 """
@@ -144,13 +145,13 @@ def read_config(path: Path) -> Config:
 
 def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
     """The ``[decision]`` of an ``attlm.toml``. Raises InputError."""
-    only(entries, {"rule", "scale"}, "entry of [decision]", path)
+    only(entries, {"rule", "scale", "text"}, "entry of [decision]", path)
     rule, scale = entries.get("rule", "max"), entries.get("scale", 1.0)
     if rule not in RULES:
         raise InputError(f"[decision] rule = {rule!r}, expected one of {', '.join(RULES)}", path=path)
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 <= scale < math.inf:
         raise InputError(f"[decision] scale = {scale!r}, expected a finite number that is not negative", path=path)
-    return Decision(rule, float(scale))
+    return Decision(rule, float(scale), read_text(table(entries, "text", path, "decision.text"), "[decision.text]", path))
 
 
 def write_config(path: Path, config: Config, record: Mapping[str, Any], record_name: str = "tuning") -> None:
@@ -168,6 +169,8 @@ def write_config(path: Path, config: Config, record: Mapping[str, Any], record_n
     document["weights"] = dict(config.weights)
     if config.decision != Decision():
         document["decision"] = {"rule": config.decision.rule, "scale": config.decision.scale}
+        if config.decision.text.steps:
+            document["decision"]["text"] = written_text(config.decision.text, folder)
     else:
         document.pop("decision", None)
     document[record_name] = dict(record)

@@ -12,6 +12,7 @@ from attlm_cli.options import wrapped
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision import Decision
 from attlm_fairseq.nbest.mbr import LOSSES
+from attlm_fairseq.text import TextPipeline
 
 BLEU_LOSS = "BLEU is sacreBLEU's sentence BLEU, with its exponential smoothing"
 
@@ -29,16 +30,21 @@ def rule_options(command: Callable) -> Callable:
             "--mbr",
             type=click.Choice(LOSSES),
             multiple=True,
-            help=f"Try minimum Bayes risk with this loss as well. {BLEU_LOSS}. Repeatable.",
+            help=f"Try minimum Bayes risk with this loss as well. {BLEU_LOSS}; text as --metric-text makes it. Repeatable.",
         ),
-        click.option("--consensus", is_flag=True, help="Try the word-level combination of the list as well; its text may be new."),
+        click.option(
+            "--consensus",
+            is_flag=True,
+            help="Try the combination of the list's words, as --metric-text makes them, as well; its text may be new.",
+        ),
     )
 
 
 def decision_options(command: Callable) -> Callable:
     """``--mbr --consensus --max --scale`` of a command that applies one rule, handed to it as ``decide_by``.
 
-    That is a function from the decision of attlm.toml to the one to apply. Raises InputError for options that exclude each other.
+    That is a function from the decision of attlm.toml and the text steps of ``--metric-text`` (which replace those of attlm.toml where
+    there are any) to the decision to apply. Raises InputError for options that exclude each other.
     """
 
     def wrapper(mbr: str | None, consensus: bool, max_: bool, scale: float | None, **rest: Any) -> Any:
@@ -46,15 +52,16 @@ def decision_options(command: Callable) -> Callable:
         if len(rules) > 1:
             raise InputError(f"one rule can decide: {', '.join(rules)} exclude each other")
 
-        def decide_by(configured: Decision) -> Decision:
+        def decide_by(configured: Decision, metric_text: TextPipeline) -> Decision:
             rule = rules[0] if rules else configured.rule
+            text = (metric_text if metric_text.steps else configured.text).load()
             if scale is not None:
                 if rule == "max":
                     raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none")
                 if not math.isfinite(scale):
                     raise InputError(f"--scale {scale}: expected a finite number")
-                return Decision(rule, scale)
-            return Decision(rule, configured.scale) if rule == configured.rule else Decision(rule)
+                return Decision(rule, scale, text)
+            return Decision(rule, configured.scale if rule == configured.rule else 1.0, text)
 
         return command(decide_by=decide_by, **rest)
 
@@ -62,9 +69,15 @@ def decision_options(command: Callable) -> Callable:
         wrapper,
         command,
         click.option(
-            "--mbr", type=click.Choice(LOSSES), help=f"Choose the hypothesis with the least expected loss of this kind. {BLEU_LOSS}."
+            "--mbr",
+            type=click.Choice(LOSSES),
+            help=f"Choose the hypothesis with the least expected loss of this kind, of text as --metric-text makes it. {BLEU_LOSS}.",
         ),
-        click.option("--consensus", is_flag=True, help="Combine the words of the list by votes; the text may be new: first texts only."),
+        click.option(
+            "--consensus",
+            is_flag=True,
+            help="Combine the words of the list, as --metric-text makes them, by votes; the text may be new: first texts only.",
+        ),
         click.option("--max", "max_", is_flag=True, help="Choose the greatest total, whatever attlm.toml says."),
         click.option(
             "--scale",

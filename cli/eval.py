@@ -22,6 +22,7 @@ from attlm_cli.options import (
     reference_options,
     warn_of_oov,
     warn_of_subwords,
+    warn_of_unseen,
 )
 from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
@@ -39,7 +40,7 @@ from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.same_utterances import TEXT, read_further, read_texts
 from attlm_fairseq.nbest.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning import oracle, selection
-from attlm_fairseq.text import OOVCount
+from attlm_fairseq.text import OOVCount, TextPipeline
 
 
 @click.command("eval")
@@ -64,7 +65,7 @@ def eval_command(
     metric: Metric,
     with_references: GivenReferences,
     weight: tuple[str, ...],
-    decide_by: Callable[[Decision], Decision],
+    decide_by: Callable[[Decision, TextPipeline], Decision],
     seed: int,
     report: str | None,
     setup: Setup | None,
@@ -83,7 +84,7 @@ def eval_command(
       attlm eval test.json test.rescored.json --metric wer
       attlm eval test.json --config attlm.toml
     """
-    decision = decide_by(setup.config.decision if setup else Decision())
+    decision = decide_by(setup.config.decision if setup else Decision(), metric.text)
     setup = setup or (Setup(Config(), (DEFAULT_COMPUTE,)) if weight or report or decision.rule != "max" else None)
     weights, features = complete_weights(setup, weight) if setup else ({}, [])
     systems: list[tuple[str, np.ndarray]] = []
@@ -102,6 +103,7 @@ def eval_command(
         else:
             measured, oov, loaded = rescored(list(lists), metric, setup, features)
             answers = answers_of(measured, metric, weights, decision)
+            warn_of_unseen({name for name, value in weights.items() if value} - {*measured.names})
             systems += [(path, measured.first), (f"rescored, {decision}", np.array([statistics for _, statistics in answers]))]
             for lm in setup.config.scored:
                 alone = selection(measured.features, measured.statistics, {lm.name: 1.0}, names=measured.names)
@@ -138,7 +140,7 @@ def open_lists(path: str, format_name: str | None, references: GivenReferences) 
         note(f"note: {path} is no n-best list: read as one text a line")
     rows = references.rows() if references.by in ("id", None) else None
     ids = ids_of_references(rows, certain=references.by is None) if rows else None
-    return read_texts(path, ids)
+    return read_texts(path, ids, leave_over=references.by == "id")
 
 
 def further_lists(

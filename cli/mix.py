@@ -33,7 +33,8 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     perplexity and weights of each iteration. From then on the mixture takes the place of its LMs in attlm.toml.
 
     Words unknown to all LMs do not count for the weights where an LM has the OOV policy unk: what one LM gives to all
-    unknown words together and another to each is not comparable. The perplexities are of all words.
+    unknown words together and another to each is not comparable. Nor do they for the perplexities of the iterations, which
+    therefore never rise; all others are of all words.
 
     \b
     Example:
@@ -68,15 +69,15 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     as_unk = any(lm.oov.kind == "unk" for lm in config.lms if lm.name in alone)
     counted = ~np.array(unknown, dtype=bool) if as_unk else np.ones(matrix.shape[1], dtype=bool)
     for number, step in enumerate(em_weights(matrix[:, counted])):
-        of_mixture = perplexity(float(mix(matrix, step.weights).sum()), matrix.shape[1])
-        click.echo("\t".join([str(number), f"{of_mixture:.4f}", *(f"{weight:.6f}" for weight in step.weights)]))
+        click.echo("\t".join([str(number), f"{step.ppl:.4f}", *(f"{weight:.6f}" for weight in step.weights)]))
+    of_mixture = perplexity(float(mix(matrix, step.weights).sum()), matrix.shape[1])
     warn_of_oov(result.oov, BlockScorer(members, mixed.texts * len(members)).advise)
     warn_of_penalties(setup)
     left_out = int((~counted).sum())
     if left_out:
         note(
-            f"note: {left_out} of {words} words are unknown to all LMs: they do not count for the weights, but for the perplexities. With "
-            "--oov spread:TYPES for all LMs they would count"
+            f"note: {left_out} of {words} words are unknown to all LMs: they count neither for the weights nor for the iterations' "
+            f"perplexities, but for those of the LMs and of {name}, {of_mixture:.4f}. With --oov spread:TYPES for all LMs they would count"
         )
     if disputed and as_unk:
         note(

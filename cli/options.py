@@ -104,7 +104,7 @@ class GivenReferences:
     _rows: list[tuple[str, ...]] | None = None  # read once, whatever they are for: standard input has them once
 
     def __call__(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        return attach_references(lists, self.rows(), by=self.by, paths=self.paths)
+        return attach_references(lists, self.rows(), by=self.by, paths=self.paths, tell=note)
 
     def rows(self) -> list[tuple[str, ...]] | None:
         """The references of each line, None where the lists have to bring theirs. Raises InputError."""
@@ -132,7 +132,8 @@ def reference_options(command: Callable) -> Callable:
             "--refs-by",
             type=click.Choice(["order", "number", "id"]),
             help="Which line is whose: in the order of the lists; by the list's id, a line number from 0 (fairseq-generate); or by the id "
-            "in the line, 'id text' or 'text (id)'. Default: id where every line has one, else order.",
+            "in the line, 'id text' or 'text (id)', where lines may be left over. Default: id where every line has one, and none left "
+            "over, else order.",
         ),
     )
 
@@ -278,11 +279,11 @@ def metric_options(command: Callable) -> Callable:
 
 
 def warn_of_subwords(lists: Iterable[NbestList], metric: Metric) -> None:
-    """The warning where the first hypotheses of lists with references are in subwords, and these are not."""
-    marks = SubwordMarks(metric)
+    """The warning where the first hypotheses of lists with references are in subwords."""
+    marks = SubwordMarks(metric.text)
     for nbest in lists:
         marks.add(nbest.hypotheses[0].text, nbest.references)
-    if warning := marks.warning():
+    if warning := marks.warning(metric.name):
         note(warning)
 
 
@@ -362,6 +363,12 @@ def complete_weights(setup: Setup, options: Iterable[str]) -> tuple[dict[str, fl
             f"or give --weight {missing[0]}=NUMBER"
         )
     return weights, features
+
+
+def warn_of_unseen(names: Iterable[str]) -> None:
+    """The warning where weights name scores that no hypothesis has, as only sparse lists may: perhaps a name is mistyped."""
+    if names := sorted(names):
+        note(f"WARNING: no hypothesis has a score {', '.join(names)}: the weight had no effect")
 
 
 class NoProgress(contextlib.AbstractContextManager):

@@ -46,7 +46,7 @@ class StreamedReport:
     def __init__(self, metric: Metric, lm_names: Sequence[str]) -> None:
         self.metric = metric
         self.builder = ReportBuilder(metric, lm_names)
-        self.marks = SubwordMarks(metric)
+        self.marks = SubwordMarks(metric.text)
         self.references: list[tuple[str, ...]] = []
         self.statistics: list[np.ndarray] = []
         self.answers: list[np.ndarray] = []
@@ -62,7 +62,7 @@ class StreamedReport:
 
     def write(self, path: str, label: str, setup: Setup, loaded: BlockScorer | None, **parts: Any) -> None:
         """Write the page, with a table of the lists as read, the answers and the oracle."""
-        if warning := self.marks.warning():
+        if warning := self.marks.warning(self.metric.name):
             note(warning)
         first = np.array([of_list[0] for of_list in self.statistics])
         systems = [("first as read", first), (label, np.array(self.answers)), ("oracle", oracle(self.statistics, self.metric))]

@@ -20,6 +20,7 @@ from attlm_cli.options import (
     progress,
     reference_options,
     warn_of_oov,
+    warn_of_unseen,
     worth_counting,
 )
 from attlm_cli.report_option import StreamedReport, report_option
@@ -30,6 +31,8 @@ from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest
 from attlm_fairseq.nbest.journal import Journal
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.rescoring import Rescorer
+from attlm_fairseq.nbest.subword_marks import SubwordMarks
+from attlm_fairseq.text import TextPipeline
 
 CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
 OUTPUTS = ("same", *CONVERTIBLE, *(f"1best-{style}" if style != "text" else "1best" for style in ONE_BEST_STYLES))
@@ -61,7 +64,7 @@ def rescore_command(
     to: str,
     weight: tuple[str, ...],
     resume: bool,
-    decide_by: Callable[[Decision], Decision],
+    decide_by: Callable[[Decision, TextPipeline], Decision],
     report: str | None,
     with_references: GivenReferences,
     metric: Metric,
@@ -76,17 +79,19 @@ def rescore_command(
     input, with one named score per LM added.
 
     With --mbr the total written is minus the expected loss, by which the list is then sorted. With --consensus the answer may be a text
-    that is not in the list, so that first texts alone can be written. --refs and --metric are for --report.
+    that is not in the list, so that first texts alone can be written. Losses and votes are over the text as --metric-text makes it, else as
+    the steps that `attlm tune` has written to attlm.toml do: lists in subwords need join-subwords, and a consensus is written
+    as after these steps, in words. --refs and --metric are for --report.
 
     \b
     Examples:
       attlm rescore test.nbest > test.rescored
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
-    if not report:
-        refuse_options_of_reports()
     weights, features = complete_weights(setup, weight)
-    decision = decide_by(setup.config.decision)
+    decision = decide_by(setup.config.decision, metric.text)
+    if not report:
+        refuse_options_of_reports(decision)
     if decision.makes_text and not to.startswith("1best"):
         if to != "same":
             raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
@@ -99,6 +104,7 @@ def rescore_command(
     # in sparse lists a feature may be missing, but not from all of them
     unseen = {name for name, value in weights.items() if value} - {*lm_names, *features, *COMPUTED}
     streamed = StreamedReport(metric, lm_names) if report else None
+    marks = SubwordMarks(decision.text)
     counts = {"lists": 0, "hypotheses": 0, "changed": 0, "new": 0}
     target = fmt if to == "same" or to.startswith("1best") else find_format(to)
     if not target.has_scores and not to.startswith("1best"):
@@ -116,6 +122,7 @@ def rescore_command(
                 if not counts["lists"]:
                     names = dict.fromkeys(name for hypothesis in scored.hypotheses for name in hypothesis.scores)
                     say_formula(weights, list(names), decision)
+                marks.add(scored.hypotheses[0].text)
                 if streamed:
                     streamed.add(scored, found.hypotheses[0].text)
                 unseen.difference_update(*(hypothesis.scores for hypothesis in scored.hypotheses if unseen))
@@ -137,8 +144,9 @@ def rescore_command(
         warn_of_oov(rescorer.oov.values(), workers.advise)
     for line in rescorer.notes.values():
         note(line)
-    if unseen:
-        note(f"WARNING: no hypothesis has a score {', '.join(sorted(unseen))}: the weight had no effect")
+    if decision.rule != "max" and (warning := marks.warning_of_decision(decision.rule)):
+        note(warning)
+    warn_of_unseen(unseen)
     said = f"{counts['changed']} lists have a new first hypothesis"
     if decision.makes_text:
         said = (
@@ -183,10 +191,15 @@ def say_formula(weights: dict[str, float], scores: list[str], decision: Decision
         note(f"WARNING: none of the lists' own scores ({', '.join(scores)}) has a weight: the LMs decide alone")
 
 
-def refuse_options_of_reports() -> None:
-    """Raises InputError for an option given that only a report uses: ignoring it would let the user believe that something was measured."""
+def refuse_options_of_reports(decision: Decision) -> None:
+    """Raises InputError for an option given that only a report uses: ignoring it would let the user believe that something was measured.
+
+    The text steps of the metric are for losses and votes as well.
+    """
     context = click.get_current_context()
-    for name in ("refs", "refs_by", "metric", "metric_lowercase", "metric_text", "bleu_tokenize"):
+    of_text = ["metric_text"] if decision.rule == "max" else []
+    for name in ("refs", "refs_by", "metric", "metric_lowercase", *of_text, "bleu_tokenize"):
         if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
             option = "--metric-lowercase/--metric-case" if name == "metric_lowercase" else f"--{name.replace('_', '-')}"
-            raise InputError(f"{option} is for --report FILE, which is not given; to measure rescored lists use `attlm eval`")
+            or_rules = ", --mbr or --consensus, none of which is given" if name == "metric_text" else ", which is not given"
+            raise InputError(f"{option} is for --report FILE{or_rules}; to measure rescored lists use `attlm eval`")

@@ -177,7 +177,7 @@ def tune_command(
     if accepted is False:
         notes = [say_no_gain(result, metric, max_p, no_gain)]
         if no_gain == "keep":
-            weights, decision = dict.fromkeys(names, 0.0), Decision()
+            weights, decision = dict.fromkeys(names, 0.0), Decision(text=metric.text)
     elif accepted is None:
         note("note: without cross-validation (2 lists and --folds 2 at least) nothing tells what the weights are worth on other lists")
     if rules and accepted is not False:

@@ -11,6 +11,7 @@ import sys
 
 import kenlm
 import pytest
+import tomlkit
 from click.testing import CliRunner
 from lm_files import write_checkpoint
 
@@ -340,12 +341,29 @@ def test_mix_leaves_out_what_no_lm_knows(folder):
     lms = ["--kenlm", "one=one.arpa", "--kenlm", "two=two.arpa"]
     result = run("mix", "-", *lms, stdin="a x b\ny a\n")
     assert dict(read_config(folder / "attlm.toml").lms[-1].mixture) == {"one": 0.5, "two": 0.5}
-    assert "note: 2 of 5 words are unknown to all LMs: they do not count for the weights" in result.stderr
-    printed = float(result.stdout.splitlines()[-1].split("\t")[1])
+    told = re.search(r"note: 2 of 5 words are unknown to all LMs: they count neither .* of mix, ([\d.]+)\.", result.stderr)
+    printed = float(told[1])
     assert float(run("ppl", "-", stdin="a x b\ny a\n").stdout.splitlines()[1].split("\t")[1]) == pytest.approx(printed, rel=1e-4)
     result = run("mix", "-", *lms, "--oov", "spread:10", stdin="a x b\ny a\n")  # comparable, says the user
     assert "unknown to all LMs" not in result.stderr
     assert dict(read_config(folder / "attlm.toml").lms[-1].mixture)["one"] > 0.9
+
+
+def test_the_perplexity_of_iterations_never_rises(folder):
+    """Two knows the text better, but gives words that neither knows far less: with these the perplexity would rise."""
+    for name, unknown, a, b in (("one", -1, -0.4, -0.9), ("two", -6, -0.9, -0.4)):
+        unigrams = f"{unknown}\t<unk>\n-99\t<s>\t0\n-0.5\t</s>\n{a}\ta\t0\n{b}\tb\t0\n"
+        (folder / f"{name}.arpa").write_text(
+            f"\\data\\\nngram 1=5\nngram 2=1\n\n\\1-grams:\n{unigrams}\n\\2-grams:\n-0.3\ta b\n\n\\end\\\n"
+        )
+    text = "b b b x y z x y z\nb a a\n"
+    result = run("mix", "-", "--kenlm", "one=one.arpa", "--kenlm", "two=two.arpa", stdin=text)
+    path = [float(line.split("\t")[1]) for line in result.stdout.splitlines()[4:]]
+    assert path == sorted(path, reverse=True)
+    assert path[0] > path[-1]
+    record = tomlkit.parse((folder / "attlm.toml").read_text())["mixing"]["ppl"]
+    assert list(record) == ["one", "two", "mix"]
+    assert float(run("ppl", "-", stdin=text).stdout.splitlines()[1].split("\t")[1]) == pytest.approx(record["mix"], rel=1e-4)
 
 
 def test_mix_refuses_what_cannot_be_mixed(folder):
@@ -523,6 +541,18 @@ def test_eval_reads_what_rescore_writes_with_ids(folder):
     ]
     texts = ("1best-sclite", "1best-kaldi", "--format", "text")
     assert wers(run("eval", *texts, "--refs", "refs", "--refs-by", "id")) == wers(run("eval", *texts, "--refs", "refs")) == ["12.50"] * 2
+    (folder / "more").write_text("u-0 a\nu-1 a mat\nu-2 a dog ran\nu-3 the cat sat\n")
+    for file in ("dev.kaldi", *texts[:2]):
+        options = ("eval", file, "--refs", "more", *(texts[2:] if file in texts else ()))
+        result = run(*options, "--refs-by", "id")
+        assert wers(result) == ["12.50"]
+        assert (
+            result.stderr
+            == "note: more: 1 references are of no list and left over, the first of id 'u-0': 3 lists, 4 references with ids\n"
+        )
+        refused(*options)
+    (folder / "twice").write_text("u-1 a mat\nu-1 a mat\n")
+    assert "the id 'u-1' is there 2 times" in refused("eval", "twice", "--refs", "more", "--refs-by", "id", "--format", "text")
     assert "texts without ids" in refused("eval", "1best", "--refs", "refs", "--format", "text")
     (folder / "others").write_text("u-1-1 a mad\nu-2-1 a\nu-4-1 the\n")
     assert "first: 'u-3'" in refused("eval", "dev.kaldi", "others", "--refs", "refs")
@@ -593,9 +623,49 @@ def test_what_only_looks_like_input_is_one_line(folder):
     assert "tiny.pt: " in refused("rescore", "dev.json", "--lm", "tiny.pt", "--weight", "lm=1")
 
 
+def test_a_folder_that_is_sorted_as_text_is_doubted(folder):
+    (folder / "lists").mkdir()
+    for number in range(1, 11):
+        (folder / "lists" / f"utt_{number}").write_text(f"-1 -2 1 w{number}\n")
+    (folder / "refs").write_text("".join(f"w{number}\n" for number in range(1, 11)))
+    result = run("eval", "lists", "--refs", "refs")
+    assert "WARNING: the lists are sorted by their ids as text (utt_10 before utt_2), and references go by order" in result.stderr
+    assert run("eval", "lists", "--refs", "refs", "--refs-by", "order").stderr == ""
+
+
 def test_eval_takes_the_weights_of_sparse_lists(folder):
     (folder / "sparse").write_text("0 ||| a ||| LM0= -1 ||| -1\n0 ||| the ||| LM0= -2 Rare= 1 ||| -1\n")
     (folder / "refs").write_text("a\n")
     result = run("eval", "sparse", "--refs", "refs", "--weight", "LM0=1", "--weight", "Other=0.5")
     assert "rescored, max" in result.stdout
+    assert "WARNING: no hypothesis has a score Other: the weight had no effect" in result.stderr
+    result = run("eval", "sparse", "--refs", "refs", "--weight", "LM0=1", "--weight", "Rare=0.5", "--weight", "Other=0")
+    assert "no hypothesis has" not in result.stderr
     assert "not a feature" in refused("eval", "dev.json", "--weight", "Other=0.5")
+
+
+@pytest.mark.parametrize(
+    ("kind", "pieces"),
+    [
+        ("bpe", "the c@@ at s@@ at"),
+        ("sentencepiece", "\u2581the \u2581c at \u2581s at"),
+        ("wordpiece", "the c ##at s ##at"),
+    ],
+)
+def test_pieces_are_measured_as_words_where_asked(folder, kind, pieces):
+    (folder / "pieces").write_text(f"{pieces}\n\n{pieces}\n", encoding="utf-8")
+    (folder / "refs").write_text("the cat sat\n" * 2)
+    result = run("eval", "pieces", "--refs", "refs", "--metric-text", f"join-subwords:{kind}")
+    assert (wers(result), result.stderr) == (["0.00"], "")
+    result = run("eval", "pieces", "--refs", "refs")
+    assert "their references do not" in result.stderr
+    assert f"--metric-text join-subwords:{kind} joins them" in result.stderr
+    (folder / "refs").write_text(f"{pieces}\n" * 2, encoding="utf-8")  # as fairseq's T-lines without --remove-bpe
+    assert re.fullmatch(
+        rf"note: hypotheses and references are both in subwords \(.*\): figures are of pieces; --metric-text join-subwords:{kind} "
+        "measures words\n",
+        run("eval", "pieces", "--refs", "refs").stderr,
+    )
+    assert run("eval", "pieces", "--refs", "refs", "--metric-text", f"join-subwords:{kind}").stderr == ""
+    result = run("rescore", "pieces", "--kenlm", "lm.arpa", "--weight", "kenlm=1")
+    assert f"With --text join-subwords:{kind} it would know 100% of the words" in result.stderr

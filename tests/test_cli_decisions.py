@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import numpy as np
@@ -12,6 +13,7 @@ from test_cli import folder, refused, run  # noqa: F401
 
 from attlm_fairseq.config import read_config
 from attlm_fairseq.nbest.decision import Decision
+from attlm_fairseq.text import parse_steps
 
 SENTENCES = ["the cat sat on the mat", "a dog sat on a mat", "the dog ran", "a cat ran", "the cat sat on a dog"]
 
@@ -193,3 +195,67 @@ def test_eval_rescores_where_asked(lists):
     own = rows_of(run("eval", "helps.json", "--weight", "am_score=1", "--mbr", "cer").stdout)
     assert list(own) == ["helps.json", "rescored, mbr-cer at 1", "oracle"]
     assert "no weight for kenlm" in run("eval", "helps.json", "--kenlm", "lm.arpa", code=2).stderr
+
+
+STEP = "join-subwords:bpe"
+PIECES = """\
+0 ||| ni@@ ght ||| LM0= -1 ||| -1
+0 ||| ni@@ ghty ||| LM0= -1 ||| -1
+0 ||| ri@@ ghts ||| LM0= -1 ||| -1
+0 ||| li@@ ghts ||| LM0= -1 ||| -1
+1 ||| a@@ b c@@ d e ||| LM0= -1 ||| -1
+1 ||| x@@ y c@@ d f ||| LM0= -2 ||| -2
+"""
+
+
+def test_rules_decide_over_words_where_the_metric_does(lists):
+    (lists / "pieces").write_text(PIECES)
+    warning = (
+        "WARNING: the hypotheses of 2 of 2 lists carry subword marks (@@): consensus decides over pieces; "
+        f"--metric-text {STEP} joins them for it"
+    )
+    votes = ("rescore", "pieces", "--weight", "LM0=1", "--consensus")
+    result = run(*votes)
+    assert (result.stdout.splitlines()[0], warning in result.stderr) == ("ni@@ ghts", True)
+    result = run(*votes, "--metric-text", STEP)
+    assert (result.stdout, "WARNING" in result.stderr) == ("night\nab cd e\n", False)
+    assert f"decision: consensus at 1 over {STEP}" in result.stderr
+    assert "0 answers are not the first hypothesis, 0 of them are in no list" in result.stderr
+    mbr = ("rescore", "pieces", "--weight", "LM0=1", "--mbr", "wer", "-o", "out")
+    risks = []
+    for options in ([], ["--metric-text", STEP]):
+        assert ("WARNING" in run(*mbr, *options).stderr) == (not options)
+        last = (lists / "out").read_text().splitlines()[-1]
+        assert last.split(" ||| ")[1] == "x@@ y c@@ d f"
+        risks.append(-float(last.split()[-1]))
+    assert risks == pytest.approx([3 / (1 + math.exp(-1)), 2 / (1 + math.exp(-1))], rel=1e-4)  # errors in pieces, in words
+    assert "--metric-text is for --report FILE, --mbr or --consensus" in refused(
+        "rescore", "pieces", "--weight", "LM0=1", "--metric-text", STEP
+    )
+    assert "--metric is for --report" in refused(*votes, "--metric", "cer")
+
+
+def test_tuning_writes_the_text_that_rules_decide_over(lists):
+    cut = re.compile(r"(?<=\w)(?=\w{2}\b)")
+    helps = json.loads((lists / "helps.json").read_text())
+    for item in helps:
+        item["input"] = [cut.sub("@@ ", text) for text in item["input"]]
+    (lists / "pieces.json").write_text(json.dumps(helps))
+    lms = ("--kenlm", "lm.arpa", "--text", STEP)
+    options = (*lms, "--mbr", "wer", "--consensus", "--without", "words")  # the number of words is that of pieces
+    words = run("tune", "helps.json", *options)
+    pieces = run("tune", "pieces.json", *options, "--metric-text", STEP)
+    assert rows_of(words.stdout) == rows_of(pieces.stdout)
+    tuned = read_config(lists / "attlm.toml")
+    assert tuned.decision.text == parse_steps([STEP])  # whatever rule is the best: another may be asked for
+
+    run("rescore", "helps.json", "--consensus", "-o", "words.txt")
+    result = run("rescore", "pieces.json", "--consensus", "-o", "pieces.txt")
+    assert "subword marks" not in result.stderr
+    assert (lists / "pieces.txt").read_text() == (lists / "words.txt").read_text()
+    options = ("--config", "attlm.toml", "--consensus", "--metric-text", STEP, "--report", "page.html")
+    rows = rows_of(run("eval", "pieces.json", "pieces.txt", *options).stdout)
+    assert rows[f"rescored, consensus at 1 over {STEP}"] == rows["pieces.txt"]
+    assert "texts in no list" not in (lists / "page.html").read_text()
+    run("tune", "good.json", "--kenlm", "lm.arpa", "--metric-text", STEP)
+    assert read_config(lists / "attlm.toml").decision == Decision(text=parse_steps([STEP]))

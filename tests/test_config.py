@@ -8,6 +8,7 @@ import pytest
 
 from attlm_fairseq.config import Config, LMSpec, read_config, write_config
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.decision import Decision
 from attlm_fairseq.text import Step, TextPipeline, parse_steps
 
 EXAMPLE = """\
@@ -89,6 +90,8 @@ def test_writing_to_another_folder_keeps_the_files_found(tmp_path, monkeypatch):
         ("[text]\nlowercase = 'yes'", r"lowercase = 'yes', expected true or false"),
         ("[text]\nsteps = 'lowercase'", r"\[text\] steps = 'lowercase', expected a list"),
         ("[text]\nsteps = ['lowercase']\ntokenize = 'en'", r"\[text\] has `steps`: give all of them there"),
+        ("[decision]\ntext = { steps = ['shout'] }", r"\[decision.text\] 'shout' is no text step; known are unicode:FORM, "),
+        ("[decision]\ntext = 'lowercase'", r"`text` is 'lowercase', expected a table \[decision.text\]"),
         ("[text]\nsteps = ['shout']", r"\[text\] 'shout' is no text step; known are unicode:FORM, "),
         ("[lm.x]\nkenlm = 'a'\ntext = { step = [] }", r"'step' is no entry of \[lm.x.text\]"),
         ("[lm.x]\nkenlm = 'a'\ntext = 'lowercase'", r"`text` is 'lowercase', expected a table \[lm.x.text\]"),
@@ -162,3 +165,13 @@ def test_the_words_of_a_mixture(words, pieces, expected):
         return
     with pytest.raises(InputError, match=r"\[lm.mix\] mixes LMs that see different words \(text for words: .*; text for pieces: .*\)"):
         _ = config.texts
+
+
+def test_the_text_of_a_decision_comes_back(tmp_path):
+    path = tmp_path / "attlm.toml"
+    config = Config(decision=Decision("mbr-wer", 2.0, parse_steps(["join-subwords:bpe", f"truecase:{tmp_path}/model"])))
+    write_config(path, config, {})
+    assert '"truecase:model"' in path.read_text()
+    assert read_config(path) == config
+    write_config(path, Config(decision=Decision("mbr-wer")), {})
+    assert read_config(path).decision == Decision("mbr-wer")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -19,6 +21,7 @@ from attlm_fairseq.nbest.mbr import LOSSES, expected_losses, least_risk, loss_me
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.posterior import posteriors
+from attlm_fairseq.text import parse_steps
 
 texts_of_lists = st.lists(st.lists(st.sampled_from("abc"), max_size=6).map(" ".join), min_size=1, max_size=6)
 
@@ -195,19 +198,40 @@ def some_lists(seed: int, count: int = 40) -> list[NbestList]:
     return lists
 
 
+def in_pieces(lists: list[NbestList]) -> list[NbestList]:
+    """The same lists with every second letter glued to the one behind it, so that two letters are a word: ``a@@ b c@@ d``."""
+
+    def glued(text: str) -> str:
+        letters = text.split()
+        return " ".join(letter + "@@" * (place % 2 == 0 and place + 1 < len(letters)) for place, letter in enumerate(letters))
+
+    return [
+        NbestList(
+            nbest.id,
+            [replace(hypothesis, text=glued(hypothesis.text)) for hypothesis in nbest.hypotheses],
+            tuple(glued(reference).replace("@@ ", "") for reference in nbest.references),
+        )
+        for nbest in lists
+    ]
+
+
+@pytest.mark.parametrize("text", [None, "join-subwords:bpe"])
 @pytest.mark.parametrize("rule", RULES)
-def test_many_lists_at_once_answer_as_each_alone(rule):
-    metric = make_metric("wer")
+def test_many_lists_at_once_answer_as_each_alone(rule, text):
+    steps = parse_steps([text] if text else [])
+    metric = make_metric("wer", text=steps)
     lists = some_lists(RULES.index(rule), 40 if rule != "mbr-ter" else 10)
+    if text:
+        lists = in_pieces(lists)
     texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists]
     statistics = [metric.statistics(of_list, nbest.references) for of_list, nbest in zip(texts, lists, strict=True)]
     totals = [np.array([hypothesis.scores["am"] for hypothesis in nbest.hypotheses]) for nbest in lists]
-    decider = Decider(rule, texts, [nbest.references for nbest in lists], statistics, metric)
+    decider = Decider(rule, texts, [nbest.references for nbest in lists], statistics, metric, steps)
     changed = 0
     for scale in (0.0, 0.7, 3.0):
         answers = decider.answers(range(len(lists)), totals, scale)
         for nbest, (text, counts) in zip(lists, answers, strict=True):
-            decided = decide(combine(nbest, {"am": 1.0}), Decision(rule, scale)).hypotheses
+            decided = decide(combine(nbest, {"am": 1.0}), Decision(rule, scale, steps)).hypotheses
             assert decided[0].text == text
             assert counts.tolist() == metric.statistics([text], nbest.references)[0].tolist()
             changed += text != max(nbest.hypotheses, key=lambda hypothesis: hypothesis.scores["am"]).text
@@ -232,3 +256,44 @@ def test_rules_for_answers():
     assert decide(nbest, Decision()) is nbest
     (answer,) = decide(nbest, Decision("consensus", 1e6)).hypotheses
     assert (answer.text, answer.rank, answer.total) == (nbest.hypotheses[0].text, nbest.hypotheses[0].rank, None)
+
+
+PIECES = ["ni@@ gh@@ t and da@@ y", "ni@@ ght an@@ d day s", "ri@@ ghts and d@@ ay", "ni@@ gh@@ t", "li@@ ght an@@ d da@@ y"]
+
+
+@pytest.mark.parametrize("mark", ["bpe", "sentencepiece", "wordpiece"])
+@settings(deadline=None, max_examples=60)
+@given(st.permutations(PIECES), st.lists(st.integers(1, 9), min_size=5, max_size=5))
+def test_losses_and_votes_over_pieces_are_those_over_words(mark, texts, shares):
+    """With the step, lists in pieces are decided as their words are, by brute force; the answer of a vote is in words."""
+    words = [text.replace("@@ ", "") for text in texts]
+    cut = {
+        "bpe": lambda text: text,
+        "sentencepiece": lambda text: " ".join("\u2581" + word.replace("@@ ", " ") for word in re.split(r"(?<!@@) ", text)),
+        "wordpiece": lambda text: text.replace("@@ ", " ##"),
+    }[mark]
+    steps = parse_steps([f"join-subwords:{mark}"])
+    totals = [math.log(share) for share in shares]
+
+    def decided(rule: str, of_list: list[str], steps=steps) -> Hypothesis:
+        hypotheses = [Hypothesis(text, rank=i, total=total) for i, (text, total) in enumerate(zip(of_list, totals, strict=True), 1)]
+        return decide(NbestList("0", hypotheses), Decision(rule, 1.0, steps)).hypotheses[0]
+
+    pieces = list(map(cut, texts))
+    found = decided("mbr-wer", pieces)
+    risks = [sum(share * levenshtein(a.split(), b.split()) for share, b in zip(shares, words, strict=True)) for a in words]
+    assert found.text == pieces[found.rank - 1]  # as read
+    assert risks[found.rank - 1] == min(risks)
+    for loss in LOSSES:
+        assert decided(f"mbr-{loss}", pieces).rank == decided(f"mbr-{loss}", words, parse_steps([])).rank
+    found = decided("consensus", pieces)
+    assert found == decided("consensus", words, parse_steps([]))
+    assert set(found.text.split()) <= {word for text in words for word in text.split()}
+    assert found.rank == (words.index(found.text) + 1 if found.text in words else 0)
+
+
+def test_votes_over_pieces_make_words_that_are_in_no_list():
+    """What the step is for."""
+    hypotheses = [Hypothesis(text, rank=i) for i, text in enumerate(["ni@@ ght", "ni@@ ghty", "ri@@ ghts", "li@@ ghts"], 1)]
+    assert decide(NbestList("0", hypotheses), Decision("consensus")).hypotheses[0].text == "ni@@ ghts"
+    assert decide(NbestList("0", hypotheses), Decision("consensus", 1.0, parse_steps(["join-subwords:bpe"]))).hypotheses[0].text == "night"

@@ -133,12 +133,47 @@ def test_ids_of_numbers_are_not_seen_in_words():
     [
         (("u1", "u2", "u4"), r"^refs: no line has the id 'u4' of the list in line 12"),
         (("u4", "u2", "u3"), r"^refs: 2 lines carry the id of one of the 3 lists"),
-        (("u1", "u2"), r"^refs:3: no list has the id 'u3': 2 lists, 3 references"),
+        (("u1", "u2"), r"^refs:3: no list has the id 'u3': 2 lists, 3 references with ids \(--refs-by id leaves such over\)"),
     ],
 )
 def test_ids_that_do_not_correspond(ids, message):
     with pytest.raises(InputError, match=message):
         list(attach_references(lists(*ids), [(line,) for line in KALDI], paths=["refs"]))
+
+
+def test_references_of_what_was_not_decoded_are_left_over_where_asked():
+    """As Kaldi's scoring with --mode=present."""
+    told = []
+    rows = [(line,) for line in KALDI]
+    joined = attach_references(lists("u1"), rows, by="id", paths=["refs"], tell=told.append)
+    assert [nbest.references for nbest in joined] == [("a b",)]
+    assert told == ["note: refs: 2 references are of no list and left over, the first of id 'u2': 1 lists, 3 references with ids"]
+    joined = attach_references(lists("u1", "u2", "u3"), rows, by="id", paths=["refs"], tell=told.append)
+    assert (len(list(joined)), len(told)) == (3, 1)
+    with pytest.raises(InputError, match="no line has the id 'u4'"):
+        list(attach_references(lists("u1", "u4"), rows, by="id", paths=["refs"]))
+
+
+@pytest.mark.parametrize(
+    ("ids", "pair"),
+    [
+        (["utt_1", "utt_10", "utt_11", "utt_2"], "utt_11 before utt_2"),
+        (["t1_2.nbest", "t2_10.nbest", "t2_9.nbest"], "t2_10.nbest before t2_9.nbest"),
+        (["1", "10", "2"], "10 before 2"),
+        (["utt_01", "utt_02", "utt_10"], None),
+        (["utt_1", "utt_2", "utt_10"], None),
+        (["utt_10", "utt_2", "utt_1"], None),  # sorted in no way: as the decoder wrote them
+        (["1089-134686-0000", "1089-134686-0001", "121-121726-0000"], None),  # LibriSpeech's own order
+        (["a", "b", "c"], None),
+    ],
+)
+def test_the_order_of_numbered_names_as_text_is_doubted(ids, pair):
+    told = []
+    rows = [("x",)] * len(ids)
+    assert len(list(attach_references(lists(*ids), rows, tell=told.append))) == len(ids)
+    assert [line.startswith("WARNING") and pair in line for line in told] == ([True] if pair else [])
+    assert len(list(attach_references(lists(*ids), rows, by="order", tell=told.append))) == len(ids)
+    assert len(told) == bool(pair)
 
 
 def test_ids_that_are_there_twice_or_in_one_file_only():

@@ -21,6 +21,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.scorer import SentenceScore
 from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step, parse_steps, split_texts
 from attlm_fairseq.text.advice import advise
+from attlm_fairseq.text.oov import EXAMPLES
 from attlm_fairseq.text.steps import KINDS
 
 CORPUS = [
@@ -79,12 +80,24 @@ def test_without_steps_only_white_space_splits():
         (["unescape"], "it &apos;s &lt;b&gt; &amp;amp; &#124; &#91; &quot;", "it 's <b> &amp; | [ \""),
         (["join-subwords:bpe"], "lo@@ wer ho@@ u@@ se a@@", "lower house a"),
         (["join-subwords:sentencepiece"], "\u2581lo wer \u2581house", "lower house"),
+        (["join-subwords:sentencepiece"], "lo wer \u2581house", "lower house"),
+        (["join-subwords:sentencepiece"], "\u2581 \u2581", ""),
+        (["join-subwords:bpe"], "@@ @@", ""),
         (["join-subwords:wordpiece"], "un ##relat ##ed ## words", "unrelated ## words"),
+        (["join-subwords:wordpiece"], "##ed words", "ed words"),
     ],
 )
 def test_steps(steps, text, expected):
-    expected = expected or "Well I don't know rock n roll dogs U S $5 c++ don\u2019t a b"
+    if expected is None:
+        expected = "Well I don't know rock n roll dogs U S $5 c++ don\u2019t a b"
     assert " ".join(words(steps, text)) == expected
+
+
+@pytest.mark.parametrize("mark", KINDS["join-subwords"].choices)
+@pytest.mark.parametrize("text", ["the cat sat", "cat", "", " a  b "])
+def test_joining_leaves_words_as_they_are(mark, text):
+    """References are often plain where hypotheses are in subwords: the same step has to suit both."""
+    assert words([f"join-subwords:{mark}"], text) == text.split()
 
 
 def test_the_order_is_the_given_one():
@@ -247,6 +260,14 @@ def test_the_warning_names_rate_and_commonest_words():
         ("paris", [], "With --text truecase:MODEL it would know 100% of these"),
         ("\uff54\uff48\uff45", [], "With --text unicode:nfkc it would know 100% of these"),
         ("gnu zebra", [], None),
+        ("th@@ e c@@ at s@@ at", [], "With --text join-subwords:bpe it would know 100% of the words"),
+        ("\u2581the \u2581c at s at", [], "With --text join-subwords:sentencepiece it would know 50% of the words"),
+        ("th ##e c ##at gnu", [], "With --text join-subwords:wordpiece it would know 67% of the words"),
+        ("T@@ HE C@@ AT", [], "With --text join-subwords:bpe,lowercase it would know 100% of the words"),
+        ("T@@ HE C@@ AT", ["lowercase"], "With --text lowercase,join-subwords:bpe it would know 100% of the words"),
+        ("THE CAT SAT THE CAT SAT THE gn@@ u", [], "With --text lowercase it would know 78% of these"),
+        ("gn@@ u", [], None),
+        ("\u2581 \u2581", [], None),
         ("the cat", [], None),
     ],
 )
@@ -262,3 +283,11 @@ def test_the_warning_advises_the_step_that_helps(text, steps, advice):
     count, scorer = OOVCount("lm"), Known()
     count.add([pipeline.words(text)], [scorer.score([pipeline.words(text)])[0].oov])
     assert advise(count, scorer, pipeline) == advice
+
+
+def test_the_examples_of_unknown_words_are_few_and_add_up():
+    count, other = OOVCount("lm"), OOVCount("lm")
+    count.add([["a", "gnu"], ["a"]], [(False, True), (False,)])
+    other.add([["gnu"]] * 1000, [(True,)] * 1000)
+    count.merge(other)
+    assert count.examples == ["a gnu", *["gnu"] * (EXAMPLES - 1)]

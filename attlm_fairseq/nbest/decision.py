@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from attlm_fairseq.nbest.mbr import LOSSES, expected_losses, least_risk, loss_me
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.posterior import posteriors
+from attlm_fairseq.text import TextPipeline
 
 RULES = ("max", *(f"mbr-{loss}" for loss in LOSSES), "consensus")
 STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0)  # scales tried, in units of the totals' spread
@@ -20,10 +21,14 @@ STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A rule (one of RULES) and, for all but the maximum, the scale of the posteriors: ``softmax(scale * total)``."""
+    """A rule (one of RULES) and, for all but the maximum, the scale of the posteriors: ``softmax(scale * total)``.
+
+    ``text`` are the steps before the losses of mbr and the votes of a consensus, those of the metric: subwords are no words.
+    """
 
     rule: str = "max"
     scale: float = 1.0
+    text: TextPipeline = field(default_factory=TextPipeline)
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -37,19 +42,21 @@ class Decision:
         return self.rule == "consensus"
 
     def __str__(self) -> str:
-        return self.rule if self.rule == "max" else f"{self.rule} at {self.scale:g}"
+        if self.rule == "max":
+            return self.rule
+        return f"{self.rule} at {self.scale:g}{' over ' if self.text.steps else ''}{','.join(map(str, self.text.steps))}"
 
 
 def decide(nbest: NbestList, decision: Decision) -> NbestList:
     """The list with its answer first. It is as :func:`combination.combine` leaves it; without totals all hypotheses are equally likely.
 
     ``max``: as it is. ``mbr-..``: sorted by risk, and ``total`` is minus the risk. ``consensus``: one hypothesis, the new text, with
-    rank 0, or that of the hypothesis whose text it is, and without scores.
+    rank 0, or that of the hypothesis whose text it is, and without scores; where the decision has text steps, the text is as after them.
     """
     if decision.rule == "max":
         return nbest
     as_read = sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank)
-    texts = [hypothesis.text for hypothesis in as_read]
+    texts = [decision.text.prepared(hypothesis.text) for hypothesis in as_read]
     shares = posteriors(np.array([hypothesis.total or 0.0 for hypothesis in as_read]), decision.scale)
     if decision.rule == "consensus":
         text = consensus(confusion_network(texts), shares)
@@ -63,7 +70,7 @@ def decide(nbest: NbestList, decision: Decision) -> NbestList:
 class Decider:
     """A rule over many lists with references, prepared so that any totals and scales are cheap to try: lists of one size at a time.
 
-    ``texts[i]`` are the hypotheses of list i as read, ``statistics[i]`` (n_i, S) those of the metric.
+    ``texts[i]`` are the hypotheses of list i as read, ``statistics[i]`` (n_i, S) those of the metric; ``text`` as in :class:`Decision`.
     """
 
     def __init__(
@@ -73,16 +80,18 @@ class Decider:
         references: Sequence[Sequence[str]],
         statistics: Sequence[np.ndarray],
         metric: Metric,
+        text: TextPipeline,
     ) -> None:
         self.rule, self.texts, self.references, self.statistics, self.metric = rule, texts, references, statistics, metric
+        prepared = [[text.prepared(hypothesis) for hypothesis in of_list] for of_list in texts] if rule != "max" else []
         if rule == "consensus":
-            self._networks = [confusion_network(of_list) for of_list in texts]
+            self._networks = [confusion_network(of_list) for of_list in prepared]
             self._disputed = [disputed(network) for network in self._networks]
             self._measured = [dict(zip(of_list, rows, strict=True)) for of_list, rows in zip(texts, statistics, strict=True)]
             self._winners: list[dict[bytes, str]] = [{} for _ in texts]
         elif rule != "max":
             loss = loss_metric(rule.removeprefix("mbr-"))
-            self._losses = [pairwise_losses(of_list, loss) for of_list in texts]
+            self._losses = [pairwise_losses(of_list, loss) for of_list in prepared]
 
     def answers(self, lists: Sequence[int], totals: Sequence[np.ndarray], scale: float) -> list[tuple[str, np.ndarray]]:
         """What the named lists answer, text and statistics (S,), under the ``totals`` of all lists: as :func:`decide` would."""

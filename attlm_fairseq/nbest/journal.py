@@ -157,7 +157,7 @@ def _line(content: dict[str, Any]) -> bytes:
 
 
 def _as_json(scores: BlockScores) -> dict[str, Any]:
-    oov = {name: {"words": count.words, "unknown": dict(count.unknown)} for name, count in scores.oov.items()}
+    oov = {name: {"words": count.words, "unknown": dict(count.unknown), "examples": count.examples} for name, count in scores.oov.items()}
     return {"values": scores.values, "oov": oov, "notes": scores.notes}
 
 
@@ -168,4 +168,5 @@ def _read_block(line: bytes) -> BlockScores:
         oov[name] = OOVCount(name)
         oov[name].words = found["words"]
         oov[name].unknown = Counter(found["unknown"])
+        oov[name].examples = found.get("examples", [])  # an older journal has none
     return BlockScores(content["values"], oov, content["notes"])

@@ -36,18 +36,18 @@ def texts_by_id(lines: Sequence[str], ids: Iterable[str]) -> dict[str, str] | No
     return None
 
 
-def texts_of(lines: Sequence[str], ids: Sequence[str], what: str, path: str) -> dict[str, str] | None:
+def texts_of(lines: Sequence[str], ids: Sequence[str], what: str, path: str, *, leave_over: bool = False) -> dict[str, str] | None:
     """The same where all ``ids`` are known, those of ``what``. None where at most half of the lines have one.
 
-    Raises InputError where more have, but not each line a different one and every id a line.
+    Raises InputError where more have, but not each line a different one and, unless ids may be left over, every id a line.
     """
     wanted = set(ids)
     for keyed in keyed_lines(lines):
         names = [name for name, _ in keyed]
         if 2 * sum(name in wanted for name in names) <= len(lines) or (all(map(_is_number, wanted)) and not all(map(_is_number, names))):
             continue
-        require_same_ids(names, ids, what, path)
-        if len(wanted) < len(names):
+        require_same_ids(names, wanted.intersection(names) if leave_over else ids, what, path)
+        if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"the id {twice!r} is there {names.count(twice)} times: expected each id of {what} once", path=path)
         return dict(keyed)

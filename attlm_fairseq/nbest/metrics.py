@@ -21,6 +21,7 @@ class Metric(Protocol):
 
     name: str
     higher_is_better: bool
+    text: TextPipeline  # what hypotheses and references go through before they are compared
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
         """The statistics of each hypothesis of one list against the references of that list (at least one): (n, S) float64."""
@@ -45,7 +46,7 @@ class _OfText:
     text = TextPipeline()
 
     def prepared(self, text: str) -> str:
-        return " ".join(self.text.words(text)) if self.text.steps else text
+        return self.text.prepared(text)
 
     def _prepared_signature(self) -> str:
         return f"|text:{','.join(self.text.signature())}" if self.text.steps else ""

@@ -76,14 +76,14 @@ class ReportBuilder:
         """A scored list with references in the order as read, the statistics (n, S) of its hypotheses, its answer and that one's (S,)."""
         texts = [hypothesis.text for hypothesis in nbest.hypotheses]
         losses, loss = sentence_losses(statistics, self.metric), float(sentence_losses(answer_statistics, self.metric))
-        first, row = nbest.hypotheses[0], texts.index(answer) if answer in texts else None
+        first, row = nbest.hypotheses[0], self._row(texts, answer)
         for name, scatter in self._scatters.items():
             for place, hypothesis in enumerate(nbest.hypotheses[1:], start=1):
                 if hypothesis.text != first.text and name in hypothesis.lm_scores:
                     difference = hypothesis.lm_scores[name] - first.lm_scores[name]
                     scatter.add(difference, float(losses[place] - losses[0]), place == row)
         self.lists += 1
-        if answer == first.text:
+        if row is not None and texts[row] == first.text:
             return
         self.changed += 1
         self.new += row is None
@@ -107,6 +107,13 @@ class ReportBuilder:
         heapq.heappush(heap, (abs(gain), -self.lists, change))
         if len(heap) > SHOWN:
             heapq.heappop(heap)
+
+    def _row(self, texts: Sequence[str], answer: str) -> int | None:
+        """The hypothesis that the answer is: as read, or as the metric sees it, for so a consensus is written. None: it is new."""
+        if answer in texts:
+            return texts.index(answer)
+        prepared = [self.metric.prepared(text) for text in texts]
+        return prepared.index(answer) if answer in prepared else None
 
     def html(
         self,

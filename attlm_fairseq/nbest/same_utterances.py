@@ -70,15 +70,15 @@ def read_further(path: str, format_name: str | None, first: Sequence[NbestList],
     return Further([_text(name, text) for name, text in zip(ids, texts, strict=True)], True, False)
 
 
-def read_texts(path: str, ids: Sequence[str] | None = None) -> list[NbestList]:
+def read_texts(path: str, ids: Sequence[str] | None = None, *, leave_over: bool = False) -> list[NbestList]:
     """One text a line as lists of one hypothesis, called by their place from 0; or by the ids that they carry, if ``ids`` are given.
 
     An empty line is an empty text. Raises InputError where the file cannot be read, is empty or is no UTF-8, and where ``ids`` are given
-    and the lines carry others or none.
+    and the lines carry others or none, or not all of them unless ids may be left over.
     """
     texts = [split_end(line)[0] for line in TextSource(path, "one text a line").lines()]
     texts[0] = texts[0].removeprefix("\ufeff")
-    found = texts_of(texts, ids, "the references", path) if ids is not None else None
+    found = texts_of(texts, ids, "the references", path, leave_over=leave_over) if ids is not None else None
     if ids is not None and found is None:
         message = (
             f"texts without ids, and the references have some (first: {ids[0]!r}): expected 'id text' or 'text (id)', or --refs-by order"

@@ -59,7 +59,8 @@ def tune_system(
     """Tune the weights of the features ``names``, then the scale of every rule besides the maximum; cross-validate all of it.
 
     In each fold weights and scales are found without its lists. A row for each LM of ``lm_names`` shows what it would choose
-    alone. ``folds`` is cut to the number of lists; fewer than 2 mean no cross-validation. ``options`` go to ``tuner``.
+    alone. ``folds`` is cut to the number of lists; fewer than 2 mean no cross-validation. Losses and votes are over
+    the metric's text. ``options`` go to ``tuner``.
     """
     columns = [measured.names.index(name) for name in names]
     features = [of_list[:, columns] for of_list in measured.features]
@@ -78,7 +79,7 @@ def tune_system(
             answers = selection(features, measured.statistics, result.weights, names=names)
             held_out = validated.statistics if validated else None
         else:
-            decider = Decider(rule, measured.texts, measured.references, measured.statistics, metric)
+            decider = Decider(rule, measured.texts, measured.references, measured.statistics, metric, metric.text)
             totals = totals_of(features, posterior_weights(result.weights), names)
             scale, name = decider.best_scale(everything, totals), rule
             answers = decider.statistics_of(everything, totals, scale)
@@ -88,7 +89,7 @@ def tune_system(
         if held_out is not None:
             systems.append((f"{name}, {folds}-fold", held_out))
             folds_of[systems[-1][0]] = folds
-        found.append((systems[-1][0], Decision(rule, scale), answers, held_out))
+        found.append((systems[-1][0], Decision(rule, scale, metric.text), answers, held_out))
     sign = 1.0 if metric.higher_is_better else -1.0
     label, decision, _, held_out = max(found, key=lambda system: sign * corpus_score(metric, system[2] if system[3] is None else system[3]))
 
@@ -124,7 +125,7 @@ def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, fl
     for name, weight in weights.items():
         if weight and name not in measured.names and not sparse:
             raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(measured.names)}")
-    decider = Decider(decision.rule, measured.texts, measured.references, measured.statistics, metric)
+    decider = Decider(decision.rule, measured.texts, measured.references, measured.statistics, metric, decision.text)
     return decider.answers(range(len(measured.texts)), totals_of(measured.features, weights, measured.names), decision.scale)
 
 

@@ -6,25 +6,30 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 LOUD_OOV_RATE = 0.05  # above this share of unknown words, text and LM probably differ in case, punctuation or tokenisation
+EXAMPLES = 50  # sentences with unknown words that are kept: enough to try text steps on
 
 
 class OOVCount:
-    """How many of the words that an LM was given it does not know, and which most often."""
+    """How many of the words that an LM was given it does not know, and which most often; ``examples`` are the first sentences with such."""
 
     def __init__(self, lm_name: str) -> None:
         self.lm_name = lm_name
         self.words = 0
         self.unknown: Counter[str] = Counter()
+        self.examples: list[str] = []
 
     def add(self, sentences: Iterable[Sequence[str]], oov: Iterable[Sequence[bool]]) -> None:
         for words, flags in zip(sentences, oov, strict=True):
             self.words += len(words)
             self.unknown.update(word for word, is_oov in zip(words, flags, strict=True) if is_oov)
+            if len(self.examples) < EXAMPLES and any(flags):
+                self.examples.append(" ".join(words))
 
     def merge(self, other: OOVCount) -> None:
         """Add what another count of the same LM has found."""
         self.words += other.words
         self.unknown.update(other.unknown)
+        self.examples += other.examples[: EXAMPLES - len(self.examples)]
 
     @property
     def rate(self) -> float:

@@ -57,6 +57,10 @@ class TextPipeline:
             text = function(text)
         return text.split()
 
+    def prepared(self, text: str) -> str:
+        """The words of a text with single spaces; without steps the text as it is."""
+        return " ".join(self.words(text)) if self.steps else text
+
     @property
     def segmentation(self) -> Step | None:
         """The last step, if it cuts words into the LM's own subwords."""

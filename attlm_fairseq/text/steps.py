@@ -90,10 +90,18 @@ def _truecase(file: str) -> TextFunction:
     return lambda text: truecaser.truecase(" ".join(text.split()), return_str=True)
 
 
+_SENTENCEPIECE_MARK = "\u2581"
+
+
+def _join_sentencepiece(text: str) -> str:
+    # The mark says where a word begins: a text without any is in words already, as references are, and would become one word.
+    return "".join(text.split()).replace(_SENTENCEPIECE_MARK, " ") if _SENTENCEPIECE_MARK in text else text
+
+
 _JOIN: dict[str, TextFunction] = {
     "bpe": lambda text: re.sub(r"@@(\s+|$)", "", text),
-    "sentencepiece": lambda text: "".join(text.split()).replace("\u2581", " "),
-    "wordpiece": lambda text: re.sub(r"(?<=\S)\s+##(?=\S)", "", text),
+    "sentencepiece": _join_sentencepiece,
+    "wordpiece": lambda text: re.sub(r"(^|\s+)##(?=\S)", "", text),
 }
 
 

@@ -11,6 +11,7 @@ from attlm_fairseq.nbest.formats import find_format
 GOOD = "0 ||| a ||| LM0= -1 ||| -2\n"
 H, P = "H-1\t-0.5\ta b\n", "P-1\t-0.1 -0.2 -0.3\n"
 FIRST = '{"hyps": [{"text": "a"}]}\n'
+SHAPES = '; the JSON that is read: {"id": .., "hyps": [{"text": ..}, ..]} on one line each (jsonl), [{"input": '
 PRETTY_SCORES = '[\n {\n  "input": ["a", "b"],\n  "am_score": [\n   -1,\n   %s\n  ]\n }\n]\n'
 
 BROKEN = [
@@ -84,6 +85,9 @@ BROKEN = [
     ("jsonl", FIRST + '{"id": [1], "hyps": [{"text": "a"}]}\n', 2, "id is '[1]': expected a text"),
     ("jsonl", FIRST + '{"ref": 1, "hyps": [{"text": "a"}]}\n', 2, "ref is '1': expected a text"),
     ("jsonl", FIRST[:-1] + FIRST, 1, "not valid JSON"),
+    ("jsonl", '{"text": " hi", "segments": [{"text": " hi"}], "language": "en"}', 1, "with at least one hypothesis" + SHAPES),  # Whisper's
+    ("jsonl", '{\n "id": "a",\n "hyps": [{"text": "a"}]\n}\n', 1, "expected one whole object a line" + SHAPES),
+    ("hyporadise", '[{"text": "hi", "score": -1}]', 1, '"output": reference}' + SHAPES),
     # mlm-scoring
     ("mlm", '{"u": {"hyp_1": {"score": -1, "text": "a"}},\n "v": {"ref": "a"}}', 2, "utterance 'v': is "),
     (
@@ -136,6 +140,12 @@ def test_one_clear_line(name, text, line, message):
     assert str(caught.value).startswith(f"FILE:{line}: " if line else "FILE: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_shapes_of_json_are_named_where_the_first_list_is_wrong_alone():
+    with pytest.raises(InputError) as caught:
+        list(find_format("jsonl").read(cut(FIRST + '{"id": "x"}\n', "jsonl"), "FILE"))
+    assert SHAPES not in str(caught.value)
 
 
 def test_the_lists_before_the_fault_have_come_out():

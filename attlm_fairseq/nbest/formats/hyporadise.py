@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_text import DECODER, Place, children, exact, is_number, member, with_members, with_values
+from attlm_fairseq.nbest.formats.json_text import DECODER, SHAPES, Place, children, exact, is_number, member, with_members, with_values
 from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, fresh_names, is_as_read, own_text, quoted
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
@@ -49,7 +49,8 @@ def _nbest_list(item: Item, number: int, path: str) -> NbestList:
     value = item.value
     place = Place(f"item {number + 1}", item.raw, path, item.line)
     if not isinstance(value, dict) or "input" not in value:
-        raise place.error(f'is {quoted(item.raw)}: expected {{"input": [hypotheses], "output": reference}}')
+        shapes = "" if number else f"; {SHAPES}"
+        raise place.error(f'is {quoted(item.raw)}: expected {{"input": [hypotheses], "output": reference}}{shapes}')
     texts = value["input"]
     if not isinstance(texts, list) or not texts:
         raise place.error(f"is {quoted(json.dumps(texts))}: expected a list of at least one hypothesis", "input")

@@ -13,6 +13,11 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats.lines import quoted
 from attlm_fairseq.nbest.nbest_list import NbestList
 
+# for the message where a first list is in none of these
+SHAPES = (
+    'the JSON that is read: {"id": .., "hyps": [{"text": ..}, ..]} on one line each (jsonl), [{"input": [texts], "output": reference}, ..] '
+    '(hyporadise), {"id": {"hyp_1": {"score": .., "text": ..}, ..}, ..} (mlm)'
+)
 SPACE = re.compile(r"[ \t\r\n]*")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.json_text import DECODER, Place, children, dumped, exact, member, with_members, with_values
+from attlm_fairseq.nbest.formats.json_text import DECODER, SHAPES, Place, children, dumped, exact, member, with_members, with_values
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     FileText,
@@ -66,13 +66,15 @@ class JsonlFormat:
 
 
 def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:
+    shapes = "" if count else f"; {SHAPES}"
     try:
         value = DECODER.decode(body)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"not valid JSON ({error}): expected one whole object a line", path=path, line=line) from None
+        raise InputError(f"not valid JSON ({error}): expected one whole object a line{shapes}", path=path, line=line) from None
     place = Place(f"list {count}", body.lstrip(" \t\r"), path, line)
     if not isinstance(value, dict) or not isinstance(value.get("hyps"), list) or not value["hyps"]:
-        raise place.error(f'is {quoted(body)}: expected {{"id": ..., "hyps": [{{"text": ...}}, ...]}} with at least one hypothesis')
+        expected = f'expected {{"id": ..., "hyps": [{{"text": ...}}, ...]}} with at least one hypothesis{shapes}'
+        raise place.error(f"is {quoted(body)}: {expected}")
     hypotheses = [_hypothesis(found, i, place) for i, found in enumerate(value["hyps"])]
     sparse = value.get("sparse", False)
     if not isinstance(sparse, bool):
