@@ -29,7 +29,6 @@ Paths are relative to the file. Whatever else the file holds is left alone.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from attlm_fairseq.compute import DEFAULT_COMPUTE, Compute
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import is_stream, whole_file
 from attlm_fairseq.lm_spec import LMSpec, only, read_lm, read_text, table, written_lm, written_text
 from attlm_fairseq.nbest.decision import RULES, Decision
 from attlm_fairseq.scoring.oov_policy import with_policy
@@ -156,11 +156,11 @@ def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
 def write_config(path: Path, config: Config, record: Mapping[str, Any], record_name: str = "tuning") -> None:
     """Write LMs, text steps and weights, and ``record`` as ``[tuning]``: how the weights came about. An existing file keeps the rest.
 
-    The file changes at once or not at all.
+    The file changes at once or not at all; ``-``, a device or a pipe just gets it.
     """
     import tomlkit
 
-    document = _parse(path) if path.exists() else tomlkit.document()
+    document = _parse(path) if path.is_file() and not is_stream(str(path)) else tomlkit.document()
     folder = path.absolute().parent
     document["lm"] = {lm.name: written_lm(lm, folder) for lm in config.lms}
     if config.text.steps or "text" in document:
@@ -171,13 +171,8 @@ def write_config(path: Path, config: Config, record: Mapping[str, Any], record_n
     else:
         document.pop("decision", None)
     document[record_name] = dict(record)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(tomlkit.dumps(document), encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InputError(f"cannot be written: {error.strerror}", path=path) from None
+    with whole_file(str(path)) as out:
+        out.write(tomlkit.dumps(document))
 
 
 def _parse(path: Path) -> TOMLDocument:

@@ -57,7 +57,7 @@ def attention_command(
     if (sentence is None) == (path is None) or sentence == "-":
         raise InputError("give one of: a sentence in quotes, or --file TEXT (- is standard input); see `attlm attention --help`")
     for output in outputs:
-        if path not in (None, "-") and Path(output).exists() and Path(path).exists() and Path(output).samefile(path):
+        if path not in (None, "-") and Path(output).is_file() and Path(path).exists() and Path(output).samefile(path):
             raise InputError("the output would overwrite the input; name another file", path=output)
     from attlm_fairseq.attention.show import Shower
     from attlm_fairseq.scoring.text_file import count_lines

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,25 @@ def test_writing_to_another_folder_keeps_the_files_found(tmp_path, monkeypatch):
     write_config(Path("sub/attlm.toml"), config, {})
     read = read_config(Path("sub/attlm.toml"))
     assert [lm.kenlm.resolve() for lm in read.lms] == [tmp_path / "lm.arpa", tmp_path / "sub" / "lm.arpa"]
+
+
+def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
+    real, link, pipe = tmp_path / "real.toml", tmp_path / "link.toml", tmp_path / "pipe"
+    real.write_text(EXAMPLE)
+    link.symlink_to(real)
+    config = Config((LMSpec("a", kenlm=tmp_path / "lm.arpa"),), weights={"a": 1.0})
+    write_config(link, config, {})
+    assert link.is_symlink()
+    assert read_config(real) == read_config(link) == config
+    os.mkfifo(pipe)
+    found: list[str] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    write_config(pipe, config, {})
+    reader.join()
+    assert "[weights]\na = 1.0\n" in found[0]
+    assert pipe.is_fifo()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link.toml", "pipe", "real.toml"]
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,25 @@ def test_a_link_stays_a_link_and_a_device_a_device(tmp_path):
     assert pipe.is_fifo()
 
 
+def test_what_has_no_name_but_the_shells_is_written_to():
+    """`-o >(program)` is /dev/fd/63, which resolves to a name that does not exist."""
+    reading, writing = os.pipe()
+    write_nbest(read(MOSES, "moses"), FORMATS["moses"], f"/dev/fd/{writing}")
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read() == MOSES
+
+
+def test_standard_output_by_its_name_adds_to_a_file(tmp_path):
+    """`-o /dev/stdout >> all`."""
+    (tmp_path / "all").write_text("before\n")
+    program = "from attlm_fairseq.files import whole_file\nwith whole_file('/dev/stdout') as out: out.write('after\\n')"
+    with (tmp_path / "all").open("a") as out:
+        subprocess.run([sys.executable, "-c", program], stdout=out, check=True)
+    assert (tmp_path / "all").read_text() == "before\nafter\n"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_what_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
     for path in ("absent/list", "file/list", "."):
