@@ -15,7 +15,7 @@ import click
 
 from attlm_cli.lm_changes import LMChanges, numbered
 from attlm_fairseq.compute import PRECISIONS, Compute, parse_devices, parse_memory, rank_compute
-from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config
+from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config, unused
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.nbest.formats import FORMATS
@@ -391,6 +391,28 @@ def on_terminal() -> bool:
 def worth_counting(path: str) -> bool:
     """Whether to read a file once more first: where the user watches, and never standard input, a pipe or the shell's ``<(..)``."""
     return on_terminal() and path != "-" and (Path(path).is_file() or Path(path).is_dir())
+
+
+config_output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_CONFIG,
+    show_default=True,
+    help="The file to write, or to change: then it holds the LMs, text steps and weights of this run and no others (- is standard output).",
+)
+
+
+def warn_of_unused(output: Path, config: Config, found: Sequence[str] = ()) -> None:
+    """Before the work: what the file to be written holds that this run does not use, but for the tables ``found`` that it fills anew.
+
+    Raises InputError where the file is no ``attlm.toml``.
+    """
+    if gone := [table for table in unused(output, config) if table not in found]:
+        note(
+            f"WARNING: {output} holds what this run does not use, and will be without it: {', '.join(gone)}; "
+            f"--config {output} uses and keeps it, -o writes elsewhere"
+        )
 
 
 def note(text: str) -> None:

@@ -15,6 +15,7 @@ from attlm_cli.intervals import parse_intervals
 from attlm_cli.options import (
     GivenReferences,
     Setup,
+    config_output_option,
     format_option,
     lm_options,
     metric_options,
@@ -25,11 +26,12 @@ from attlm_cli.options import (
     reference_options,
     warn_of_oov,
     warn_of_subwords,
+    warn_of_unused,
 )
 from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
 from attlm_fairseq import __version__
-from attlm_fairseq.config import DEFAULT_CONFIG, write_config
+from attlm_fairseq.config import write_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import Interval
 from attlm_fairseq.nbest.decision import Decision
@@ -89,7 +91,7 @@ MANY_FEATURES = 100
 @click.option("--restarts", default=10, show_default=True, help="Random starting points of the search.")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the restarts and of the bootstrap.")
 @report_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_CONFIG, show_default=True, help="Where they go.")
+@config_output_option
 @lm_options
 def tune_command(
     nbest: str,
@@ -132,6 +134,7 @@ def tune_command(
     """
     if objective == "risk" and (interval or fix or start or l2):
         raise InputError("--interval, --fix, --start and --l2 are of the line search: they do not go with --objective risk")
+    warn_of_unused(output, setup.config, found=("[weights]", "[decision]"))
     lists = open_nbest(nbest, format_name)[1]
     lists = list(with_references(lists))
     total = sum(len(found.hypotheses) for found in lists) if on_terminal() else None

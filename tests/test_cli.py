@@ -330,6 +330,21 @@ def test_mix_writes_the_best_weights(folder):
     assert "mix_score" in (folder / "out.json").read_text()
 
 
+def test_what_a_run_drops_of_the_configuration_is_told_before(folder):
+    (folder / "attlm.toml").write_text("[lm.big]\nkenlm = 'lm.arpa'\n[text]\nlowercase = true\n[weights]\nbig = 1\n")
+    told = "WARNING: attlm.toml holds what this run does not use, and will be without it: [lm.big], [text]"
+    assert f"{told}, [weights]; --config attlm.toml uses" in run("mix", "text", "--kenlm", "lm.arpa", "--lm", "lm.pt").stderr
+    assert "does not use" not in run("mix", "text", "--kenlm", "lm.arpa", "--lm", "lm.pt").stderr  # the same again
+    (folder / "w.toml").write_text("[lm.big]\nkenlm = 'lm.arpa'\n[text]\nlowercase = true\n[weights]\nbig = 1\n")
+    tuning = ["tune", "dev.json", "-o", "w.toml", "--restarts", "0"]
+    assert "does not use" not in run(*tuning, "--config", "w.toml").stderr
+    assert f"{told.replace('attlm', 'w')}; --config" in run(*tuning, "--kenlm", "lm.arpa").stderr
+    assert set(read_config(folder / "w.toml").weights) == {"am_score", "kenlm", "kenlm_oov", "words", "rank"}
+    (folder / "w.toml").write_text("[notes]\n")
+    assert "w.toml: 'notes' is no table" in refused(*tuning, "--kenlm", "lm.arpa")
+    assert (folder / "w.toml").read_text() == "[notes]\n"
+
+
 def test_mix_leaves_out_what_no_lm_knows(folder):
     """Equal LMs but for p(<unk>), 0.1 and 0.000001: nothing else tells them apart, and the weights do not either."""
     for name, unknown in (("one", -1), ("two", -6)):
