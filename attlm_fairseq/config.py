@@ -163,6 +163,8 @@ def write_config(path: Path, config: Config, record: Mapping[str, Any], record_n
     """
     import tomlkit
 
+    if not all(map(math.isfinite, config.weights.values())):
+        raise InputError(f"weights that are not finite are not written: {config.weights}", path=path)
     held = _held(path)
     document = tomlkit.document() if held is None else _parse(path)
     folder = path.absolute().parent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from attlm_fairseq.compute import PRECISIONS, Compute, parse_devices, parse_memo
 from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config, unused
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer
+from attlm_fairseq.nbest.combination import LARGEST
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.lm_features import differing_lms, is_lm_feature
 from attlm_fairseq.nbest.metrics import METRICS, Metric, make_metric
@@ -345,7 +345,7 @@ def parse_weights(texts: Iterable[str], option: str = "--weight") -> dict[str, f
             weights[name] = float(number)
         except ValueError:
             equals = ""
-        if not equals or not name or not math.isfinite(weights[name]):
+        if not equals or not name or not abs(weights[name]) <= LARGEST:
             raise InputError(f"{option} {text!r}: expected NAME=NUMBER, such as {option} lm=0.5")
     return weights
 

@@ -86,6 +86,35 @@ def test_kenlm_scores_are_kenlms_own(folder):
             assert value == pytest.approx(model.score(text) * math.log(10), abs=1e-4)
 
 
+LISTS = """\
+{"id": "u1", "ref": "a b", "hyps": [{"text": "a b", "scores": {"am": -1, "rank": 3}}, {"text": "a", "scores": {"am": -2, "rank": 9}}]}
+{"id": "u2", "ref": "a", "hyps": [{"text": "a b", "scores": {"am": -1, "rank": 3}}, {"text": "a", "scores": {"am": -2, "rank": 1}}]}
+"""
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("score", ["1e200", "-1e308"])
+def test_scores_beyond_all_sense_are_one_line(folder, score):
+    (folder / "lists").write_text(LISTS.replace("-2", score))
+    message = f"lists:1: list 'u1', hypothesis 2: score 'am' is {float(score)}, expected a number from -1e+40 to 1e+40"
+    for command in (["tune"], ["tune", "--objective", "risk"], ["eval", "--weight", "am=10"], ["rescore", "--weight", "am=10"]):
+        assert message in refused(*command, "lists")
+    (folder / "sane").write_text(LISTS.replace("rank", "r"))
+    (folder / "w.toml").write_text("[weights]\nam = 1e300\n")
+    for command in ("rescore", "eval"):
+        assert "list 'u1': the weighted sum" in refused(command, "sane", "--config", "w.toml")
+    assert sorted(path.name for path in folder.iterdir() if path.suffix == ".toml") == ["w.toml"]
+
+
+def test_an_own_score_called_rank_is_not_taken_for_the_rank(folder):
+    (folder / "lists").write_text(LISTS)
+    result = run("rescore", "lists", "--weight", "rank=-1", "--to", "1best")
+    assert result.stdout == "a b\na b\n"
+    told = "note: the lists have a score 'rank' of their own, which is no feature: 'rank' is computed; call theirs otherwise to use both"
+    assert told in result.stderr
+    assert told in run("tune", "lists", "--folds", "0").stderr
+
+
 def test_weights_decide_and_are_told(folder):
     result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--to", "1best")
     assert result.stdout == "the cat sat on the mat\na dog ran\na mat\n"

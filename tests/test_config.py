@@ -137,6 +137,12 @@ def test_tables_in_any_order_are_rewritten(tmp_path):
     assert read_config(path) == config
 
 
+def test_weights_that_are_no_numbers_are_not_written(tmp_path):
+    with pytest.raises(InputError, match=r"attlm\.toml: weights that are not finite are not written"):
+        write_config(tmp_path / "attlm.toml", Config(weights={"a": float("nan")}), {})
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_byte_order_mark_is_no_entry(tmp_path):
     path = tmp_path / "attlm.toml"
     path.write_text("\ufeff[weights]\nrank = -1\n", encoding="utf-8")

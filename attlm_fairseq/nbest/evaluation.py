@@ -67,7 +67,7 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
     measured.lists = lists
     for nbest in lists:
         if not nbest.references:
-            raise InputError(f"list {nbest.id!r} has no reference; give references with --refs")
+            raise nbest.error(f"list {nbest.id!r} has no reference; give references with --refs")
         measured.features.append(features(nbest, measured.names))
         measured.texts.append([hypothesis.text for hypothesis in nbest.hypotheses])
         measured.statistics.append(metric.statistics(measured.texts[-1], nbest.references))

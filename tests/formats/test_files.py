@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nbest_samples import FAIRSEQ, HYPORADISE, JSONL, MLM, MOSES, PLAIN_IDS, cut, read
+from nbest_samples import ALL_SAMPLES, FAIRSEQ, HYPORADISE, JSONL, MLM, MOSES, PLAIN_IDS, cut, read
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
@@ -178,6 +178,12 @@ def test_a_failure_leaves_everything_as_it_was(name, error, tmp_path):
         write_one_best(lists(), str(path))
     assert [found.name for found in tmp_path.iterdir()] == [name]
     assert path.read_text() == "precious"
+
+
+@pytest.mark.parametrize(("name", "sample"), ALL_SAMPLES)
+def test_every_list_tells_where_it_begins(name, sample):
+    for nbest in read(sample, name):
+        assert str(nbest.error("wrong")) == f"FILE:{nbest.line}: wrong"
 
 
 def test_a_list_can_replace_itself(tmp_path):

@@ -73,7 +73,7 @@ def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:
     if not isinstance(value, dict) or not isinstance(value.get("hyps"), list) or not value["hyps"]:
         raise place.error(f'is {quoted(body)}: expected {{"id": ..., "hyps": [{{"text": ...}}, ...]}} with at least one hypothesis')
     hypotheses = [_hypothesis(found, i, place) for i, found in enumerate(value["hyps"])]
-    return NbestList(place.id(value.get("id"), count), hypotheses, place.references(value.get("ref"), "ref"), line)
+    return NbestList(place.id(value.get("id"), count), hypotheses, place.references(value.get("ref"), "ref"), line, path=path)
 
 
 def _hypothesis(value: Any, index: int, place: Place) -> Hypothesis:
