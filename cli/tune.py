@@ -151,6 +151,7 @@ def tune_command(
     unneeded = {*matching(without, measured), *(lm for name in extra for lm in differing_lms(name, setup.config.texts) or ())}
     unneeded |= set(measured.redundant([name for name in lm_features if name not in extra]))
     names = features_left(measured, unneeded)
+    warn_of_outliers(measured, names)
     if objective == "risk":
         search = {"tuner": tune_by_risk}
     else:
@@ -251,6 +252,18 @@ def features_left(measured: MeasuredLists, unneeded: set[str]) -> list[str]:
             "--without 'NAME*' leaves sparse ones out"
         )
     return names
+
+
+def warn_of_outliers(measured: MeasuredLists, names: list[str]) -> None:
+    """A line for each feature of which a few lists have values beyond comparison with the others, such as a logarithm of 0."""
+    for name in names:
+        if found := measured.outliers(name):
+            nbest, value, times = found[0]
+            more = f", and so in {len(found) - 1} other lists" if len(found) > 1 else ""
+            note(
+                f"WARNING: list {nbest.id!r}: {name} is {value:g}, and its range {times:.2g} times the spread of the other lists{more}: "
+                "a mark, such as for the logarithm of 0? What is usual for this feature is measured without such lists"
+            )
 
 
 def parse_start(texts: tuple[str, ...], names: list[str], l2: float) -> np.ndarray | None:

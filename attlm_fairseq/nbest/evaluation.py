@@ -13,6 +13,7 @@ from attlm_fairseq.nbest.bootstrap import Interval, PairedComparison, confidence
 from attlm_fairseq.nbest.combination import feature_names, features
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.spread import outliers
 
 
 @dataclass
@@ -41,6 +42,11 @@ class MeasuredLists:
         ]
         equal = [name for place, name in enumerate(names) if any(np.array_equal(columns[name], columns[other]) for other in names[:place])]
         return list(dict.fromkeys([*constant, *equal]))
+
+    def outliers(self, name: str) -> list[tuple[NbestList, float, float]]:
+        """The lists in which this feature lies apart beyond comparison: the list, the value farthest off, its range in spreads."""
+        values = [matrix[:, self.names.index(name)] for matrix in self.features]
+        return [(self.lists[i], float(values[i][row]), times) for i, row, times in outliers(values)]
 
     @property
     def first(self) -> np.ndarray:
