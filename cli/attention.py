@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from attlm_cli.options import Setup, lm_options, note, progress, warn_of_oov, worth_counting
+from attlm_cli.options import FiniteRange, Setup, lm_options, note, progress, warn_of_oov, worth_counting
 from attlm_fairseq.config import Config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.lm_spec import LMSpec
@@ -27,7 +27,7 @@ from attlm_fairseq.lm_spec import LMSpec
 @click.option(
     "--highlight",
     "threshold",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     metavar="THRESHOLD",
     help="Print the text before each prediction and highlight what it reads with this weight or more.",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -87,6 +88,16 @@ class Setup:
             note(line)
 
 
+class FiniteRange(click.FloatRange):
+    """A number in a range; click itself lets nan through every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
 format_option = click.option(
     "--format",
     "format_name",
@@ -105,6 +116,11 @@ class GivenReferences:
 
     def __call__(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         return attach_references(lists, self.rows(), by=self.by, paths=self.paths)
+
+    def check_inputs(self, *paths: str) -> None:
+        """Raises InputError where standard input is to be these files or references more than once."""
+        if [*paths, *self.paths].count("-") > 1:
+            raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
 
     def rows(self) -> list[tuple[str, ...]] | None:
         """The references of each line, None where the lists have to bring theirs. Raises InputError."""
@@ -252,6 +268,9 @@ def metric_options(command: Callable) -> Callable:
     """``--metric --metric-lowercase --metric-case --metric-text --bleu-tokenize``, handed to the command as ``metric``."""
 
     def wrapper(metric: str, metric_lowercase: bool | None, metric_text: str | None, bleu_tokenize: str, **rest: Any) -> Any:
+        tokenize_given = click.get_current_context().get_parameter_source("bleu_tokenize") == click.core.ParameterSource.COMMANDLINE
+        if tokenize_given and metric != "bleu":
+            raise InputError(f"--bleu-tokenize is for --metric bleu, not for {metric}; --metric-text says what {metric} is to see")
         options = {} if metric_lowercase is None else {"lowercase": metric_lowercase}
         text = parse_steps(filter(None, (metric_text or "").split(","))).load()
         return command(

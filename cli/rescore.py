@@ -86,6 +86,7 @@ def rescore_command(
     """
     if not report:
         refuse_options_of_reports()
+    with_references.check_inputs(nbest)
     weights, features = complete_weights(setup, weight)
     decision = decide_by(setup.config.decision)
     if decision.makes_text and not to.startswith("1best"):

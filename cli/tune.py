@@ -13,6 +13,7 @@ import numpy as np
 from attlm_cli.decision_options import rule_options
 from attlm_cli.intervals import parse_intervals
 from attlm_cli.options import (
+    FiniteRange,
     GivenReferences,
     Setup,
     config_output_option,
@@ -63,7 +64,7 @@ MANY_FEATURES = 100
 @click.option("--fix", multiple=True, metavar="NAME=NUMBER", help="Keep this weight. Intervals are in units of the weights fixed.")
 @click.option(
     "--l2",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=0.0,
     show_default=True,
     help="Pull towards the start: percent points for a squared distance of 1 between weights of length 1.",
@@ -79,8 +80,20 @@ MANY_FEATURES = 100
     help="What is optimised: the metric of the best totals, or the expected loss, which is smooth.",
 )
 @rule_options
-@click.option("--folds", default=5, show_default=True, help="Folds of the cross-validation that tells the score to expect; 0: none.")
-@click.option("--max-p", default=0.05, show_default=True, help="A gain counts where its cross-validated p-value is at most this.")
+@click.option(
+    "--folds",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    help="Folds of the cross-validation that tells the score to expect; 0: none.",
+)
+@click.option(
+    "--max-p",
+    type=FiniteRange(0, 1),
+    default=0.05,
+    show_default=True,
+    help="A gain counts where its cross-validated p-value is at most this.",
+)
 @click.option(
     "--no-gain",
     type=click.Choice(["keep", "write", "fail"]),
@@ -88,7 +101,7 @@ MANY_FEATURES = 100
     show_default=True,
     help="Without such a gain: keep the lists as read (all weights 0), write the tuned weights nevertheless, or fail and write nothing.",
 )
-@click.option("--restarts", default=10, show_default=True, help="Random starting points of the search.")
+@click.option("--restarts", type=click.IntRange(min=0), default=10, show_default=True, help="Random starting points of the search.")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the restarts and of the bootstrap.")
 @report_option
 @config_output_option
@@ -134,6 +147,7 @@ def tune_command(
     """
     if objective == "risk" and (interval or fix or start or l2):
         raise InputError("--interval, --fix, --start and --l2 are of the line search: they do not go with --objective risk")
+    with_references.check_inputs(nbest)
     warn_of_unused(output, setup.config, found=("[weights]", "[decision]"))
     lists = open_nbest(nbest, format_name)[1]
     lists = list(with_references(lists))
@@ -149,7 +163,8 @@ def tune_command(
     for line in rescorer.notes.values():
         note(line)
     unneeded = {*matching(without, measured), *(lm for name in extra for lm in differing_lms(name, setup.config.texts) or ())}
-    unneeded |= set(measured.redundant([name for name in lm_features if name not in extra]))
+    asked_for = {*extra, *(option.rpartition("=")[0] for option in (*interval, *fix, *start))}
+    unneeded |= set(measured.redundant([name for name in lm_features if name not in asked_for]))
     names = features_left(measured, unneeded)
     warn_of_outliers(measured, names)
     if objective == "risk":
@@ -245,7 +260,7 @@ def features_left(measured: MeasuredLists, unneeded: set[str]) -> list[str]:
         note(f"note: left out, because some hypotheses lack them: {', '.join(measured.left_out)}")
     names = [name for name in measured.names if name not in unneeded]
     if not names:
-        raise InputError("no feature is left to tune: the lists have no scores of their own, and no LM is given")
+        raise InputError(f"no feature is left to tune: --without leaves out all that there are ({', '.join(measured.names)})")
     if len(names) > MANY_FEATURES:
         note(
             f"note: {len(names)} features take long to tune, one line search after the other, and fit these lists rather than others; "

@@ -637,6 +637,34 @@ def test_what_only_looks_like_input_is_one_line(folder):
     assert "tiny.pt: " in refused("rescore", "dev.json", "--lm", "tiny.pt", "--weight", "lm=1")
 
 
+def test_options_out_of_range_are_refused(folder):
+    for options in (["--folds", "-3"], ["--restarts", "-1"], ["--max-p", "2"], ["--max-p", "nan"], ["--l2", "nan"], ["--l2", "inf"]):
+        result = run("tune", "dev.json", *options, code=2)
+        assert f"Invalid value for '{options[0]}': " in result.stderr
+    assert "no feature is left to tune: --without leaves out all that there are (am_score, words, rank)" in refused(
+        "tune", "dev.json", "--without", "*"
+    )
+    for command in (["eval", "-"], ["tune", "-"], ["rescore", "-", "--report", "page", "--weight", "words=1"]):
+        assert "standard input (-) is named more than once" in refused(*command, "--refs", "-", stdin="a\n")
+    assert "named more than once" in refused("eval", "-", "-", stdin="a\n")
+    for command in ("eval", "tune"):
+        assert "--bleu-tokenize is for --metric bleu, not for wer" in refused(command, "dev.json", "--bleu-tokenize", "zh")
+    assert sorted(path.name for path in folder.iterdir()) == ["dev.json", "dict.txt", "lm.arpa", "lm.pt", "text"]
+
+
+def test_a_feature_that_nothing_depends_on_here_can_be_fixed(folder):
+    """Unknown words may be in other lists than those tuned on."""
+    known = [{"input": ["a dog ran", "a cat ran"], "output": "a cat ran", "am_score": [-1, -2]}] * 3
+    (folder / "known.json").write_text(json.dumps(known))
+    options = ["tune", "known.json", "--kenlm", "lm.arpa", "--no-gain", "write"]
+    run(*options)
+    assert "kenlm_oov" not in read_config(folder / "attlm.toml").weights
+    run(*options, "--fix", "kenlm_oov=-1")
+    assert read_config(folder / "attlm.toml").weights["kenlm_oov"] == -1
+    run(*options, "--interval", "kenlm_oov=-2:0")
+    assert read_config(folder / "attlm.toml").weights["kenlm_oov"] == 0
+
+
 def test_eval_takes_the_weights_of_sparse_lists(folder):
     (folder / "sparse").write_text("0 ||| a ||| LM0= -1 ||| -1\n0 ||| the ||| LM0= -2 Rare= 1 ||| -1\n")
     (folder / "refs").write_text("a\n")
