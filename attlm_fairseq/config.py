@@ -24,21 +24,22 @@
     scale = 1.5                     # of the posteriors, softmax(scale * total)
     text = { steps = ["join-subwords:bpe"] }  # before losses and votes
 
-Paths are relative to the file. Whatever else the file holds is left alone.
+Paths are relative to the file. `attlm tune` and `attlm mix` write it: then it holds what that run used and found, and
+how in ``[tuning]`` and ``[mixing]``. What stays the same stays as it was written, comments included. Any other table is an error.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attlm_fairseq.compute import DEFAULT_COMPUTE, Compute
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import is_stream, whole_file
 from attlm_fairseq.lm_spec import LMSpec, only, read_lm, read_text, table, written_lm, written_text
 from attlm_fairseq.nbest.decision import RULES, Decision
 from attlm_fairseq.scoring.oov_policy import with_policy
@@ -60,6 +61,7 @@ class Config:
     text: TextPipeline = field(default_factory=TextPipeline)
     weights: dict[str, float] = field(default_factory=dict)
     decision: Decision = field(default_factory=Decision)
+    path: Path | None = field(default=None, compare=False)  # of the file that it was read from
 
     def __post_init__(self) -> None:
         plain = {lm.name for lm in self.lms if not lm.mixture}
@@ -138,7 +140,7 @@ def read_config(path: Path) -> Config:
             raise InputError(f"[weights] {name} = {value!r}, expected a finite number", path=path)
     decision = read_decision(table(document, "decision", path), path)
     try:
-        return Config(lms, text, {name: float(value) for name, value in weights.items()}, decision)
+        return Config(lms, text, {name: float(value) for name, value in weights.items()}, decision, path)
     except InputError as error:
         raise InputError(str(error), path=path) from None
 
@@ -155,32 +157,81 @@ def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
 
 
 def write_config(path: Path, config: Config, record: Mapping[str, Any], record_name: str = "tuning") -> None:
-    """Write LMs, text steps and weights, and ``record`` as ``[tuning]``: how the weights came about. An existing file keeps the rest.
+    """Write LMs, text steps, weights and decision, and ``record`` as ``[tuning]``: how they came about.
 
-    The file changes at once or not at all.
+    Of what an existing file holds besides, only the other record stays (see :func:`unused`); what is the same stays as it was written.
+    The file changes at once or not at all; ``-``, a device or a pipe just gets it. Raises InputError.
     """
     import tomlkit
 
-    document = _parse(path) if path.exists() else tomlkit.document()
+    if not all(map(math.isfinite, config.weights.values())):
+        raise InputError(f"weights that are not finite are not written: {config.weights}", path=path)
+    held = _held(path)
+    document = tomlkit.document() if held is None else _parse(path)
     folder = path.absolute().parent
-    document["lm"] = {lm.name: written_lm(lm, folder) for lm in config.lms}
-    if config.text.steps or "text" in document:
-        document["text"] = written_text(config.text, folder)
-    document["weights"] = dict(config.weights)
+    old, new = _written_lms(held or Config(), folder), _written_lms(config, folder)
+    _set(document, "lm", {name: document["lm"][name] if old.get(name) == entry else entry for name, entry in new.items()})
+    if not config.text.steps:
+        document.pop("text", None)
+    elif held is None or written_text(held.text, folder) != written_text(config.text, folder):
+        _set(document, "text", written_text(config.text, folder))
+    _set(document, "weights", config.weights)
     if config.decision != Decision():
-        document["decision"] = {"rule": config.decision.rule, "scale": config.decision.scale}
+        decision: dict[str, Any] = {"rule": config.decision.rule, "scale": config.decision.scale}
         if config.decision.text.steps:
-            document["decision"]["text"] = written_text(config.decision.text, folder)
+            decision["text"] = written_text(config.decision.text, folder)
+        _set(document, "decision", decision)
     else:
         document.pop("decision", None)
     document[record_name] = dict(record)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(tomlkit.dumps(document), encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InputError(f"cannot be written: {error.strerror}", path=path) from None
+    with whole_file(str(path)) as out:
+        out.write(tomlkit.dumps(document))
+
+
+def unused(path: Path, config: Config) -> list[str]:
+    """What the file ``path`` holds that is not in ``config``, read from elsewhere: what :func:`write_config` would drop or replace.
+
+    Nothing where ``config`` was read from this file. Raises InputError where the file is no ``attlm.toml``.
+    """
+    held = _held(path)
+    if held is None or (config.path is not None and path.samefile(config.path)):
+        return []
+    folder = path.absolute().parent
+    new = _written_lms(config, folder)
+    found = [f"[lm.{name}]" for name, entry in _written_lms(held, folder).items() if new.get(name) != entry]
+    if held.text.steps and written_text(held.text, folder) != written_text(config.text, folder):
+        found.append("[text]")
+    if held.weights and held.weights != config.weights:
+        found.append("[weights]")
+    if held.decision not in (Decision(), config.decision):
+        found.append("[decision]")
+    return found
+
+
+def _held(path: Path) -> Config | None:
+    """What stands at the path where a configuration is to be written; None where there is nothing to read."""
+    return read_config(path) if path.is_file() and not is_stream(str(path)) else None
+
+
+def _written_lms(config: Config, folder: Path) -> dict[str, dict[str, Any]]:
+    return {lm.name: written_lm(lm, folder) for lm in config.lms}
+
+
+def _set(table: MutableMapping[str, Any], name: str, value: Any) -> None:
+    """Set an entry; in a table that is there already entry by entry, so that what stays the same keeps its form and comments.
+
+    One with other tables in between (``[lm.a] [text] [lm.b]``) is no ``Table``: from it tomlkit cannot delete.
+    """
+    from tomlkit.items import Table
+
+    old = table.get(name)
+    if isinstance(old, Table) and isinstance(value, Mapping):
+        for gone in [key for key in old if key not in value]:
+            del old[gone]
+        for key, entry in value.items():
+            _set(old, key, entry)
+    elif old is None or old != value:
+        table[name] = value
 
 
 def _parse(path: Path) -> TOMLDocument:
@@ -188,7 +239,7 @@ def _parse(path: Path) -> TOMLDocument:
     from tomlkit.exceptions import TOMLKitError
 
     try:
-        return tomlkit.parse(path.read_bytes().decode("utf-8"))
+        return tomlkit.parse(path.read_bytes().decode("utf-8").removeprefix("\ufeff"))  # what editors on Windows begin a file with
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from None
     except UnicodeDecodeError as error:

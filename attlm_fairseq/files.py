@@ -23,6 +23,8 @@ from attlm_fairseq.errors import InputError
 HEAD = 1 << 16  # bytes by which a format is recognised
 _PIECE = 1 << 16
 _GZIP_MAGIC = b"\x1f\x8b"
+# The second, opened by its name, would lose what `>> FILE` is to be added to.
+STANDARD_OUTPUT = ("-", "/dev/stdout")
 
 
 class TextSource:
@@ -159,14 +161,19 @@ class _Out(io.FileIO):
             raise InputError(f"cannot be written: {error.strerror}", path=self.name) from None
 
 
+def is_stream(path: str) -> bool:
+    """Whether an output is standard output, a device or a pipe: written to directly, with nothing to read first and nothing to replace."""
+    return path in STANDARD_OUTPUT or (Path(path).exists() and not Path(path).is_file())
+
+
 @contextlib.contextmanager
 def whole_file(path: str) -> Iterator[TextIO]:
     """A UTF-8 text file that appears under its name only when the block ends without an error; ``-`` is standard output.
 
-    A name in .gz is compressed, without a time stamp. What is not a regular file (a device, a pipe) is written to directly.
-    Raises InputError if it cannot be written.
+    A name in .gz is compressed, without a time stamp. A link stays, and what it leads to is written. What is not a regular file (a
+    device, a pipe) is written to directly. Raises InputError if it cannot be written.
     """
-    if path == "-":
+    if path in STANDARD_OUTPUT:
         with tempfile.TemporaryFile() as spool, _text(spool) as text:
             yield text
             text.flush()
@@ -175,11 +182,11 @@ def whole_file(path: str) -> Iterator[TextIO]:
             shutil.copyfileobj(spool, sys.stdout.buffer)
             sys.stdout.buffer.flush()
         return
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        with _opened(target, path) as file, _text(_packed(file) if path.endswith(".gz") else file) as text:
+    if is_stream(path):  # asked of the name as given: what the shell calls /dev/fd/63 has no other
+        with _opened(Path(path), path) as file, _text(_packed(file) if path.endswith(".gz") else file) as text:
             yield text
         return
+    target = Path(os.path.realpath(path))
     place = target.with_name(f".{target.name}.part")
     with _locked(place, path):
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from attlm_cli.options import Setup, lm_options, note, progress, warn_of_oov, worth_counting
+from attlm_cli.options import FiniteRange, Setup, lm_options, note, progress, warn_of_oov, worth_counting
 from attlm_fairseq.config import Config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.lm_spec import LMSpec
@@ -27,7 +27,7 @@ from attlm_fairseq.lm_spec import LMSpec
 @click.option(
     "--highlight",
     "threshold",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     metavar="THRESHOLD",
     help="Print the text before each prediction and highlight what it reads with this weight or more.",
 )
@@ -57,7 +57,7 @@ def attention_command(
     if (sentence is None) == (path is None) or sentence == "-":
         raise InputError("give one of: a sentence in quotes, or --file TEXT (- is standard input); see `attlm attention --help`")
     for output in outputs:
-        if path not in (None, "-") and Path(output).exists() and Path(path).exists() and Path(output).samefile(path):
+        if path not in (None, "-") and Path(output).is_file() and Path(path).exists() and Path(output).samefile(path):
             raise InputError("the output would overwrite the input; name another file", path=output)
     from attlm_fairseq.attention.show import Shower
     from attlm_fairseq.scoring.text_file import count_lines

@@ -84,6 +84,7 @@ def eval_command(
       attlm eval test.json test.rescored.json --metric wer
       attlm eval test.json --config attlm.toml
     """
+    with_references.check_inputs(*nbest)
     decision = decide_by(setup.config.decision if setup else Decision(), metric.text)
     setup = setup or (Setup(Config(), (DEFAULT_COMPUTE,)) if weight or report or decision.rule != "max" else None)
     weights, features = complete_weights(setup, weight) if setup else ({}, [])

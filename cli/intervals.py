@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.combination import LARGEST
 
 
 def parse_intervals(intervals: Sequence[str], fixed: Sequence[str], names: Sequence[str]) -> dict[str, tuple[float, float]]:
@@ -24,8 +26,8 @@ def parse_intervals(intervals: Sequence[str], fixed: Sequence[str], names: Seque
             except ValueError:
                 expected = "NAME=LOW:HIGH, such as lm=0:2 or lm=0:" if option == "--interval" else "NAME=NUMBER, such as am_score=1"
                 raise InputError(f"{option} {text!r}: expected {expected}") from None
-            if not low <= high or low == float("inf") or high == float("-inf"):
-                raise InputError(f"{option} {text!r}: expected finite numbers, the lower one first")
+            if not low <= high or any(LARGEST < abs(end) < math.inf for end in (low, high)) or low == math.inf or high == -math.inf:
+                raise InputError(f"{option} {text!r}: expected finite numbers of at most {LARGEST:g}, the lower one first")
             if name not in names:
                 raise InputError(f"{option} {text!r}: the features are {', '.join(names)}")
             if name in found:

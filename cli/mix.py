@@ -10,9 +10,19 @@ from pathlib import Path
 import click
 import numpy as np
 
-from attlm_cli.options import Setup, lm_options, note, progress, warn_of_oov, warn_of_penalties, worth_counting
+from attlm_cli.options import (
+    Setup,
+    config_output_option,
+    lm_options,
+    note,
+    progress,
+    warn_of_oov,
+    warn_of_penalties,
+    warn_of_unused,
+    worth_counting,
+)
 from attlm_fairseq import __version__
-from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, write_config
+from attlm_fairseq.config import Config, LMSpec, check_name, write_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.scoring.mixture import em_weights, mix
@@ -23,7 +33,7 @@ from attlm_fairseq.scoring.text_file import count_lines, score_text
 @click.command("mix")
 @click.argument("text")
 @click.option("--name", default="mix", show_default=True, help="Of the mixture.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_CONFIG, show_default=True, help="Where it goes.")
+@config_output_option
 @lm_options
 def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     """Find the weights of a linear mixture of the LMs, p(w | h) = sum of weight * p_lm(w | h), and write them to attlm.toml.
@@ -40,6 +50,7 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     Example:
       attlm mix valid.txt --lm neural=checkpoint_best.pt --kenlm ngram=lm.arpa
     """
+    warn_of_unused(output, setup.config, found=(f"[lm.{name}]",))
     mixture, config = with_mixture(setup.config, check_name(name))
     mixed = replace(setup, config=Config((*(lm for lm in config.lms if not lm.mixture), mixture), config.text))
     (scorer,) = mixed.load()

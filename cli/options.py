@@ -15,9 +15,10 @@ import click
 
 from attlm_cli.lm_changes import LMChanges, numbered
 from attlm_fairseq.compute import PRECISIONS, Compute, parse_devices, parse_memory, rank_compute
-from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config
+from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config, unused
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer
+from attlm_fairseq.nbest.combination import LARGEST
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.lm_features import differing_lms, is_lm_feature
 from attlm_fairseq.nbest.metrics import METRICS, Metric, make_metric
@@ -87,6 +88,16 @@ class Setup:
             note(line)
 
 
+class FiniteRange(click.FloatRange):
+    """A number in a range; click itself lets nan through every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
 format_option = click.option(
     "--format",
     "format_name",
@@ -105,6 +116,11 @@ class GivenReferences:
 
     def __call__(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         return attach_references(lists, self.rows(), by=self.by, paths=self.paths, tell=note)
+
+    def check_inputs(self, *paths: str) -> None:
+        """Raises InputError where standard input is to be these files or references more than once."""
+        if [*paths, *self.paths].count("-") > 1:
+            raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
 
     def rows(self) -> list[tuple[str, ...]] | None:
         """The references of each line, None where the lists have to bring theirs. Raises InputError."""
@@ -253,6 +269,9 @@ def metric_options(command: Callable) -> Callable:
     """``--metric --metric-lowercase --metric-case --metric-text --bleu-tokenize``, handed to the command as ``metric``."""
 
     def wrapper(metric: str, metric_lowercase: bool | None, metric_text: str | None, bleu_tokenize: str, **rest: Any) -> Any:
+        tokenize_given = click.get_current_context().get_parameter_source("bleu_tokenize") == click.core.ParameterSource.COMMANDLINE
+        if tokenize_given and metric != "bleu":
+            raise InputError(f"--bleu-tokenize is for --metric bleu, not for {metric}; --metric-text says what {metric} is to see")
         options = {} if metric_lowercase is None else {"lowercase": metric_lowercase}
         text = parse_steps(filter(None, (metric_text or "").split(","))).load()
         return command(
@@ -346,7 +365,7 @@ def parse_weights(texts: Iterable[str], option: str = "--weight") -> dict[str, f
             weights[name] = float(number)
         except ValueError:
             equals = ""
-        if not equals or not name or not math.isfinite(weights[name]):
+        if not equals or not name or not abs(weights[name]) <= LARGEST:
             raise InputError(f"{option} {text!r}: expected NAME=NUMBER, such as {option} lm=0.5")
     return weights
 
@@ -398,6 +417,28 @@ def on_terminal() -> bool:
 def worth_counting(path: str) -> bool:
     """Whether to read a file once more first: where the user watches, and never standard input, a pipe or the shell's ``<(..)``."""
     return on_terminal() and path != "-" and (Path(path).is_file() or Path(path).is_dir())
+
+
+config_output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_CONFIG,
+    show_default=True,
+    help="The file to write, or to change: then it holds the LMs, text steps and weights of this run and no others (- is standard output).",
+)
+
+
+def warn_of_unused(output: Path, config: Config, found: Sequence[str] = ()) -> None:
+    """Before the work: what the file to be written holds that this run does not use, but for the tables ``found`` that it fills anew.
+
+    Raises InputError where the file is no ``attlm.toml``.
+    """
+    if gone := [table for table in unused(output, config) if table not in found]:
+        note(
+            f"WARNING: {output} holds what this run does not use, and will be without it: {', '.join(gone)}; "
+            f"--config {output} uses and keeps it, -o writes elsewhere"
+        )
 
 
 def note(text: str) -> None:

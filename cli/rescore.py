@@ -25,6 +25,7 @@ from attlm_cli.options import (
 )
 from attlm_cli.report_option import StreamedReport, report_option
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import is_stream
 from attlm_fairseq.nbest.combination import COMPUTED, combine
 from attlm_fairseq.nbest.decision import Decision, decide
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
@@ -88,6 +89,7 @@ def rescore_command(
       attlm rescore test.nbest > test.rescored
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
+    with_references.check_inputs(nbest)
     weights, features = complete_weights(setup, weight)
     decision = decide_by(setup.config.decision, metric.text)
     if not report:
@@ -96,7 +98,7 @@ def rescore_command(
         if to != "same":
             raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
         to = "1best"
-    if output != "-" and nbest != "-" and Path(output).exists() and Path(nbest).exists() and Path(output).samefile(nbest):
+    if output != "-" and nbest != "-" and Path(output).is_file() and Path(nbest).exists() and Path(output).samefile(nbest):
         raise InputError("the output would overwrite the input; name another file", path=output)
     total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if worth_counting(nbest) else None
     fmt, lists = open_nbest(nbest, format_name)
@@ -171,11 +173,11 @@ def rescore_command(
 
 def open_journal(output: str, setup: Setup, features: Iterable[str]) -> Journal:
     """The journal beside the output file, of the LMs' scores and these features; none for standard output, devices and pipes."""
-    place = Path(os.path.realpath(output))
-    if output == "-" or (place.exists() and not place.is_file()):
+    if is_stream(output):
         return Journal(None)
     settings = {"precision": setup.compute.precision, "memory": setup.compute.memory, "device": setup.compute.device.partition(":")[0]}
     settings["features"] = sorted(features)
+    place = Path(os.path.realpath(output))
     place = place.with_name(f"{place.name}.unfinished")
     return Journal(place, settings, lambda count: note(f"continued: the scores of {count} hypotheses were in {place.name} already"))
 

@@ -13,8 +13,10 @@ import numpy as np
 from attlm_cli.decision_options import rule_options
 from attlm_cli.intervals import parse_intervals
 from attlm_cli.options import (
+    FiniteRange,
     GivenReferences,
     Setup,
+    config_output_option,
     format_option,
     lm_options,
     metric_options,
@@ -25,11 +27,12 @@ from attlm_cli.options import (
     reference_options,
     warn_of_oov,
     warn_of_subwords,
+    warn_of_unused,
 )
 from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
 from attlm_fairseq import __version__
-from attlm_fairseq.config import DEFAULT_CONFIG, write_config
+from attlm_fairseq.config import write_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import Interval
 from attlm_fairseq.nbest.decision import Decision
@@ -61,7 +64,7 @@ MANY_FEATURES = 100
 @click.option("--fix", multiple=True, metavar="NAME=NUMBER", help="Keep this weight. Intervals are in units of the weights fixed.")
 @click.option(
     "--l2",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=0.0,
     show_default=True,
     help="Pull towards the start: percent points for a squared distance of 1 between weights of length 1.",
@@ -77,8 +80,20 @@ MANY_FEATURES = 100
     help="What is optimised: the metric of the best totals, or the expected loss, which is smooth.",
 )
 @rule_options
-@click.option("--folds", default=5, show_default=True, help="Folds of the cross-validation that tells the score to expect; 0: none.")
-@click.option("--max-p", default=0.05, show_default=True, help="A gain counts where its cross-validated p-value is at most this.")
+@click.option(
+    "--folds",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    help="Folds of the cross-validation that tells the score to expect; 0: none.",
+)
+@click.option(
+    "--max-p",
+    type=FiniteRange(0, 1),
+    default=0.05,
+    show_default=True,
+    help="A gain counts where its cross-validated p-value is at most this.",
+)
 @click.option(
     "--no-gain",
     type=click.Choice(["keep", "write", "fail"]),
@@ -86,10 +101,10 @@ MANY_FEATURES = 100
     show_default=True,
     help="Without such a gain: keep the lists as read (all weights 0), write the tuned weights nevertheless, or fail and write nothing.",
 )
-@click.option("--restarts", default=10, show_default=True, help="Random starting points of the search.")
+@click.option("--restarts", type=click.IntRange(min=0), default=10, show_default=True, help="Random starting points of the search.")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the restarts and of the bootstrap.")
 @report_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_CONFIG, show_default=True, help="Where they go.")
+@config_output_option
 @lm_options
 def tune_command(
     nbest: str,
@@ -132,6 +147,8 @@ def tune_command(
     """
     if objective == "risk" and (interval or fix or start or l2):
         raise InputError("--interval, --fix, --start and --l2 are of the line search: they do not go with --objective risk")
+    with_references.check_inputs(nbest)
+    warn_of_unused(output, setup.config, found=("[weights]", "[decision]"))
     lists = open_nbest(nbest, format_name)[1]
     lists = list(with_references(lists))
     total = sum(len(found.hypotheses) for found in lists) if on_terminal() else None
@@ -146,8 +163,10 @@ def tune_command(
     for line in rescorer.notes.values():
         note(line)
     unneeded = {*matching(without, measured), *(lm for name in extra for lm in differing_lms(name, setup.config.texts) or ())}
-    unneeded |= set(measured.redundant([name for name in lm_features if name not in extra]))
+    asked_for = {*extra, *(option.rpartition("=")[0] for option in (*interval, *fix, *start))}
+    unneeded |= set(measured.redundant([name for name in lm_features if name not in asked_for]))
     names = features_left(measured, unneeded)
+    warn_of_outliers(measured, names)
     if objective == "risk":
         search = {"tuner": tune_by_risk}
     else:
@@ -241,13 +260,25 @@ def features_left(measured: MeasuredLists, unneeded: set[str]) -> list[str]:
         note(f"note: left out, because some hypotheses lack them: {', '.join(measured.left_out)}")
     names = [name for name in measured.names if name not in unneeded]
     if not names:
-        raise InputError("no feature is left to tune: the lists have no scores of their own, and no LM is given")
+        raise InputError(f"no feature is left to tune: --without leaves out all that there are ({', '.join(measured.names)})")
     if len(names) > MANY_FEATURES:
         note(
             f"note: {len(names)} features take long to tune, one line search after the other, and fit these lists rather than others; "
             "--without 'NAME*' leaves sparse ones out"
         )
     return names
+
+
+def warn_of_outliers(measured: MeasuredLists, names: list[str]) -> None:
+    """A line for each feature of which a few lists have values beyond comparison with the others, such as a logarithm of 0."""
+    for name in names:
+        if found := measured.outliers(name):
+            nbest, value, times = found[0]
+            more = f", and so in {len(found) - 1} other lists" if len(found) > 1 else ""
+            note(
+                f"WARNING: list {nbest.id!r}: {name} is {value:g}, and its range {times:.2g} times the spread of the other lists{more}: "
+                "a mark, such as for the logarithm of 0? What is usual for this feature is measured without such lists"
+            )
 
 
 def parse_start(texts: tuple[str, ...], names: list[str], l2: float) -> np.ndarray | None:

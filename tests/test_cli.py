@@ -87,6 +87,35 @@ def test_kenlm_scores_are_kenlms_own(folder):
             assert value == pytest.approx(model.score(text) * math.log(10), abs=1e-4)
 
 
+LISTS = """\
+{"id": "u1", "ref": "a b", "hyps": [{"text": "a b", "scores": {"am": -1, "rank": 3}}, {"text": "a", "scores": {"am": -2, "rank": 9}}]}
+{"id": "u2", "ref": "a", "hyps": [{"text": "a b", "scores": {"am": -1, "rank": 3}}, {"text": "a", "scores": {"am": -2, "rank": 1}}]}
+"""
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("score", ["1e200", "-1e308"])
+def test_scores_beyond_all_sense_are_one_line(folder, score):
+    (folder / "lists").write_text(LISTS.replace("-2", score))
+    message = f"lists:1: list 'u1', hypothesis 2: score 'am' is {float(score)}, expected a number from -1e+40 to 1e+40"
+    for command in (["tune"], ["tune", "--objective", "risk"], ["eval", "--weight", "am=10"], ["rescore", "--weight", "am=10"]):
+        assert message in refused(*command, "lists")
+    (folder / "sane").write_text(LISTS.replace("rank", "r"))
+    (folder / "w.toml").write_text("[weights]\nam = 1e300\n")
+    for command in ("rescore", "eval"):
+        assert "list 'u1': the weighted sum" in refused(command, "sane", "--config", "w.toml")
+    assert sorted(path.name for path in folder.iterdir() if path.suffix == ".toml") == ["w.toml"]
+
+
+def test_an_own_score_called_rank_is_not_taken_for_the_rank(folder):
+    (folder / "lists").write_text(LISTS)
+    result = run("rescore", "lists", "--weight", "rank=-1", "--to", "1best")
+    assert result.stdout == "a b\na b\n"
+    told = "note: the lists have a score 'rank' of their own, which is no feature: 'rank' is computed; call theirs otherwise to use both"
+    assert told in result.stderr
+    assert told in run("tune", "lists", "--folds", "0").stderr
+
+
 def test_weights_decide_and_are_told(folder):
     result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--to", "1best")
     assert result.stdout == "the cat sat on the mat\na dog ran\na mat\n"
@@ -329,6 +358,21 @@ def test_mix_writes_the_best_weights(folder):
     assert "mix" in read_config(folder / "attlm.toml").weights
     run("rescore", "dev.json", "-o", "out.json")
     assert "mix_score" in (folder / "out.json").read_text()
+
+
+def test_what_a_run_drops_of_the_configuration_is_told_before(folder):
+    (folder / "attlm.toml").write_text("[lm.big]\nkenlm = 'lm.arpa'\n[text]\nlowercase = true\n[weights]\nbig = 1\n")
+    told = "WARNING: attlm.toml holds what this run does not use, and will be without it: [lm.big], [text]"
+    assert f"{told}, [weights]; --config attlm.toml uses" in run("mix", "text", "--kenlm", "lm.arpa", "--lm", "lm.pt").stderr
+    assert "does not use" not in run("mix", "text", "--kenlm", "lm.arpa", "--lm", "lm.pt").stderr  # the same again
+    (folder / "w.toml").write_text("[lm.big]\nkenlm = 'lm.arpa'\n[text]\nlowercase = true\n[weights]\nbig = 1\n")
+    tuning = ["tune", "dev.json", "-o", "w.toml", "--restarts", "0"]
+    assert "does not use" not in run(*tuning, "--config", "w.toml").stderr
+    assert f"{told.replace('attlm', 'w')}; --config" in run(*tuning, "--kenlm", "lm.arpa").stderr
+    assert set(read_config(folder / "w.toml").weights) == {"am_score", "kenlm", "kenlm_oov", "words", "rank"}
+    (folder / "w.toml").write_text("[notes]\n")
+    assert "w.toml: 'notes' is no table" in refused(*tuning, "--kenlm", "lm.arpa")
+    assert (folder / "w.toml").read_text() == "[notes]\n"
 
 
 def test_mix_leaves_out_what_no_lm_knows(folder):
@@ -631,6 +675,34 @@ def test_a_folder_that_is_sorted_as_text_is_doubted(folder):
     result = run("eval", "lists", "--refs", "refs")
     assert "WARNING: the lists are sorted by their ids as text (utt_10 before utt_2), and references go by order" in result.stderr
     assert run("eval", "lists", "--refs", "refs", "--refs-by", "order").stderr == ""
+
+
+def test_options_out_of_range_are_refused(folder):
+    for options in (["--folds", "-3"], ["--restarts", "-1"], ["--max-p", "2"], ["--max-p", "nan"], ["--l2", "nan"], ["--l2", "inf"]):
+        result = run("tune", "dev.json", *options, code=2)
+        assert f"Invalid value for '{options[0]}': " in result.stderr
+    assert "no feature is left to tune: --without leaves out all that there are (am_score, words, rank)" in refused(
+        "tune", "dev.json", "--without", "*"
+    )
+    for command in (["eval", "-"], ["tune", "-"], ["rescore", "-", "--report", "page", "--weight", "words=1"]):
+        assert "standard input (-) is named more than once" in refused(*command, "--refs", "-", stdin="a\n")
+    assert "named more than once" in refused("eval", "-", "-", stdin="a\n")
+    for command in ("eval", "tune"):
+        assert "--bleu-tokenize is for --metric bleu, not for wer" in refused(command, "dev.json", "--bleu-tokenize", "zh")
+    assert sorted(path.name for path in folder.iterdir()) == ["dev.json", "dict.txt", "lm.arpa", "lm.pt", "text"]
+
+
+def test_a_feature_that_nothing_depends_on_here_can_be_fixed(folder):
+    """Unknown words may be in other lists than those tuned on."""
+    known = [{"input": ["a dog ran", "a cat ran"], "output": "a cat ran", "am_score": [-1, -2]}] * 3
+    (folder / "known.json").write_text(json.dumps(known))
+    options = ["tune", "known.json", "--kenlm", "lm.arpa", "--no-gain", "write"]
+    run(*options)
+    assert "kenlm_oov" not in read_config(folder / "attlm.toml").weights
+    run(*options, "--fix", "kenlm_oov=-1")
+    assert read_config(folder / "attlm.toml").weights["kenlm_oov"] == -1
+    run(*options, "--interval", "kenlm_oov=-2:0")
+    assert read_config(folder / "attlm.toml").weights["kenlm_oov"] == 0
 
 
 def test_eval_takes_the_weights_of_sparse_lists(folder):

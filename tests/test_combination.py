@@ -50,8 +50,27 @@ def test_score_that_is_not_finite(nbest, value):
 
 
 def test_precedence_of_equal_names():
-    nbest = make_list(("a b", {"lm": -1.0, "words": 7.0}, {"lm": -2.0}))
-    assert features(nbest, ["lm", "words", "rank"]).tolist() == [[-2.0, 7.0, 0.0]]
+    """An own score that is called like a computed one must not change what that one's weight means."""
+    nbest = make_list(("a b", {"lm": -1.0, "words": 7.0, "rank": 5.0}, {"lm": -2.0}))
+    assert features(nbest, ["lm", "words", "rank"]).tolist() == [[-2.0, 2.0, 0.0]]
+
+
+@pytest.mark.parametrize("value", [1e200, -1e41])
+def test_score_that_no_score_can_be(nbest, value):
+    nbest.path, nbest.line = "FILE", 7
+    nbest.hypotheses[1].scores["am"] = value
+    with pytest.raises(
+        InputError, match=r"^FILE:7: list 'utt7', hypothesis 2: score 'am' is .*, expected a number from -1e\+40 to 1e\+40$"
+    ):
+        features(nbest, ["am"])
+
+
+def test_totals_that_are_no_numbers(nbest):
+    nbest.hypotheses[1].scores["am"] = -float(np.finfo(np.float32).max)  # some programs' logarithm of 0
+    assert combine(nbest, {"am": 1.0}).hypotheses[-1].rank == 2
+    for weights in ({"am": 1e300}, {"am": 1e308, "rank": 1e308}):
+        with pytest.raises(InputError, match=r"list 'utt7': the weighted sum of the scores is beyond 1e\+80: give smaller weights"):
+            combine(nbest, weights)
 
 
 def test_combine_sorts_by_total_and_leaves_the_input_alone(nbest):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from attlm_fairseq.config import Config, LMSpec, read_config, write_config
+from attlm_fairseq.config import Config, LMSpec, read_config, unused, write_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision import Decision
 from attlm_fairseq.text import Step, TextPipeline, parse_steps
@@ -69,6 +72,101 @@ def test_writing_to_another_folder_keeps_the_files_found(tmp_path, monkeypatch):
     write_config(Path("sub/attlm.toml"), config, {})
     read = read_config(Path("sub/attlm.toml"))
     assert [lm.kenlm.resolve() for lm in read.lms] == [tmp_path / "lm.arpa", tmp_path / "sub" / "lm.arpa"]
+
+
+COMMENTED = """\
+# by hand
+[lm.big]  # from the cluster
+checkpoint = "big.pt"  # seed 3
+
+[lm.ngram]
+kenlm = "./lm.arpa"  # 4-gram
+
+[text]  # as trained
+lowercase = true
+
+[weights]
+# tuned in March
+big = 0.5  # was 0.4
+rank = -1
+
+[decision]
+rule = "mbr-wer"
+scale = 2
+
+[mixing]
+text = "valid"
+"""
+
+
+def test_what_stays_the_same_stays_as_it_was_written(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text(COMMENTED)
+    config = read_config(path)
+    write_config(path, replace(config, weights={"big": 0.75, "rank": -1.0}), {"metric": "WER"})
+    assert path.read_text() == COMMENTED.replace("big = 0.5", "big = 0.75") + '\n[tuning]\nmetric = "WER"\n'
+
+
+def test_what_a_run_from_elsewhere_does_not_use_is_named_and_goes(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text(COMMENTED)
+    assert unused(path, read_config(path)) == []
+    assert unused(path, replace(read_config(path), text=TextPipeline())) == []  # the user's own change to what was read
+    assert unused(tmp_path / "absent", Config()) == []
+    run = Config((LMSpec("ngram", kenlm=tmp_path / "lm.arpa"), LMSpec("new", kenlm=tmp_path / "new.arpa")))
+    assert unused(path, run) == ["[lm.big]", "[text]", "[weights]", "[decision]"]
+    assert unused(path, replace(run, text=TextPipeline((Step("lowercase"),)), weights={"new": 1.0})) == [
+        "[lm.big]",
+        "[weights]",
+        "[decision]",
+    ]
+    other = Config((LMSpec("ngram", kenlm=tmp_path / "other.arpa"),), weights={"ngram": 1.0})
+    assert unused(path, other)[:2] == ["[lm.big]", "[lm.ngram]"]
+    write_config(path, run, {})
+    assert read_config(path) == run
+    assert path.read_text().startswith('# by hand\n[lm.ngram]\nkenlm = "./lm.arpa"  # 4-gram\n')
+
+
+def test_tables_in_any_order_are_rewritten(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text("[lm.a]\nkenlm = 'a'\n[text]\nlowercase = true\n[lm.b]\nkenlm = 'b'\n[weights]\na = 1\n[lm.c]\nkenlm = 'c'\n")
+    config = read_config(path)
+    write_config(path, replace(config, weights={"a": 2.0}), {})
+    assert read_config(path) == replace(config, weights={"a": 2.0})
+    config = replace(config, lms=(config.lms[1], LMSpec("d", kenlm=tmp_path / "d")))
+    write_config(path, config, {})
+    assert read_config(path) == config
+
+
+def test_weights_that_are_no_numbers_are_not_written(tmp_path):
+    with pytest.raises(InputError, match=r"attlm\.toml: weights that are not finite are not written"):
+        write_config(tmp_path / "attlm.toml", Config(weights={"a": float("nan")}), {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_byte_order_mark_is_no_entry(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text("\ufeff[weights]\nrank = -1\n", encoding="utf-8")
+    assert read_config(path).weights == {"rank": -1.0}
+
+
+def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
+    real, link, pipe = tmp_path / "real.toml", tmp_path / "link.toml", tmp_path / "pipe"
+    real.write_text(EXAMPLE)
+    link.symlink_to(real)
+    config = Config((LMSpec("a", kenlm=tmp_path / "lm.arpa"),), weights={"a": 1.0})
+    write_config(link, config, {})
+    assert link.is_symlink()
+    assert read_config(real) == read_config(link) == config
+    os.mkfifo(pipe)
+    found: list[str] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    write_config(pipe, config, {})
+    reader.join()
+    assert "[weights]\na = 1.0\n" in found[0]
+    assert pipe.is_fifo()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link.toml", "pipe", "real.toml"]
 
 
 @pytest.mark.parametrize(
@@ -141,9 +239,10 @@ def test_mixtures_policies_and_steps_of_one_lm(tmp_path):
     ]
     assert config.lms[1].text == TextPipeline((lowercase, Step("bpe", str(tmp_path / "codes"))))
     assert config.texts == {"mix": TextPipeline((lowercase,))}  # its members have no score of their own
-    write_config(path, config, {})
-    assert read_config(path) == config
-    assert "mixture = {ngram = 0.25, pieces = 0.75}" in path.read_text()
+    for written in (path, tmp_path / "new.toml"):
+        write_config(written, config, {})
+        assert read_config(written) == config
+    assert "mixture = {ngram = 0.25, pieces = 0.75}" in written.read_text()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import math
+import os
 import random
 import sys
 from collections import Counter, defaultdict
@@ -217,6 +218,19 @@ def test_impossible_requests_are_one_clear_line(text, tmp_path, output, order, o
         estimate_ngram(text, tmp_path / output, order, discount_fallback=True, **options)
     assert found in str(error.value)
     assert names(tmp_path) == ["text.txt"]
+
+
+def test_a_link_stays_a_link_and_a_pipe_a_pipe(text, tmp_path):
+    (tmp_path / "models").mkdir()
+    link, pipe = tmp_path / "lm.arpa", tmp_path / "pipe.arpa"
+    link.symlink_to(tmp_path / "models" / "real.arpa")
+    estimate_ngram(text, link, 2, discount_fallback=True)
+    assert link.is_symlink()
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["real.arpa"]
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match=r"pipe\.arpa: is no regular file"):
+        estimate_ngram(text, pipe, 2, discount_fallback=True)
+    assert pipe.is_fifo()
 
 
 def test_a_killed_lmplz_is_told_from_bad_text(text, tmp_path):

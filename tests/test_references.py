@@ -80,7 +80,7 @@ def test_own_references():
     given = [*lists("u1", references=("a",)), *lists("u2")]
     joined = attach_references(given, None)
     assert next(joined).references == ("a",)
-    with pytest.raises(InputError, match=r"list 'u2' \(line 10\) has no reference: give a file"):
+    with pytest.raises(InputError, match=r"list 'u2' has no reference: give a file"):
         next(joined)
 
 

@@ -215,7 +215,9 @@ def test_commands_write_it(folder):  # noqa: F811
     assert "has no reference" in result.stderr
     assert not (folder / "no.html").exists()
     assert not (folder / "no.txt").exists()
-    for option, value in (("--refs", "refs"), ("--metric", "bleu"), ("--bleu-tokenize", "zh")):  # never ignored without a word
+    for option, value in (("--refs", "refs"), ("--metric", "bleu"), ("--metric-text", "lowercase")):  # never ignored without a word
         result = run("rescore", "texts", *own, option, value, "-o", "no.txt", code=2)
         assert f"{option} is for --report" in result.stderr
         assert not (folder / "no.txt").exists()
+    tokenize = ["--metric", "bleu", "--bleu-tokenize", "zh"]
+    assert "is for --report" in run("rescore", "texts", *own, *tokenize, "-o", "no.txt", code=2).stderr

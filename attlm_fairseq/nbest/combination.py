@@ -11,11 +11,16 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
-# What can be computed from any hypothesis. A score of the same name that came with the list takes precedence.
+# What can be computed from any hypothesis. A score of the same name that came with the list is no feature: weights of these two
+# have to mean the same for all lists, and -1 of rank the lists as read.
 COMPUTED = {
     "words": lambda hypothesis: float(len(hypothesis.text.split())),
     "rank": lambda hypothesis: float(hypothesis.rank - 1),
 }
+
+# The size of a score, and by its square of a total, up to which nothing overflows. The lowest float32, which some programs write for
+# the logarithm of 0, is within.
+LARGEST = 1e40
 
 
 def feature_names(nbest: NbestList) -> list[str]:
@@ -33,10 +38,10 @@ def feature_names(nbest: NbestList) -> list[str]:
 def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
     """The named features of each hypothesis, (n_hypotheses, n_features) float64, rows in the order of the list.
 
-    The features of a hypothesis are its ``lm_scores``, its ``scores`` as read (an LM score of the same name replaces them), ``words``
-    (whitespace-separated words of the text) and ``rank`` (places behind the first as read: 0, 1, 2, ..).
+    The features of a hypothesis are ``words`` (whitespace-separated words of the text), ``rank`` (places behind the first as read: 0, 1,
+    2, ..), its ``lm_scores`` and its ``scores`` as read; of equal names the first counts.
     In a sparse list a score that a hypothesis does not name is 0. Raises InputError where a hypothesis of another list lacks a named
-    score, and where a score is not a finite number.
+    score, and where a score is not a number or beyond LARGEST.
     """
     matrix = np.empty((len(nbest.hypotheses), len(names)))
     for row, hypothesis in enumerate(nbest.hypotheses):
@@ -44,9 +49,10 @@ def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
             value = _value(nbest, hypothesis, name)
             if value is None:
                 known = dict.fromkeys([*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED])
-                raise InputError(f"list {nbest.id!r}, hypothesis {row + 1} has no score {name!r}; it has {', '.join(known)}")
-            if not math.isfinite(value):
-                raise InputError(f"list {nbest.id!r}, hypothesis {row + 1}: score {name!r} is {value}, expected a finite number")
+                raise nbest.error(f"list {nbest.id!r}, hypothesis {row + 1} has no score {name!r}; it has {', '.join(known)}")
+            if not abs(value) <= LARGEST:
+                expected = f"expected a number from -{LARGEST:g} to {LARGEST:g}"
+                raise nbest.error(f"list {nbest.id!r}, hypothesis {row + 1}: score {name!r} is {value}, {expected}")
             matrix[row, column] = value
     return matrix
 
@@ -58,10 +64,17 @@ def log_linear(columns: Sequence[np.ndarray], weights: Sequence[float]) -> np.nd
     equal hypotheses would not tie and tuning would not see the totals that :func:`combine` sees.
     """
     totals, term = np.zeros_like(columns[0]), np.empty_like(columns[0])
-    for column, weight in zip(columns, weights, strict=True):
-        if weight:
-            totals += np.multiply(column, weight, out=term)
+    with np.errstate(over="ignore", invalid="ignore"):  # of unheard-of weights: see check_totals
+        for column, weight in zip(columns, weights, strict=True):
+            if weight:
+                totals += np.multiply(column, weight, out=term)
     return totals
+
+
+def check_totals(nbest: NbestList, totals: np.ndarray) -> None:
+    """Raises InputError where a total of the list is not a number or beyond the square of LARGEST."""
+    if not (np.abs(totals) <= LARGEST**2).all():
+        raise nbest.error(f"list {nbest.id!r}: the weighted sum of the scores is beyond {LARGEST**2:g}: give smaller weights")
 
 
 def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
@@ -83,15 +96,16 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
             known = dict.fromkeys(
                 name for hypothesis in nbest.hypotheses for name in [*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED]
             )
-            raise InputError(f"weight for {name!r}, which is not a feature of list {nbest.id!r}; its features are {', '.join(known)}")
+            raise nbest.error(f"weight for {name!r}, which is not a feature of list {nbest.id!r}; its features are {', '.join(known)}")
     totals = log_linear(features(nbest, names).T, [weights[name] for name in names])
+    check_totals(nbest, totals)
     hypotheses = [replace(hypothesis, total=float(total)) for hypothesis, total in zip(nbest.hypotheses, totals, strict=True)]
     return replace(nbest, hypotheses=sorted(hypotheses, key=lambda hypothesis: (-hypothesis.total, hypothesis.rank)))
 
 
 def _value(nbest: NbestList, hypothesis: Hypothesis, name: str) -> float | None:
+    if name in COMPUTED:
+        return COMPUTED[name](hypothesis)
     if name in hypothesis.lm_scores:
         return hypothesis.lm_scores[name]
-    if name in hypothesis.scores:
-        return hypothesis.scores[name]
-    return COMPUTED[name](hypothesis) if name in COMPUTED else 0.0 if nbest.sparse else None
+    return hypothesis.scores.get(name, 0.0 if nbest.sparse else None)

@@ -13,6 +13,7 @@ from attlm_fairseq.nbest.mbr import LOSSES, expected_losses, least_risk, loss_me
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.posterior import posteriors
+from attlm_fairseq.nbest.spread import spread
 from attlm_fairseq.text import TextPipeline
 
 RULES = ("max", *(f"mbr-{loss}" for loss in LOSSES), "consensus")
@@ -118,14 +119,13 @@ class Decider:
     def best_scale(self, lists: Sequence[int], totals: Sequence[np.ndarray]) -> float:
         """The scale with the best corpus score on the named lists; of equally good ones the largest, which is nearest to the maximum.
 
-        Tried are STEPS over the spread of the totals (standard deviation within lists). 1 where totals never differ.
+        Tried are STEPS over the :func:`spread.spread` of the totals. 1 where totals never differ.
         """
-        squares = sum(float(np.square(totals[i] - totals[i].mean()).sum()) for i in lists)
-        spread = math.sqrt(squares / sum(len(totals[i]) for i in lists))
-        if not spread or self.rule == "max":
+        unit = spread([totals[i] for i in lists])
+        if not unit or self.rule == "max":
             return 1.0
         sign = 1.0 if self.metric.higher_is_better else -1.0
-        scales = [float(f"{step / spread:.3g}") for step in STEPS]
+        scales = [float(f"{step / unit:.3g}") for step in STEPS]
         return max(scales, key=lambda scale: (sign * corpus_score(self.metric, self.statistics_of(lists, totals, scale)), scale))
 
     def _vote(self, group: Sequence[int], shares: np.ndarray, answers: dict[int, tuple[str, np.ndarray]]) -> None:

@@ -13,6 +13,7 @@ from attlm_fairseq.nbest.bootstrap import Interval, PairedComparison, confidence
 from attlm_fairseq.nbest.combination import feature_names, features
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.spread import outliers
 
 
 @dataclass
@@ -42,6 +43,11 @@ class MeasuredLists:
         equal = [name for place, name in enumerate(names) if any(np.array_equal(columns[name], columns[other]) for other in names[:place])]
         return list(dict.fromkeys([*constant, *equal]))
 
+    def outliers(self, name: str) -> list[tuple[NbestList, float, float]]:
+        """The lists in which this feature lies apart beyond comparison: the list, the value farthest off, its range in spreads."""
+        values = [matrix[:, self.names.index(name)] for matrix in self.features]
+        return [(self.lists[i], float(values[i][row]), times) for i, row, times in outliers(values)]
+
     @property
     def first(self) -> np.ndarray:
         """Statistics (N, S) of the hypotheses that stand first."""
@@ -67,7 +73,7 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
     measured.lists = lists
     for nbest in lists:
         if not nbest.references:
-            raise InputError(f"list {nbest.id!r} has no reference; give references with --refs")
+            raise nbest.error(f"list {nbest.id!r} has no reference; give references with --refs")
         measured.features.append(features(nbest, measured.names))
         measured.texts.append([hypothesis.text for hypothesis in nbest.hypotheses])
         measured.statistics.append(metric.statistics(measured.texts[-1], nbest.references))

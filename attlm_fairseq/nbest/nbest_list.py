@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from attlm_fairseq.errors import InputError
+
 
 @dataclass(slots=True)
 class Hypothesis:
@@ -28,7 +30,7 @@ class NbestList:
     """The hypotheses of one utterance or source sentence, in order, at least one.
 
     ``id`` is the list's name as the file gives it (or its number from 0 where the format has none). ``references`` is empty
-    unless the file carries them. ``line`` is the line of the file where the list begins, for messages. ``verbatim`` is whatever the
+    unless the file carries them. ``path`` and ``line`` tell where the list begins, for messages. ``verbatim`` is whatever the
     format needs to write the fields around the hypotheses back as they were. ``sparse`` tells that a score which a hypothesis does
     not name is 0, as Moses has it.
     """
@@ -39,3 +41,8 @@ class NbestList:
     line: int = 0
     verbatim: Any = None
     sparse: bool = False
+    path: str = field(default="", compare=False)
+
+    def error(self, message: str) -> InputError:
+        """What is wrong with the list, behind its place in the file."""
+        return InputError(message, path=self.path or None, line=self.line or None)

@@ -15,5 +15,6 @@ def posteriors(totals: np.ndarray, scale: float) -> np.ndarray:
     """
     if not 0 <= scale < math.inf:
         raise ValueError(f"scale is {scale}, expected a finite number that is not negative")
-    shares = np.exp(scale * (totals - totals.max(axis=-1, keepdims=True)))
+    with np.errstate(over="ignore"):  # minus infinity is right: a share of 0
+        shares = np.exp(scale * (totals - totals.max(axis=-1, keepdims=True)))
     return shares / shares.sum(axis=-1, keepdims=True)

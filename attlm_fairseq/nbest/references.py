@@ -59,14 +59,14 @@ def attach_references(
     if references is None:
         for nbest in lists:
             if not nbest.references:
-                raise InputError(f"list {nbest.id!r} (line {nbest.line}) has no reference: give a file with one line a list")
+                raise nbest.error(f"list {nbest.id!r} has no reference: give a file with one line a list")
             yield nbest
         return
     if by == "number":
         for nbest in lists:
             line = _line_number(nbest, len(references))
             if line is None:
-                raise InputError(f"list {nbest.id!r} (line {nbest.line}): its id is no line number, expected 0 to {len(references) - 1}")
+                raise nbest.error(f"list {nbest.id!r}: its id is no line number, expected 0 to {len(references) - 1}")
             yield replace(nbest, references=_given(references[line]))
         return
     if by == "order" or not references:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 
 from attlm_fairseq.nbest.block_scores import BlockScores
-from attlm_fairseq.nbest.combination import combine
+from attlm_fairseq.nbest.combination import COMPUTED, combine
 from attlm_fairseq.nbest.journal import Journal
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.workers import Workers
@@ -60,6 +60,12 @@ class Rescorer:
             if any(differs(hypothesis.scores.get(name), value) for hypothesis, value in zip(hypotheses, column, strict=True)):
                 self.notes[f"{name} of the lists"] = (
                     f"note: the lists have a score {name!r} of their own, which the LM of that name replaces: `--lm OTHER=FILE` keeps both"
+                )
+        for name in COMPUTED:
+            if any(name in hypothesis.scores for hypothesis in hypotheses):
+                self.notes[f"{name} of the lists"] = (
+                    f"note: the lists have a score {name!r} of their own, which is no feature: {name!r} is computed; call theirs "
+                    "otherwise to use both"
                 )
         scored = iter(
             replace(hypothesis, lm_scores=hypothesis.lm_scores | {name: column[row] for name, column in scores.values.items()})

@@ -12,6 +12,7 @@ import numpy as np
 
 from attlm_fairseq.nbest.mbr import sentence_losses
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
+from attlm_fairseq.nbest.spread import outlying
 from attlm_fairseq.nbest.tuning import TuningResult, selection
 
 RIDGE = 1e-3  # percent points for a weight of 1 standard deviation: keeps weights finite where lists could be decided without doubt
@@ -43,7 +44,10 @@ def tune_by_risk(
         features[i, : len(matrix)] = matrix - matrix.mean(axis=0)
         closed[i, : len(matrix)] = 0.0
         losses[i, : len(matrix)] = sentence_losses(of_list, metric)
-    scale = np.sqrt(np.square(features).sum(axis=(0, 1)) / sum(map(len, feature_matrices)))
+    squares, sizes = np.square(features), np.array(list(map(len, feature_matrices)))
+    apart = np.stack([outlying(squares[:, :, column].sum(axis=1) / sizes) for column in range(width)], axis=1)
+    squares[apart[:, None, :].repeat(longest, axis=1)] = 0.0
+    scale = np.sqrt(squares.sum(axis=(0, 1)) / (sizes[:, None] * ~apart).sum(axis=0))
     features /= np.where(scale > 0, scale, 1.0)
     length = sum(float(of_list[0, 1]) for of_list in statistics) if isinstance(metric, ErrorRate) else 100.0 * len(statistics)
     losses *= 100.0 / (length or 1.0)

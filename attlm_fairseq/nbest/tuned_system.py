@@ -9,7 +9,7 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import PairedComparison, paired_bootstrap
-from attlm_fairseq.nbest.combination import log_linear
+from attlm_fairseq.nbest.combination import check_totals, log_linear
 from attlm_fairseq.nbest.decision import Decider, Decision
 from attlm_fairseq.nbest.evaluation import MeasuredLists
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
@@ -126,7 +126,10 @@ def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, fl
         if weight and name not in measured.names and not sparse:
             raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(measured.names)}")
     decider = Decider(decision.rule, measured.texts, measured.references, measured.statistics, metric, decision.text)
-    return decider.answers(range(len(measured.texts)), totals_of(measured.features, weights, measured.names), decision.scale)
+    totals = totals_of(measured.features, weights, measured.names)
+    for nbest, of_list in zip(measured.lists, totals, strict=True):
+        check_totals(nbest, of_list)
+    return decider.answers(range(len(measured.texts)), totals, decision.scale)
 
 
 def posterior_weights(weights: Mapping[str, float]) -> dict[str, float]:

@@ -20,6 +20,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.combination import log_linear
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
+from attlm_fairseq.nbest.spread import outlying
 
 GAIN = 1e-9  # percent points: what counts as a gain rather than rounding
 ENOUGH = 1e-3  # percent points: a round of smaller gains is the last, for a pull can be followed in ever smaller steps
@@ -247,9 +248,9 @@ class _Corpus:
 class _LineSearch:
     """Climbs on the objective: the metric, as higher is better, less the pull towards the anchor.
 
-    Points are weights (F,) of the features in units of their standard deviation within lists (``scale``, 0 for a feature that is
-    constant within every list). ``start`` (F,) and ``allowed`` (2, F), the lowest and highest weights, are of the features as they are.
-    Where all positive multiples of allowed weights are allowed too (``any_length``), points are of length 1.
+    Points are weights (F,) of the features in units of their standard deviation within lists (``scale``, see :mod:`spread`; 0 for
+    a feature that is constant within every list). ``start`` (F,) and ``allowed`` (2, F), the lowest and highest weights, are of the
+    features as they are. Where all positive multiples of allowed weights are allowed too (``any_length``), points are of length 1.
     """
 
     def __init__(self, corpus: _Corpus, metric: Metric, start: np.ndarray | None, allowed: np.ndarray, l2: float) -> None:
@@ -264,7 +265,10 @@ class _LineSearch:
         for column, values in enumerate(corpus.features):
             if (np.maximum.reduceat(values, starts) != np.minimum.reduceat(values, starts)).any():
                 centred = values - np.repeat(np.add.reduceat(values, starts) / sizes, sizes)
-                self.scale[column] = math.sqrt(float(np.square(centred).mean()))
+                squares = np.square(centred)
+                apart = outlying(np.add.reduceat(squares, starts) / sizes)
+                squares[np.repeat(apart, sizes)] = 0.0
+                self.scale[column] = math.sqrt(float(squares.sum() / sizes[~apart].sum()))
                 scaled[column] = centred / (self.scale[column] or 1.0)
         self.lower, self.upper = np.multiply(allowed, self.scale, out=np.zeros_like(allowed), where=self.scale > 0)
         self.free = np.flatnonzero(self.lower < self.upper)

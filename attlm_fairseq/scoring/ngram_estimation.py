@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import os
 import re
 import shutil
 import signal
@@ -77,7 +78,10 @@ def estimate_ngram(
         raise InputError(f"the order must be {ORDERS[0]} to {ORDERS[-1]}, not {order}: KenLM can use no other")
     if output.suffix not in (".arpa", ".bin"):
         raise InputError("the model's name must end in .arpa (text) or .bin (KenLM binary, loads at once)", path=output)
-    if not output.parent.is_dir():
+    target = Path(os.path.realpath(output))  # a link stays, and what it leads to is written
+    if target.exists() and not target.is_file():
+        raise InputError("is no regular file: the model is written beside its place and moved there; name a file", path=output)
+    if not target.parent.is_dir():
         raise InputError("its folder does not exist", path=output)
     if isinstance(text, str):
         text = Path(text)
@@ -88,7 +92,7 @@ def estimate_ngram(
     source = "the text" if not isinstance(text, Path) else "standard input" if text == Path("-") else text
     sentences = _Sentences(text, source, skip_symbols)
     # Beside the output: on its file system, so that the finished model is moved and never copied, and where there is room for it.
-    with _temporary_folder(output.parent) as folder:
+    with _temporary_folder(target.parent) as folder:
         arpa = model = Path(folder) / "model.arpa"
         code, said = _run([*command, "--temp_prefix", f"{folder}/", "--arpa", str(arpa)], sentences)
         if not sentences.words:
@@ -101,7 +105,7 @@ def estimate_ngram(
             if code:
                 raise InputError(f"build_binary failed: {gist(binary_said)}", path=output)
         ngrams = read_ngram_counts(model)
-        model.replace(output)
+        model.replace(target)
     fallback_orders = tuple(int(index) + 1 for index in re.findall(r"fallback discounts for order (\d+)", said))
     return NgramReport(output, order, ngrams, sentences.sentences, sentences.words, sentences.skipped, fallback_orders)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nbest_samples import FAIRSEQ, HYPORADISE, JSONL, MLM, MOSES, PLAIN_IDS, cut, read
+from nbest_samples import ALL_SAMPLES, FAIRSEQ, HYPORADISE, JSONL, MLM, MOSES, PLAIN_IDS, cut, read
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
@@ -180,6 +180,12 @@ def test_a_failure_leaves_everything_as_it_was(name, error, tmp_path):
     assert path.read_text() == "precious"
 
 
+@pytest.mark.parametrize(("name", "sample"), ALL_SAMPLES)
+def test_every_list_tells_where_it_begins(name, sample):
+    for nbest in read(sample, name):
+        assert str(nbest.error("wrong")) == f"FILE:{nbest.line}: wrong"
+
+
 def test_a_list_can_replace_itself(tmp_path):
     path = tmp_path / "list"
     path.write_text(MOSES)
@@ -203,6 +209,25 @@ def test_a_link_stays_a_link_and_a_device_a_device(tmp_path):
     reader.join()
     assert found == [MOSES]
     assert pipe.is_fifo()
+
+
+def test_what_has_no_name_but_the_shells_is_written_to():
+    """`-o >(program)` is /dev/fd/63, which resolves to a name that does not exist."""
+    reading, writing = os.pipe()
+    write_nbest(read(MOSES, "moses"), FORMATS["moses"], f"/dev/fd/{writing}")
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read() == MOSES
+
+
+def test_standard_output_by_its_name_adds_to_a_file(tmp_path):
+    """`-o /dev/stdout >> all`."""
+    (tmp_path / "all").write_text("before\n")
+    program = "from attlm_fairseq.files import whole_file\nwith whole_file('/dev/stdout') as out: out.write('after\\n')"
+    with (tmp_path / "all").open("a") as out:
+        subprocess.run([sys.executable, "-c", program], stdout=out, check=True)
+    assert (tmp_path / "all").read_text() == "before\nafter\n"
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_cannot_be_written(tmp_path):

@@ -44,7 +44,7 @@ class EspnetFolder:
         while (line := tables[0][_TEXT].next) is not None:
             if not seen.add(line.key):
                 raise InputError(f"the utterance {line.key} is there twice", path=first, line=line.line)
-            nbest = NbestList(line.key, [], line=line.line, verbatim=ListText(file))
+            nbest = NbestList(line.key, [], line=line.line, path=str(first), verbatim=ListText(file))
             for rank, place in enumerate(tables, 1):
                 text = place[_TEXT].take(nbest.id)
                 if text is None:

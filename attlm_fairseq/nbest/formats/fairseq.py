@@ -64,7 +64,7 @@ class FairseqFormat:
             if not seen.add(block.id):
                 message = f"the lines of sentence {block.id} continue here after other sentences: put them together"
                 raise InputError(message, path=path, line=block.lines[0].number)
-            nbest = NbestList(block.id, [], line=block.lines[0].number, verbatim=ListText(file, block.before))
+            nbest = NbestList(block.id, [], line=block.lines[0].number, path=path, verbatim=ListText(file, block.before))
             for line in block.lines:
                 _take(line, nbest, path)
             if not nbest.hypotheses:

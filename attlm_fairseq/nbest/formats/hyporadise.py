@@ -63,7 +63,7 @@ def _nbest_list(item: Item, number: int, path: str) -> NbestList:
             checked = place.number(score, key, i)
             if key != _TOTAL_KEY:
                 hypotheses[i].scores[key] = checked
-    return NbestList(place.id(value.get("id"), number), hypotheses, place.references(value.get("output"), "output"), item.line)
+    return NbestList(place.id(value.get("id"), number), hypotheses, place.references(value.get("output"), "output"), item.line, path=path)
 
 
 def _score_keys(value: dict[str, Any]) -> list[str]:

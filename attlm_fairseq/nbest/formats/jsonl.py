@@ -79,7 +79,8 @@ def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:
     sparse = value.get("sparse", False)
     if not isinstance(sparse, bool):
         raise place.error(f"is {quoted(json.dumps(sparse))}: expected true or false", "sparse")
-    return NbestList(place.id(value.get("id"), count), hypotheses, place.references(value.get("ref"), "ref"), line, sparse=sparse)
+    references = place.references(value.get("ref"), "ref")
+    return NbestList(place.id(value.get("id"), count), hypotheses, references, line, sparse=sparse, path=path)
 
 
 def _hypothesis(value: Any, index: int, place: Place) -> Hypothesis:

@@ -188,7 +188,7 @@ def grouped(
                 raise InputError(message, path=path, line=line_number)
             if current is not None:
                 yield current
-            current = NbestList(name, [], line=line_number, verbatim=ListText(file, blank))
+            current = NbestList(name, [], line=line_number, path=path, verbatim=ListText(file, blank))
         blank = ""
         current.hypotheses.append(hypothesis)
         hypothesis.rank = hypothesis.rank or len(current.hypotheses)

@@ -55,7 +55,7 @@ def _nbest_list(item: Item, path: str) -> NbestList:
     hypotheses: list[Hypothesis] = []
     for key in sorted(filter(_HYPOTHESIS.fullmatch, value), key=_number):
         hypotheses.append(_hypothesis(value[key], key, len(hypotheses) + 1, place))
-    return NbestList(place.text(item.key), hypotheses, place.references(value.get("ref"), "ref"), item.line)
+    return NbestList(place.text(item.key), hypotheses, place.references(value.get("ref"), "ref"), item.line, path=path)
 
 
 def _hypothesis(value: Any, key: str, rank: int, place: Place) -> Hypothesis:
