@@ -529,8 +529,8 @@ def test_the_order_of_a_rescored_kaldi_file_is_kept(folder):
     assert run("rescore", "lists", "--weight", "rank=-1").stdout == text
     run("tune", "lists", "--refs", "refs", "--folds", "0", "-o", "w.toml")
     assert run("rescore", "lists", "--config", "w.toml").stdout == text
-    (folder / "sorted").write_text("".join(f"u-{number} {'b' if number == 2 else 'a'}\n" for number in (1, 10, 11, 2, 3)))
-    assert run("rescore", "sorted", "--weight", "rank=-1").stdout.split()[::2] == ["u-1", "u-2", "u-3", "u-10", "u-11"]
+    (folder / "sorted").write_text("".join(f"u-{number} {'b' if number == 2 else 'a'}\n" for number in (1, 10, 11, 2, 3, 4, 5)))
+    assert run("rescore", "sorted", "--weight", "rank=-1").stdout.split()[::2] == [*("u-1", "u-2", "u-3", "u-4", "u-5", "u-10", "u-11")]
 
 
 def test_a_score_that_an_lm_replaces_is_told(folder):
