@@ -33,9 +33,11 @@ class HistoryCache:
         return entry[1]
 
     def put(self, history: object, value: Any, size: int) -> None:
-        """Keep a value of ``size`` bytes, if it fits at all."""
+        """Keep a value of ``size`` bytes, if it fits at all; one that does not is no reason for others to leave."""
         key = id(history)
         self._drop(key)
+        if size > self.max_bytes:
+            return
         self._entries[key] = (weakref.ref(history, lambda _: self._drop(key)), value, size)
         self.bytes += size
         while self.bytes > self.max_bytes:

@@ -101,6 +101,42 @@ def test_a_distribution_that_has_left_is_one_step_away(tmp_path):
     np.testing.assert_allclose(lm.log_probs(histories, tokens), roomy.log_probs(copies, tokens), atol=1e-5)
 
 
+@pytest.mark.parametrize("family", ["combined", "amsrn_lm"])
+def test_a_state_that_has_left_is_one_pass_away(tmp_path, family):
+    """The memories of these grow with every word: of a long sentence the cache holds few states, or none."""
+    lm = CachedNeuralLM.load(checkpoint(tmp_path, family), cache_bytes=LITTLE)
+    history = extend(lm, lm.start(), ["w1", "w2", "w3"] * 100)
+    assert lm.computed == 300  # every history but the last was asked for, once
+    reads = []
+    lm.lm.read, read = lambda states, tokens: reads.append(tokens.size(1)) or read(states, tokens), lm.lm.read
+    log_probs = lm.log_probs([history], lm.tokens(WORDS))
+    assert lm.computed == 301
+    assert len(reads) == 1
+    np.testing.assert_allclose(log_probs[0], full_pass(lm, ["w1", "w2", "w3"] * 100)[lm.tokens(WORDS)], atol=1e-5)
+
+
+def test_hypotheses_beyond_the_cache_are_read_from_what_they_share(tmp_path):
+    """A beam of 4 whose last 3 words differ, over a cache that comes to hold fewer states than that."""
+    lm, roomy = (CachedNeuralLM.load(checkpoint(tmp_path), cache_bytes=cache_bytes) for cache_bytes in (100_000, EVERYTHING))
+    read_words = 0
+
+    def counted(states, tokens):
+        nonlocal read_words
+        read_words += tokens.size(1)
+        return read(states, tokens)
+
+    lm.lm.read, read = counted, lm.lm.read
+    beams = {lm: [lm.start()], roomy: [roomy.start()]}
+    for step in range(200):
+        for each, beam in beams.items():
+            grown = [extend(each, history, [word]) for history in beam for word in ("w1", "w2")][:4]
+            beams[each] = grown[:1] if step % 4 == 3 else grown
+    assert lm.computed == roomy.computed
+    assert lm.states.bytes < 5 * 200 * 24 * 4  # five states: the parents and children of a beam are eight
+    assert 0 < read_words < 20 * 200
+    np.testing.assert_allclose(lm.log_probs(beams[lm], lm.tokens(WORDS)), roomy.log_probs(beams[roomy], lm.tokens(WORDS)), atol=1e-5)
+
+
 def test_the_cache_can_be_made_larger_or_smaller(tmp_path):
     for cache_bytes, kept in ((EVERYTHING, 12), (NOTHING, 0)):
         lms = LogLinearLM.load({checkpoint(tmp_path): 0.5, checkpoint(tmp_path, seed=2): 0.5}, cache_bytes=cache_bytes)
@@ -139,7 +175,8 @@ def test_least_recently_used_values_leave_first():
     cache.put(keys[3], keys[3], 10)
     assert [cache.get(key) is key for key in keys] == [True, False, True, True]
     cache.put(keys[0], keys[0], 31)
-    assert (len(cache), cache.bytes) == (0, 0)
+    assert [cache.get(key) is key for key in keys] == [False, False, True, True]  # what does not fit makes nothing leave
+    assert cache.bytes == 20
 
 
 def sentence_score(lm: LogLinearLM, words, unk_offset=0.0) -> float:
