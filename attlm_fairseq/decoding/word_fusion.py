@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache
+from attlm_fairseq.decoding.cached_lm import UNKNOWN
 from attlm_fairseq.decoding.lexicon_tree import LexiconTree, range_sums
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State
 
@@ -68,7 +69,7 @@ class WordFusion:
         self._trees = [LexiconTree(lm.words()) for lm in members]
         # the tree's words in its order, and the unknown word last
         self._tokens = [
-            lm.tokens([*(word.decode() for word in tree.words), "<unk>"]) for lm, tree in zip(members, self._trees, strict=True)
+            lm.tokens([*(word.decode() for word in tree.words), UNKNOWN]) for lm, tree in zip(members, self._trees, strict=True)
         ]
         self._probabilities = [HistoryCache(cache_bytes) for _ in members]
         within, begin, complete = (defaultdict(list) for _ in range(3))
@@ -212,4 +213,7 @@ def due(score: Any, paid: float) -> Any:
 
 def letters(text: bytes) -> str:
     """A word that the units spell; where they are no UTF-8, one that no LM knows."""
-    return text.decode("utf-8", "replace")
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return UNKNOWN

@@ -163,6 +163,30 @@ def test_lms_of_subwords_need_no_tree(lms):
     assert spelled(fusion, cuts(b"team a ", UNITS)[0])[0] == pytest.approx(sentence_score(parts, ["team", "a"], -10.0)[0])
 
 
+@pytest.mark.parametrize("look_ahead", [True, False])
+def test_broken_letters_are_an_unknown_word_of_every_lm(look_ahead):
+    """Of one that knows U+FFFD too, which texts have that were decoded wrongly."""
+    lm = LogLinearLM([random_lm(["a", "\ufffd"])])
+    fusion = WordFusion(lm, [b" \xff", " \ufffd".encode(), b" zz", b"a"], unk_offset=-2.0, look_ahead=look_ahead)
+
+    def word_score(*units: int) -> float:
+        total, state = spelled(fusion, list(units))
+        return total + fusion.end(state)
+
+    for units, word in (((0,), "<unk>"), ((0, 3), "<unk>"), ((2,), "<unk>"), ((1,), "\ufffd")):
+        total, state = sentence_score(lm, [word], -2.0)
+        assert word_score(*units) == pytest.approx(total + lm.end(state))
+
+
+def test_broken_letters_are_unknown_to_an_lm_that_breaks_words_up():
+    lm = LogLinearLM([random_lm([*"<unk>", "\ufffd"])], segment=[list])
+    fusion = WordFusion(lm, [b" \xff"], unk_offset=-2.0, look_ahead=False)
+    state = spelled(fusion, [0])[1]
+    [history] = lm.start()
+    score, history = lm.lms[0].score(history, "<unk>")
+    assert fusion.end(state) == pytest.approx(score - 2.0 + lm.end((history,)))
+
+
 def test_tree_against_a_scan():
     words = ["".join(letters) for length in range(1, 5) for letters in itertools.product("abä", repeat=length)]
     words = random.Random(4).sample(words, 60)
