@@ -131,6 +131,10 @@ class FusedEnsemble(EnsembleModel):
         super().reorder_incremental_state(incremental_states, new_order)
         self.order = new_order
 
+    def become(self, rows: Tensor) -> None:
+        """Have each row of the last step be the hypothesis that ``rows`` (N,) names, with its tokens and probabilities."""
+        self.distinct, self.scores = self.distinct[rows], self.scores[rows]
+
     def ended(self, rows: Tensor) -> Tensor:
         """ln p of each token and the sentence end, for hypotheses that end now: rows (n,) -> (n, positions, K)."""
         return torch.cat((self.scores[rows], self.of_tokens(rows, torch.full_like(rows, EOS))), dim=1)
@@ -246,6 +250,13 @@ class FusedGenerator(SequenceGenerator):
         hypotheses = super().generate(models, sample, **options)
         self.report.add(hypotheses, self.len_penalty if self.normalize_scores else 0.0)
         return hypotheses
+
+    def _prefix_tokens(self, step: int, lprobs: Tensor, scores: Tensor, tokens: Tensor, prefix_tokens: Tensor, beam_size: int) -> tuple:
+        """Where a forced prefix ends the sentence, all hypotheses become the first one, for the LMs too."""
+        found = super()._prefix_tokens(step, lprobs, scores, tokens, prefix_tokens, beam_size)
+        rows = torch.arange(len(tokens), device=tokens.device).view(-1, beam_size)
+        self.model.become(torch.where(prefix_tokens[:, step : step + 1] == self.eos, rows[:, :1], rows).flatten())
+        return found
 
     def finalize_hypos(
         self, step: int, bbsz_idx: Tensor, eos_scores: Tensor, tokens: Tensor, scores: Tensor, finalized: list, finished: list, *rest: Any
