@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -177,6 +179,55 @@ def test_least_recently_used_values_leave_first():
     cache.put(keys[0], keys[0], 31)
     assert [cache.get(key) is key for key in keys] == [False, False, True, True]  # what does not fit makes nothing leave
     assert cache.bytes == 20
+
+
+class OftenSwitching:
+    """Has threads take turns as often as the interpreter can."""
+
+    def __enter__(self) -> None:
+        self.interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+
+    def __exit__(self, *error: object) -> None:
+        sys.setswitchinterval(self.interval)
+
+
+def test_threads_may_share_a_cache():
+    class Key:
+        pass
+
+    cache = HistoryCache(4000)
+
+    def work(seed: int) -> None:
+        random_, keys = random.Random(seed), []
+        for _ in range(20_000):
+            keys.append(Key())
+            cache.put(keys[-1], None, 100)
+            cache.get(random_.choice(keys))
+            if len(keys) > 20:
+                keys.pop(random_.randrange(20))
+
+    with OftenSwitching(), ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert (len(cache), cache.bytes) == (0, 0)
+
+
+def test_threads_may_share_a_language_model(tmp_path):
+    path = checkpoint(tmp_path)
+    lms = LogLinearLM.load({path: 1.0}, cache_bytes=3000)
+
+    def work(seed: int) -> list[tuple[list[str], float]]:
+        random_ = random.Random(seed)
+        sentences = [random_.choices(WORDS, k=6) for _ in range(40)]
+        return [(words, sentence_score(lms, words)) for words in sentences]
+
+    with OftenSwitching(), ThreadPoolExecutor(4) as pool:
+        found = [pair for pairs in pool.map(work, range(4)) for pair in pairs]
+    expected = [score.total for score in NeuralScorer.load([path]).score([words for words, _ in found])]
+    assert [score for _, score in found] == pytest.approx(expected, abs=1e-4)
+    [lm] = lms.lms
+    gc.collect()
+    assert (lm.cache.bytes, lm.states.bytes) == (0, 0)
 
 
 def sentence_score(lm: LogLinearLM, words, unk_offset=0.0) -> float:
