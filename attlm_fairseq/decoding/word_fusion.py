@@ -73,13 +73,16 @@ class WordFusion:
         ]
         self._probabilities = [HistoryCache(cache_bytes) for _ in members]
         within, begin, complete = (defaultdict(list) for _ in range(3))
-        self._other = []  # spaces alone or in the middle: few, scored one by one
+        self._spaces = []  # they end a word and no more
+        self._other = []  # spaces in the middle: few, scored one by one
         for unit, text in enumerate(self.units):
             if unit in self.ends or not text:
                 continue
             core = text.strip(SPACE)
             kind = {core: within, SPACE + core: begin, core + SPACE: complete}.get(text)
-            if kind is None or not core or SPACE in core:
+            if not core:
+                self._spaces.append(unit)
+            elif kind is None or SPACE in core:
                 self._other.append(unit)
             else:
                 kind[core].append(unit)
@@ -117,7 +120,7 @@ class WordFusion:
         total = np.zeros((len(states), self.size))
         opened = [place for place, state in enumerate(states) if state.lms is not None]
         self._compute(states[place].lms for place in opened)
-        closing = bool(self.ends or self._begin.units or self._other)
+        closing = bool(self.ends or self._begin.units or self._spaces or self._other)
         closed = {place: self._close(states[place]) if closing else (0.0, states[place]) for place in opened}
         if closing:
             self._compute(state.lms for _, state in closed.values())
@@ -127,6 +130,7 @@ class WordFusion:
             self._fill(row, self._within, state)
             self._fill(row, self._complete, state)
             self._fill(row, self._begin, after, rest)
+            row[self._spaces] = rest
             for unit in self._other:
                 row[unit] = self.score(state, unit)[0]
             if self.ends:

@@ -211,8 +211,8 @@ def test_tree_against_a_scan():
 @pytest.mark.parametrize(
     ("style", "units", "texts"),
     [
-        ("sentencepiece", ["▁the", "re", "▁", "<0xC3>", "a▁b"], [" the", "re", " ", b"\xc3", "a b"]),
-        ("byte-level", ["Ġthe", "re", "Ã", "¤", "Ġ", "Ċ"], [" the", "re", b"\xc3", b"\xa4", " ", "\n"]),
+        ("sentencepiece", ["▁the", "re", "▁", "<0xC3>", "a▁b", "<0x0A>"], [" the", "re", " ", b"\xc3", "a b", " "]),
+        ("byte-level", ["Ġthe", "re", "Ã", "¤", "Ġ", "Ċ", "ĉĠčĊ"], [" the", "re", b"\xc3", b"\xa4", " ", " ", "    "]),
         ("wordpiece", ["the", "##re", "#"], [" the", "re", " #"]),
         ("word-end", ["the</w>", "re", "</w>"], ["the ", "re", " "]),
         ("bpe", ["th@@", "e", "@@"], ["th", "e ", ""]),
@@ -241,6 +241,14 @@ def test_units_without_marks_need_a_style():
         surfaces(["a", "b"])
     with pytest.raises(ValueError, match="not one of"):
         surfaces(["a", "b"], "letters")
+
+
+def test_a_line_end_ends_a_word(lms):
+    units = surfaces(["Ġat", "Ċ", "Ġtea", "ĉ"], "byte-level")
+    fusion = WordFusion(lms, [*units, b""], ends=[4])
+    total, state = sentence_score(lms, ["at", "tea"], -10.0)
+    for way in ([0, 2, 4], [0, 1, 2, 4], [0, 1, 2, 3, 1, 4]):
+        assert spelled(fusion, way)[0] == pytest.approx(total + lms.end(state), abs=1e-5)
 
 
 # --- the decoder's units are the LMs' own ---
