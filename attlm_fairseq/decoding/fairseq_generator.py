@@ -27,7 +27,7 @@ from fairseq.sequence_generator import (
 )
 from torch import Tensor
 
-from attlm_fairseq.checkpoints import find_dictionary, is_checkpoint, read_plain_data
+from attlm_fairseq.checkpoints import check_finite, find_dictionary, is_checkpoint, read_plain_data
 from attlm_fairseq.decoding.decoder_lm import DecoderLM, SteppedLM
 from attlm_fairseq.decoding.kenlm_lm import EMPTY, KenLMDecoderLM
 from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
@@ -383,4 +383,5 @@ def load_lm(
     [model], _ = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(dictionary.parent)})
     if not isinstance(model, FairseqLanguageModel):
         raise InputError(f"holds a {type(model).__name__}, not a language model", path=path)
+    check_finite(model, path)
     return fit_vocabulary(FairseqLM(model.to(device)), vocabulary, path, by_symbol)
