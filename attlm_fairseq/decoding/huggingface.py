@@ -70,6 +70,9 @@ class FusionLogitsProcessor(LogitsProcessor):
     """
 
     def __init__(self, fusion: Fusion, *, prompt_length: int) -> None:
+        """Raises ValueError for a negative ``prompt_length``."""
+        if prompt_length < 0:
+            raise ValueError(f"prompt_length is a number of ids at the beginning, not {prompt_length}")
         self.fusion = fusion
         self.prompt_length = prompt_length
         self._states: dict[tuple[int, ...], Any] = {}  # after the prefixes of the last call

@@ -15,6 +15,7 @@ import numpy as np
 
 from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache
 from attlm_fairseq.decoding.cached_lm import UNKNOWN
+from attlm_fairseq.decoding.fusion import check_options
 from attlm_fairseq.decoding.lexicon_tree import LexiconTree, range_sums
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State
 
@@ -55,8 +56,10 @@ class WordFusion:
     ) -> None:
         """``units`` is the text of each unit as :func:`surfaces` gives it, None where it is no text; ``ends`` are the sentence end.
 
-        Raises ValueError for look-ahead with an LM of subwords, and InputError where an LM cannot list its words.
+        Raises ValueError for look-ahead with an LM of subwords, for ends that are no units and for an offset that is nan or inf; InputError
+        where an LM cannot list its words.
         """
+        check_options(ends, len(units), unk_offset)
         if look_ahead and any(lms.segment):
             raise ValueError("look-ahead needs the probability of every word, which an LM of subwords does not have: use look_ahead=False")
         self.lms = lms

@@ -279,6 +279,11 @@ def test_the_tokenizer_of_another_model_is_refused(lms):
         FusionLogitsProcessor(spelling(lms), prompt_length=0)(torch.tensor([[4]]), torch.zeros(1, 15))
 
 
+def test_a_prompt_has_no_negative_length(lms):
+    with pytest.raises(ValueError, match="not -1"):
+        FusionLogitsProcessor(spelling(lms), prompt_length=-1)
+
+
 def tokenizer(vocabulary: list[str], decoder) -> PreTrainedTokenizerFast:
     built = Tokenizer(models.BPE({unit: index for index, unit in enumerate(vocabulary)}, [], unk_token=vocabulary[0]))
     built.decoder = decoder

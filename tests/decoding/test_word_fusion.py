@@ -205,6 +205,16 @@ def test_tree_against_a_scan():
                     assert list(range(*found.get(number, (0, 0)))) == fits
 
 
+@pytest.mark.parametrize(("fusion", "units"), [(WordFusion, [b" at", b" tea", None]), (TokenFusion, ["at", "tea", None])])
+def test_ends_that_are_no_units_and_offsets_that_are_no_numbers_are_refused(lms, fusion, units):
+    for ends in ([None], [3], [-1], [2, 5]):
+        with pytest.raises(ValueError, match=r"are no units: expected indexes from 0 to 2"):
+            fusion(lms, units, ends=ends)
+    for offset in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="is a number or -inf, not"):
+            fusion(lms, units, ends=[2], unk_offset=offset)
+
+
 # --- what units write ---
 
 
