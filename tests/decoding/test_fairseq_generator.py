@@ -410,6 +410,29 @@ def test_lms_that_are_not_understood(text):
         parse_lms(text)
 
 
+@pytest.mark.parametrize("weight", [math.nan, math.inf, -math.inf])
+def test_a_weight_that_is_no_finite_number_is_refused(tmp_path, weight):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    with pytest.raises(InputError, match=r"--lm-weight .*: expected a finite number"):
+        decode(make_task(), make_model(), lm_path=str(path), lm_weight=weight)
+
+
+def test_generators_of_one_task_share_its_lms(tmp_path):
+    path, ngram = write_checkpoint(tmp_path / "lm.pt", WORDS), write_arpa(tmp_path / "lm.arpa", WORDS)
+    task = make_task(lms=f"{path}=0.3:{ngram}=0.2")
+    lms = []
+    for beam in (2, 3):
+        generator = task.build_generator([make_model()], SimpleNamespace(beam=beam, max_len_b=12))
+        generator.generate([make_model()], make_sample())
+        lms.append([fused.lm for fused in generator.lms])
+    assert len(lms[0]) == 2
+    assert all(one is other for one, other in zip(*lms, strict=True))
+    other = task.build_generator([make_model()], SimpleNamespace(beam=2, lm_path=str(ngram), lm_weight=0.5))
+    assert [fused.weight for fused in other.lms] == [0.3, 0.2, 0.5]
+    found, again = (texts(decode(each, make_model())) for each in (task, make_task(lms=f"{path}=0.3:{ngram}=0.2")))
+    assert found == again
+
+
 def test_unusable_files_are_one_line(tmp_path):
     (tmp_path / "text").write_text("no model at all\n")
     for path, message in ((tmp_path / "nosuch.pt", "no such file"), (tmp_path / "text", "cannot be loaded as an ARPA file")):
