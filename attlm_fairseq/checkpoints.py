@@ -39,7 +39,8 @@ def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu") 
     """Load a checkpoint of one of this package's models, or a folder written by ``attlm export``; float32 whatever it was trained in.
 
     Without ``dictionary``, a checkpoint's ``dict.txt`` is looked for beside it and then in the data folder that it names; a folder has
-    its own vocabulary. Raises InputError: no such file, not a checkpoint, another architecture, no dictionary or one that does not fit.
+    its own vocabulary. Raises InputError: no such file, not a checkpoint, another architecture, no dictionary or one that does not fit,
+    weights that are no finite numbers.
     """
     stored = stored_in_folder(path, dictionary) if path.is_dir() else stored_in_checkpoint(path, dictionary)
     try:
@@ -49,7 +50,19 @@ def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu") 
         model.load_state_dict(stored.weights)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"the weights do not fit architecture {stored.architecture!r}: {error}", path=path) from None
+    check_finite(model, path)
     return TrainedModel(model.to(device).eval(), stored.vocabulary, path, stored.architecture, stored.sha256)
+
+
+def check_finite(model: torch.nn.Module, path: Path) -> None:
+    """Raises InputError for weights that are nan or infinite: every probability would be nan."""
+    for name, weights in model.named_parameters():
+        if not weights.sum().isfinite():  # as soon as one of them is not, and in a tenth of the time of looking at each
+            raise InputError(
+                f"its weights are no finite numbers ({name}): training has diverged; take an earlier checkpoint, or train with a smaller "
+                "--lr or --clip-norm",
+                path=path,
+            )
 
 
 def stored_in_folder(path: Path, dictionary: Path | None) -> StoredModel:

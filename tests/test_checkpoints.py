@@ -11,6 +11,8 @@ from lm_files import write_checkpoint, write_dictionary
 
 from attlm_fairseq.checkpoints import load_model
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.export import export_model
+from attlm_fairseq.model_folder import read_model_folder, write_model_folder
 from attlm_fairseq.vocabulary import Vocabulary
 
 WORDS = ["the", "a", "naïve", "house"]
@@ -64,6 +66,23 @@ def test_a_dictionary_of_another_size_is_refused(tmp_path):
     write_dictionary(tmp_path / "dict.txt", WORDS[:-1])
     with pytest.raises(InputError, match="has 7 symbols, special ones included, the model 8"):
         load_model(path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_of_a_training_that_diverged_are_refused(tmp_path, value):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    export_model(path, tmp_path / "folder")
+    content = torch.load(path)
+    content["model"]["decoder.model.lstm.weight_hh_l1"][3, 2] = value
+    torch.save(content, path)
+    with pytest.raises(InputError, match=r"lm.pt: its weights are no finite numbers \(lstm.weight_hh_l1\): training has diverged"):
+        load_model(path)
+    stored = read_model_folder(tmp_path / "folder")
+    stored.weights["output.bias"][1] = value
+    (tmp_path / "broken").mkdir()
+    write_model_folder(tmp_path / "broken", stored, {}, "")
+    with pytest.raises(InputError, match=r"broken: its weights are no finite numbers \(output.bias\)"):
+        load_model(tmp_path / "broken")
 
 
 class Hidden:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
+from threading import RLock
 from typing import Any
 
 CACHE_BYTES = 256 * 1024 * 1024  # by default, for each language model
@@ -13,35 +14,41 @@ class HistoryCache:
     """Values by history, the least recently used ones leaving first once they are larger than ``max_bytes`` together.
 
     Keys are told apart by identity and held weakly: when a decoder drops its states, their values go with them at once. What has left
-    can be computed again from the history, so a small cache costs time and nothing else.
+    can be computed again from the history, so a small cache costs time and nothing else. Threads may share one.
     """
 
     def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0  # held now
         self._entries: OrderedDict[int, tuple[weakref.ref, Any, int]] = OrderedDict()
+        self._lock = RLock()  # that its holder can take again: a history may be collected within any call
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, history: object) -> Any | None:
         """The value, or None where there is none (any more)."""
-        entry = self._entries.get(id(history))
-        if entry is None:
-            return None
-        self._entries.move_to_end(id(history))
-        return entry[1]
+        with self._lock:
+            entry = self._entries.get(id(history))
+            if entry is None:
+                return None
+            self._entries.move_to_end(id(history))
+            return entry[1]
 
     def put(self, history: object, value: Any, size: int) -> None:
-        """Keep a value of ``size`` bytes, if it fits at all."""
+        """Keep a value of ``size`` bytes, if it fits at all; one that does not is no reason for others to leave."""
         key = id(history)
-        self._drop(key)
-        self._entries[key] = (weakref.ref(history, lambda _: self._drop(key)), value, size)
-        self.bytes += size
-        while self.bytes > self.max_bytes:
-            self._drop(next(iter(self._entries)))
+        with self._lock:
+            self._drop(key)
+            if size > self.max_bytes:
+                return
+            self._entries[key] = (weakref.ref(history, lambda _: self._drop(key)), value, size)
+            self.bytes += size
+            while self.bytes > self.max_bytes:
+                self._drop(next(iter(self._entries)))
 
     def _drop(self, key: int) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self.bytes -= entry[2]
+        with self._lock:
+            entry = self._entries.pop(key, None)
+            if entry is not None:
+                self.bytes -= entry[2]

@@ -10,12 +10,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+UNKNOWN = "<unk>"
+
 
 class CachedLM(Protocol):
     """A language model whose states are histories: immutable objects that stand for ``<s> w_1 .. w_n``, to be kept and dropped at will.
 
     What was computed for a history may be cached, without keeping the history alive (it can be weakly referenced). Tokens are
-    whatever the model looks up; only ``token`` and ``tokens`` make them. ``<unk>`` is never a known word. Natural logarithms throughout.
+    whatever the model looks up; only ``token`` and ``tokens`` make them. ``<unk>`` is never a known word, whatever the vocabulary. Natural
+    logarithms throughout.
     """
 
     @property

@@ -35,7 +35,8 @@ class CachedNeuralLM:
     Two decoder hypotheses of the same words share one history, however they came about. Values leave when the decoder drops the
     history, or, least recently used first, where they would take more than ``cache_bytes``; the sentence start's stay. Of
     these a quarter, or as many as hold two states for each distribution, are the LM's states': a distribution that has left is then one
-    step away, not a sentence.
+    step away, not a sentence. Where the state has left too, which the growing memories of long sentences bring about, the words since
+    the last state that is there are read in one pass.
     """
 
     def __init__(self, lm: DecoderLM, cache_bytes: int = CACHE_BYTES) -> None:
@@ -101,24 +102,14 @@ class CachedNeuralLM:
     def _distributions(self, histories: Sequence[NeuralHistory]) -> list[np.ndarray]:
         """The distributions (V,) after the histories: from the cache, else computed, all of a length together."""
         found = {history: self._distribution(history) for history in histories}  # also what is too much for the cache
-        states: dict[NeuralHistory, Any] = {}  # the same of the states before those that are computed
-        missing = [history for history, log_probs in found.items() if log_probs is None]
-        levels: list[list[NeuralHistory]] = []  # to be computed: those asked for, then those whose states these need, and so on
-        while missing:
-            levels.append(missing)
-            parents = dict.fromkeys(history.parent for history in missing if history.parent is not None)
-            states |= {parent: self._state(parent) for parent in parents}
-            missing = [parent for parent in parents if states[parent] is None]
-        computed: set[NeuralHistory] = set()
-        for level in reversed(levels):
-            if missing := [history for history in level if history not in computed]:
-                self._compute(missing, found, states)
-                computed.update(missing)
+        if missing := [history for history, log_probs in found.items() if log_probs is None]:
+            found |= self._compute(missing)
         return [found[history] for history in histories]
 
-    def _compute(self, histories: list[NeuralHistory], found: dict[NeuralHistory, Any], states: dict[NeuralHistory, Any]) -> None:
-        """Compute histories after whose parents the states are there; add what is computed to the two, and to the caches."""
-        before = [self.lm.start() if history.parent is None else states[history.parent] for history in histories]
+    def _compute(self, histories: list[NeuralHistory]) -> dict[NeuralHistory, np.ndarray]:
+        """Compute distributions and states, and add them to the caches; returns the distributions."""
+        parents = {parent: self._state_after(parent) for parent in dict.fromkeys(history.parent for history in histories)}
+        before = [parents[history.parent] for history in histories]
         if len(histories) == 1:  # nothing to join and to part again
             log_probs, *after = self.lm.step(before[0], torch.tensor([histories[0].token]))
         else:
@@ -126,14 +117,29 @@ class CachedNeuralLM:
         self.computed += len(histories)
         self._divide(state_bytes(after[0]), 4 * log_probs.size(1))
         rows = log_probs.float().cpu().numpy()
+        found: dict[NeuralHistory, np.ndarray] = {}
         for history, row, state in zip(histories, rows, after, strict=True):
             found[history] = row.copy() if len(rows) > 1 else row  # a view would keep all the rows
-            states[history] = state
             if history is self._start:
                 self._start_value = found[history], state
             else:
                 self.cache.put(history, found[history], row.nbytes)
                 self.states.put(history, state, state_bytes(state))
+        return found
+
+    def _state_after(self, history: NeuralHistory | None) -> Any:
+        """The state after a history. Where it has left the cache, the words since the last state that is there are read in one pass."""
+        words: list[int] = []
+        last = history
+        while last is not None and (state := self._state(last)) is None:
+            words.append(last.token)
+            last = last.parent
+        if last is None:
+            state = self.lm.start()
+        if words:
+            state = self.lm.read(state, torch.tensor([words[::-1]]))
+            self.states.put(history, state, state_bytes(state))
+        return state
 
     def _divide(self, state: int, distribution: int) -> None:
         """Divide the bytes between states and distributions of these sizes. States may grow with their histories."""

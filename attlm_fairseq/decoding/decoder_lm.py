@@ -16,6 +16,8 @@ from attlm_fairseq.checkpoints import TrainedModel, load_model
 from attlm_fairseq.modules.language_model import LanguageModelState
 from attlm_fairseq.vocabulary import EOS, Vocabulary
 
+READ_AT_ONCE = 256  # tokens: the attention weights of all pairs of a long text are not held together
+
 
 class SteppedLM(Protocol):
     """What decoders ask of a language model, neural or n-gram. Its states are values that only it understands: nothing is kept in it.
@@ -74,6 +76,16 @@ class DecoderLM:
             gates = self.model.input_gates(tokens)
         features, states = self.model.step_inputs(gates, states)
         return self.model.log_probs(features), states
+
+    @torch.inference_mode()
+    def read(self, states: LanguageModelState, tokens: Tensor) -> LanguageModelState:
+        """States of N hypotheses and the T > 0 tokens (N, T) that each takes -> the states after them, to rounding those of T steps.
+
+        The distributions on the way are not computed. The result shares no memory.
+        """
+        for some in tokens.to(self.device).split(READ_AT_ONCE, dim=1):
+            _, _, states = self.model.read(some, states)
+        return self.select(states, torch.arange(len(tokens)))  # a window of a longer memory would keep all of it
 
     def select(self, states: LanguageModelState, rows: Tensor) -> LanguageModelState:
         """The states of the given rows (N,), in their order; a row may be taken any number of times. The result shares no memory."""

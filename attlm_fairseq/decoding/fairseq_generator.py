@@ -27,7 +27,7 @@ from fairseq.sequence_generator import (
 )
 from torch import Tensor
 
-from attlm_fairseq.checkpoints import find_dictionary, is_checkpoint, read_plain_data
+from attlm_fairseq.checkpoints import check_finite, find_dictionary, is_checkpoint, read_plain_data
 from attlm_fairseq.decoding.decoder_lm import DecoderLM, SteppedLM
 from attlm_fairseq.decoding.kenlm_lm import EMPTY, KenLMDecoderLM
 from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
@@ -130,6 +130,10 @@ class FusedEnsemble(EnsembleModel):
         """Take the rows ``new_order``: beams that moved, without the sentences that have left the batch."""
         super().reorder_incremental_state(incremental_states, new_order)
         self.order = new_order
+
+    def become(self, rows: Tensor) -> None:
+        """Have each row of the last step be the hypothesis that ``rows`` (N,) names, with its tokens and probabilities."""
+        self.distinct, self.scores = self.distinct[rows], self.scores[rows]
 
     def ended(self, rows: Tensor) -> Tensor:
         """ln p of each token and the sentence end, for hypotheses that end now: rows (n,) -> (n, positions, K)."""
@@ -246,6 +250,13 @@ class FusedGenerator(SequenceGenerator):
         hypotheses = super().generate(models, sample, **options)
         self.report.add(hypotheses, self.len_penalty if self.normalize_scores else 0.0)
         return hypotheses
+
+    def _prefix_tokens(self, step: int, lprobs: Tensor, scores: Tensor, tokens: Tensor, prefix_tokens: Tensor, beam_size: int) -> tuple:
+        """Where a forced prefix ends the sentence, all hypotheses become the first one, for the LMs too."""
+        found = super()._prefix_tokens(step, lprobs, scores, tokens, prefix_tokens, beam_size)
+        rows = torch.arange(len(tokens), device=tokens.device).view(-1, beam_size)
+        self.model.become(torch.where(prefix_tokens[:, step : step + 1] == self.eos, rows[:, :1], rows).flatten())
+        return found
 
     def finalize_hypos(
         self, step: int, bbsz_idx: Tensor, eos_scores: Tensor, tokens: Tensor, scores: Tensor, finalized: list, finished: list, *rest: Any
@@ -372,4 +383,5 @@ def load_lm(
     [model], _ = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(dictionary.parent)})
     if not isinstance(model, FairseqLanguageModel):
         raise InputError(f"holds a {type(model).__name__}, not a language model", path=path)
+    check_finite(model, path)
     return fit_vocabulary(FairseqLM(model.to(device)), vocabulary, path, by_symbol)

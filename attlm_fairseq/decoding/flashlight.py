@@ -24,8 +24,8 @@ class FlashlightLM(LM):
 
     Each score is computed once an utterance. States and scores of an utterance go when the next one starts (flashlight itself keeps its
     states as long): about 600 bytes for each successor asked for, of which a lexicon-free decoder with a wide beam asks for millions in
-    a minute of speech. The distribution at the sentence start stays, which building the lexicon's trie asks for word by word. The
-    decoder does not keep its LM alive: keep it.
+    a minute of speech. So decoders that work side by side need one of these each; what it is made of they may share. The distribution
+    at the sentence start stays, which building the lexicon's trie asks for word by word. The decoder does not keep its LM alive: keep it.
     """
 
     def __init__(self, fusion: Fusion) -> None:
@@ -72,6 +72,7 @@ class FlashlightLM(LM):
         return state
 
     def score(self, state: LMState, usr_token_idx: int) -> tuple[LMState, float]:
+        """The state after the token, and the token's score. Raises RuntimeError for a state of an utterance before the last ``start``."""
         child = state.child(usr_token_idx)  # the same one each time
         known = self._scored.get(child)
         if known is None:
@@ -87,6 +88,11 @@ class FlashlightLM(LM):
         """The fusion's state there."""
         after = self._read.get(state)
         if after is None:
+            if state not in self._scored:
+                raise RuntimeError(
+                    "a state of an earlier utterance: another one was started with this FlashlightLM before that had ended; give each "
+                    "decoder a FlashlightLM of its own, which may share the LogLinearLM or the fusion"
+                )
             before, token, _ = self._scored[state]
             after = self._read[state] = self.fusion.score(before, token)[1]
         return after

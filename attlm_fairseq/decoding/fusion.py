@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
+from numbers import Integral
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,3 +35,13 @@ class Fusion(Protocol):
     def end(self, state: Any) -> float:
         """The score of ending the hypothesis here; for decoders that have no unit for that."""
         ...
+
+
+def check_options(ends: Collection[int], size: int, unk_offset: float) -> None:
+    """Raises ValueError for sentence ends that are no units, and for an offset of unknown words that is nan or inf."""
+    if not all(isinstance(end, Integral) and 0 <= end < size for end in ends):
+        raise ValueError(
+            f"the ends {list(ends)} are no units: expected indexes from 0 to {size - 1}, or none where no unit ends a sentence"
+        )
+    if math.isnan(unk_offset) or unk_offset == math.inf:
+        raise ValueError(f"the offset of unknown words is a number or -inf, not {unk_offset}")

@@ -32,15 +32,25 @@ from transformers import LogitsProcessor
 
 def tokenizer_units(tokenizer: Any) -> list[str | None]:
     """The tokens of a tokenizer by their ids, for a TokenFusion with LMs of the same tokens; None for special and added ones."""
-    units = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    units = tokens_by_id(tokenizer)
     special = special_ids(tokenizer)
     return [None if index in special else unit for index, unit in enumerate(units)]
 
 
 def tokenizer_surfaces(tokenizer: Any, lowercase: bool = False, ignore: str = "", style: str | None = None) -> list[bytes | None]:
     """What the tokens of a tokenizer write, by their ids, for a WordFusion; None for special and added ones. Options: :func:`surfaces`."""
-    units = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-    return surfaces(units, style, special_ids(tokenizer), lowercase, ignore)
+    units = tokens_by_id(tokenizer)
+    no_text = special_ids(tokenizer) | {index for index, unit in enumerate(units) if unit is None}
+    return surfaces(["" if unit is None else unit for unit in units], style, no_text, lowercase, ignore)
+
+
+def tokens_by_id(tokenizer: Any) -> list[str | None]:
+    """The tokens in the order of their ids, None for an id between them that no token has."""
+    ids = sorted(set(tokenizer.get_vocab().values()))
+    units: list[str | None] = [None] * (ids[-1] + 1 if ids else 0)
+    for index, token in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True):
+        units[index] = token
+    return units
 
 
 def special_ids(tokenizer: Any) -> set[int]:
@@ -60,6 +70,9 @@ class FusionLogitsProcessor(LogitsProcessor):
     """
 
     def __init__(self, fusion: Fusion, *, prompt_length: int) -> None:
+        """Raises ValueError for a negative ``prompt_length``."""
+        if prompt_length < 0:
+            raise ValueError(f"prompt_length is a number of ids at the beginning, not {prompt_length}")
         self.fusion = fusion
         self.prompt_length = prompt_length
         self._states: dict[tuple[int, ...], Any] = {}  # after the prefixes of the last call

@@ -17,7 +17,7 @@ from attlm_fairseq.scoring.kenlm import LN_10, UNKNOWN, as_looked_up, load_kenlm
 from attlm_fairseq.vocabulary import EOS, UNK, Vocabulary
 
 EMPTY = -1  # no token yet, in a state
-CACHED_SCORES = 1 << 20  # of single tokens
+CACHED_SCORES = 1 << 16  # of single tokens, about 270 bytes each: more than a batch asks for, and a miss costs microseconds
 CACHED_DISTRIBUTIONS = 1 << 9  # of V numbers each
 
 
@@ -25,7 +25,8 @@ class KenLMDecoderLM:
     """An n-gram model over a decoder's symbols, a :class:`SteppedLM`: the n-gram model must be of text in these symbols, subwords too.
 
     A state is the last n - 1 tokens (N, n - 1), all that an n-gram model knows. KenLM scores one token at a time, a microsecond or
-    more each: a decoder that can say which tokens it needs should call :meth:`score`. Symbols that the model does not have are scored as
+    more each: a decoder that can say which tokens it needs should call :meth:`score`. The last scores are kept, about 18 MB, and of
+    :meth:`step` the last 512 distributions, 2 kB for each symbol of the vocabulary. Symbols that the model does not have are scored as
     its ``<unk>``, each with the whole of its probability, and so are ``<s>``, ``<pad>`` and ``<unk>``; ``</s>`` is its ``</s>``.
     """
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from attlm_fairseq.decoding.cache import CACHE_BYTES
 from attlm_fairseq.decoding.cached_kenlm import CachedKenLM
-from attlm_fairseq.decoding.cached_lm import CachedLM
+from attlm_fairseq.decoding.cached_lm import UNKNOWN, CachedLM
 from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
 
 State = tuple[Any, ...]
@@ -77,7 +77,7 @@ class LogLinearLM:
         after = []
         for lm, weight, segment, history in zip(self.lms, self.weights, self.segment, state, strict=True):
             log_prob, offset = 0.0, self.unknown_offset(weight, unk_offset)
-            for part in [word] if segment is None else segment(word):
+            for part in parts(word, segment):
                 value, history = lm.score(history, lm.token(part))
                 log_prob += value if lm.knows(part) else value + offset
             total += weight * log_prob
@@ -96,6 +96,9 @@ class LogLinearLM:
 
     def knows(self, word: str) -> bool:
         """Whether every LM knows the word, or all of its subwords."""
-        return all(
-            all(map(lm.knows, [word] if segment is None else segment(word))) for lm, segment in zip(self.lms, self.segment, strict=True)
-        )
+        return all(all(map(lm.knows, parts(word, segment))) for lm, segment in zip(self.lms, self.segment, strict=True))
+
+
+def parts(word: str, segment: Callable[[str], Sequence[str]] | None) -> Sequence[str]:
+    """What an LM looks up of a word: its subwords where it has a segmentation; ``<unk>``, which is no spelling, stays whole."""
+    return [word] if segment is None or word == UNKNOWN else segment(word)

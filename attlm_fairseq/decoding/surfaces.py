@@ -1,4 +1,4 @@
-"""What a decoder's subwords write: their text in bytes, a space wherever a word ends or begins.
+"""What a decoder's subwords write: their text in bytes, a space wherever a word ends or begins, line ends and tabs among them.
 
     th  e  </w>-style: the</w> -> "the "      sentencepiece: ▁the -> " the"      WordPiece: the, ##re -> " the", "re"
 
@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 STYLES = ("sentencepiece", "byte-level", "wordpiece", "word-end", "bpe", "characters")
 MARKED_SHARE = 0.03  # of the units, at the least; other units look so by accident alone
 _SEPARATORS = {"|", " ", "▁"}  # units that stand for a space between characters
+_WHITE_SPACE = bytes.maketrans(b"\t\n\v\f\r", b" " * 5)  # what separates words for KenLM, too
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # sentencepiece's byte fallback
 
 
@@ -35,7 +36,7 @@ def surfaces(
         if index in special:
             texts.append(None)
             continue
-        text = _written(unit, style)
+        text = _written(unit, style).translate(_WHITE_SPACE)
         if lowercase or ignore:
             decoded = text.decode("utf-8", "surrogateescape")
             text = "".join(letter for letter in (decoded.lower() if lowercase else decoded) if letter not in ignore)

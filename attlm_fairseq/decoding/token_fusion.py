@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attlm_fairseq.decoding.fusion import check_options
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State
 
 
@@ -27,6 +28,8 @@ class TokenFusion:
     """
 
     def __init__(self, lms: LogLinearLM, units: Sequence[str | None], ends: Collection[int] = (), unk_offset: float = 0.0) -> None:
+        """Raises ValueError for ends that are no units, and for an offset that is nan or inf."""
+        check_options(ends, len(units), unk_offset)
         self.lms = lms
         self.units = list(units)
         self.size = len(self.units)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache
+from attlm_fairseq.decoding.cached_lm import UNKNOWN
+from attlm_fairseq.decoding.fusion import check_options
 from attlm_fairseq.decoding.lexicon_tree import LexiconTree, range_sums
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State
 
@@ -54,8 +56,10 @@ class WordFusion:
     ) -> None:
         """``units`` is the text of each unit as :func:`surfaces` gives it, None where it is no text; ``ends`` are the sentence end.
 
-        Raises ValueError for look-ahead with an LM of subwords, and InputError where an LM cannot list its words.
+        Raises ValueError for look-ahead with an LM of subwords, for ends that are no units and for an offset that is nan or inf; InputError
+        where an LM cannot list its words.
         """
+        check_options(ends, len(units), unk_offset)
         if look_ahead and any(lms.segment):
             raise ValueError("look-ahead needs the probability of every word, which an LM of subwords does not have: use look_ahead=False")
         self.lms = lms
@@ -68,17 +72,20 @@ class WordFusion:
         self._trees = [LexiconTree(lm.words()) for lm in members]
         # the tree's words in its order, and the unknown word last
         self._tokens = [
-            lm.tokens([*(word.decode() for word in tree.words), "<unk>"]) for lm, tree in zip(members, self._trees, strict=True)
+            lm.tokens([*(word.decode() for word in tree.words), UNKNOWN]) for lm, tree in zip(members, self._trees, strict=True)
         ]
         self._probabilities = [HistoryCache(cache_bytes) for _ in members]
         within, begin, complete = (defaultdict(list) for _ in range(3))
-        self._other = []  # spaces alone or in the middle: few, scored one by one
+        self._spaces = []  # they end a word and no more
+        self._other = []  # spaces in the middle: few, scored one by one
         for unit, text in enumerate(self.units):
             if unit in self.ends or not text:
                 continue
             core = text.strip(SPACE)
             kind = {core: within, SPACE + core: begin, core + SPACE: complete}.get(text)
-            if kind is None or not core or SPACE in core:
+            if not core:
+                self._spaces.append(unit)
+            elif kind is None or SPACE in core:
                 self._other.append(unit)
             else:
                 kind[core].append(unit)
@@ -116,7 +123,7 @@ class WordFusion:
         total = np.zeros((len(states), self.size))
         opened = [place for place, state in enumerate(states) if state.lms is not None]
         self._compute(states[place].lms for place in opened)
-        closing = bool(self.ends or self._begin.units or self._other)
+        closing = bool(self.ends or self._begin.units or self._spaces or self._other)
         closed = {place: self._close(states[place]) if closing else (0.0, states[place]) for place in opened}
         if closing:
             self._compute(state.lms for _, state in closed.values())
@@ -126,6 +133,7 @@ class WordFusion:
             self._fill(row, self._within, state)
             self._fill(row, self._complete, state)
             self._fill(row, self._begin, after, rest)
+            row[self._spaces] = rest
             for unit in self._other:
                 row[unit] = self.score(state, unit)[0]
             if self.ends:
@@ -212,4 +220,7 @@ def due(score: Any, paid: float) -> Any:
 
 def letters(text: bytes) -> str:
     """A word that the units spell; where they are no UTF-8, one that no LM knows."""
-    return text.decode("utf-8", "replace")
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return UNKNOWN

@@ -21,7 +21,7 @@ from attlm_fairseq.decoding.word_fusion import UNK_OFFSET, WordFusion, WordState
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
-NO_WORD = " \ufffd ".encode()  # a word that no LM knows
+NO_WORD = b" \xff "  # a word that no LM knows: no text has this byte
 
 WordStates = tuple[WordState | None, ...]
 """One for each hypothesis, None where it has not even begun."""

@@ -3,6 +3,7 @@
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
 import atexit
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from attlm_fairseq.decoding.decoder_lm import SteppedLM
 from attlm_fairseq.decoding.fairseq_generator import (
     FairseqLM,
     FusedGenerator,
@@ -84,6 +86,10 @@ class TranslationWithLMTask(TranslationTask):
     of the program it tells on standard error what the LMs did. Checkpoints trained with ``--task translation`` are loaded as they are.
     """
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.lms: dict[tuple, SteppedLM] = {}  # loaded so far
+
     def build_generator(
         self,
         models: list,
@@ -94,7 +100,7 @@ class TranslationWithLMTask(TranslationTask):
     ) -> SequenceGenerator:
         options = dict(extra_gen_cls_kwargs or {})
         given = options.pop("lm_model", None)  # what fairseq-generate loaded for --lm-path; loaded again here, with its own dictionary
-        weight = options.pop("lm_weight", 0.0)
+        weight = finite(options.pop("lm_weight", 0.0))
         lms = self.load_lms(args, str(next(models[0].parameters()).device))
         if given is not None and not getattr(args, "lm_path", None):  # a program's own
             lms.append(FusedLM("lm", fit_vocabulary(FairseqLM(given), self.target_vocabulary(), "lm", self.cfg.lm_map_symbols), weight))
@@ -143,7 +149,7 @@ class TranslationWithLMTask(TranslationTask):
         wanted = parse_lms(self.cfg.lms) if self.cfg.lms else []
         if path := getattr(args, "lm_path", None):
             weight = getattr(args, "lm_weight", 0.0)
-            wanted.append((Path(path), weight))
+            wanted.append((Path(path), finite(weight)))
             if not weight:
                 say(f"{path} is not used: --lm-weight is 0")
         vocabulary = self.target_vocabulary()
@@ -153,15 +159,31 @@ class TranslationWithLMTask(TranslationTask):
         for path, weight in wanted:
             if not weight:
                 continue
-            lm = load_lm(path, vocabulary, dictionary=dictionary, by_symbol=self.cfg.lm_map_symbols, fallback=fallback, device=device)
+            lm = self.loaded(
+                load_lm, path, vocabulary, dictionary=dictionary, by_symbol=self.cfg.lm_map_symbols, fallback=fallback, device=device
+            )
             if isinstance(lm, MappedLM | KenLMDecoderLM) and lm.missing:
                 say(f"{path} lacks {lm.missing} of the {len(vocabulary)} target symbols; they are its <unk>")
             lms.append(FusedLM(str(path), lm, weight))
         for path, weight in parse_lms(self.cfg.word_lms, "--word-lms") if self.cfg.word_lms else []:
             if weight:
-                lm = load_word_lm(path, vocabulary, device=device, unk_offset=self.cfg.word_lm_unk_offset)
+                lm = self.loaded(load_word_lm, path, vocabulary, device=device, unk_offset=self.cfg.word_lm_unk_offset)
                 lms.append(FusedLM(str(path), lm, weight))
         return lms
+
+    def loaded(self, load: Callable[..., SteppedLM], path: Path, vocabulary: Vocabulary, **options: Any) -> SteppedLM:
+        """What ``load`` returns, kept on the task: a program that builds generators again and again loads its LMs once."""
+        key = (load, path, *options.items())
+        if key not in self.lms:
+            self.lms[key] = load(path, vocabulary, **options)
+        return self.lms[key]
+
+
+def finite(weight: float) -> float:
+    """The weight of ``--lm-path``. Raises InputError where it is nan or infinite."""
+    if not math.isfinite(weight):
+        raise InputError(f"--lm-weight {weight}: expected a finite number, such as 0.3")
+    return weight
 
 
 def say(text: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -101,6 +103,42 @@ def test_a_distribution_that_has_left_is_one_step_away(tmp_path):
     np.testing.assert_allclose(lm.log_probs(histories, tokens), roomy.log_probs(copies, tokens), atol=1e-5)
 
 
+@pytest.mark.parametrize("family", ["combined", "amsrn_lm"])
+def test_a_state_that_has_left_is_one_pass_away(tmp_path, family):
+    """The memories of these grow with every word: of a long sentence the cache holds few states, or none."""
+    lm = CachedNeuralLM.load(checkpoint(tmp_path, family), cache_bytes=LITTLE)
+    history = extend(lm, lm.start(), ["w1", "w2", "w3"] * 100)
+    assert lm.computed == 300  # every history but the last was asked for, once
+    reads = []
+    lm.lm.read, read = lambda states, tokens: reads.append(tokens.size(1)) or read(states, tokens), lm.lm.read
+    log_probs = lm.log_probs([history], lm.tokens(WORDS))
+    assert lm.computed == 301
+    assert len(reads) == 1
+    np.testing.assert_allclose(log_probs[0], full_pass(lm, ["w1", "w2", "w3"] * 100)[lm.tokens(WORDS)], atol=1e-5)
+
+
+def test_hypotheses_beyond_the_cache_are_read_from_what_they_share(tmp_path):
+    """A beam of 4 whose last 3 words differ, over a cache that comes to hold fewer states than that."""
+    lm, roomy = (CachedNeuralLM.load(checkpoint(tmp_path), cache_bytes=cache_bytes) for cache_bytes in (100_000, EVERYTHING))
+    read_words = 0
+
+    def counted(states, tokens):
+        nonlocal read_words
+        read_words += tokens.size(1)
+        return read(states, tokens)
+
+    lm.lm.read, read = counted, lm.lm.read
+    beams = {lm: [lm.start()], roomy: [roomy.start()]}
+    for step in range(200):
+        for each, beam in beams.items():
+            grown = [extend(each, history, [word]) for history in beam for word in ("w1", "w2")][:4]
+            beams[each] = grown[:1] if step % 4 == 3 else grown
+    assert lm.computed == roomy.computed
+    assert lm.states.bytes < 5 * 200 * 24 * 4  # five states: the parents and children of a beam are eight
+    assert 0 < read_words < 20 * 200
+    np.testing.assert_allclose(lm.log_probs(beams[lm], lm.tokens(WORDS)), roomy.log_probs(beams[roomy], lm.tokens(WORDS)), atol=1e-5)
+
+
 def test_the_cache_can_be_made_larger_or_smaller(tmp_path):
     for cache_bytes, kept in ((EVERYTHING, 12), (NOTHING, 0)):
         lms = LogLinearLM.load({checkpoint(tmp_path): 0.5, checkpoint(tmp_path, seed=2): 0.5}, cache_bytes=cache_bytes)
@@ -139,7 +177,57 @@ def test_least_recently_used_values_leave_first():
     cache.put(keys[3], keys[3], 10)
     assert [cache.get(key) is key for key in keys] == [True, False, True, True]
     cache.put(keys[0], keys[0], 31)
+    assert [cache.get(key) is key for key in keys] == [False, False, True, True]  # what does not fit makes nothing leave
+    assert cache.bytes == 20
+
+
+class OftenSwitching:
+    """Has threads take turns as often as the interpreter can."""
+
+    def __enter__(self) -> None:
+        self.interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+
+    def __exit__(self, *error: object) -> None:
+        sys.setswitchinterval(self.interval)
+
+
+def test_threads_may_share_a_cache():
+    class Key:
+        pass
+
+    cache = HistoryCache(4000)
+
+    def work(seed: int) -> None:
+        random_, keys = random.Random(seed), []
+        for _ in range(20_000):
+            keys.append(Key())
+            cache.put(keys[-1], None, 100)
+            cache.get(random_.choice(keys))
+            if len(keys) > 20:
+                keys.pop(random_.randrange(20))
+
+    with OftenSwitching(), ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert (len(cache), cache.bytes) == (0, 0)
+
+
+def test_threads_may_share_a_language_model(tmp_path):
+    path = checkpoint(tmp_path)
+    lms = LogLinearLM.load({path: 1.0}, cache_bytes=3000)
+
+    def work(seed: int) -> list[tuple[list[str], float]]:
+        random_ = random.Random(seed)
+        sentences = [random_.choices(WORDS, k=6) for _ in range(40)]
+        return [(words, sentence_score(lms, words)) for words in sentences]
+
+    with OftenSwitching(), ThreadPoolExecutor(4) as pool:
+        found = [pair for pairs in pool.map(work, range(4)) for pair in pairs]
+    expected = [score.total for score in NeuralScorer.load([path]).score([words for words, _ in found])]
+    assert [score for _, score in found] == pytest.approx(expected, abs=1e-4)
+    [lm] = lms.lms
+    gc.collect()
+    assert (lm.cache.bytes, lm.states.bytes) == (0, 0)
 
 
 def sentence_score(lm: LogLinearLM, words, unk_offset=0.0) -> float:

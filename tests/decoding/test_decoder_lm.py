@@ -10,6 +10,7 @@ import pytest
 import torch
 from lm_files import VARIANTS, write_checkpoint
 
+from attlm_fairseq.decoding import decoder_lm
 from attlm_fairseq.decoding.decoder_lm import DecoderLM, memory_shape
 from attlm_fairseq.modules.memory import READERS
 
@@ -54,6 +55,18 @@ def test_a_step_changes_no_earlier_state(lm):
     lm.step(lm.step(states, torch.tensor([7, 7]))[1], torch.tensor([8, 8]))
     again, _ = lm.step(states, torch.tensor([5, 6]))
     assert torch.equal(before, again)
+
+
+def test_a_text_read_at_once_leaves_the_state_of_its_steps(lm, monkeypatch):
+    monkeypatch.setattr(decoder_lm, "READ_AT_ONCE", 4)
+    tokens = torch.tensor([[lm.eos, 5, 6, 7, 8, 9, 5, 6, 10, 11], [lm.eos, 9, 9, 4, 4, 4, 4, 5, 5, 5]])
+    _, stepped = lm.step(lm.start(2), tokens[:, 0])
+    for column in tokens[:, 1:].T:
+        _, stepped = lm.step(stepped, column)
+    read = lm.read(lm.read(lm.start(2), tokens[:, :3]), tokens[:, 3:])
+    for part, of_steps in zip((read.hidden, read.cell, *read.memory), (stepped.hidden, stepped.cell, *stepped.memory), strict=True):
+        torch.testing.assert_close(part, of_steps, rtol=0, atol=1e-5)
+        assert part.untyped_storage().nbytes() == part.numel() * part.element_size()
 
 
 def test_states_by_prefix_are_stepped_together_whatever_their_lengths(lm):

@@ -145,6 +145,18 @@ def test_the_same_as_lm_path_with_forced_prefixes(tmp_path):
     assert all(of_sentence[0]["tokens"][0] == first for of_sentence, first in zip(found, prefix[:, 0], strict=True))
 
 
+def test_a_forced_prefix_may_end_the_sentence(tmp_path):
+    path, ngram = write_checkpoint(tmp_path / "lm.pt", WORDS), write_arpa(tmp_path / "lm.arpa", WORDS)
+    prefix = torch.tensor([[5, 6, 2], [7, 2, 1], [8, 9, 4], [5, 5, 2], [9, 1, 1], [4, 1, 1]])  # 2 is the end
+    found = decode(make_task(lms=f"{path}=0.6"), make_model(), prefix_tokens=prefix)
+    assert_same(found, stock(make_model(), path, 0.6, prefix_tokens=prefix))
+    task = make_task(lms=f"{path}=0.6:{ngram}=0.1")
+    for hypothesis in (hypothesis for of_sentence in decode(task, make_model(), prefix_tokens=prefix) for hypothesis in of_sentence):
+        assert hypothesis["lm_scores"][0].tolist() == pytest.approx(full_pass(path, hypothesis["tokens"]), abs=1e-4)
+        words = [task.target_dictionary[token] for token in hypothesis["tokens"][:-1]]
+        assert hypothesis["lm_scores"][1].tolist() == pytest.approx(KenLMScorer(ngram).score([words])[0].log_probs, abs=1e-4)
+
+
 def test_lm_path_is_followed_with_its_own_dictionary(tmp_path):
     """As fairseq-interactive and fairseq-generate call it; what the latter has loaded by then is not trusted."""
     path = write_checkpoint(tmp_path / "lm.pt", WORDS)
@@ -396,6 +408,29 @@ def test_alignments_are_still_printed(tmp_path):
 def test_lms_that_are_not_understood(text):
     with pytest.raises(InputError, match="expected PATH=WEIGHT"):
         parse_lms(text)
+
+
+@pytest.mark.parametrize("weight", [math.nan, math.inf, -math.inf])
+def test_a_weight_that_is_no_finite_number_is_refused(tmp_path, weight):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    with pytest.raises(InputError, match=r"--lm-weight .*: expected a finite number"):
+        decode(make_task(), make_model(), lm_path=str(path), lm_weight=weight)
+
+
+def test_generators_of_one_task_share_its_lms(tmp_path):
+    path, ngram = write_checkpoint(tmp_path / "lm.pt", WORDS), write_arpa(tmp_path / "lm.arpa", WORDS)
+    task = make_task(lms=f"{path}=0.3:{ngram}=0.2")
+    lms = []
+    for beam in (2, 3):
+        generator = task.build_generator([make_model()], SimpleNamespace(beam=beam, max_len_b=12))
+        generator.generate([make_model()], make_sample())
+        lms.append([fused.lm for fused in generator.lms])
+    assert len(lms[0]) == 2
+    assert all(one is other for one, other in zip(*lms, strict=True))
+    other = task.build_generator([make_model()], SimpleNamespace(beam=2, lm_path=str(ngram), lm_weight=0.5))
+    assert [fused.weight for fused in other.lms] == [0.3, 0.2, 0.5]
+    found, again = (texts(decode(each, make_model())) for each in (task, make_task(lms=f"{path}=0.3:{ngram}=0.2")))
+    assert found == again
 
 
 def test_unusable_files_are_one_line(tmp_path):

@@ -237,6 +237,28 @@ def test_utterances_share_the_sentence_start_and_nothing_else(neural):
     assert neural.computed == before
 
 
+def test_decoders_side_by_side_need_an_lm_each(neural):
+    lms, frames = LogLinearLM([neural]), emissions(1, 20)
+    options = LexiconFreeDecoderOptions(20, len(TOKENS), EVERYTHING, 1.0, 0.1, False, CriterionType.CTC)
+    spelled = surfaces(TOKENS, special=[BLANK])
+
+    def side_by_side(*fusions: FlashlightLM):
+        first, second = (LexiconFreeDecoder(options, lm, SILENCE, BLANK, []) for lm in fusions)
+        for decoder in (first, second):
+            decoder.decode_begin()
+            decoder.decode_step(frames.ctypes.data, 10, len(TOKENS))
+        for decoder in (first, second):
+            decoder.decode_step(frames[10:].ctypes.data, 10, len(TOKENS))
+            decoder.decode_end()
+        return [plain(decoder.get_all_final_hypothesis()) for decoder in (first, second)]
+
+    own = [FlashlightLM.of_spelling(lms, spelled) for _ in range(2)]
+    alone = plain(free_decode(FlashlightLM.of_spelling(lms, spelled), frames, 1.0))
+    assert side_by_side(*own) == [alone, alone]
+    with pytest.raises(RuntimeError, match="give each decoder a FlashlightLM of its own"):
+        side_by_side(own[0], own[0])
+
+
 def test_a_sentence_cannot_begin_with_nothing(neural):
     with pytest.raises(ValueError, match="start_with_nothing"):
         FlashlightLM.of_words(LogLinearLM([neural]), word_dictionary()).start(True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -63,6 +64,15 @@ def test_kenlm_rows_follow_the_decoder(ngram):
     assert swapped[0, 8].item() == pytest.approx(ngram.sequence([5, 6, 8])[-1], abs=1e-5)
     assert swapped[1, 8].item() == pytest.approx(ngram.sequence([4, 6, 8])[-1], abs=1e-5)
     assert swapped[2, EOS].item() == pytest.approx(ngram.sequence([5, 7, EOS])[-1], abs=1e-5)
+
+
+def test_what_kenlm_keeps_of_its_scores_is_bounded(tmp_path):
+    """About 18 MB: a long decoding run asks for a million different ones, with 278 MB."""
+    words = [f"w{number}" for number in range(300)]
+    lm = KenLMDecoderLM(write_arpa(tmp_path / "lm.arpa", words[:60]), Vocabulary([*SPECIAL_SYMBOLS, *words]))
+    for before, token in itertools.islice(itertools.product(range(4, 304), repeat=2), 70_000):
+        lm.score((before,) * lm.context, token)
+    assert lm.score.cache_info().currsize == 65_536
 
 
 def test_an_lm_of_shuffled_rows_is_refused_and_mapped_on_request(neural):

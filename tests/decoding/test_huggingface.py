@@ -279,6 +279,11 @@ def test_the_tokenizer_of_another_model_is_refused(lms):
         FusionLogitsProcessor(spelling(lms), prompt_length=0)(torch.tensor([[4]]), torch.zeros(1, 15))
 
 
+def test_a_prompt_has_no_negative_length(lms):
+    with pytest.raises(ValueError, match="not -1"):
+        FusionLogitsProcessor(spelling(lms), prompt_length=-1)
+
+
 def tokenizer(vocabulary: list[str], decoder) -> PreTrainedTokenizerFast:
     built = Tokenizer(models.BPE({unit: index for index, unit in enumerate(vocabulary)}, [], unk_token=vocabulary[0]))
     built.decoder = decoder
@@ -302,3 +307,13 @@ def test_units_and_texts_of_a_tokenizer(vocabulary, decoder):
     assert tokenizer_surfaces(made, lowercase=True, ignore=",")[3:8] == [b" the", b"re", b" ", b"", "â".encode()]
     ids = [3, 4, 6, 3, 7]
     assert b"".join(written[index] for index in ids).decode().strip() == made.decode(ids, clean_up_tokenization_spaces=False).strip()
+
+
+def test_ids_that_no_token_has_are_no_units():
+    """As where tokens were taken out of a vocabulary, or added behind the model's last one."""
+    ids = {"<pad>": 0, "<s>": 1, "</s>": 2, "\u2581the": 3, "\u2581dog": 7, "s": 9}
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(ids, unk_token="<pad>")), pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+    )
+    assert tokenizer_units(made) == [None] * 3 + ["\u2581the"] + [None] * 3 + ["\u2581dog", None, "s"]
+    assert tokenizer_surfaces(made) == [None] * 3 + [b" the"] + [None] * 3 + [b" dog", None, b"s"]

@@ -163,6 +163,30 @@ def test_lms_of_subwords_need_no_tree(lms):
     assert spelled(fusion, cuts(b"team a ", UNITS)[0])[0] == pytest.approx(sentence_score(parts, ["team", "a"], -10.0)[0])
 
 
+@pytest.mark.parametrize("look_ahead", [True, False])
+def test_broken_letters_are_an_unknown_word_of_every_lm(look_ahead):
+    """Of one that knows U+FFFD too, which texts have that were decoded wrongly."""
+    lm = LogLinearLM([random_lm(["a", "\ufffd"])])
+    fusion = WordFusion(lm, [b" \xff", " \ufffd".encode(), b" zz", b"a"], unk_offset=-2.0, look_ahead=look_ahead)
+
+    def word_score(*units: int) -> float:
+        total, state = spelled(fusion, list(units))
+        return total + fusion.end(state)
+
+    for units, word in (((0,), "<unk>"), ((0, 3), "<unk>"), ((2,), "<unk>"), ((1,), "\ufffd")):
+        total, state = sentence_score(lm, [word], -2.0)
+        assert word_score(*units) == pytest.approx(total + lm.end(state))
+
+
+def test_broken_letters_are_unknown_to_an_lm_that_breaks_words_up():
+    lm = LogLinearLM([random_lm([*"<unk>", "\ufffd"])], segment=[list])
+    fusion = WordFusion(lm, [b" \xff"], unk_offset=-2.0, look_ahead=False)
+    state = spelled(fusion, [0])[1]
+    [history] = lm.start()
+    score, history = lm.lms[0].score(history, "<unk>")
+    assert fusion.end(state) == pytest.approx(score - 2.0 + lm.end((history,)))
+
+
 def test_tree_against_a_scan():
     words = ["".join(letters) for length in range(1, 5) for letters in itertools.product("abä", repeat=length)]
     words = random.Random(4).sample(words, 60)
@@ -181,14 +205,24 @@ def test_tree_against_a_scan():
                     assert list(range(*found.get(number, (0, 0)))) == fits
 
 
+@pytest.mark.parametrize(("fusion", "units"), [(WordFusion, [b" at", b" tea", None]), (TokenFusion, ["at", "tea", None])])
+def test_ends_that_are_no_units_and_offsets_that_are_no_numbers_are_refused(lms, fusion, units):
+    for ends in ([None], [3], [-1], [2, 5]):
+        with pytest.raises(ValueError, match=r"are no units: expected indexes from 0 to 2"):
+            fusion(lms, units, ends=ends)
+    for offset in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="is a number or -inf, not"):
+            fusion(lms, units, ends=[2], unk_offset=offset)
+
+
 # --- what units write ---
 
 
 @pytest.mark.parametrize(
     ("style", "units", "texts"),
     [
-        ("sentencepiece", ["▁the", "re", "▁", "<0xC3>", "a▁b"], [" the", "re", " ", b"\xc3", "a b"]),
-        ("byte-level", ["Ġthe", "re", "Ã", "¤", "Ġ", "Ċ"], [" the", "re", b"\xc3", b"\xa4", " ", "\n"]),
+        ("sentencepiece", ["▁the", "re", "▁", "<0xC3>", "a▁b", "<0x0A>"], [" the", "re", " ", b"\xc3", "a b", " "]),
+        ("byte-level", ["Ġthe", "re", "Ã", "¤", "Ġ", "Ċ", "ĉĠčĊ"], [" the", "re", b"\xc3", b"\xa4", " ", " ", "    "]),
         ("wordpiece", ["the", "##re", "#"], [" the", "re", " #"]),
         ("word-end", ["the</w>", "re", "</w>"], ["the ", "re", " "]),
         ("bpe", ["th@@", "e", "@@"], ["th", "e ", ""]),
@@ -217,6 +251,14 @@ def test_units_without_marks_need_a_style():
         surfaces(["a", "b"])
     with pytest.raises(ValueError, match="not one of"):
         surfaces(["a", "b"], "letters")
+
+
+def test_a_line_end_ends_a_word(lms):
+    units = surfaces(["Ġat", "Ċ", "Ġtea", "ĉ"], "byte-level")
+    fusion = WordFusion(lms, [*units, b""], ends=[4])
+    total, state = sentence_score(lms, ["at", "tea"], -10.0)
+    for way in ([0, 2, 4], [0, 1, 2, 4], [0, 1, 2, 3, 1, 4]):
+        assert spelled(fusion, way)[0] == pytest.approx(total + lms.end(state), abs=1e-5)
 
 
 # --- the decoder's units are the LMs' own ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 from lm_files import write_arpa, write_checkpoint
 from test_fairseq_generator import WORDS, decode, make_dictionary, make_model, make_sample, make_task, texts
 from toy_lms import biased_lm
@@ -12,9 +13,9 @@ from toy_lms import biased_lm
 from attlm_fairseq.decoding.fairseq_generator import FusedGenerator, FusedLM
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.word_fusion import UNK_OFFSET
-from attlm_fairseq.decoding.word_lm import WordLM
+from attlm_fairseq.decoding.word_lm import WordLM, load_word_lm
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.vocabulary import Vocabulary
+from attlm_fairseq.vocabulary import BOS, EOS, SPECIAL_SYMBOLS, UNK, Vocabulary
 
 PIECES = [*"abcde", "ab", "bc", "cd", "de", "ea"]
 BPE = [f"{piece}@@" for piece in PIECES] + PIECES + ["aa", "bb", "cc", "dd", "ee"]
@@ -66,6 +67,14 @@ def test_a_strongly_biased_lm_forces_its_words():
     generator = FusedGenerator([make_model()], task.target_dictionary, beam_size=4, max_len_b=12, lms=[fused])
     for of_sentence in generator.generate([make_model()], make_sample()):
         assert text(BPE, of_sentence[0]) == sentence
+
+
+def test_the_unknown_symbol_is_no_word_of_an_lm_that_knows_the_replacement_character(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", ["ab", "\ufffd", "c"])
+    lm = load_word_lm(path, Vocabulary([*SPECIAL_SYMBOLS, "a@@", "b", "c"]), unk_offset=-7.0)
+    log_probs, _ = lm.step(lm.start(), torch.tensor([EOS]))
+    lms = LogLinearLM.load({path: 1.0})
+    assert log_probs[0, [BOS, UNK]].tolist() == pytest.approx([lms.score(lms.start(), "zzz", -7.0)[0]] * 2, abs=1e-5)
 
 
 def test_a_target_of_words_is_refused(tmp_path):
