@@ -75,10 +75,12 @@ class DocumentResetLMTask(SentenceResetLMTask):
         self._of_all_ranks: list[dict[str, Any]] = []  # after the last step, where they have been asked for since
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
+        self.datasets[split] = self.make_dataset(split, combine, epoch)
+
+    def make_dataset(self, split: str, combine: bool, epoch: int, training: bool = False) -> DocumentDataset:
+        """The documents of a split, the same for training."""
         lines, path = self.read_lines(split, combine, epoch)
-        self.datasets[split] = DocumentDataset(
-            lines, lines.sizes, self.dictionary, str(path), segment=self.cfg.bptt, marker=self.cfg.document_marker
-        )
+        return DocumentDataset(lines, lines.sizes, self.dictionary, str(path), segment=self.cfg.bptt, marker=self.cfg.document_marker)
 
     def epoch_batches(
         self, dataset: DocumentDataset, seed: int, max_sentences: Optional[int], max_tokens: Optional[int], num_shards: int

@@ -5,6 +5,7 @@
 import logging
 import math
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Optional
 
@@ -87,11 +88,12 @@ class SentenceResetLMTask(FairseqTask):
         return model
 
     def word_counts(self) -> Tensor:
-        """How often the training text has each symbol of the dictionary (V,), in at most ``COUNTED_LINES`` lines from all over it."""
-        lines, _ = self.read_lines(self.cfg.train_subset, combine=True, epoch=1)  # as fairseq's trainer loads it
+        """How often training predicts each symbol of the dictionary (V,), in at most ``COUNTED_LINES`` lines from all over the text."""
+        dataset = self.make_dataset(self.cfg.train_subset, combine=True, epoch=1, training=True)  # as fairseq's trainer loads it
         counts = torch.zeros(len(self.dictionary), dtype=torch.long)
-        for numbers in torch.arange(0, len(lines), -(-len(lines) // COUNTED_LINES)).split(10_000):
-            counts += torch.cat([lines[number] for number in numbers.tolist()]).long().bincount(minlength=len(counts))
+        targets = dataset.some_targets(COUNTED_LINES)
+        while some := list(islice(targets, 10_000)):
+            counts += torch.cat(some).bincount(minlength=len(counts))
         return counts
 
     def checkpoint_to_resume(self) -> Path:
@@ -101,14 +103,19 @@ class SentenceResetLMTask(FairseqTask):
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
         """Load a split. Sentences are cut only where fairseq's trainer asks for its training data."""
-        lines, path = self.read_lines(split, combine, epoch)
         # the trainer alone passes data_selector: the same split may also be loaded to be evaluated, and is then never cut
         training = split == self.cfg.train_subset and "data_selector" in kwargs
         if training and self.cfg.cut_sentences and split in self.datasets and not self.datasets[split].training:
             raise InputError(
-                f"split {split!r} is cut for training and cannot be the validation data too; copy it under another name", path=path
+                f"split {split!r} is cut for training and cannot be the validation data too; copy it under another name",
+                path=self.datasets[split].name,
             )
-        self.datasets[split] = SentenceDataset(
+        self.datasets[split] = self.make_dataset(split, combine, epoch, training)
+
+    def make_dataset(self, split: str, combine: bool, epoch: int, training: bool) -> SentenceDataset:
+        """The sentences of a split, cut for training."""
+        lines, path = self.read_lines(split, combine, epoch)
+        return SentenceDataset(
             lines,
             lines.sizes,
             self.dictionary,
