@@ -159,6 +159,18 @@ class MemoryLanguageModel(FairseqLanguageModel):
         model.initialise(cfg.init_range, cfg.forget_bias)
         return cls(MemoryDecoder(dictionary, model, str(cfg.compute_dtype)))
 
+    def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *others: Any, **named: Any) -> Any:
+        """As fairseq's. Raises InputError where the weights are those of another model, or of another dictionary."""
+        own = self.state_dict()
+        for name in {**own, **state_dict} if strict else ():
+            shapes = ["x".join(map(str, weights[name].shape)) if name in weights else "none" for weights in (state_dict, own)]
+            if shapes[0] != shapes[1]:
+                raise InputError(
+                    f"the checkpoint's {name.removeprefix('decoder.model.')} is {shapes[0]}, this model's is {shapes[1]}: give the options "
+                    "and the dict.txt, in the data folder, that the checkpoint was trained with"
+                )
+        return super().load_state_dict(state_dict, strict, *others, **named)
+
 
 def preset(name: str, model: type[MemoryLanguageModel], **defaults: Any) -> None:
     """Register ``--arch name``: ``model`` with other defaults of its options, those of a row of its paper's tables. Given options win.
