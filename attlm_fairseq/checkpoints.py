@@ -16,7 +16,7 @@ from attlm_fairseq.files import sha256
 from attlm_fairseq.model_folder import StoredModel, read_model_folder
 from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
 from attlm_fairseq.modules.memory import READERS
-from attlm_fairseq.vocabulary import PAD, Vocabulary
+from attlm_fairseq.vocabulary import PAD, Vocabulary, fingerprint
 
 TORCH_MAGIC = (b"PK", b"\x80")  # zip files and older pickles
 WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the LanguageModel
@@ -89,6 +89,12 @@ def stored_in_checkpoint(path: Path, dictionary: Path | None) -> StoredModel:
         raise InputError(
             f"the dictionary {dictionary} has {len(vocabulary)} symbols, special ones included, the model {rows}; "
             "give the dict.txt that the model was trained with",
+            path=path,
+        )
+    trained = (checkpoint.get("task_state") or {}).get("dictionary")
+    if trained not in (None, fingerprint(vocabulary.symbols)):  # checkpoints of before it was saved have none
+        raise InputError(
+            f"the dictionary {dictionary} has other words than the model, or in another order; give the dict.txt that it was trained with",
             path=path,
         )
     return StoredModel(architecture, options, vocabulary, weights, sha256(path))

@@ -66,11 +66,14 @@ def register() -> None:
 
 def one_line_input_errors(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     """Exception hook: an InputError that ends a fairseq command is one line and exit code 2, as in ``attlm``."""
-    message = str(error) if isinstance(error, InputError) else None
+    # fairseq raises an error of its own in place of any that comes of the weights in a checkpoint
+    inner = error.__context__ if type(error) is Exception else error
+    message = str(inner) if isinstance(inner, InputError) else None
     if isinstance(error, torch.multiprocessing.ProcessRaisedException):  # several devices: the traceback of one process, as text
-        [*_, last] = str(error).strip().splitlines()
         name = f"{InputError.__module__}.{InputError.__qualname__}: "
-        message = last.removeprefix(name) if last.startswith(name) else None
+        lines = str(error).strip().splitlines()
+        if lines[-1].startswith((name, "Exception: ")):
+            message = next((line.removeprefix(name) for line in reversed(lines) if line.startswith(name)), None)
     if message is not None:
         print(f"attlm: error: {message}", file=sys.stderr)
         raise SystemExit(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,11 @@ BOS, PAD, EOS, UNK = range(4)
 """Ids of ``<s> <pad> </s> <unk>``, which every fairseq dictionary starts with and ``dict.txt`` leaves out."""
 
 SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
+
+
+def fingerprint(symbols: Sequence[str]) -> str:
+    """SHA-256 of the symbols of a dictionary in the order of their ids, special ones included: what a model's ids mean."""
+    return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
 
 
 class Vocabulary:

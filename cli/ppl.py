@@ -24,6 +24,9 @@ def ppl_command(text: str, setup: Setup) -> None:
     ppl_as_read      ppl shared by the white-space words of TEXT as it stands: compares LMs that see other
                      words or subwords, as long as nothing is removed
 
+    A line ends at a line feed alone. A carriage return elsewhere is white space here, but ends a line for fairseq-preprocess: take
+    such out of the text, or fairseq counts more sentences.
+
     \b
     Example:
       attlm ppl test.txt --lm checkpoint_best.pt --kenlm lm.arpa

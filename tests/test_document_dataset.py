@@ -103,6 +103,12 @@ def test_nothing_to_read_is_said(dictionary):
         dataset(dictionary, "\n\n", segment=3)
 
 
+def test_fairseqs_own_symbols_separate_but_are_no_words(dictionary):
+    assert len(dataset(dictionary, "a\n<s>\nb", segment=3, marker="<s>").documents) == 2
+    with pytest.raises(InputError, match=r"^text:3: found the word '<pad>'"):
+        dataset(dictionary, "a\n\nb <pad>", segment=3)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_carried_rows_equal_whole_documents(dictionary, variant):
     """The features of every token, read segment by segment in two rows and saved and loaded between, are those of its document at once."""

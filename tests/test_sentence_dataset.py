@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, indexed_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,6 +85,32 @@ def test_orders():
     spread = [max(dataset.sizes[batch]) - min(dataset.sizes[batch]) for batch in by_length]
     assert max(spread) <= 4  # 25 batches over 30 lengths
     assert [dataset.sizes[batch[0]] for batch in by_length] != sorted(dataset.sizes[batch[0]] for batch in by_length)
+
+
+def test_a_number_of_words_to_cut_at_is_not_negative():
+    with pytest.raises(InputError, match="--cut-sentences -3"):
+        make_dataset([3, 0], training=True, cut=-3)
+
+
+@pytest.mark.parametrize("symbol", ["<s>", "<pad>", "</s>"])
+@pytest.mark.parametrize("implementation", ["list", "mmap", "lazy"])
+@pytest.mark.parametrize("skip_blank", [True, False])
+def test_fairseqs_own_symbols_are_no_words(tmp_path, symbol, implementation, skip_blank):
+    texts = ["", "a b", "<unk> h", f"c {symbol} d", "e"]
+    lines = [DICTIONARY.encode_line(text, add_if_not_exist=False) for text in texts]
+
+    def made(lines: list[torch.Tensor], name: str) -> SentenceDataset:
+        if implementation != "list":
+            builder = indexed_dataset.make_builder(str(tmp_path / f"{name}.bin"), implementation, vocab_size=len(DICTIONARY))
+            for line in lines:
+                builder.add_item(line)
+            builder.finalize(str(tmp_path / f"{name}.idx"))
+            lines = indexed_dataset.make_dataset(str(tmp_path / name), implementation, fix_lua_indexing=True)
+        return SentenceDataset(lines, [len(line) for line in lines], DICTIONARY, "corpus", skip_blank=skip_blank)
+
+    with pytest.raises(InputError, match=rf"^corpus:4: found the word '{symbol}'"):
+        made(lines, "whole")
+    assert len(made([*lines[:3], lines[4]], "without")) == 4 - skip_blank
 
 
 def test_a_line_longer_than_a_batch_is_named():

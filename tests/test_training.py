@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq.data import Dictionary
+from omegaconf import OmegaConf
 from test_fairseq_commands import LOGGING, ROOT, data, expect_one_line, fairseq, logged, measured  # noqa: F401 - data is a fixture
 from test_language_model import make_model
 
@@ -21,6 +22,8 @@ from attlm_fairseq.checkpoints import load_model
 from attlm_fairseq.criterions.lm_cross_entropy import attention_entropy
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryDecoder
+from attlm_fairseq.tasks.document_reset_lm import DocumentResetLMConfig, DocumentResetLMTask
+from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask
 
 USER_DIR = ["--user-dir", str(ROOT / "attlm_fairseq")]
 SENTENCES = [*USER_DIR, "--task", "sentence_reset_lm"]
@@ -142,6 +145,22 @@ def test_initialisation_from_a_plain_model_and_the_entropy_term(data):  # noqa: 
     expect_one_line(refused, "lstm.weight_ih_l1 is none", "--decoder-layers")
     refused = fairseq("train", *one, "--arch", "plain_lstm_lm", "--attention-entropy", 0.5, "--save-dir", data / "no", check=False)
     expect_one_line(refused, "--attention-entropy", "has none")
+
+
+def counted(task: SentenceResetLMTask, words: str) -> list[int]:
+    return [int(task.word_counts()[task.dictionary.index(word)]) for word in words.split()]
+
+
+def test_what_is_never_predicted_is_not_counted(tmp_path):
+    """Document separators, what --cut-sentences cuts, blank lines that are skipped."""
+    (tmp_path / "train.txt").write_text("<doc>\na b c\n\n<doc>\na\n")
+    fairseq("preprocess", "--only-source", "--trainpref", tmp_path / "train.txt", "--destdir", tmp_path / "bin")
+    common = {"data": str(tmp_path / "bin"), "train_subset": "train", "dataset_impl": None}
+    for options, counts in (({}, [2, 1, 5, 2]), ({"blank_lines": "skip", "cut_sentences": 2}, [2, 0, 3, 2])):
+        config = OmegaConf.merge(SentenceResetLMConfig, common | options)
+        assert counted(SentenceResetLMTask.setup_task(config), "a c </s> <doc>") == counts
+    config = OmegaConf.merge(DocumentResetLMConfig, common | {"document_marker": "<doc>"})
+    assert counted(DocumentResetLMTask.setup_task(config), "a c </s> <doc>") == [2, 1, 3, 0]
 
 
 def test_output_biases_begin_with_the_frequencies_of_the_training_text(data):  # noqa: F811

@@ -15,6 +15,7 @@ from omegaconf import II
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.models._decoder import MemoryDecoder
 
 
 @dataclass
@@ -23,8 +24,8 @@ class LMCrossEntropyConfig(FairseqDataclass):
         default=0.0,
         metadata={
             "help": "lambda: weight of the entropy of the attention weights, added to the loss; positive rewards sparse attention. Where "
-            "--task document_reset_lm carries a memory of fixed size (averaging_lstm_lm, --attention-score single), all that was carried "
-            "into a segment has one weight together: the entropy is over it and the states of the segment"
+            "--task document_reset_lm carries a memory of fixed size (--attention-score single), all that was carried into a segment has "
+            "one weight together: the entropy is over it and the states of the segment"
         },
     )
     sentence_avg: bool = II("optimization.sentence_avg")
@@ -46,6 +47,8 @@ class LMCrossEntropyCriterion(FairseqCriterion):
 
     def forward(self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict]:
         """A batch -> the summed loss, what the gradients are divided by, and what is logged."""
+        if not isinstance(getattr(model, "decoder", None), MemoryDecoder):
+            raise InputError("--criterion lm_cross_entropy is for the models of this package: give --criterion cross_entropy")
         need_weights = self.attention_entropy != 0
         nll, extra = model(**sample["net_input"], target=sample["target"], need_weights=need_weights)
         loss = nll
@@ -55,6 +58,8 @@ class LMCrossEntropyCriterion(FairseqCriterion):
                 raise InputError("--attention-entropy needs a model with attention weights; this one has none: leave the option out")
             entropy = attention_entropy(extra["attn"], sample["target"] != self.padding_idx)
             loss = nll + self.attention_entropy * entropy
+            if model.training and not entropy.requires_grad:
+                raise InputError("--attention-entropy has no effect on this model, whose attention weights are constants: leave it out")
             log["attention_entropy"] = entropy.detach()
         sample_size = sample["target"].size(0) if self.sentence_avg else sample["ntokens"]
         return loss, sample_size, {**log, "loss": loss.detach(), "sample_size": sample_size}

@@ -2,12 +2,12 @@
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
+from fairseq.models import MODEL_DATACLASS_REGISTRY, FairseqIncrementalDecoder, FairseqLanguageModel, register_model
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
@@ -158,3 +158,27 @@ class MemoryLanguageModel(FairseqLanguageModel):
             raise InputError(f"--arch {cls.family}: {error}") from None
         model.initialise(cfg.init_range, cfg.forget_bias)
         return cls(MemoryDecoder(dictionary, model, str(cfg.compute_dtype)))
+
+    def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *others: Any, **named: Any) -> Any:
+        """As fairseq's. Raises InputError where the weights are those of another model, or of another dictionary."""
+        own = self.state_dict()
+        for name in {**own, **state_dict} if strict else ():
+            shapes = ["x".join(map(str, weights[name].shape)) if name in weights else "none" for weights in (state_dict, own)]
+            if shapes[0] != shapes[1]:
+                raise InputError(
+                    f"the checkpoint's {name.removeprefix('decoder.model.')} is {shapes[0]}, this model's is {shapes[1]}: give the options "
+                    "and the dict.txt, in the data folder, that the checkpoint was trained with"
+                )
+        return super().load_state_dict(state_dict, strict, *others, **named)
+
+
+def preset(name: str, model: type[MemoryLanguageModel], **defaults: Any) -> None:
+    """Register ``--arch name``: ``model`` with other defaults of its options, those of a row of its paper's tables. Given options win.
+
+    It is a model with a config of its own, since fairseq-hydra-train takes defaults from configs and never calls the function that
+    ``register_model_architecture`` registers.
+    """
+    config = MODEL_DATACLASS_REGISTRY[model.family]
+    options = config.__dataclass_fields__
+    fields = [(option, options[option].type, field(default=value, metadata=options[option].metadata)) for option, value in defaults.items()]
+    register_model(name, dataclass=make_dataclass(config.__name__, fields, bases=(config,)))(type(model.__name__, (model,), {}))

@@ -2,13 +2,12 @@
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
-from argparse import Namespace
 from dataclasses import dataclass, field
 
 from fairseq.dataclass import ChoiceEnum
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LanguageModelConfig, MemoryLanguageModel, inherited
+from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LanguageModelConfig, MemoryLanguageModel, inherited, preset
 from attlm_fairseq.modules.memory.selection import SELECTIONS
 
 
@@ -26,16 +25,5 @@ class AMSRNLanguageModel(MemoryLanguageModel):
     family = "amsrn_lm"
 
 
-def preset(selection: str) -> None:
-    """Register ``amsrn_lm_<selection>``, the row of Table 2 with this selection: embedding and one LSTM layer of 50."""
-
-    @register_model_architecture("amsrn_lm", f"amsrn_lm_{selection}")
-    def row(args: Namespace) -> None:
-        args.selection = getattr(args, "selection", selection)
-        args.decoder_embed_dim = getattr(args, "decoder_embed_dim", 50)
-        args.decoder_hidden_size = getattr(args, "decoder_hidden_size", 50)
-        args.decoder_layers = getattr(args, "decoder_layers", 1)
-
-
-for each in SELECTIONS:
-    preset(each)
+for selection in SELECTIONS:  # the rows of Table 2: embedding and one LSTM layer of 50
+    preset(f"amsrn_lm_{selection}", AMSRNLanguageModel, selection=selection, decoder_embed_dim=50, decoder_hidden_size=50, decoder_layers=1)

@@ -2,13 +2,12 @@
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
-from argparse import Namespace
 from dataclasses import dataclass, field
 
 from fairseq.dataclass import ChoiceEnum
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
+from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel, preset
 
 ATTENTION_SCORES = ChoiceEnum(["single", "combined"])
 
@@ -30,23 +29,21 @@ class AttentiveLSTMLanguageModel(MemoryLanguageModel):
     family = "attentive_lstm_lm"
 
 
-@register_model_architecture("attentive_lstm_lm", "attentive_lstm_lm_ptb")
-def attentive_lstm_lm_ptb(args: Namespace) -> None:
-    """Table 1: 2 x 650, dropout 0.5; 14.5 M parameters at V = 10,001."""
-    salton_preset(args, size=650, dropout=0.5, forget_bias=0.0)
+def salton_preset(name: str, model: type[MemoryLanguageModel], size: int, dropout: float, forget_bias: float) -> None:
+    """A preset of the experiments of Salton et al.: two layers of one size, biases 0 but the forget gates'."""
+    preset(
+        name,
+        model,
+        decoder_embed_dim=size,
+        decoder_hidden_size=size,
+        decoder_layers=2,
+        dropout=dropout,
+        forget_bias=forget_bias,
+        output_bias="zero",
+    )
 
 
-@register_model_architecture("attentive_lstm_lm", "attentive_lstm_lm_wikitext2")
-def attentive_lstm_lm_wikitext2(args: Namespace) -> None:
-    """Table 2: 2 x 1000, dropout 0.65; about 51 M parameters at V = 33,278."""
-    salton_preset(args, size=1000, dropout=0.65, forget_bias=0.0)
-
-
-def salton_preset(args: Namespace, size: int, dropout: float, forget_bias: float) -> None:
-    """What the experiments of Salton et al. share: two layers of one size, biases 0 but the forget gates'. Given options win."""
-    args.decoder_embed_dim = getattr(args, "decoder_embed_dim", size)
-    args.decoder_hidden_size = getattr(args, "decoder_hidden_size", size)
-    args.decoder_layers = getattr(args, "decoder_layers", 2)
-    args.dropout = getattr(args, "dropout", dropout)
-    args.forget_bias = getattr(args, "forget_bias", forget_bias)
-    args.output_bias = getattr(args, "output_bias", "zero")
+# Table 1: 14.5 M parameters at V = 10,001
+salton_preset("attentive_lstm_lm_ptb", AttentiveLSTMLanguageModel, size=650, dropout=0.5, forget_bias=0.0)
+# Table 2: about 51 M parameters at V = 33,278
+salton_preset("attentive_lstm_lm_wikitext2", AttentiveLSTMLanguageModel, size=1000, dropout=0.65, forget_bias=0.0)

@@ -2,13 +2,13 @@
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
-from argparse import Namespace
 from dataclasses import dataclass, field
+from typing import Any
 
 from fairseq.dataclass import ChoiceEnum
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LanguageModelConfig, MemoryLanguageModel, inherited
+from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LanguageModelConfig, MemoryLanguageModel, inherited, preset
 from attlm_fairseq.modules.memory.key_value_predict import PARTS
 
 
@@ -29,23 +29,10 @@ class KVPLanguageModel(MemoryLanguageModel):
     family = "kvp_lstm_lm"
 
 
-def preset(name: str, mode: str, hidden: int, window: int) -> None:
-    """Register ``kvp_lstm_lm_<name>``, a row of Table 2a: one LSTM layer, embeddings of 300."""
-
-    @register_model_architecture("kvp_lstm_lm", f"kvp_lstm_lm_{name}")
-    def row(args: Namespace) -> None:
-        args.kvp_mode = getattr(args, "kvp_mode", mode)
-        args.attention_window = getattr(args, "attention_window", window)
-        daniluk_preset(args, hidden)
+def daniluk_preset(name: str, model: type[MemoryLanguageModel], hidden: int, **others: Any) -> None:
+    """A preset of the experiments of Daniluk et al.: one layer, embeddings of 300. The paper speaks of no dropout."""
+    preset(name, model, decoder_embed_dim=300, decoder_hidden_size=hidden, decoder_layers=1, dropout=0.0, **others)
 
 
-def daniluk_preset(args: Namespace, hidden: int) -> None:
-    """What the experiments of Daniluk et al. share: one layer, embeddings of 300. Given options win."""
-    args.decoder_embed_dim = getattr(args, "decoder_embed_dim", 300)
-    args.decoder_hidden_size = getattr(args, "decoder_hidden_size", hidden)
-    args.decoder_layers = getattr(args, "decoder_layers", 1)
-
-
-preset("attention", "attention", 296, 10)
-preset("key_value", "key-value", 560, 10)
-preset("key_value_predict", "key-value-predict", 834, 5)
+for mode, hidden, window in (("attention", 296, 10), ("key-value", 560, 10), ("key-value-predict", 834, 5)):
+    daniluk_preset(f"kvp_lstm_lm_{mode.replace('-', '_')}", KVPLanguageModel, hidden, kvp_mode=mode, attention_window=window)

@@ -2,10 +2,9 @@
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
-from argparse import Namespace
 from dataclasses import dataclass, field
 
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model
 
 from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LanguageModelConfig, MemoryLanguageModel, inherited
 from attlm_fairseq.models.kvp_lstm_lm import daniluk_preset
@@ -23,14 +22,5 @@ class NgramRNNLanguageModel(MemoryLanguageModel):
     family = "ngram_rnn_lm"
 
 
-def preset(order: int, hidden: int) -> None:
-    """Register ``ngram_rnn_lm_<order>gram``, a row of Table 2b."""
-
-    @register_model_architecture("ngram_rnn_lm", f"ngram_rnn_lm_{order}gram")
-    def row(args: Namespace) -> None:
-        args.ngram_order = getattr(args, "ngram_order", order)
-        daniluk_preset(args, hidden)
-
-
 for order, hidden in ((2, 564), (3, 786), (4, 968), (5, 1120)):
-    preset(order, hidden)
+    daniluk_preset(f"ngram_rnn_lm_{order}gram", NgramRNNLanguageModel, hidden, ngram_order=order)

@@ -5,7 +5,7 @@ Shapes: B rows of the batch, T positions, at most the length of a segment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.tasks._special_words import refuse_special_words
 
 DOCUMENT_ORDERS = ("shuffled", "corpus")
 
@@ -40,7 +41,7 @@ class DocumentDataset(FairseqDataset):
         """``lines`` are token ids (n + 1,) ending in ``</s>``, of the given ``sizes``; ``name`` is for messages.
 
         Documents end at lines that consist of the word ``marker``, or at blank lines where it is empty. Raises InputError where the
-        marker never occurs, or there is no text.
+        marker never occurs, there is no text, or it has fairseq's own symbols as words.
         """
         self.lines = lines
         self.dictionary = dictionary
@@ -61,6 +62,8 @@ class DocumentDataset(FairseqDataset):
         self.documents = [(begin + 1, end) for begin, end in pairwise(bounds) if end > begin + 1]
         if not self.documents:
             raise InputError("the split has no text; preprocess one with at least one line that separates no documents", path=name)
+        self.kept = np.concatenate([np.arange(begin, end) for begin, end in self.documents])  # the lines that separate nothing
+        refuse_special_words(lines, self.kept, name)
         self.ends = np.cumsum(sizes)  # of lines, in tokens from the beginning of the text
         self.tokens = [int(sizes[begin:end].sum()) for begin, end in self.documents]
         self.starts = np.concatenate(([0], np.cumsum([-(-length // segment) for length in self.tokens])))  # of a document's segments
@@ -94,6 +97,11 @@ class DocumentDataset(FairseqDataset):
         first, last = np.searchsorted(self.ends, [begin, end - 1], side="right").tolist()
         skip = begin - (int(self.ends[first - 1]) if first else 0)
         return torch.cat([self.lines[line].long() for line in range(first, last + 1)])[skip : skip + end - begin]
+
+    def some_targets(self, most: int) -> Iterator[Tensor]:
+        """What is predicted of at most ``most`` lines from all over the text."""
+        for number in self.kept[:: -(-len(self.kept) // most)].tolist():
+            yield self.lines[number].long()
 
     def num_tokens(self, index: int) -> int:
         return int(self.sizes[index % len(self)])

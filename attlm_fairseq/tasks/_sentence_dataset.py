@@ -5,7 +5,7 @@ Shapes: B sentences in the batch, T positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.tasks._special_words import refuse_special_words
 
 BATCH_ORDERS = ("corpus", "shuffled", "length")
 
@@ -36,7 +37,12 @@ class SentenceDataset(FairseqDataset):
         cut: int = 0,
         skip_blank: bool = False,
     ) -> None:
-        """``lines`` are token ids (n + 1,) ending in ``</s>``, of the given ``sizes``; ``name`` is for messages."""
+        """``lines`` are token ids (n + 1,) ending in ``</s>``, of the given ``sizes``; ``name`` is for messages.
+
+        Raises InputError: no lines, fairseq's own symbols as words, a negative ``cut``.
+        """
+        if cut < 0:
+            raise InputError(f"--cut-sentences {cut}: give the number of words after which to cut, or 0 for whole sentences")
         self.lines = lines
         self.dictionary = dictionary
         self.name = name
@@ -45,6 +51,7 @@ class SentenceDataset(FairseqDataset):
         self.kept = np.flatnonzero(sizes > 1) if skip_blank else np.arange(len(sizes))
         if len(self.kept) == 0:
             raise InputError("the split has no sentences; preprocess a text with at least one line", path=name)
+        refuse_special_words(lines, self.kept, name)
         self.cut = cut
         self.sizes = sizes[self.kept]
         if cut:
@@ -56,6 +63,11 @@ class SentenceDataset(FairseqDataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         target = self.lines[int(self.kept[index])].long()[: int(self.sizes[index])]
         return {"id": index, "target": target}
+
+    def some_targets(self, most: int) -> Iterator[Tensor]:
+        """What is predicted of at most ``most`` lines from all over the text."""
+        for index in range(0, len(self), -(-len(self) // most)):
+            yield self[index]["target"]
 
     def num_tokens(self, index: int) -> int:
         return int(self.sizes[index])

@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 import torch
 from fairseq.data import iterators
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 from torch import Tensor
@@ -16,11 +16,12 @@ from torch import Tensor
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.tasks._carried_state import RESUME, CarriedState
 from attlm_fairseq.tasks._document_dataset import DOCUMENT_ORDERS, DocumentDataset
+from attlm_fairseq.tasks._training_options import TrainingOptions
 from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMTask
 
 
 @dataclass
-class DocumentResetLMConfig(FairseqDataclass):
+class DocumentResetLMConfig(TrainingOptions):
     data: Optional[str] = field(default=None, metadata={"help": "folder written by fairseq-preprocess --only-source"})
     bptt: int = field(default=20, metadata={"help": "tokens a segment: gradients go back no further (Daniluk et al.: 20)"})
     reset: ChoiceEnum(["document", "segment"]) = field(
@@ -48,10 +49,6 @@ class DocumentResetLMConfig(FairseqDataclass):
     save_interval_updates: int = II("checkpoint.save_interval_updates")
     max_update: int = II("optimization.max_update")
     stop_time_hours: float = II("optimization.stop_time_hours")
-    amp: bool = II("common.amp")
-    save_dir: str = II("checkpoint.save_dir")
-    restore_file: str = II("checkpoint.restore_file")
-    train_subset: str = II("dataset.train_subset")
     dataset_impl: Optional[str] = II("dataset.dataset_impl")
 
 
@@ -75,10 +72,12 @@ class DocumentResetLMTask(SentenceResetLMTask):
         self._of_all_ranks: list[dict[str, Any]] = []  # after the last step, where they have been asked for since
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
+        self.datasets[split] = self.make_dataset(split, combine, epoch)
+
+    def make_dataset(self, split: str, combine: bool, epoch: int, training: bool = False) -> DocumentDataset:
+        """The documents of a split, the same for training."""
         lines, path = self.read_lines(split, combine, epoch)
-        self.datasets[split] = DocumentDataset(
-            lines, lines.sizes, self.dictionary, str(path), segment=self.cfg.bptt, marker=self.cfg.document_marker
-        )
+        return DocumentDataset(lines, lines.sizes, self.dictionary, str(path), segment=self.cfg.bptt, marker=self.cfg.document_marker)
 
     def epoch_batches(
         self, dataset: DocumentDataset, seed: int, max_sentences: Optional[int], max_tokens: Optional[int], num_shards: int
@@ -88,6 +87,11 @@ class DocumentResetLMTask(SentenceResetLMTask):
         if rows < 1:
             raise InputError(f"--max-tokens {max_tokens} has no room for one segment of --bptt {self.cfg.bptt}; give --batch-size ROWS")
         training = dataset is self.datasets.get(self.cfg.train_subset)
+        if training and max_sentences and max_tokens and max_sentences * self.cfg.bptt > max_tokens:
+            raise InputError(
+                f"--batch-size {max_sentences} rows of --bptt {self.cfg.bptt} are {max_sentences * self.cfg.bptt} tokens, more than "
+                f"--max-tokens {max_tokens}: give fewer rows, or leave --max-tokens or --batch-size out"
+            )
         order = str(self.cfg.document_order) if training else "corpus"
         return dataset.batches(order, seed, rows, num_shards, whole=not training)
 

@@ -5,11 +5,13 @@
 import logging
 import math
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Optional
 
 import torch
 from fairseq import utils
+from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary, data_utils, iterators
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
@@ -17,9 +19,13 @@ from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 from torch import Tensor
 
+from attlm_fairseq.checkpoints import read_plain_data
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.initialisation import initialise_from
+from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
+from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_options
+from attlm_fairseq.vocabulary import fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +33,7 @@ COUNTED_LINES = 200_000  # enough for the frequencies of words
 
 
 @dataclass
-class SentenceResetLMConfig(FairseqDataclass):
+class SentenceResetLMConfig(TrainingOptions):
     data: Optional[str] = field(default=None, metadata={"help": "folder written by fairseq-preprocess --only-source"})
     cut_sentences: int = field(
         default=0,
@@ -40,10 +46,6 @@ class SentenceResetLMConfig(FairseqDataclass):
         default="shuffled",
         metadata={"help": "training batches of consecutive sentences (corpus), of any sentences (shuffled), of like lengths (length)"},
     )
-    amp: bool = II("common.amp")
-    save_dir: str = II("checkpoint.save_dir")
-    restore_file: str = II("checkpoint.restore_file")
-    train_subset: str = II("dataset.train_subset")
     dataset_impl: Optional[str] = II("dataset.dataset_impl")
 
 
@@ -59,6 +61,7 @@ class SentenceResetLMTask(FairseqTask):
     def __init__(self, cfg: FairseqDataclass, dictionary: Dictionary) -> None:
         super().__init__(cfg)
         self.dictionary = dictionary
+        self.of_this_package = False  # the model that is built
 
     @classmethod
     def setup_task(cls, cfg: FairseqDataclass, **unused: Any) -> "SentenceResetLMTask":
@@ -74,7 +77,11 @@ class SentenceResetLMTask(FairseqTask):
         return cls(cfg, Dictionary.load(str(path)))
 
     def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> torch.nn.Module:
+        if not from_checkpoint:
+            refuse_options(self.cfg, cfg)
+            self.compare_dictionaries()
         model = super().build_model(cfg, from_checkpoint)
+        self.of_this_package = isinstance(model, MemoryLanguageModel)
         if not from_checkpoint and getattr(cfg, "output_bias", "zero") == "unigram":
             model.decoder.model.predict_frequencies(self.word_counts())
         # a checkpoint that is loaded has its weights already, and the file that it once began from may be gone
@@ -86,12 +93,39 @@ class SentenceResetLMTask(FairseqTask):
                 logger.info(initialise_from(model.decoder.model, self.dictionary.symbols, Path(begin)))
         return model
 
+    def build_criterion(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> FairseqCriterion:
+        if getattr(cfg, "_name", None) == "adaptive_loss" and self.of_this_package:
+            raise InputError("--criterion adaptive_loss is for fairseq's own adaptive softmax: give --criterion lm_cross_entropy")
+        return super().build_criterion(cfg, from_checkpoint)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint tells of the task, wherever it is loaded."""
+        return {**super().state_dict(), "dictionary": fingerprint(self.dictionary.symbols)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Raises InputError where the checkpoint was trained with another dictionary; those of before this was saved are trusted."""
+        if state_dict.get("dictionary", fingerprint(self.dictionary.symbols)) != fingerprint(self.dictionary.symbols):
+            raise InputError(
+                "the checkpoint was trained with a dict.txt of other words, or in another order; preprocess the text with --srcdict and "
+                "the dict.txt of its training",
+                path=self.cfg.data,
+            )
+
+    def compare_dictionaries(self) -> None:
+        """Raises InputError where fairseq-train is to go on with a checkpoint of another dictionary: it does not ask the task."""
+        others = [self.cfg.continue_once, self.cfg.finetune_from_model]
+        for path in (self.checkpoint_to_resume(), *(Path(other) for other in others if other)):
+            if path.is_file():
+                self.load_state_dict(read_plain_data(path).get("task_state") or {})
+                return
+
     def word_counts(self) -> Tensor:
-        """How often the training text has each symbol of the dictionary (V,), in at most ``COUNTED_LINES`` lines from all over it."""
-        lines, _ = self.read_lines(self.cfg.train_subset, combine=True, epoch=1)  # as fairseq's trainer loads it
+        """How often training predicts each symbol of the dictionary (V,), in at most ``COUNTED_LINES`` lines from all over the text."""
+        dataset = self.make_dataset(self.cfg.train_subset, combine=True, epoch=1, training=True)  # as fairseq's trainer loads it
         counts = torch.zeros(len(self.dictionary), dtype=torch.long)
-        for numbers in torch.arange(0, len(lines), -(-len(lines) // COUNTED_LINES)).split(10_000):
-            counts += torch.cat([lines[number] for number in numbers.tolist()]).long().bincount(minlength=len(counts))
+        targets = dataset.some_targets(COUNTED_LINES)
+        while some := list(islice(targets, 10_000)):
+            counts += torch.cat(some).bincount(minlength=len(counts))
         return counts
 
     def checkpoint_to_resume(self) -> Path:
@@ -101,14 +135,19 @@ class SentenceResetLMTask(FairseqTask):
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
         """Load a split. Sentences are cut only where fairseq's trainer asks for its training data."""
-        lines, path = self.read_lines(split, combine, epoch)
         # the trainer alone passes data_selector: the same split may also be loaded to be evaluated, and is then never cut
         training = split == self.cfg.train_subset and "data_selector" in kwargs
         if training and self.cfg.cut_sentences and split in self.datasets and not self.datasets[split].training:
             raise InputError(
-                f"split {split!r} is cut for training and cannot be the validation data too; copy it under another name", path=path
+                f"split {split!r} is cut for training and cannot be the validation data too; copy it under another name",
+                path=self.datasets[split].name,
             )
-        self.datasets[split] = SentenceDataset(
+        self.datasets[split] = self.make_dataset(split, combine, epoch, training)
+
+    def make_dataset(self, split: str, combine: bool, epoch: int, training: bool) -> SentenceDataset:
+        """The sentences of a split, cut for training."""
+        lines, path = self.read_lines(split, combine, epoch)
+        return SentenceDataset(
             lines,
             lines.sizes,
             self.dictionary,
@@ -182,12 +221,6 @@ class SentenceResetLMTask(FairseqTask):
         if torch.distributed.is_initialized():  # it adds nothing up, and would print the perplexity of one process's share
             raise InputError("fairseq-eval-lm runs as one process: give --distributed-world-size 1")
         return self.get_batch_iterator(dataset, max_tokens, batch_size, **kwargs).next_epoch_itr(shuffle=False)
-
-    def begin_epoch(self, epoch: int, model: torch.nn.Module) -> None:
-        """Before each epoch of training."""
-        super().begin_epoch(epoch, model)
-        if self.cfg.amp:  # the models decide themselves what is computed in which precision
-            raise InputError("--amp has no effect on these models: give --compute-dtype bf16, or leave it out")
 
     def valid_step(self, sample: dict[str, Any], model: torch.nn.Module, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)

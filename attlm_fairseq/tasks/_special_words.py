@@ -1,0 +1,41 @@
+"""Texts that hold fairseq's own symbols as words: ``<s>``, ``<pad>`` and ``</s>``, which fairseq-preprocess takes for what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from fairseq.data import ConcatDataset
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+from torch import Tensor
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.vocabulary import EOS, SPECIAL_SYMBOLS
+
+
+def refuse_special_words(lines: Sequence[Tensor], numbers: Iterable[int], name: str) -> None:
+    """Raise InputError for the first of the lines of these numbers that has ``<s>``, ``<pad>`` or ``</s>`` among its words.
+
+    As targets ``<pad>`` would be left out of the loss and counted all the same, and ``</s>`` would end a sentence in its midst.
+    ``lines`` are token ids (n + 1,) ending in ``</s>``; ``name`` is that of the text.
+    """
+    if all(map(has_line_ends_alone, lines.datasets if isinstance(lines, ConcatDataset) else [lines])):
+        return
+    for number in numbers:
+        words = lines[int(number)][:-1]
+        special = words[words <= EOS]
+        if len(special):
+            raise InputError(
+                f"found the word {SPECIAL_SYMBOLS[int(special[0])]!r}, which fairseq keeps for itself: take it out of the text or write it "
+                "otherwise (fairseq-preprocess marks the ends of sentences itself), and preprocess again",
+                path=name,
+                line=int(number) + 1,
+            )
+
+
+def has_line_ends_alone(lines: Sequence[Tensor]) -> bool:
+    """Whether a dataset surely has no special symbols but one ``</s>`` a line, seen at once where fairseq maps its file to memory."""
+    if not isinstance(lines, MMapIndexedDataset):
+        return False
+    tokens = np.frombuffer(lines._bin_buffer, dtype=lines._index.dtype)
+    return int((tokens <= EOS).sum()) == len(lines)

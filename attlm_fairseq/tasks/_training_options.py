@@ -1,0 +1,51 @@
+"""fairseq's own options that the tasks read when they train, and those that they refuse: what has no effect, and what fairseq cannot do."""
+
+# no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from omegaconf import II
+
+from attlm_fairseq.errors import InputError
+
+
+@dataclass
+class TrainingOptions(FairseqDataclass):
+    """Base of the tasks' configs. To be read in training alone: where a checkpoint is loaded, its config may lack what they refer to."""
+
+    amp: bool = II("common.amp")
+    fp16: bool = II("common.fp16")
+    bf16: bool = II("common.bf16")
+    cpu: bool = II("common.cpu")
+    train_subset: str = II("dataset.train_subset")
+    curriculum: int = II("dataset.curriculum")
+    grouped_shuffling: bool = II("dataset.grouped_shuffling")
+    update_epoch_batch_itr: bool = II("dataset.update_epoch_batch_itr")
+    skip_remainder_batch: Optional[bool] = II("optimization.skip_remainder_batch")
+    save_dir: str = II("checkpoint.save_dir")
+    restore_file: str = II("checkpoint.restore_file")
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
+    continue_once: Optional[str] = II("checkpoint.continue_once")
+
+
+def refuse_options(task: TrainingOptions, model: Any) -> None:
+    """Raise InputError for options, of a task or of the model that it is to train, that have no effect or cannot work."""
+    if task.amp:  # the models decide themselves what is computed in which precision
+        raise InputError("--amp has no effect on these models: give --compute-dtype bf16, or leave it out")
+    for option in ("fp16", "bf16"):
+        if getattr(task, option) and (task.cpu or not torch.cuda.is_available()):
+            raise InputError(f"--{option} does not work without a GPU: give --compute-dtype bf16, or leave it out")
+    for option in ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "skip_remainder_batch"):
+        if getattr(task, option):
+            raise InputError(
+                f"--{option.replace('_', '-')} has no effect here, where --batch-order or --document-order decides on the batches and "
+                "none is left out: leave it out"
+            )
+    if getattr(model, "adaptive_cutoffs", None) and str(model.output_layer) != "adaptive":
+        raise InputError(f"--adaptive-cutoffs has no effect with --output-layer {model.output_layer}: give --output-layer adaptive")
+    for option in ("finetune_from_model", "continue_once"):
+        if getattr(model, "init_from", None) and getattr(task, option):
+            raise InputError(f"--init-from has no effect beside --{option.replace('_', '-')}, which takes all weights: give one of them")
