@@ -163,6 +163,18 @@ def test_what_is_never_predicted_is_not_counted(tmp_path):
     assert counted(DocumentResetLMTask.setup_task(config), "a c </s> <doc>") == [2, 1, 3, 0]
 
 
+@pytest.mark.parametrize("implementation", ["mmap", "cached", "lazy"])
+def test_data_of_any_implementation_are_read(tmp_path, implementation):
+    (tmp_path / "train.txt").write_text("a b c\n\na\n")
+    options = ["--trainpref", tmp_path / "train.txt", "--destdir", tmp_path / "bin", "--dataset-impl", implementation]
+    fairseq("preprocess", "--only-source", *options)
+    config = OmegaConf.merge(SentenceResetLMConfig, {"data": str(tmp_path / "bin"), "train_subset": "train", "dataset_impl": None})
+    task = SentenceResetLMTask.setup_task(config)
+    task.load_dataset("train")
+    lines = [task.dictionary.string(task.dataset("train")[line]["target"]) for line in range(3)]
+    assert lines == ["a b c", "", "a"]
+
+
 def test_output_biases_begin_with_the_frequencies_of_the_training_text(data):  # noqa: F811
     one = [data / "bin", *SENTENCES, *SMALL, *SGD, "--batch-size", 8, "--max-update", 1, "--lr", 0]  # at a rate of 0 they stay
 

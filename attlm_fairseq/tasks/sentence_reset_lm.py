@@ -167,6 +167,8 @@ class SentenceResetLMTask(FairseqTask):
         lines = data_utils.load_indexed_dataset(str(path), self.dictionary, self.cfg.dataset_impl, combine=combine)
         if lines is None:
             raise InputError(f"there is no split {split!r}; preprocess it, or name another with the subset options", path=path.parent)
+        if lines.supports_prefetch:  # --dataset-impl cached: nothing can be read before
+            lines.prefetch(range(len(lines)))
         return lines, path
 
     def get_batch_iterator(
