@@ -16,8 +16,6 @@ from attlm_fairseq.checkpoints import TrainedModel, load_model
 from attlm_fairseq.modules.language_model import LanguageModelState
 from attlm_fairseq.vocabulary import EOS, Vocabulary
 
-READ_AT_ONCE = 256  # tokens: the attention weights of all pairs of a long text are not held together
-
 
 class SteppedLM(Protocol):
     """What decoders ask of a language model, neural or n-gram. Its states are values that only it understands: nothing is kept in it.
@@ -83,8 +81,7 @@ class DecoderLM:
 
         The distributions on the way are not computed. The result shares no memory.
         """
-        for some in tokens.to(self.device).split(READ_AT_ONCE, dim=1):
-            _, _, states = self.model.read(some, states)
+        states = self.model.state_after(tokens.to(self.device), states)
         return self.select(states, torch.arange(len(tokens)))  # a window of a longer memory would keep all of it
 
     def select(self, states: LanguageModelState, rows: Tensor) -> LanguageModelState:

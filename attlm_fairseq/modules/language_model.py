@@ -247,11 +247,20 @@ class LanguageModel(nn.Module):
         self, tokens: Tensor, state: LanguageModelState, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None, LanguageModelState]:
         """Token ids (B, T) and the state before them -> features (B, T, F), weights as the reader gives them, the state after them."""
+        outputs, after = self._read(tokens, state)
+        features, weights = self.reader(outputs, need_weights, state.memory)
+        return self.feature_dropout(features), weights, after
+
+    def state_after(self, tokens: Tensor, state: LanguageModelState) -> LanguageModelState:
+        """Token ids (B, T) and the state before them -> the state after them: :meth:`read` without what the memory is read for."""
+        return self._read(tokens, state)[1]
+
+    def _read(self, tokens: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
+        """Token ids (B, T) and the state before them -> the last layer's states (B, T, H), the state after them."""
         layers_first = (state.hidden.transpose(0, 1).contiguous(), state.cell.transpose(0, 1).contiguous())  # (L, B, H)
         outputs, (hidden, cell) = self._states(tokens, layers_first)
-        features, weights = self.reader(outputs, need_weights, state.memory)
         memory = self.reader.advance(outputs, state.memory)
-        return self.feature_dropout(features), weights, LanguageModelState(hidden.transpose(0, 1), cell.transpose(0, 1), memory)
+        return outputs, LanguageModelState(hidden.transpose(0, 1), cell.transpose(0, 1), memory)
 
 
 def log_softmax_in_place(logits: Tensor, bias: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from lm_files import VARIANTS, write_checkpoint
 
-from attlm_fairseq.decoding import decoder_lm
 from attlm_fairseq.decoding.decoder_lm import DecoderLM, memory_shape
 from attlm_fairseq.modules.memory import READERS
 
@@ -57,8 +56,7 @@ def test_a_step_changes_no_earlier_state(lm):
     assert torch.equal(before, again)
 
 
-def test_a_text_read_at_once_leaves_the_state_of_its_steps(lm, monkeypatch):
-    monkeypatch.setattr(decoder_lm, "READ_AT_ONCE", 4)
+def test_a_text_read_at_once_leaves_the_state_of_its_steps(lm):
     tokens = torch.tensor([[lm.eos, 5, 6, 7, 8, 9, 5, 6, 10, 11], [lm.eos, 9, 9, 4, 4, 4, 4, 5, 5, 5]])
     _, stepped = lm.step(lm.start(2), tokens[:, 0])
     for column in tokens[:, 1:].T:
