@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import importlib
+import os
 import pkgutil
 import sys
 import typing
@@ -76,5 +77,7 @@ def one_line_input_errors(kind: type[BaseException], error: BaseException, trace
             message = next((line.removeprefix(name) for line in reversed(lines) if line.startswith(name)), None)
     if message is not None:
         print(f"attlm: error: {message}", file=sys.stderr)
-        raise SystemExit(2)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(2)  # a thread of fairseq's that reads batches ahead may abort Python's own way of ending
     sys.__excepthook__(kind, error, traceback)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,9 +124,10 @@ def load_another_model(rank: int) -> None:
         raise Exception("Cannot load model parameters")  # noqa: B904 - as fairseq has it
 
 
-def test_one_line_of_several_processes(capsys):
+def test_one_line_of_several_processes(capsys, monkeypatch):
     with pytest.raises(torch.multiprocessing.ProcessRaisedException) as raised:
         torch.multiprocessing.spawn(load_another_model, nprocs=1)
+    monkeypatch.setattr(plugin.os, "_exit", sys.exit)
     with pytest.raises(SystemExit):
         plugin.one_line_input_errors(type(raised.value), raised.value, None)
     assert capsys.readouterr().err == "attlm: error: its weights are another's\n"

@@ -237,10 +237,11 @@ def end_with_bad_input(rank: int) -> None:
     raise InputError("there is no dict.txt", path="bin")
 
 
-def test_bad_input_of_several_processes_is_one_line(capsys):
+def test_bad_input_of_several_processes_is_one_line(capsys, monkeypatch):
     """fairseq starts one for each GPU; of the first that fails, its parent gets the traceback as text."""
     with pytest.raises(torch.multiprocessing.ProcessRaisedException) as raised:
         torch.multiprocessing.spawn(end_with_bad_input, nprocs=1)
+    monkeypatch.setattr(plugin.os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as ended:
         plugin.one_line_input_errors(type(raised.value), raised.value, None)
     assert ended.value.code == 2

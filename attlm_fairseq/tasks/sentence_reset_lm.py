@@ -61,7 +61,7 @@ class SentenceResetLMTask(FairseqTask):
     def __init__(self, cfg: FairseqDataclass, dictionary: Dictionary) -> None:
         super().__init__(cfg)
         self.dictionary = dictionary
-        self.of_this_package = False  # the model that is built
+        self.of_this_package: Optional[bool] = None  # the model, once it is built
 
     @classmethod
     def setup_task(cls, cfg: FairseqDataclass, **unused: Any) -> "SentenceResetLMTask":
@@ -96,6 +96,8 @@ class SentenceResetLMTask(FairseqTask):
     def build_criterion(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> FairseqCriterion:
         if getattr(cfg, "_name", None) == "adaptive_loss" and self.of_this_package:
             raise InputError("--criterion adaptive_loss is for fairseq's own adaptive softmax: give --criterion lm_cross_entropy")
+        if getattr(cfg, "_name", None) == "lm_cross_entropy" and self.of_this_package is False:
+            raise InputError("--criterion lm_cross_entropy is for the models of this package: give --criterion cross_entropy")
         return super().build_criterion(cfg, from_checkpoint)
 
     def state_dict(self) -> dict[str, Any]:
