@@ -47,6 +47,18 @@ class PretendTensor(Tensor):
     def new_tensor(self, data: Any, dtype: torch.dtype | None = None) -> Tensor:
         return torch.tensor(data, dtype=dtype or self.dtype).to(NAME)
 
+    def __getitem__(self, places: Any) -> Tensor:
+        """Of lists of indices, torch would make tensors of its own kind there."""
+        parts = places if isinstance(places, tuple) else (places,)
+        return super().__getitem__(tuple(torch.tensor(part) if isinstance(part, list) else part for part in parts))
+
+    def __setitem__(self, places: Any, value: Any) -> None:
+        """Not seen by autograd; of the processor may be only what torch takes for CUDA tensors, too."""
+        if isinstance(value, Tensor) and value.dim() and not isinstance(value, PretendTensor):
+            raise RuntimeError(f"a tensor on {NAME} is set to one on the processor, of {tuple(value.shape)}")
+        places, value = tree_map(lambda part: part.raw if isinstance(part, PretendTensor) else part, (places, value))
+        self.raw[places] = value
+
     def numpy(self, **options: Any) -> None:
         raise TypeError(f"a tensor on {NAME} has no numpy(): copy it to the processor first")
 

@@ -13,6 +13,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from lm_files import VARIANTS, write_arpa, write_checkpoint
+from pretend_device import NAME, register
 
 import attlm_fairseq.plugin
 from attlm_fairseq.checkpoints import load_model
@@ -129,6 +130,19 @@ def test_the_same_as_lm_path_for_every_family(tmp_path, monkeypatch, family):
                 assert hypothesis["lm_scores"][0].tolist() == pytest.approx(full_pass(path, hypothesis["tokens"]), abs=1e-4)
     assert len(lengths) > 3
     assert changed == 2
+
+
+@pytest.mark.parametrize("family", [*READERS, *VARIANTS])
+def test_on_a_device_that_is_not_the_processor(tmp_path, family):
+    """Translation model, neural LM, a KenLM model beside it and the search: the same hypotheses, and no two devices mixed."""
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, **VARIANTS.get(family, {"_name": family}))
+    lms = f"{path}=0.4:{write_arpa(tmp_path / 'lm.arpa', WORDS)}=0.2"
+    register()
+    sample = make_sample()
+    sample["net_input"] = {name: tokens.to(NAME) for name, tokens in sample["net_input"].items()}
+    found = decode(make_task(lms=lms), make_model().to(NAME), sample)
+    assert {hypothesis["tokens"].device.type for of_sentence in found for hypothesis in of_sentence} == {NAME}
+    assert texts(found) == texts(decode(make_task(lms=lms), make_model()))
 
 
 @pytest.mark.parametrize("options", [{"unnormalized": True, "lenpen": 0.5}, {"min_len": 4, "no_repeat_ngram_size": 2, "unkpen": 1.0}])
