@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import fcntl
 import gzip
 import hashlib
@@ -14,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -36,6 +37,8 @@ class TextSource:
 
     def __init__(self, path: str, expected: str = "an n-best list") -> None:
         self.name = "<stdin>" if path == "-" else path
+        if path == "-" and sys.stdin is None:
+            raise InputError("standard input is closed: name a file", path=self.name)
         try:
             self._file: BinaryIO = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115 - closed when the text has been read
         except OSError as error:
@@ -175,8 +178,14 @@ def whole_file(path: str) -> Iterator[TextIO]:
     """
     if path in STANDARD_OUTPUT:
         with tempfile.TemporaryFile() as spool, _text(spool) as text:
-            yield text
-            text.flush()
+            try:
+                yield text
+                text.flush()
+            except OSError as error:
+                if error.errno != errno.ENOSPC or error.filename is not None:
+                    raise
+                held = f"{error.strerror}, where standard output waits until it is whole: name a file with -o, or a folder in TMPDIR"
+                raise InputError(held, path=tempfile.gettempdir()) from None
             spool.seek(0)
             sys.stdout.flush()
             shutil.copyfileobj(spool, sys.stdout.buffer)
@@ -190,7 +199,11 @@ def whole_file(path: str) -> Iterator[TextIO]:
     place = target.with_name(f".{target.name}.part")
     with _locked(place, path):
         try:
-            with _opened(place, path) as file, _packed(file) if path.endswith(".gz") else file as binary, _text(binary) as text:
+            with (
+                _opened(place, path, without_following_links) as file,
+                _packed(file) if path.endswith(".gz") else file as binary,
+                _text(binary) as text,
+            ):
                 yield text
             place.replace(target)
         except BaseException:
@@ -198,20 +211,26 @@ def whole_file(path: str) -> Iterator[TextIO]:
             raise
 
 
-def _opened(place: Path, path: str) -> BinaryIO:
+def _opened(place: Path, path: str, opener: Callable[[str, int], int] | None = None) -> BinaryIO:
     try:
-        return io.BufferedWriter(_Out(place, "wb"))
+        return io.BufferedWriter(_Out(place, "wb", opener=opener))
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", path=path) from None
+
+
+def without_following_links(path: str, flags: int) -> int:
+    """An opener for files with names that can be guessed: whoever may write to their folder could lead them to any file of the user's."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 @contextlib.contextmanager
 def _locked(place: Path, path: str) -> Iterator[None]:
     """Keep a file for this process, and make it where there is none; the system lets go of it however the process ends."""
     try:
-        file = place.open("ab")
+        file = open(place, "ab", opener=without_following_links)  # noqa: SIM115 - closed below
     except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", path=path) from None
+        why = f"{place.name} beside it is a link: remove it" if error.errno == errno.ELOOP else error.strerror
+        raise InputError(f"cannot be written: {why}", path=path) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -52,7 +53,20 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        if sys.stderr is None:  # closed: what would be said is lost, what is to be done is done
+            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as the process lives
+        try:
+            return super().main(*arguments, **options)
+        except OSError as error:  # a full disk, a name that is too long, a device that has gone
+            where = "" if error.filename is None else f"{error.filename}: "
+            OneLineError(f"{where}cannot be read or written: {error.strerror or error}").show()
+            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - Python would, at its end, try again to write what there is no place for
+            sys.exit(OneLineError.exit_code)
+
     def invoke(self, context: click.Context) -> Any:
+        if sys.stdout is None:
+            raise OneLineError("standard output is closed: let it go somewhere, to /dev/null if nowhere else")
         if isinstance(sys.stdout, io.TextIOWrapper):
             # UTF-8 as it is read, whatever the locale: a word must not end a command. File names that are not UTF-8 stay as they are.
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")

@@ -470,6 +470,49 @@ def test_no_partial_output_is_left(folder):
     assert not [path for path in folder.iterdir() if "tmp" in path.name or path.name.startswith(".")]
 
 
+PROGRAM = f"{sys.executable} -c 'from attlm_cli.main import main; main()'"
+
+
+@pytest.mark.parametrize(
+    ("shell", "message"),
+    [
+        ("score text --kenlm lm.arpa > /dev/full", "No space left on device"),
+        ("rescore dev.json --kenlm lm.arpa --weight kenlm=1 > /dev/full", "No space left on device"),
+        ("--help > /dev/full", "No space left on device"),
+        ("score text --kenlm lm.arpa >&-", "standard output is closed"),
+        ("rescore - --kenlm lm.arpa --weight kenlm=1 <&-", "<stdin>: standard input is closed"),
+        (f"rescore dev.json --kenlm lm.arpa --weight kenlm=1 -o {'n' * 250}", "File name too long"),
+    ],
+)
+def test_streams_that_are_full_or_closed_are_one_line(folder, shell, message):
+    result = subprocess.run(f"{PROGRAM} {shell}", shell=True, capture_output=True, text=True, check=False)
+    lines = [line for line in result.stderr.splitlines() if not line.startswith(("total = ", "text for ", "WARNING"))]
+    assert (result.returncode, result.stdout) == (2, "")
+    assert len(lines) == 1
+    assert lines[0].startswith("attlm: error: ")
+    assert message in lines[0]
+
+
+def test_without_standard_error_the_work_is_done(folder):
+    shell = f"{PROGRAM} rescore dev.json --kenlm lm.arpa --weight kenlm=1 -o out.json"
+    subprocess.run(shell, shell=True, check=True, capture_output=True)
+    expected = (folder / "out.json").read_bytes()
+    subprocess.run(f"{shell} 2>&-", shell=True, check=True)
+    assert (folder / "out.json").read_bytes() == expected
+
+
+def test_a_link_in_the_place_of_an_unfinished_output_is_not_followed(folder):
+    """In a folder that others may write to, it could lead to any file of the user's."""
+    (folder / "precious").write_text("precious")
+    for name in (".out.json.part", "out.json.unfinished"):
+        place = folder / name
+        place.symlink_to("precious")
+        assert name in refused("rescore", "dev.json", "-o", "out.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1")
+        place.unlink()
+    assert (folder / "precious").read_text() == "precious"
+    assert not (folder / "out.json").exists()
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(command):
     assert "Example" in run(command, "--help").stdout

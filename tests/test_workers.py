@@ -98,6 +98,21 @@ def test_several_processes_write_the_bytes_of_one(folder, expected):
     assert "unknown to kenlm" in told or "500 lists, 2000 hypotheses" in told
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_processes_end_with_the_one_that_started_them(folder, how):
+    """Their standard error is a pipe that stays open as long as one of them lives."""
+    arguments = command(folder, "left-alone", "--devices", "cpu:2", "--no-resume")
+    process = subprocess.Popen(arguments, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 100
+    while not (folder / ".left-alone.part").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(1.0)  # the processes are being started, or have the LMs
+    process.send_signal(how)
+    process.communicate(timeout=60)
+    assert process.returncode == -how
+
+
 def test_torchrun_writes_the_bytes_of_one(folder, expected):
     program = folder / "program.py"
     program.write_text(SMALL_BLOCKS)
@@ -163,6 +178,27 @@ def test_a_journal_gives_back_what_it_was_given(folder, tmp_path):
         assert place.read_bytes().count(b"\n") == 6
     journal.finish()
     assert not place.exists()
+
+
+def test_a_damaged_journal_is_not_believed(folder, tmp_path):
+    """Bits that flip, numbers that change, lines of another shape: scored again from there."""
+    lms = Counting(BlockScorer.load(Config((LMSpec("kenlm", kenlm=folder / "lm.arpa"),)), Compute()))
+    blocks = [["w1 w2"], ["w3"], ["w4 w5", "unheard-of"], ["w6"]]
+    place = tmp_path / "out.unfinished"
+    whole = list(Journal(place).score(OneProcess(lms), blocks))
+    content = place.read_bytes()
+    random_ = random.Random(3)
+    damaged = [content.replace(b'"words"', b'"wordt"', 1), content.replace(b"[-", b"[-9", 1)]
+    for _ in range(200):
+        where = random_.randrange(content.index(b"\n"), len(content))
+        damaged.append(content[:where] + bytes([content[where] ^ 1 << random_.randrange(8)]) + content[where + 1 :])
+    for one in damaged:
+        place.write_bytes(one)
+        again = list(Journal(place).score(OneProcess(lms), blocks))
+        assert [(block.values, block.oov["kenlm"].unknown) for block in again] == [
+            (block.values, block.oov["kenlm"].unknown) for block in whole
+        ]
+        assert place.read_bytes() == content
 
 
 def test_a_journal_of_other_lms_settings_or_hypotheses_is_not_continued(folder, tmp_path):

@@ -2,13 +2,15 @@
 
 One line of JSON for each block of hypotheses, in order, with the SHA-256 of their texts and their scores, after a first line that
 identifies what scored them. A block is taken from the journal only where both are the same: another list, another LM, another
-precision or other features cannot be mixed in. The weights may differ, since they come after.
+precision or other features cannot be mixed in. The weights may differ, since they come after. Each line has a checksum: what a disk has
+damaged is scored again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
@@ -17,6 +19,7 @@ from typing import Any, BinaryIO
 
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import without_following_links
 from attlm_fairseq.nbest.block_scores import BlockScores
 from attlm_fairseq.nbest.workers import Workers, text_hash
 from attlm_fairseq.text import OOVCount
@@ -64,8 +67,9 @@ class Journal:
         yield from self._written(scored, hashes, workers, used)
 
     def finish(self) -> None:
-        """The output is whole: what would be continued is gone."""
-        if self.path is not None:
+        """The output is whole: what would be continued is gone, but not before the output is on the disk."""
+        if self.path is not None and self.path.exists():
+            os.sync()
             self.path.unlink(missing_ok=True)
 
     def _written(self, scored: Iterator[BlockScores], hashes: list[str], workers: Workers, used: int) -> Iterator[BlockScores]:
@@ -93,7 +97,7 @@ class Journal:
     def _opened(self, workers: Workers, used: int) -> BinaryIO:
         """The file, behind the blocks that were used."""
         if not used:
-            file = self.path.open("wb")
+            file = open(self.path, "wb", opener=without_following_links)  # noqa: SIM115 - the caller closes it
             file.write(_line(self._identity(workers)))
             return file
         with self.path.open("rb") as file:
@@ -114,7 +118,7 @@ class Journal:
                 line = file.readline(1000)
         except OSError:  # a folder, or a file of somebody else's
             return False
-        begin = _line({"attlm": ""})[:-4]  # without the version and the line's end
+        begin = b'{"attlm": "'
         return line.startswith(begin) or begin.startswith(line)
 
     def _kept(self, workers: Workers) -> list[str]:
@@ -122,14 +126,11 @@ class Journal:
         hashes = []
         with self.path.open("rb") as file:
             for number, line in enumerate(file):
-                try:
-                    content = json.loads(line) if line.endswith(b"\n") else None
-                except ValueError:
-                    content = None
-                if not isinstance(content, dict) or (not number and content != self._identity(workers)):
-                    break  # cut short by the interruption, or of another run
+                content = _checked(line)
+                if content is None or (not number and content != self._identity(workers)):
+                    break  # cut short by the interruption, damaged, or of another run
                 if number:
-                    hashes.append(str(content.get("block")))
+                    hashes.append(content["block"])
         return hashes
 
     def _lines(self, wanted: bool) -> Any:
@@ -153,7 +154,22 @@ class _Lines:
 
 
 def _line(content: dict[str, Any]) -> bytes:
-    return (json.dumps(content, ensure_ascii=True) + "\n").encode()
+    return (json.dumps({**content, "check": _checksum(content)}, ensure_ascii=True) + "\n").encode()
+
+
+def _checked(line: bytes) -> dict[str, Any] | None:
+    """The content of a line; None where it is not what was written."""
+    try:
+        content = json.loads(line) if line.endswith(b"\n") else None
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or content.pop("check", None) != _checksum(content):
+        return None
+    return content
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def _as_json(scores: BlockScores) -> dict[str, Any]:
@@ -162,11 +178,11 @@ def _as_json(scores: BlockScores) -> dict[str, Any]:
 
 
 def _read_block(line: bytes) -> BlockScores:
-    content = json.loads(line)
+    content = _checked(line)
     oov = {}
     for name, found in content["oov"].items():
         oov[name] = OOVCount(name)
         oov[name].words = found["words"]
         oov[name].unknown = Counter(found["unknown"])
-        oov[name].examples = found.get("examples", [])  # an older journal has none
+        oov[name].examples = found["examples"]
     return BlockScores(content["values"], oov, content["notes"])

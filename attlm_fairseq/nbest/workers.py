@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -126,6 +127,7 @@ _scorer: BlockScorer | InputError  # of a process of the pool
 
 def _start(config: Config, places: Any, features: tuple[str, ...], threads: int | None) -> None:
     global _scorer
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     compute = places.get()
     if threads is not None and "OMP_NUM_THREADS" not in os.environ:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is imported
@@ -133,6 +135,14 @@ def _start(config: Config, places: Any, features: tuple[str, ...], threads: int 
         _scorer = BlockScorer.load(config, compute, features)
     except InputError as error:  # an initialiser that raises would break the pool without saying why
         _scorer = error
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed tells nobody, and a process that waits for work would wait, with its LMs, for good."""
+    import multiprocessing.connection
+
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
 
 
 def _loaded() -> BlockScorer:
