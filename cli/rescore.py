@@ -26,7 +26,7 @@ from attlm_cli.options import (
 from attlm_cli.report_option import StreamedReport, report_option
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
-from attlm_fairseq.nbest.combination import COMPUTED, combine
+from attlm_fairseq.nbest.combination import COMPUTED
 from attlm_fairseq.nbest.decision import Decision, decide
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
 from attlm_fairseq.nbest.journal import Journal
@@ -120,7 +120,7 @@ def rescore_command(
 
         def counted() -> object:
             for scored in rescorer.score(with_references(lists) if report else lists):
-                found = decide(combine(scored, weights), decision)
+                found = decide(scored, weights, decision)
                 if not counts["lists"]:
                     names = dict.fromkeys(name for hypothesis in scored.hypotheses for name in hypothesis.scores)
                     say_formula(weights, list(names), decision)
@@ -188,7 +188,7 @@ def say_formula(weights: dict[str, float], scores: list[str], decision: Decision
     if decision.rule == "max":
         note(f"total = {terms}" if terms else "all weights are 0: the lists stay as they are")
     else:
-        note((f"total = {terms}" if terms else "all weights are 0: all hypotheses are equally likely") + f"; decision: {decision}")
+        note((f"total = {terms}" if terms else "all weights are 0: posteriors by rank, as with rank=-1") + f"; decision: {decision}")
     if terms and scores and not any(weights.get(name) for name in [*scores, "rank"]):
         note(f"WARNING: none of the lists' own scores ({', '.join(scores)}) has a weight: the LMs decide alone")
 

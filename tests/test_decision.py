@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from attlm_fairseq.nbest.combination import combine
 from attlm_fairseq.nbest.consensus import ConfusionNetwork, confusion_network, consensus, vote
-from attlm_fairseq.nbest.decision import RULES, STEPS, Decider, Decision, decide
+from attlm_fairseq.nbest.decision import RULES, STEPS, Decider, Decision, decide, posterior_weights
 from attlm_fairseq.nbest.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -231,7 +231,7 @@ def test_many_lists_at_once_answer_as_each_alone(rule, text):
     for scale in (0.0, 0.7, 3.0):
         answers = decider.answers(range(len(lists)), totals, scale)
         for nbest, (text, counts) in zip(lists, answers, strict=True):
-            decided = decide(combine(nbest, {"am": 1.0}), Decision(rule, scale, steps)).hypotheses
+            decided = decide(nbest, {"am": 1.0}, Decision(rule, scale, steps)).hypotheses
             assert decided[0].text == text
             assert counts.tolist() == metric.statistics([text], nbest.references)[0].tolist()
             changed += text != max(nbest.hypotheses, key=lambda hypothesis: hypothesis.scores["am"]).text
@@ -252,10 +252,24 @@ def test_many_lists_at_once_answer_as_each_alone(rule, text):
 
 def test_rules_for_answers():
     assert set(RULES) == {"max", "consensus", *(f"mbr-{loss}" for loss in LOSSES)}
-    nbest = combine(some_lists(1)[0], {"am": 1.0})
-    assert decide(nbest, Decision()) is nbest
-    (answer,) = decide(nbest, Decision("consensus", 1e6)).hypotheses
-    assert (answer.text, answer.rank, answer.total) == (nbest.hypotheses[0].text, nbest.hypotheses[0].rank, None)
+    nbest = some_lists(1)[0]
+    combined = combine(nbest, {"am": 1.0})
+    assert decide(nbest, {"am": 1.0}, Decision()) == combined
+    (answer,) = decide(nbest, {"am": 1.0}, Decision("consensus", 1e6)).hypotheses
+    assert (answer.text, answer.rank, answer.total) == (combined.hypotheses[0].text, combined.hypotheses[0].rank, None)
+
+
+@pytest.mark.parametrize("weights", [{}, {"am": 0.0}, {"am": 0.0, "rank": 0.0}])
+def test_weights_of_0_leave_the_first_hypotheses_as_read(weights):
+    """Posteriors go by rank: at scale 1 the first has most of them, which decides every vote and every loss that is a distance."""
+    assert posterior_weights(weights)["rank"] == -1
+    for rule in RULES:
+        for nbest in some_lists(5):
+            if rule not in ("mbr-bleu", "mbr-chrf", "mbr-ter"):
+                assert decide(nbest, weights, Decision(rule)).hypotheses[0].text == nbest.hypotheses[0].text
+            if rule != "max":
+                assert decide(nbest, weights, Decision(rule, 0.2)) == decide(nbest, {"rank": -1.0}, Decision(rule, 0.2))
+    assert posterior_weights({"am": 0.5, "rank": 0.0}) == {"am": 0.5, "rank": 0.0}
 
 
 PIECES = ["ni@@ gh@@ t and da@@ y", "ni@@ ght an@@ d day s", "ri@@ ghts and d@@ ay", "ni@@ gh@@ t", "li@@ ght an@@ d da@@ y"]
@@ -276,8 +290,8 @@ def test_losses_and_votes_over_pieces_are_those_over_words(mark, texts, shares):
     totals = [math.log(share) for share in shares]
 
     def decided(rule: str, of_list: list[str], steps=steps) -> Hypothesis:
-        hypotheses = [Hypothesis(text, rank=i, total=total) for i, (text, total) in enumerate(zip(of_list, totals, strict=True), 1)]
-        return decide(NbestList("0", hypotheses), Decision(rule, 1.0, steps)).hypotheses[0]
+        hypotheses = [Hypothesis(text, {"am": total}, i) for i, (text, total) in enumerate(zip(of_list, totals, strict=True), 1)]
+        return decide(NbestList("0", hypotheses), {"am": 1.0}, Decision(rule, 1.0, steps)).hypotheses[0]
 
     pieces = list(map(cut, texts))
     found = decided("mbr-wer", pieces)
@@ -295,5 +309,6 @@ def test_losses_and_votes_over_pieces_are_those_over_words(mark, texts, shares):
 def test_votes_over_pieces_make_words_that_are_in_no_list():
     """What the step is for."""
     hypotheses = [Hypothesis(text, rank=i) for i, text in enumerate(["ni@@ ght", "ni@@ ghty", "ri@@ ghts", "li@@ ghts"], 1)]
-    assert decide(NbestList("0", hypotheses), Decision("consensus")).hypotheses[0].text == "ni@@ ghts"
-    assert decide(NbestList("0", hypotheses), Decision("consensus", 1.0, parse_steps(["join-subwords:bpe"]))).hypotheses[0].text == "night"
+    for steps, expected in ([], "ni@@ ghts"), (["join-subwords:bpe"], "night"):
+        answer = decide(NbestList("0", hypotheses), {}, Decision("consensus", 0.0, parse_steps(steps))).hypotheses[0]
+        assert answer.text == expected

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from attlm_fairseq.nbest.combination import combine
 from attlm_fairseq.nbest.consensus import confusion_network, consensus, disputed, vote, winner
 from attlm_fairseq.nbest.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
@@ -48,17 +49,23 @@ class Decision:
         return f"{self.rule} at {self.scale:g}{' over ' if self.text.steps else ''}{','.join(map(str, self.text.steps))}"
 
 
-def decide(nbest: NbestList, decision: Decision) -> NbestList:
-    """The list with its answer first. It is as :func:`combination.combine` leaves it; without totals all hypotheses are equally likely.
+def posterior_weights(weights: Mapping[str, float]) -> dict[str, float]:
+    """The weights by which posteriors go: where all are 0, which leaves lists as they are, ``rank`` alone, which says the same."""
+    return dict(weights) if any(weights.values()) else {**weights, "rank": -1.0}
 
-    ``max``: as it is. ``mbr-..``: sorted by risk, and ``total`` is minus the risk. ``consensus``: one hypothesis, the new text, with
-    rank 0, or that of the hypothesis whose text it is, and without scores; where the decision has text steps, the text is as after them.
+
+def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -> NbestList:
+    """The list with its answer under these weights first.
+
+    ``max``: as :func:`combination.combine` leaves it. ``mbr-..``: sorted by risk, and ``total`` is minus the risk. ``consensus``: one
+    hypothesis, the new text, with rank 0, or that of the hypothesis whose text it is, and without scores; where the decision has text
+    steps, the text is as after them.
     """
     if decision.rule == "max":
-        return nbest
-    as_read = sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank)
+        return combine(nbest, weights)
+    as_read = sorted(combine(nbest, posterior_weights(weights)).hypotheses, key=lambda hypothesis: hypothesis.rank)
     texts = [decision.text.prepared(hypothesis.text) for hypothesis in as_read]
-    shares = posteriors(np.array([hypothesis.total or 0.0 for hypothesis in as_read]), decision.scale)
+    shares = posteriors(np.array([hypothesis.total for hypothesis in as_read]), decision.scale)
     if decision.rule == "consensus":
         text = consensus(confusion_network(texts), shares)
         rank = as_read[texts.index(text)].rank if text in texts else 0

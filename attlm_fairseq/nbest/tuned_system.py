@@ -10,7 +10,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import PairedComparison, paired_bootstrap
 from attlm_fairseq.nbest.combination import check_totals, log_linear
-from attlm_fairseq.nbest.decision import Decider, Decision
+from attlm_fairseq.nbest.decision import Decider, Decision, posterior_weights
 from attlm_fairseq.nbest.evaluation import MeasuredLists
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
 from attlm_fairseq.nbest.tuning import CrossValidation, TuningResult, cross_validate, oracle, selection, tune
@@ -80,10 +80,10 @@ def tune_system(
             held_out = validated.statistics if validated else None
         else:
             decider = Decider(rule, measured.texts, measured.references, measured.statistics, metric, metric.text)
-            totals = totals_of(features, posterior_weights(result.weights), names)
+            totals = totals_of(measured.features, posterior_weights(result.weights), measured.names)
             scale, name = decider.best_scale(everything, totals), rule
             answers = decider.statistics_of(everything, totals, scale)
-            held_out = _held_out(decider, features, names, validated) if validated else None
+            held_out = _held_out(decider, measured.features, measured.names, validated) if validated else None
         systems.append((name, answers))
         in_sample.append(name)
         if held_out is not None:
@@ -126,15 +126,11 @@ def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, fl
         if weight and name not in measured.names and not sparse:
             raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(measured.names)}")
     decider = Decider(decision.rule, measured.texts, measured.references, measured.statistics, metric, decision.text)
-    totals = totals_of(measured.features, weights, measured.names)
+    of_rule = dict(weights) if decision.rule == "max" else posterior_weights(weights)
+    totals = totals_of(measured.features, of_rule, measured.names)
     for nbest, of_list in zip(measured.lists, totals, strict=True):
         check_totals(nbest, of_list)
     return decider.answers(range(len(measured.texts)), totals, decision.scale)
-
-
-def posterior_weights(weights: Mapping[str, float]) -> dict[str, float]:
-    """The weights; where all are 0, which leaves the lists as they are, ``rank`` alone: posteriors need totals that say the same."""
-    return dict(weights) if any(weights.values()) or "rank" not in weights else {**weights, "rank": -1.0}
 
 
 def _held_out(decider: Decider, features: Sequence[np.ndarray], names: Sequence[str], validated: CrossValidation) -> np.ndarray:
