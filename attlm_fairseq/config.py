@@ -23,6 +23,7 @@
     rule = "mbr-wer"
     scale = 1.5                     # of the posteriors, softmax(scale * total)
     text = { steps = ["join-subwords:bpe"] }  # before losses and votes
+    scales = { consensus = 0.7 }    # of other rules, with these weights
 
 Paths are relative to the file. `attlm tune` and `attlm mix` write it: then it holds what that run used and found, and
 how in ``[tuning]`` and ``[mixing]``. What stays the same stays as it was written, comments included. Any other table is an error.
@@ -147,13 +148,17 @@ def read_config(path: Path) -> Config:
 
 def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
     """The ``[decision]`` of an ``attlm.toml``. Raises InputError."""
-    only(entries, {"rule", "scale", "text"}, "entry of [decision]", path)
+    only(entries, {"rule", "scale", "text", "scales"}, "entry of [decision]", path)
     rule, scale = entries.get("rule", "max"), entries.get("scale", 1.0)
     if rule not in RULES:
         raise InputError(f"[decision] rule = {rule!r}, expected one of {', '.join(RULES)}", path=path)
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 <= scale < math.inf:
-        raise InputError(f"[decision] scale = {scale!r}, expected a finite number that is not negative", path=path)
-    return Decision(rule, float(scale), read_text(table(entries, "text", path, "decision.text"), "[decision.text]", path))
+    scales = table(entries, "scales", path, "decision.scales")
+    only(scales, {*RULES} - {"max"}, "rule with a scale", path)
+    for name, value in (("[decision] scale", scale), *((f"[decision.scales] {name}", value) for name, value in scales.items())):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise InputError(f"{name} = {value!r}, expected a finite number that is not negative", path=path)
+    text = read_text(table(entries, "text", path, "decision.text"), "[decision.text]", path)
+    return Decision(rule, float(scale), text, {name: float(value) for name, value in scales.items()})
 
 
 def write_config(path: Path, config: Config, record: Mapping[str, Any], record_name: str = "tuning") -> None:
@@ -180,6 +185,8 @@ def write_config(path: Path, config: Config, record: Mapping[str, Any], record_n
         decision: dict[str, Any] = {"rule": config.decision.rule, "scale": config.decision.scale}
         if config.decision.text.steps:
             decision["text"] = written_text(config.decision.text, folder)
+        if config.decision.scales:
+            decision["scales"] = dict(config.decision.scales)
         _set(document, "decision", decision)
     else:
         document.pop("decision", None)

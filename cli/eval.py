@@ -9,7 +9,7 @@ from functools import partial
 import click
 import numpy as np
 
-from attlm_cli.decision_options import decision_options
+from attlm_cli.decision_options import decision_options, warn_of_scale
 from attlm_cli.options import (
     GivenReferences,
     Setup,
@@ -40,7 +40,7 @@ from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.same_utterances import TEXT, read_further, read_texts
 from attlm_fairseq.nbest.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning import oracle, selection
-from attlm_fairseq.text import OOVCount, TextPipeline
+from attlm_fairseq.text import OOVCount
 
 
 @click.command("eval")
@@ -65,7 +65,7 @@ def eval_command(
     metric: Metric,
     with_references: GivenReferences,
     weight: tuple[str, ...],
-    decide_by: Callable[[Decision, TextPipeline], Decision],
+    decide_by: Callable[[Decision, Metric], Decision],
     seed: int,
     report: str | None,
     setup: Setup | None,
@@ -85,7 +85,7 @@ def eval_command(
       attlm eval test.json --config attlm.toml
     """
     with_references.check_inputs(*nbest)
-    decision = decide_by(setup.config.decision if setup else Decision(), metric.text)
+    decision = decide_by(setup.config.decision if setup else Decision(), metric)
     setup = setup or (Setup(Config(), (DEFAULT_COMPUTE,)) if weight or report or decision.rule != "max" else None)
     weights, features = complete_weights(setup, weight) if setup else ({}, [])
     systems: list[tuple[str, np.ndarray]] = []
@@ -104,6 +104,7 @@ def eval_command(
         else:
             measured, oov, loaded = rescored(list(lists), metric, setup, features)
             answers = answers_of(measured, metric, weights, decision)
+            warn_of_scale(decision, setup.config, weights)
             warn_of_unseen({name for name, value in weights.items() if value} - {*measured.names})
             systems += [(path, measured.first), (f"rescored, {decision}", np.array([statistics for _, statistics in answers]))]
             for lm in setup.config.scored:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from attlm_cli.decision_options import decision_options
+from attlm_cli.decision_options import decision_options, warn_of_scale
 from attlm_cli.options import (
     GivenReferences,
     Setup,
@@ -33,7 +33,6 @@ from attlm_fairseq.nbest.journal import Journal
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.subword_marks import SubwordMarks
-from attlm_fairseq.text import TextPipeline
 
 CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
 OUTPUTS = ("same", *CONVERTIBLE, *(f"1best-{style}" if style != "text" else "1best" for style in ONE_BEST_STYLES))
@@ -65,7 +64,7 @@ def rescore_command(
     to: str,
     weight: tuple[str, ...],
     resume: bool,
-    decide_by: Callable[[Decision, TextPipeline], Decision],
+    decide_by: Callable[[Decision, Metric], Decision],
     report: str | None,
     with_references: GivenReferences,
     metric: Metric,
@@ -91,7 +90,7 @@ def rescore_command(
     """
     with_references.check_inputs(nbest)
     weights, features = complete_weights(setup, weight)
-    decision = decide_by(setup.config.decision, metric.text)
+    decision = decide_by(setup.config.decision, metric)
     if not report:
         refuse_options_of_reports(decision)
     if decision.makes_text and not to.startswith("1best"):
@@ -124,6 +123,7 @@ def rescore_command(
                 if not counts["lists"]:
                     names = dict.fromkeys(name for hypothesis in scored.hypotheses for name in hypothesis.scores)
                     say_formula(weights, list(names), decision)
+                    warn_of_scale(decision, setup.config, weights)
                 marks.add(scored.hypotheses[0].text)
                 if streamed:
                     streamed.add(scored, found.hypotheses[0].text)
@@ -188,7 +188,7 @@ def say_formula(weights: dict[str, float], scores: list[str], decision: Decision
     if decision.rule == "max":
         note(f"total = {terms}" if terms else "all weights are 0: the lists stay as they are")
     else:
-        note((f"total = {terms}" if terms else "all weights are 0: posteriors by rank, as with rank=-1") + f"; decision: {decision}")
+        note((f"total = {terms}" if terms else "all weights are 0") + f"; decision: {decision}")
     if terms and scores and not any(weights.get(name) for name in [*scores, "rank"]):
         note(f"WARNING: none of the lists' own scores ({', '.join(scores)}) has a weight: the LMs decide alone")
 
@@ -196,12 +196,12 @@ def say_formula(weights: dict[str, float], scores: list[str], decision: Decision
 def refuse_options_of_reports(decision: Decision) -> None:
     """Raises InputError for an option given that only a report uses: ignoring it would let the user believe that something was measured.
 
-    The text steps of the metric are for losses and votes as well.
+    The text steps of the metric, and whether it ignores case, are for losses and votes as well.
     """
     context = click.get_current_context()
-    of_text = ["metric_text"] if decision.rule == "max" else []
-    for name in ("refs", "refs_by", "metric", "metric_lowercase", *of_text, "bleu_tokenize"):
+    of_text = ["metric_lowercase", "metric_text"] if decision.rule == "max" else []
+    for name in ("refs", "refs_by", "metric", *of_text, "bleu_tokenize"):
         if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
             option = "--metric-lowercase/--metric-case" if name == "metric_lowercase" else f"--{name.replace('_', '-')}"
-            or_rules = ", --mbr or --consensus, none of which is given" if name == "metric_text" else ", which is not given"
+            or_rules = ", --mbr or --consensus, none of which is given" if name in of_text else ", which is not given"
             raise InputError(f"{option} is for --report FILE{or_rules}; to measure rescored lists use `attlm eval`")

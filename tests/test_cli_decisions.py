@@ -197,6 +197,60 @@ def test_eval_rescores_where_asked(lists):
     assert "no weight for kenlm" in run("eval", "helps.json", "--kenlm", "lm.arpa", code=2).stderr
 
 
+def test_scales_of_rules_that_did_not_win_are_kept(lists):
+    result = run("tune", "helps.json", "--kenlm", "lm.arpa", "--mbr", "wer", "--consensus")
+    decision = read_config(lists / "attlm.toml").decision
+    assert (decision.rule, list(decision.scales)) == ("max", ["mbr-wer", "consensus"])
+    table = result.stdout[result.stdout.index("scales of the posteriors") :]
+    for rule, options in (("mbr-wer", ("--mbr", "wer")), ("consensus", ("--consensus",))):
+        scale = decision.scale_of(rule)
+        assert re.search(rf"^  {rule} +{scale:.6g}$", table, re.MULTILINE)
+        found = run("rescore", "helps.json", *options, "-o", "out")
+        assert f"decision: {rule} at {scale:g}" in found.stderr
+        assert "was not tuned" not in found.stderr
+        assert f"rescored, {rule} at {scale:g}" in rows_of(run("eval", "helps.json", "--config", "attlm.toml", *options).stdout)
+    for command in (("rescore", "helps.json", "-o", "out"), ("eval", "helps.json", "--config", "attlm.toml")):
+        told = "note: scale 1 was not tuned for these weights: `attlm tune --mbr cer` finds one, --scale sets it"
+        assert told in run(*command, "--mbr", "cer").stderr
+        assert "was not tuned for these weights: `attlm tune --consensus`" in run(*command, "--consensus", "--weight", "kenlm=9").stderr
+        assert "was not tuned" not in run(*command, "--mbr", "cer", "--scale", 1).stderr
+        assert "was not tuned" not in run(*command).stderr
+
+
+def test_lists_that_tuning_leaves_as_read_stay_so_under_every_rule(lists):
+    run("tune", "good.json", "--kenlm", "lm.arpa", "--mbr", "wer")
+    assert read_config(lists / "attlm.toml").decision == Decision()
+    for options in (["--mbr", "wer"], ["--mbr", "cer"], ["--consensus"]):
+        result = run("rescore", "good.json", *options, "--to", "1best", "-o", "out")
+        assert "note: all weights are 0: posteriors go by rank" in result.stderr
+        assert (lists / "out").read_text().splitlines() == [item["input"][0] for item in json.loads((lists / "good.json").read_text())]
+        rows = rows_of(run("eval", "good.json", "--config", "attlm.toml", *options).stdout)
+        assert rows["good.json"][0] == next(row[0] for label, row in rows.items() if label.startswith("rescored"))
+
+
+CASES = """\
+{"ref": "hello world", "hyps": [{"text": "a b", "scores": {"s": -1.0}}, {"text": "Hello World", "scores": {"s": -1.2}},\
+ {"text": "hello world", "scores": {"s": -1.2}}]}
+"""
+
+
+def test_rules_ignore_case_where_the_metric_does(lists):
+    (lists / "cases").write_text(CASES)
+    own = ("--weight", "s=1")
+    for rule in (["--mbr", "wer"], ["--mbr", "bleu"], ["--consensus"]):
+        for metric, score in (([], "100.00"), (["--metric-lowercase"], "0.00"), (["--metric-text", "lowercase"], "0.00")):
+            rows = rows_of(run("eval", "cases", *own, *rule, *metric).stdout)
+            assert next(row[0] for label, row in rows.items() if label.startswith("rescored")) == score
+            if metric:
+                assert run("rescore", "cases", *own, *rule, *metric, "--to", "1best").stdout == "Hello World\n"  # as read
+    assert "--metric-lowercase/--metric-case is for --report FILE, --mbr or --consensus" in refused(
+        "rescore", "cases", *own, "--metric-lowercase"
+    )
+    run("tune", "cases", "--metric-lowercase", "--mbr", "wer", "--folds", 0)
+    assert read_config(lists / "attlm.toml").decision.text == parse_steps(["lowercase"])
+    assert "over lowercase" in run("rescore", "cases", "--mbr", "cer", "-o", "out").stderr
+
+
 STEP = "join-subwords:bpe"
 PIECES = """\
 0 ||| ni@@ ght ||| LM0= -1 ||| -1
@@ -255,7 +309,7 @@ def test_tuning_writes_the_text_that_rules_decide_over(lists):
     assert (lists / "pieces.txt").read_text() == (lists / "words.txt").read_text()
     options = ("--config", "attlm.toml", "--consensus", "--metric-text", STEP, "--report", "page.html")
     rows = rows_of(run("eval", "pieces.json", "pieces.txt", *options).stdout)
-    assert rows[f"rescored, consensus at 1 over {STEP}"] == rows["pieces.txt"]
+    assert rows[f"rescored, consensus at {tuned.decision.scale_of('consensus'):g} over {STEP}"] == rows["pieces.txt"]
     assert "texts in no list" not in (lists / "page.html").read_text()
     run("tune", "good.json", "--kenlm", "lm.arpa", "--metric-text", STEP)
     assert read_config(lists / "attlm.toml").decision == Decision(text=parse_steps([STEP]))

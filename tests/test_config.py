@@ -190,6 +190,8 @@ def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
         ("[text]\nsteps = ['lowercase']\ntokenize = 'en'", r"\[text\] has `steps`: give all of them there"),
         ("[decision]\ntext = { steps = ['shout'] }", r"\[decision.text\] 'shout' is no text step; known are unicode:FORM, "),
         ("[decision]\ntext = 'lowercase'", r"`text` is 'lowercase', expected a table \[decision.text\]"),
+        ("[decision]\nscales = { vote = 1 }", r"'vote' is no rule with a scale; known are consensus, mbr-bleu, "),
+        ("[decision]\nscales = { consensus = -1 }", r"\[decision.scales\] consensus = -1, expected a finite number that is not negative"),
         ("[text]\nsteps = ['shout']", r"\[text\] 'shout' is no text step; known are unicode:FORM, "),
         ("[lm.x]\nkenlm = 'a'\ntext = { step = [] }", r"'step' is no entry of \[lm.x.text\]"),
         ("[lm.x]\nkenlm = 'a'\ntext = 'lowercase'", r"`text` is 'lowercase', expected a table \[lm.x.text\]"),
@@ -274,3 +276,12 @@ def test_the_text_of_a_decision_comes_back(tmp_path):
     assert read_config(path) == config
     write_config(path, Config(decision=Decision("mbr-wer")), {})
     assert read_config(path).decision == Decision("mbr-wer")
+
+
+def test_the_scales_of_other_rules_come_back(tmp_path):
+    path = tmp_path / "attlm.toml"
+    for decision in (Decision(scales={"mbr-wer": 1.5}), Decision("consensus", 2.0, scales={"mbr-wer": 1.5, "mbr-cer": 0.0}), Decision()):
+        write_config(path, Config(decision=decision), {})
+        assert read_config(path).decision == decision
+    assert Decision("consensus", 2.0, scales={"mbr-wer": 1.5}).scale_of("mbr-wer") == 1.5
+    assert [Decision("consensus", 2.0).scale_of(rule) for rule in ("consensus", "mbr-wer")] == [2.0, None]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from attlm_fairseq.nbest.combination import combine
 from attlm_fairseq.nbest.consensus import ConfusionNetwork, confusion_network, consensus, vote
-from attlm_fairseq.nbest.decision import RULES, STEPS, Decider, Decision, decide, posterior_weights
+from attlm_fairseq.nbest.decision import RULES, STEPS, Decider, Decision, compared_text, decide, posterior_weights
 from attlm_fairseq.nbest.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -304,6 +304,45 @@ def test_losses_and_votes_over_pieces_are_those_over_words(mark, texts, shares):
     assert found == decided("consensus", words, parse_steps([]))
     assert set(found.text.split()) <= {word for text in words for word in text.split()}
     assert found.rank == (words.index(found.text) + 1 if found.text in words else 0)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "max"])
+@pytest.mark.parametrize("steps", [[], ["join-subwords:bpe"]])
+def test_texts_that_a_metric_takes_for_the_same_do_not_split_the_posterior(rule, steps):
+    """Where the metric ignores case, lists decide as in lower case, one by one and together, and are written as they were read."""
+    metric = make_metric("wer", text=parse_steps(steps), lowercase=True)
+    text = compared_text(metric)
+    assert text == parse_steps([*steps, "lowercase"])
+    generator = np.random.default_rng(3)
+    for nbest in some_lists(6):
+        cased = [" ".join(str(generator.choice([word, word.upper()])) for word in h.text.split()) for h in nbest.hypotheses]
+        lists = replace(nbest, hypotheses=[replace(h, text=of_list) for h, of_list in zip(nbest.hypotheses, cased, strict=True)])
+        expected, found = (decide(these, {"am": 1.0}, Decision(rule, 0.5, text)).hypotheses for these in (nbest, lists))
+        assert [(h.rank, h.text.lower()) for h in found] == [(h.rank, h.text) for h in expected]
+        assert {word for h in found for word in h.text.split()} <= {word for of_list in cased for word in of_list.split()}
+        if found[0].rank:
+            assert found[0].text == cased[found[0].rank - 1]
+        statistics = [metric.statistics(cased, nbest.references)]
+        decider = Decider(rule, [cased], [nbest.references], statistics, metric, text)
+        ((answer, _),) = decider.answers([0], [np.array([h.scores["am"] for h in nbest.hypotheses])], 0.5)
+        assert answer == found[0].text
+
+
+def test_a_new_text_has_the_case_of_the_earliest_hypothesis_with_its_words():
+    hypotheses = [Hypothesis(text, rank=i) for i, text in enumerate(["A x C d", "a B y D", "z b c D"], 1)]
+    answer = decide(NbestList("0", hypotheses), {}, Decision("consensus", 0.0, parse_steps(["lowercase"]))).hypotheses[0]
+    assert (answer.text, answer.rank) == ("A B C d", 0)
+
+
+def test_the_text_that_is_compared():
+    lower = parse_steps(["lowercase"])
+    assert compared_text(make_metric("wer")) == parse_steps([])
+    for name in LOSSES:
+        assert compared_text(make_metric(name, lowercase=True)) == lower
+        assert compared_text(make_metric(name, lowercase=False)) == parse_steps([])
+        assert compared_text(make_metric(name, lowercase=True, text=lower)) == lower
+    cut = compared_text(make_metric("wer", lowercase=True), parse_steps(["unicode:nfc", "bpe:codes"]))
+    assert list(map(str, cut.steps)) == ["unicode:nfc", "lowercase", "bpe:codes"]
 
 
 def test_votes_over_pieces_make_words_that_are_in_no_list():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import PairedComparison, paired_bootstrap
 from attlm_fairseq.nbest.combination import check_totals, log_linear
-from attlm_fairseq.nbest.decision import Decider, Decision, posterior_weights
+from attlm_fairseq.nbest.decision import Decider, Decision, compared_text, posterior_weights
 from attlm_fairseq.nbest.evaluation import MeasuredLists
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
 from attlm_fairseq.nbest.tuning import CrossValidation, TuningResult, cross_validate, oracle, selection, tune
@@ -24,7 +24,8 @@ class TunedSystem:
     the labels of cross-validated answers to the number of folds.
 
     ``decision`` is the rule with the best cross-validated score (without cross-validation, the best score on the lists themselves) and
-    ``weights`` what it needs. ``gain`` compares its cross-validated answers with the lists as read; None without cross-validation.
+    ``weights`` what it needs; it names the scales of all rules tried. ``gain`` compares its cross-validated answers with the lists as
+    read; None without cross-validation.
     """
 
     result: TuningResult
@@ -60,7 +61,7 @@ def tune_system(
 
     In each fold weights and scales are found without its lists. A row for each LM of ``lm_names`` shows what it would choose
     alone. ``folds`` is cut to the number of lists; fewer than 2 mean no cross-validation. Losses and votes are over
-    the metric's text. ``options`` go to ``tuner``.
+    the metric's text, in lower case where the metric ignores case. ``options`` go to ``tuner``.
     """
     columns = [measured.names.index(name) for name in names]
     features = [of_list[:, columns] for of_list in measured.features]
@@ -73,13 +74,14 @@ def tune_system(
     systems = [("first as read", measured.first)]
     in_sample, folds_of = [], {}
     found: list[tuple[str, Decision, np.ndarray, np.ndarray | None]] = []
+    text = compared_text(metric).load()
     for rule in ("max", *dict.fromkeys(rules)):
         if rule == "max":
             scale, name = 1.0, "tuned"
             answers = selection(features, measured.statistics, result.weights, names=names)
             held_out = validated.statistics if validated else None
         else:
-            decider = Decider(rule, measured.texts, measured.references, measured.statistics, metric, metric.text)
+            decider = Decider(rule, measured.texts, measured.references, measured.statistics, metric, text)
             totals = totals_of(measured.features, posterior_weights(result.weights), measured.names)
             scale, name = decider.best_scale(everything, totals), rule
             answers = decider.statistics_of(everything, totals, scale)
@@ -89,7 +91,7 @@ def tune_system(
         if held_out is not None:
             systems.append((f"{name}, {folds}-fold", held_out))
             folds_of[systems[-1][0]] = folds
-        found.append((systems[-1][0], Decision(rule, scale, metric.text), answers, held_out))
+        found.append((systems[-1][0], Decision(rule, scale, text), answers, held_out))
     sign = 1.0 if metric.higher_is_better else -1.0
     label, decision, _, held_out = max(found, key=lambda system: sign * corpus_score(metric, system[2] if system[3] is None else system[3]))
 
@@ -99,7 +101,7 @@ def tune_system(
     return TunedSystem(
         result,
         dict(result.weights) if decision.rule == "max" else posterior_weights(result.weights),
-        decision,
+        replace(decision, scales={other.rule: other.scale for _, other, *_ in found if other.rule not in ("max", decision.rule)}),
         label,
         None if held_out is None else paired_bootstrap(held_out, measured.first, metric, seed=seed, folds=folds),
         systems,
