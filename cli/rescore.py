@@ -130,8 +130,9 @@ def rescore_command(
                 unseen.difference_update(*(hypothesis.scores for hypothesis in scored.hypotheses if unseen))
                 counts["lists"] += 1
                 counts["hypotheses"] += len(scored.hypotheses)
-                counts["changed"] += found.hypotheses[0].rank != 1
-                counts["new"] += found.hypotheses[0].rank == 0
+                answer, first = found.hypotheses[0], scored.hypotheses[0]
+                counts["changed"] += answer.rank != first.rank and answer.text != first.text  # as the report counts
+                counts["new"] += answer.rank == 0
                 yield found
 
         if not workers.leads:
@@ -149,14 +150,10 @@ def rescore_command(
     if decision.rule != "max" and (warning := marks.warning_of_decision(decision.rule)):
         note(warning)
     warn_of_unseen(unseen)
-    said = f"{counts['changed']} lists have a new first hypothesis"
+    said = f"{counts['changed']} changed (their first text is another), {counts['lists'] - counts['changed']} as read"
     if decision.makes_text:
-        said = (
-            f"{counts['changed']} answers are not the first hypothesis, {counts['new']} of them are in no list: the words' votes made them"
-        )
-        note(f"{counts['lists']} lists; {said}")
-    else:
-        note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {said}")
+        said += f"; {counts['new']} texts in no list: the words' votes made them"
+    note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {said}")
 
     if streamed:
         streamed.write(

@@ -32,7 +32,7 @@ from attlm_cli.options import (
 from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
 from attlm_fairseq import __version__
-from attlm_fairseq.config import write_config
+from attlm_fairseq.config import SKETCH, write_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import Interval
 from attlm_fairseq.nbest.decision import Decision, compared_text
@@ -40,6 +40,7 @@ from attlm_fairseq.nbest.evaluation import MeasuredLists, compare, measure_lists
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.reference_sketch import reference_sketch
 from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.risk_tuning import tune_by_risk
 from attlm_fairseq.nbest.tuned_system import TunedSystem, tune_system
@@ -215,6 +216,7 @@ def tune_command(
         **({} if accepted is None else {"p": round(result.gain.p_value, 6), "gain": accepted}),
         **({"tuned_weights": result.weights} if weights != result.weights else {}),
         "seed": seed,
+        SKETCH: reference_sketch(measured.references),
         "attlm": __version__,
         "lm": signatures,
     }

@@ -156,7 +156,7 @@ def test_consensus_writes_texts(lists):
     (lists / "votes.txt").write_text("a x c d\na b y d\nz b c d\n\nthe mat\n")
     result = run("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--scale", 0.1)
     assert result.stdout == "a b c d\nthe mat\n"
-    assert "2 lists; 1 answers are not the first hypothesis, 1 of them are in no list" in result.stderr
+    assert "2 lists, 4 hypotheses; 1 changed (their first text is another), 1 as read; 1 texts in no list" in result.stderr
     kaldi = run("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--scale", 0.1, "--to", "1best-kaldi").stdout
     assert kaldi == "0 a b c d\n1 the mat\n"
     assert "--to jsonl: a consensus" in refused("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--to", "jsonl")
@@ -251,6 +251,56 @@ def test_rules_ignore_case_where_the_metric_does(lists):
     assert "over lowercase" in run("rescore", "cases", "--mbr", "cer", "-o", "out").stderr
 
 
+TWICE = """\
+{"ref": "a b", "hyps": [{"text": "a b", "scores": {"s": -1.0}}, {"text": "a b", "scores": {"s": -0.5}}]}
+{"ref": "a b", "hyps": [{"text": "a c", "scores": {"s": -1.0}}, {"text": "a b", "scores": {"s": -0.5}}]}
+"""
+
+
+@pytest.mark.parametrize("rule", [["--max"], ["--mbr", "wer"], ["--consensus"]])
+def test_the_same_text_from_another_hypothesis_is_no_change(lists, rule):
+    (lists / "twice").write_text(TWICE)
+    result = run("rescore", "twice", "--weight", "s=1", *rule, "--report", "page.html", "-o", "out")
+    assert "2 lists, 4 hypotheses; 1 changed (their first text is another), 1 as read" in result.stderr
+    page = (lists / "page.html").read_text()
+    assert "<b>1</b>as read" in page
+    assert '<b class="gain">1</b>changed, better' in page
+
+
+def test_weights_get_no_p_on_the_lists_that_they_were_tuned_on(lists):
+    """In any order, under any metric, in table and pages; other lists and other weights have one."""
+    run("tune", "helps.json", "--kenlm", "lm.arpa")
+    items = json.loads((lists / "helps.json").read_text())
+    (lists / "same.json").write_text(json.dumps(items[::-1]))
+    others = [{**item, "output": f"{item['output']} {place}"} for place, item in enumerate(items)]
+    (lists / "other.json").write_text(json.dumps(others))
+    told = "the weights were tuned on these lists, which flatters them, so there is no p"
+    for name, same in (("same.json", True), ("other.json", False)):
+        result = run("eval", name, "--config", "attlm.toml", "--metric", "cer", "--report", "eval.html")
+        p_value = rows_of(result.stdout)["rescored, max"][4]
+        assert (p_value == "on the lists tuned on") is same
+        again = run("rescore", name, "--report", "rescore.html", "-o", "out.json")
+        for line, page in ((result.stderr, "eval.html"), (again.stderr, "rescore.html")):
+            text = (lists / page).read_text()
+            assert (f"note: {told}" in line) is (told.capitalize() in text) is ("on the lists tuned on" in text) is same
+    own = [option for name in read_config(lists / "attlm.toml").weights for option in ("--weight", f"{name}=3")]
+    assert told not in run("eval", "same.json", "--config", "attlm.toml", *own).stderr
+    text = (lists / "attlm.toml").read_text()
+    (lists / "attlm.toml").write_text(re.sub("reference_sketch.*\n", "", text))  # as written before there was one
+    assert told not in run("eval", "same.json", "--config", "attlm.toml").stderr
+
+
+def test_the_report_is_there_though_nobody_reads_the_table(lists, monkeypatch):
+    """As in `attlm eval .. --report page.html | head -1`."""
+
+    def gone(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("attlm_cli.eval.print_table", gone)
+    run("eval", "helps.json", "--report", "page.html", code=141)
+    assert "</html>" in (lists / "page.html").read_text()
+
+
 STEP = "join-subwords:bpe"
 PIECES = """\
 0 ||| ni@@ ght ||| LM0= -1 ||| -1
@@ -274,7 +324,7 @@ def test_rules_decide_over_words_where_the_metric_does(lists):
     result = run(*votes, "--metric-text", STEP)
     assert (result.stdout, "WARNING" in result.stderr) == ("night\nab cd e\n", False)
     assert f"decision: consensus at 1 over {STEP}" in result.stderr
-    assert "0 answers are not the first hypothesis, 0 of them are in no list" in result.stderr
+    assert "2 lists, 6 hypotheses; 0 changed (their first text is another), 2 as read; 0 texts in no list" in result.stderr
     mbr = ("rescore", "pieces", "--weight", "LM0=1", "--mbr", "wer", "-o", "out")
     risks = []
     for options in ([], ["--metric-text", STEP]):
