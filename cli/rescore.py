@@ -81,7 +81,8 @@ def rescore_command(
     With --mbr the total written is minus the expected loss, by which the list is then sorted. With --consensus the answer may be a text
     that is not in the list, so that first texts alone can be written. Losses and votes are over the text as --metric-text makes it, else as
     the steps that `attlm tune` has written to attlm.toml do: lists in subwords need join-subwords, and a consensus is written
-    as after these steps, in words. --refs and --metric are for --report.
+    as after these steps, in words. With --metric-lowercase they ignore case; what is written keeps it. --refs and --metric are for
+    --report.
 
     \b
     Examples:
