@@ -23,6 +23,7 @@
     rule = "mbr-wer"
     scale = 1.5                     # of the posteriors, softmax(scale * total)
     text = { steps = ["join-subwords:bpe"] }  # before losses and votes
+    scales = { consensus = 0.7 }    # of other rules, with these weights
 
 Paths are relative to the file. `attlm tune` and `attlm mix` write it: then it holds what that run used and found, and
 how in ``[tuning]`` and ``[mixing]``. What stays the same stays as it was written, comments included. Any other table is an error.
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream, whole_file
 from attlm_fairseq.lm_spec import LMSpec, only, read_lm, read_text, table, written_lm, written_text
 from attlm_fairseq.nbest.decision import RULES, Decision
+from attlm_fairseq.nbest.reference_sketch import known_share
 from attlm_fairseq.scoring.oov_policy import with_policy
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, describe_pipelines
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
 DEFAULT_CONFIG = Path("attlm.toml")
+SKETCH = "reference_sketch"  # the entry of [tuning] that tells the lists tuned on
 RESERVED_NAMES = ("words", "rank", "total")
 
 
@@ -62,6 +65,7 @@ class Config:
     weights: dict[str, float] = field(default_factory=dict)
     decision: Decision = field(default_factory=Decision)
     path: Path | None = field(default=None, compare=False)  # of the file that it was read from
+    tuned_on: str = field(default="", compare=False)  # a sketch of the references that the weights were tuned on
 
     def __post_init__(self) -> None:
         plain = {lm.name for lm in self.lms if not lm.mixture}
@@ -80,6 +84,11 @@ class Config:
     def texts(self) -> dict[str, TextPipeline]:
         """What each scored LM sees, by name. Raises InputError where the members of a mixture cannot be mixed word by word."""
         return {lm.name: self._text_of_mixture(lm) if lm.mixture else lm.text or self.text for lm in self.scored}
+
+    def tuned_on_these(self, weights: Mapping[str, float], references: Iterable[Sequence[str]]) -> bool:
+        """Whether most of the lists with these references are among those that ``weights``, or some of them, were tuned on."""
+        in_use = any(value and weights.get(name) == value for name, value in self.weights.items())
+        return in_use and known_share(references, self.tuned_on) > 0.5
 
     def load(self, compute: Compute = DEFAULT_COMPUTE) -> list[Scorer]:
         """The scored LMs, ready to score the words of :attr:`texts`. Raises InputError."""
@@ -139,27 +148,35 @@ def read_config(path: Path) -> Config:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise InputError(f"[weights] {name} = {value!r}, expected a finite number", path=path)
     decision = read_decision(table(document, "decision", path), path)
+    tuned_on = table(document, "tuning", path).get(SKETCH, "")
+    if not isinstance(tuned_on, str):
+        raise InputError(f"[tuning] {SKETCH} = {tuned_on!r}, expected a text, as `attlm tune` writes it", path=path)
     try:
-        return Config(lms, text, {name: float(value) for name, value in weights.items()}, decision, path)
+        return Config(lms, text, {name: float(value) for name, value in weights.items()}, decision, path, tuned_on)
     except InputError as error:
         raise InputError(str(error), path=path) from None
 
 
 def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
     """The ``[decision]`` of an ``attlm.toml``. Raises InputError."""
-    only(entries, {"rule", "scale", "text"}, "entry of [decision]", path)
+    only(entries, {"rule", "scale", "text", "scales"}, "entry of [decision]", path)
     rule, scale = entries.get("rule", "max"), entries.get("scale", 1.0)
     if rule not in RULES:
         raise InputError(f"[decision] rule = {rule!r}, expected one of {', '.join(RULES)}", path=path)
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 <= scale < math.inf:
-        raise InputError(f"[decision] scale = {scale!r}, expected a finite number that is not negative", path=path)
-    return Decision(rule, float(scale), read_text(table(entries, "text", path, "decision.text"), "[decision.text]", path))
+    scales = table(entries, "scales", path, "decision.scales")
+    only(scales, {*RULES} - {"max"}, "rule with a scale", path)
+    for name, value in (("[decision] scale", scale), *((f"[decision.scales] {name}", value) for name, value in scales.items())):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise InputError(f"{name} = {value!r}, expected a finite number that is not negative", path=path)
+    text = read_text(table(entries, "text", path, "decision.text"), "[decision.text]", path)
+    return Decision(rule, float(scale), text, {name: float(value) for name, value in scales.items()})
 
 
 def write_config(path: Path, config: Config, record: Mapping[str, Any], record_name: str = "tuning") -> None:
     """Write LMs, text steps, weights and decision, and ``record`` as ``[tuning]``: how they came about.
 
-    Of what an existing file holds besides, only the other record stays (see :func:`unused`); what is the same stays as it was written.
+    Of what an existing file holds besides, only the other record stays (see :func:`unused`), ``[tuning]`` only with the same weights;
+    what is the same stays as it was written.
     The file changes at once or not at all; ``-``, a device or a pipe just gets it. Raises InputError.
     """
     import tomlkit
@@ -180,9 +197,13 @@ def write_config(path: Path, config: Config, record: Mapping[str, Any], record_n
         decision: dict[str, Any] = {"rule": config.decision.rule, "scale": config.decision.scale}
         if config.decision.text.steps:
             decision["text"] = written_text(config.decision.text, folder)
+        if config.decision.scales:
+            decision["scales"] = dict(config.decision.scales)
         _set(document, "decision", decision)
     else:
         document.pop("decision", None)
+    if record_name != "tuning" and held is not None and held.weights != config.weights:
+        document.pop("tuning", None)  # it tells of other weights
     document[record_name] = dict(record)
     with whole_file(str(path)) as out:
         out.write(tomlkit.dumps(document))

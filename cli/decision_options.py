@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
-from attlm_cli.options import wrapped
+from attlm_cli.options import note, wrapped
+from attlm_fairseq.config import Config
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.decision import Decision
+from attlm_fairseq.nbest.decision import Decision, compared_text
 from attlm_fairseq.nbest.mbr import LOSSES
-from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.nbest.metrics import Metric
 
 BLEU_LOSS = "BLEU is sacreBLEU's sentence BLEU, with its exponential smoothing"
 
@@ -43,8 +44,8 @@ def rule_options(command: Callable) -> Callable:
 def decision_options(command: Callable) -> Callable:
     """``--mbr --consensus --max --scale`` of a command that applies one rule, handed to it as ``decide_by``.
 
-    That is a function from the decision of attlm.toml and the text steps of ``--metric-text`` (which replace those of attlm.toml where
-    there are any) to the decision to apply. Raises InputError for options that exclude each other.
+    That is a function from the decision of attlm.toml and the metric, whose text steps replace those of attlm.toml where there are any,
+    to the decision to apply. Raises InputError for options that exclude each other.
     """
 
     def wrapper(mbr: str | None, consensus: bool, max_: bool, scale: float | None, **rest: Any) -> Any:
@@ -52,16 +53,17 @@ def decision_options(command: Callable) -> Callable:
         if len(rules) > 1:
             raise InputError(f"one rule can decide: {', '.join(rules)} exclude each other")
 
-        def decide_by(configured: Decision, metric_text: TextPipeline) -> Decision:
+        def decide_by(configured: Decision, metric: Metric) -> Decision:
             rule = rules[0] if rules else configured.rule
-            text = (metric_text if metric_text.steps else configured.text).load()
+            text = compared_text(metric, metric.text if metric.text.steps else configured.text).load()
             if scale is not None:
                 if rule == "max":
                     raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none")
                 if not math.isfinite(scale):
                     raise InputError(f"--scale {scale}: expected a finite number")
                 return Decision(rule, scale, text)
-            return Decision(rule, configured.scale if rule == configured.rule else 1.0, text)
+            tuned = configured.scale_of(rule)
+            return Decision(rule, 1.0 if tuned is None else tuned, text)
 
         return command(decide_by=decide_by, **rest)
 
@@ -82,6 +84,20 @@ def decision_options(command: Callable) -> Callable:
         click.option(
             "--scale",
             type=click.FloatRange(min=0),
-            help="Of the posteriors, softmax(scale * total). Default: what `attlm tune` found for that rule, else 1.",
+            help="Of the posteriors, softmax(scale * total); 0 makes all equally likely. Default: what `attlm tune` found for the rule, "
+            "else 1.",
         ),
     )
+
+
+def warn_of_scale(decision: Decision, config: Config, weights: Mapping[str, float]) -> None:
+    """A line where posteriors go by a scale that nobody has chosen: it was not tuned, or with other weights than these."""
+    by_user = click.get_current_context().get_parameter_source("scale") == click.core.ParameterSource.COMMANDLINE
+    if decision.rule == "max" or by_user:
+        return
+    if not any(weights.values()):
+        note("note: all weights are 0: posteriors go by rank, as with rank=-1; --scale 0 makes all hypotheses equally likely")
+        return
+    if config.decision.scale_of(decision.rule) is None or weights != config.weights:
+        option = "--consensus" if decision.makes_text else f"--mbr {decision.rule.removeprefix('mbr-')}"
+        note(f"note: scale {decision.scale:g} was not tuned for these weights: `attlm tune {option}` finds one, --scale sets it")

@@ -9,7 +9,7 @@ from functools import partial
 import click
 import numpy as np
 
-from attlm_cli.decision_options import decision_options
+from attlm_cli.decision_options import decision_options, warn_of_scale
 from attlm_cli.options import (
     GivenReferences,
     Setup,
@@ -24,7 +24,7 @@ from attlm_cli.options import (
     warn_of_subwords,
     warn_of_unseen,
 )
-from attlm_cli.report_option import report_of, report_option, write_report
+from attlm_cli.report_option import report_of, report_option, warn_of_same_lists, write_report
 from attlm_cli.table import print_table
 from attlm_fairseq.compute import DEFAULT_COMPUTE
 from attlm_fairseq.config import Config
@@ -40,7 +40,7 @@ from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.same_utterances import TEXT, read_further, read_texts
 from attlm_fairseq.nbest.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning import oracle, selection
-from attlm_fairseq.text import OOVCount, TextPipeline
+from attlm_fairseq.text import OOVCount
 
 
 @click.command("eval")
@@ -65,7 +65,7 @@ def eval_command(
     metric: Metric,
     with_references: GivenReferences,
     weight: tuple[str, ...],
-    decide_by: Callable[[Decision, TextPipeline], Decision],
+    decide_by: Callable[[Decision, Metric], Decision],
     seed: int,
     report: str | None,
     setup: Setup | None,
@@ -85,12 +85,13 @@ def eval_command(
       attlm eval test.json --config attlm.toml
     """
     with_references.check_inputs(*nbest)
-    decision = decide_by(setup.config.decision if setup else Decision(), metric.text)
+    decision = decide_by(setup.config.decision if setup else Decision(), metric)
     setup = setup or (Setup(Config(), (DEFAULT_COMPUTE,)) if weight or report or decision.rule != "max" else None)
     weights, features = complete_weights(setup, weight) if setup else ({}, [])
+    label = f"rescored, {decision}"
     systems: list[tuple[str, np.ndarray]] = []
     oov: list[OOVCount] = []
-    measured = None
+    measured, notes = None, []
     for path in nbest:
         if measured is not None:
             further = measure_lists(further_lists(path, format_name, measured.lists, nbest[0], with_references), metric)
@@ -104,17 +105,20 @@ def eval_command(
         else:
             measured, oov, loaded = rescored(list(lists), metric, setup, features)
             answers = answers_of(measured, metric, weights, decision)
+            warn_of_scale(decision, setup.config, weights)
             warn_of_unseen({name for name, value in weights.items() if value} - {*measured.names})
-            systems += [(path, measured.first), (f"rescored, {decision}", np.array([statistics for _, statistics in answers]))]
+            notes = warn_of_same_lists(setup, weights, measured.references)
+            found = np.array([statistics for _, statistics in answers])
+            systems += [(path, measured.first), (label, found)]
             for lm in setup.config.scored:
                 alone = selection(measured.features, measured.statistics, {lm.name: 1.0}, names=measured.names)
                 systems.append((f"{lm.name} alone", alone))
         warn_of_subwords(measured.lists, metric)
     systems.append(("oracle", oracle(measured.statistics, metric)))
-    rows = compare(systems, metric, seed=seed)
-    print_table(rows, metric, "against the first")
-    click.echo(f"{len(measured.references)} lists; {metric.signature(measured.references)}")
-    if report:
+    # the files that these weights have written answer as they do
+    in_sample = [name for name, of_system in systems if name in (label, *nbest[1:]) and np.array_equal(of_system, found)] if notes else []
+    rows = compare(systems, metric, seed=seed, in_sample=in_sample)
+    if report:  # before the table, whose reader may not wait for all of it
         write_report(
             report,
             report_of(measured, metric, [lm.name for lm in setup.config.scored], weights, decision),
@@ -127,7 +131,10 @@ def eval_command(
             weights=weights,
             decision=str(decision),
             oov=oov,
+            notes=notes,
         )
+    print_table(rows, metric, "against the first")
+    click.echo(f"{len(measured.references)} lists; {metric.signature(measured.references)}")
 
 
 def open_lists(path: str, format_name: str | None, references: GivenReferences) -> Iterable[NbestList]:

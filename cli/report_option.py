@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -27,6 +27,15 @@ report_option = click.option(
     metavar="FILE",
     help="Write a page (HTML, self-contained) with table, weights, and what changed for better and worse, word by word.",
 )
+
+
+def warn_of_same_lists(setup: Setup, weights: Mapping[str, float], references: Iterable[Sequence[str]]) -> list[str]:
+    """The line, if there is one to say, to the user and for the page: what is measured on the lists tuned on is worth no p-value."""
+    if not setup.config.tuned_on_these(weights, references):
+        return []
+    line = "the weights were tuned on these lists, which flatters them, so there is no p: elsewhere expect tune's cross-validated row"
+    note(f"note: {line}")
+    return [f"{line[:1].upper()}{line[1:]}."]
 
 
 def report_of(
@@ -66,8 +75,10 @@ class StreamedReport:
             note(warning)
         first = np.array([of_list[0] for of_list in self.statistics])
         systems = [("first as read", first), (label, np.array(self.answers)), ("oracle", oracle(self.statistics, self.metric))]
-        rows = compare(systems, self.metric)
-        write_report(path, self.builder, setup, loaded, self.references, rows=rows, against="against first as read", **parts)
+        notes = warn_of_same_lists(setup, parts["weights"], self.references)
+        rows = compare(systems, self.metric, in_sample=[label] if notes else [])
+        parts |= {"rows": rows, "notes": notes, "against": "against first as read"}
+        write_report(path, self.builder, setup, loaded, self.references, **parts)
 
 
 def write_report(

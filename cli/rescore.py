@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from attlm_cli.decision_options import decision_options
+from attlm_cli.decision_options import decision_options, warn_of_scale
 from attlm_cli.options import (
     GivenReferences,
     Setup,
@@ -26,14 +26,13 @@ from attlm_cli.options import (
 from attlm_cli.report_option import StreamedReport, report_option
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
-from attlm_fairseq.nbest.combination import COMPUTED, combine
+from attlm_fairseq.nbest.combination import COMPUTED
 from attlm_fairseq.nbest.decision import Decision, decide
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
 from attlm_fairseq.nbest.journal import Journal
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.subword_marks import SubwordMarks
-from attlm_fairseq.text import TextPipeline
 
 CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
 OUTPUTS = ("same", *CONVERTIBLE, *(f"1best-{style}" if style != "text" else "1best" for style in ONE_BEST_STYLES))
@@ -65,7 +64,7 @@ def rescore_command(
     to: str,
     weight: tuple[str, ...],
     resume: bool,
-    decide_by: Callable[[Decision, TextPipeline], Decision],
+    decide_by: Callable[[Decision, Metric], Decision],
     report: str | None,
     with_references: GivenReferences,
     metric: Metric,
@@ -82,7 +81,8 @@ def rescore_command(
     With --mbr the total written is minus the expected loss, by which the list is then sorted. With --consensus the answer may be a text
     that is not in the list, so that first texts alone can be written. Losses and votes are over the text as --metric-text makes it, else as
     the steps that `attlm tune` has written to attlm.toml do: lists in subwords need join-subwords, and a consensus is written
-    as after these steps, in words. --refs and --metric are for --report.
+    as after these steps, in words. With --metric-lowercase they ignore case; what is written keeps it. --refs and --metric are for
+    --report.
 
     \b
     Examples:
@@ -91,7 +91,7 @@ def rescore_command(
     """
     with_references.check_inputs(nbest)
     weights, features = complete_weights(setup, weight)
-    decision = decide_by(setup.config.decision, metric.text)
+    decision = decide_by(setup.config.decision, metric)
     if not report:
         refuse_options_of_reports(decision)
     if decision.makes_text and not to.startswith("1best"):
@@ -120,18 +120,20 @@ def rescore_command(
 
         def counted() -> object:
             for scored in rescorer.score(with_references(lists) if report else lists):
-                found = decide(combine(scored, weights), decision)
+                found = decide(scored, weights, decision)
                 if not counts["lists"]:
                     names = dict.fromkeys(name for hypothesis in scored.hypotheses for name in hypothesis.scores)
                     say_formula(weights, list(names), decision)
+                    warn_of_scale(decision, setup.config, weights)
                 marks.add(scored.hypotheses[0].text)
                 if streamed:
                     streamed.add(scored, found.hypotheses[0].text)
                 unseen.difference_update(*(hypothesis.scores for hypothesis in scored.hypotheses if unseen))
                 counts["lists"] += 1
                 counts["hypotheses"] += len(scored.hypotheses)
-                counts["changed"] += found.hypotheses[0].rank != 1
-                counts["new"] += found.hypotheses[0].rank == 0
+                answer, first = found.hypotheses[0], scored.hypotheses[0]
+                counts["changed"] += answer.rank != first.rank and answer.text != first.text  # as the report counts
+                counts["new"] += answer.rank == 0
                 yield found
 
         if not workers.leads:
@@ -149,14 +151,10 @@ def rescore_command(
     if decision.rule != "max" and (warning := marks.warning_of_decision(decision.rule)):
         note(warning)
     warn_of_unseen(unseen)
-    said = f"{counts['changed']} lists have a new first hypothesis"
+    said = f"{counts['changed']} changed (their first text is another), {counts['lists'] - counts['changed']} as read"
     if decision.makes_text:
-        said = (
-            f"{counts['changed']} answers are not the first hypothesis, {counts['new']} of them are in no list: the words' votes made them"
-        )
-        note(f"{counts['lists']} lists; {said}")
-    else:
-        note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {said}")
+        said += f"; {counts['new']} texts in no list: the words' votes made them"
+    note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {said}")
 
     if streamed:
         streamed.write(
@@ -188,7 +186,7 @@ def say_formula(weights: dict[str, float], scores: list[str], decision: Decision
     if decision.rule == "max":
         note(f"total = {terms}" if terms else "all weights are 0: the lists stay as they are")
     else:
-        note((f"total = {terms}" if terms else "all weights are 0: all hypotheses are equally likely") + f"; decision: {decision}")
+        note((f"total = {terms}" if terms else "all weights are 0") + f"; decision: {decision}")
     if terms and scores and not any(weights.get(name) for name in [*scores, "rank"]):
         note(f"WARNING: none of the lists' own scores ({', '.join(scores)}) has a weight: the LMs decide alone")
 
@@ -196,12 +194,12 @@ def say_formula(weights: dict[str, float], scores: list[str], decision: Decision
 def refuse_options_of_reports(decision: Decision) -> None:
     """Raises InputError for an option given that only a report uses: ignoring it would let the user believe that something was measured.
 
-    The text steps of the metric are for losses and votes as well.
+    The text steps of the metric, and whether it ignores case, are for losses and votes as well.
     """
     context = click.get_current_context()
-    of_text = ["metric_text"] if decision.rule == "max" else []
-    for name in ("refs", "refs_by", "metric", "metric_lowercase", *of_text, "bleu_tokenize"):
+    of_text = ["metric_lowercase", "metric_text"] if decision.rule == "max" else []
+    for name in ("refs", "refs_by", "metric", *of_text, "bleu_tokenize"):
         if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
             option = "--metric-lowercase/--metric-case" if name == "metric_lowercase" else f"--{name.replace('_', '-')}"
-            or_rules = ", --mbr or --consensus, none of which is given" if name == "metric_text" else ", which is not given"
+            or_rules = ", --mbr or --consensus, none of which is given" if name in of_text else ", which is not given"
             raise InputError(f"{option} is for --report FILE{or_rules}; to measure rescored lists use `attlm eval`")

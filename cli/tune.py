@@ -32,14 +32,15 @@ from attlm_cli.options import (
 from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
 from attlm_fairseq import __version__
-from attlm_fairseq.config import write_config
+from attlm_fairseq.config import SKETCH, write_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import Interval
-from attlm_fairseq.nbest.decision import Decision
+from attlm_fairseq.nbest.decision import Decision, compared_text
 from attlm_fairseq.nbest.evaluation import MeasuredLists, compare, measure_lists
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.reference_sketch import reference_sketch
 from attlm_fairseq.nbest.rescoring import Rescorer
 from attlm_fairseq.nbest.risk_tuning import tune_by_risk
 from attlm_fairseq.nbest.tuned_system import TunedSystem, tune_system
@@ -187,6 +188,10 @@ def tune_command(
     click.echo("weights")
     for name, value in result.result.weights.items():
         click.echo(f"  {name:16} {value:10.6g}  {result.result.influence[name]:6.1%} of the decision")
+    if rules:
+        click.echo("scales of the posteriors")
+        for name in rules:
+            click.echo(f"  {name:16} {result.decision.scale_of(name):10.6g}")
 
     accepted = result.beats_lists(metric, max_p)
     weights, decision = result.weights, result.decision
@@ -196,7 +201,7 @@ def tune_command(
     if accepted is False:
         notes = [say_no_gain(result, metric, max_p, no_gain)]
         if no_gain == "keep":
-            weights, decision = dict.fromkeys(names, 0.0), Decision(text=metric.text)
+            weights, decision = dict.fromkeys(names, 0.0), Decision(text=compared_text(metric))
     elif accepted is None:
         note("note: without cross-validation (2 lists and --folds 2 at least) nothing tells what the weights are worth on other lists")
     if rules and accepted is not False:
@@ -211,6 +216,7 @@ def tune_command(
         **({} if accepted is None else {"p": round(result.gain.p_value, 6), "gain": accepted}),
         **({"tuned_weights": result.weights} if weights != result.weights else {}),
         "seed": seed,
+        SKETCH: reference_sketch(measured.references),
         "attlm": __version__,
         "lm": signatures,
     }

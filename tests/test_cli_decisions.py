@@ -156,7 +156,7 @@ def test_consensus_writes_texts(lists):
     (lists / "votes.txt").write_text("a x c d\na b y d\nz b c d\n\nthe mat\n")
     result = run("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--scale", 0.1)
     assert result.stdout == "a b c d\nthe mat\n"
-    assert "2 lists; 1 answers are not the first hypothesis, 1 of them are in no list" in result.stderr
+    assert "2 lists, 4 hypotheses; 1 changed (their first text is another), 1 as read; 1 texts in no list" in result.stderr
     kaldi = run("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--scale", 0.1, "--to", "1best-kaldi").stdout
     assert kaldi == "0 a b c d\n1 the mat\n"
     assert "--to jsonl: a consensus" in refused("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--to", "jsonl")
@@ -197,6 +197,110 @@ def test_eval_rescores_where_asked(lists):
     assert "no weight for kenlm" in run("eval", "helps.json", "--kenlm", "lm.arpa", code=2).stderr
 
 
+def test_scales_of_rules_that_did_not_win_are_kept(lists):
+    result = run("tune", "helps.json", "--kenlm", "lm.arpa", "--mbr", "wer", "--consensus")
+    decision = read_config(lists / "attlm.toml").decision
+    assert (decision.rule, list(decision.scales)) == ("max", ["mbr-wer", "consensus"])
+    table = result.stdout[result.stdout.index("scales of the posteriors") :]
+    for rule, options in (("mbr-wer", ("--mbr", "wer")), ("consensus", ("--consensus",))):
+        scale = decision.scale_of(rule)
+        assert re.search(rf"^  {rule} +{scale:.6g}$", table, re.MULTILINE)
+        found = run("rescore", "helps.json", *options, "-o", "out")
+        assert f"decision: {rule} at {scale:g}" in found.stderr
+        assert "was not tuned" not in found.stderr
+        assert f"rescored, {rule} at {scale:g}" in rows_of(run("eval", "helps.json", "--config", "attlm.toml", *options).stdout)
+    for command in (("rescore", "helps.json", "-o", "out"), ("eval", "helps.json", "--config", "attlm.toml")):
+        told = "note: scale 1 was not tuned for these weights: `attlm tune --mbr cer` finds one, --scale sets it"
+        assert told in run(*command, "--mbr", "cer").stderr
+        assert "was not tuned for these weights: `attlm tune --consensus`" in run(*command, "--consensus", "--weight", "kenlm=9").stderr
+        assert "was not tuned" not in run(*command, "--mbr", "cer", "--scale", 1).stderr
+        assert "was not tuned" not in run(*command).stderr
+
+
+def test_lists_that_tuning_leaves_as_read_stay_so_under_every_rule(lists):
+    run("tune", "good.json", "--kenlm", "lm.arpa", "--mbr", "wer")
+    assert read_config(lists / "attlm.toml").decision == Decision()
+    for options in (["--mbr", "wer"], ["--mbr", "cer"], ["--consensus"]):
+        result = run("rescore", "good.json", *options, "--to", "1best", "-o", "out")
+        assert "note: all weights are 0: posteriors go by rank" in result.stderr
+        assert (lists / "out").read_text().splitlines() == [item["input"][0] for item in json.loads((lists / "good.json").read_text())]
+        rows = rows_of(run("eval", "good.json", "--config", "attlm.toml", *options).stdout)
+        assert rows["good.json"][0] == next(row[0] for label, row in rows.items() if label.startswith("rescored"))
+
+
+CASES = """\
+{"ref": "hello world", "hyps": [{"text": "a b", "scores": {"s": -1.0}}, {"text": "Hello World", "scores": {"s": -1.2}},\
+ {"text": "hello world", "scores": {"s": -1.2}}]}
+"""
+
+
+def test_rules_ignore_case_where_the_metric_does(lists):
+    (lists / "cases").write_text(CASES)
+    own = ("--weight", "s=1")
+    for rule in (["--mbr", "wer"], ["--mbr", "bleu"], ["--consensus"]):
+        for metric, score in (([], "100.00"), (["--metric-lowercase"], "0.00"), (["--metric-text", "lowercase"], "0.00")):
+            rows = rows_of(run("eval", "cases", *own, *rule, *metric).stdout)
+            assert next(row[0] for label, row in rows.items() if label.startswith("rescored")) == score
+            if metric:
+                assert run("rescore", "cases", *own, *rule, *metric, "--to", "1best").stdout == "Hello World\n"  # as read
+    assert "--metric-lowercase/--metric-case is for --report FILE, --mbr or --consensus" in refused(
+        "rescore", "cases", *own, "--metric-lowercase"
+    )
+    run("tune", "cases", "--metric-lowercase", "--mbr", "wer", "--folds", 0)
+    assert read_config(lists / "attlm.toml").decision.text == parse_steps(["lowercase"])
+    assert "over lowercase" in run("rescore", "cases", "--mbr", "cer", "-o", "out").stderr
+
+
+TWICE = """\
+{"ref": "a b", "hyps": [{"text": "a b", "scores": {"s": -1.0}}, {"text": "a b", "scores": {"s": -0.5}}]}
+{"ref": "a b", "hyps": [{"text": "a c", "scores": {"s": -1.0}}, {"text": "a b", "scores": {"s": -0.5}}]}
+"""
+
+
+@pytest.mark.parametrize("rule", [["--max"], ["--mbr", "wer"], ["--consensus"]])
+def test_the_same_text_from_another_hypothesis_is_no_change(lists, rule):
+    (lists / "twice").write_text(TWICE)
+    result = run("rescore", "twice", "--weight", "s=1", *rule, "--report", "page.html", "-o", "out")
+    assert "2 lists, 4 hypotheses; 1 changed (their first text is another), 1 as read" in result.stderr
+    page = (lists / "page.html").read_text()
+    assert "<b>1</b>as read" in page
+    assert '<b class="gain">1</b>changed, better' in page
+
+
+def test_weights_get_no_p_on_the_lists_that_they_were_tuned_on(lists):
+    """In any order, under any metric, in table and pages; other lists and other weights have one."""
+    run("tune", "helps.json", "--kenlm", "lm.arpa")
+    items = json.loads((lists / "helps.json").read_text())
+    (lists / "same.json").write_text(json.dumps(items[::-1]))
+    others = [{**item, "output": f"{item['output']} {place}"} for place, item in enumerate(items)]
+    (lists / "other.json").write_text(json.dumps(others))
+    told = "the weights were tuned on these lists, which flatters them, so there is no p"
+    for name, same in (("same.json", True), ("other.json", False)):
+        result = run("eval", name, "--config", "attlm.toml", "--metric", "cer", "--report", "eval.html")
+        p_value = rows_of(result.stdout)["rescored, max"][4]
+        assert (p_value == "on the lists tuned on") is same
+        again = run("rescore", name, "--report", "rescore.html", "-o", "out.json")
+        for line, page in ((result.stderr, "eval.html"), (again.stderr, "rescore.html")):
+            text = (lists / page).read_text()
+            assert (f"note: {told}" in line) is (told.capitalize() in text) is ("on the lists tuned on" in text) is same
+    own = [option for name in read_config(lists / "attlm.toml").weights for option in ("--weight", f"{name}=3")]
+    assert told not in run("eval", "same.json", "--config", "attlm.toml", *own).stderr
+    text = (lists / "attlm.toml").read_text()
+    (lists / "attlm.toml").write_text(re.sub("^reference_sketch = .*\n", "", text, flags=re.MULTILINE))  # as written before there was one
+    assert told not in run("eval", "same.json", "--config", "attlm.toml").stderr
+
+
+def test_the_report_is_there_though_nobody_reads_the_table(lists, monkeypatch):
+    """As in `attlm eval .. --report page.html | head -1`."""
+
+    def gone(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("attlm_cli.eval.print_table", gone)
+    run("eval", "helps.json", "--report", "page.html", code=141)
+    assert "</html>" in (lists / "page.html").read_text()
+
+
 STEP = "join-subwords:bpe"
 PIECES = """\
 0 ||| ni@@ ght ||| LM0= -1 ||| -1
@@ -220,7 +324,7 @@ def test_rules_decide_over_words_where_the_metric_does(lists):
     result = run(*votes, "--metric-text", STEP)
     assert (result.stdout, "WARNING" in result.stderr) == ("night\nab cd e\n", False)
     assert f"decision: consensus at 1 over {STEP}" in result.stderr
-    assert "0 answers are not the first hypothesis, 0 of them are in no list" in result.stderr
+    assert "2 lists, 6 hypotheses; 0 changed (their first text is another), 2 as read; 0 texts in no list" in result.stderr
     mbr = ("rescore", "pieces", "--weight", "LM0=1", "--mbr", "wer", "-o", "out")
     risks = []
     for options in ([], ["--metric-text", STEP]):
@@ -255,7 +359,7 @@ def test_tuning_writes_the_text_that_rules_decide_over(lists):
     assert (lists / "pieces.txt").read_text() == (lists / "words.txt").read_text()
     options = ("--config", "attlm.toml", "--consensus", "--metric-text", STEP, "--report", "page.html")
     rows = rows_of(run("eval", "pieces.json", "pieces.txt", *options).stdout)
-    assert rows[f"rescored, consensus at 1 over {STEP}"] == rows["pieces.txt"]
+    assert rows[f"rescored, consensus at {tuned.decision.scale_of('consensus'):g} over {STEP}"] == rows["pieces.txt"]
     assert "texts in no list" not in (lists / "page.html").read_text()
     run("tune", "good.json", "--kenlm", "lm.arpa", "--metric-text", STEP)
     assert read_config(lists / "attlm.toml").decision == Decision(text=parse_steps([STEP]))

@@ -12,6 +12,7 @@ import pytest
 from attlm_fairseq.config import Config, LMSpec, read_config, unused, write_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision import Decision
+from attlm_fairseq.nbest.reference_sketch import reference_sketch
 from attlm_fairseq.text import Step, TextPipeline, parse_steps
 
 EXAMPLE = """\
@@ -190,6 +191,9 @@ def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
         ("[text]\nsteps = ['lowercase']\ntokenize = 'en'", r"\[text\] has `steps`: give all of them there"),
         ("[decision]\ntext = { steps = ['shout'] }", r"\[decision.text\] 'shout' is no text step; known are unicode:FORM, "),
         ("[decision]\ntext = 'lowercase'", r"`text` is 'lowercase', expected a table \[decision.text\]"),
+        ("[tuning]\nreference_sketch = 3", r"\[tuning\] reference_sketch = 3, expected a text, as `attlm tune` writes it"),
+        ("[decision]\nscales = { vote = 1 }", r"'vote' is no rule with a scale; known are consensus, mbr-bleu, "),
+        ("[decision]\nscales = { consensus = -1 }", r"\[decision.scales\] consensus = -1, expected a finite number that is not negative"),
         ("[text]\nsteps = ['shout']", r"\[text\] 'shout' is no text step; known are unicode:FORM, "),
         ("[lm.x]\nkenlm = 'a'\ntext = { step = [] }", r"'step' is no entry of \[lm.x.text\]"),
         ("[lm.x]\nkenlm = 'a'\ntext = 'lowercase'", r"`text` is 'lowercase', expected a table \[lm.x.text\]"),
@@ -274,3 +278,28 @@ def test_the_text_of_a_decision_comes_back(tmp_path):
     assert read_config(path) == config
     write_config(path, Config(decision=Decision("mbr-wer")), {})
     assert read_config(path).decision == Decision("mbr-wer")
+
+
+def test_the_record_of_tuning_goes_with_its_weights(tmp_path):
+    path = tmp_path / "attlm.toml"
+    config = Config((LMSpec("a", kenlm=tmp_path / "a"),), weights={"a": 1.0})
+    references = [("the cat",), ("a mat",)]
+    write_config(path, config, {"reference_sketch": reference_sketch(references)})
+    read = read_config(path)
+    assert read.tuned_on_these({"a": 1.0, "rank": 0.5}, references)
+    assert not read.tuned_on_these({"a": 0.5}, references)  # others than those tuned
+    assert not read.tuned_on_these({"a": 1.0}, [*references, ("x",), ("y",)])
+    write_config(path, config, {}, "mixing")
+    assert read_config(path).tuned_on == read.tuned_on
+    write_config(path, replace(config, weights={}), {}, "mixing")
+    assert read_config(path).tuned_on == ""
+    assert "[tuning]" not in path.read_text()
+
+
+def test_the_scales_of_other_rules_come_back(tmp_path):
+    path = tmp_path / "attlm.toml"
+    for decision in (Decision(scales={"mbr-wer": 1.5}), Decision("consensus", 2.0, scales={"mbr-wer": 1.5, "mbr-cer": 0.0}), Decision()):
+        write_config(path, Config(decision=decision), {})
+        assert read_config(path).decision == decision
+    assert Decision("consensus", 2.0, scales={"mbr-wer": 1.5}).scale_of("mbr-wer") == 1.5
+    assert [Decision("consensus", 2.0).scale_of(rule) for rule in ("consensus", "mbr-wer")] == [2.0, None]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from attlm_fairseq.nbest.combination import combine
 from attlm_fairseq.nbest.consensus import ConfusionNetwork, confusion_network, consensus, vote
-from attlm_fairseq.nbest.decision import RULES, STEPS, Decider, Decision, decide
+from attlm_fairseq.nbest.decision import RULES, STEPS, Decider, Decision, compared_text, decide, posterior_weights
 from attlm_fairseq.nbest.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -231,7 +231,7 @@ def test_many_lists_at_once_answer_as_each_alone(rule, text):
     for scale in (0.0, 0.7, 3.0):
         answers = decider.answers(range(len(lists)), totals, scale)
         for nbest, (text, counts) in zip(lists, answers, strict=True):
-            decided = decide(combine(nbest, {"am": 1.0}), Decision(rule, scale, steps)).hypotheses
+            decided = decide(nbest, {"am": 1.0}, Decision(rule, scale, steps)).hypotheses
             assert decided[0].text == text
             assert counts.tolist() == metric.statistics([text], nbest.references)[0].tolist()
             changed += text != max(nbest.hypotheses, key=lambda hypothesis: hypothesis.scores["am"]).text
@@ -252,10 +252,24 @@ def test_many_lists_at_once_answer_as_each_alone(rule, text):
 
 def test_rules_for_answers():
     assert set(RULES) == {"max", "consensus", *(f"mbr-{loss}" for loss in LOSSES)}
-    nbest = combine(some_lists(1)[0], {"am": 1.0})
-    assert decide(nbest, Decision()) is nbest
-    (answer,) = decide(nbest, Decision("consensus", 1e6)).hypotheses
-    assert (answer.text, answer.rank, answer.total) == (nbest.hypotheses[0].text, nbest.hypotheses[0].rank, None)
+    nbest = some_lists(1)[0]
+    combined = combine(nbest, {"am": 1.0})
+    assert decide(nbest, {"am": 1.0}, Decision()) == combined
+    (answer,) = decide(nbest, {"am": 1.0}, Decision("consensus", 1e6)).hypotheses
+    assert (answer.text, answer.rank, answer.total) == (combined.hypotheses[0].text, combined.hypotheses[0].rank, None)
+
+
+@pytest.mark.parametrize("weights", [{}, {"am": 0.0}, {"am": 0.0, "rank": 0.0}])
+def test_weights_of_0_leave_the_first_hypotheses_as_read(weights):
+    """Posteriors go by rank: at scale 1 the first has most of them, which decides every vote and every loss that is a distance."""
+    assert posterior_weights(weights)["rank"] == -1
+    for rule in RULES:
+        for nbest in some_lists(5):
+            if rule not in ("mbr-bleu", "mbr-chrf", "mbr-ter"):
+                assert decide(nbest, weights, Decision(rule)).hypotheses[0].text == nbest.hypotheses[0].text
+            if rule != "max":
+                assert decide(nbest, weights, Decision(rule, 0.2)) == decide(nbest, {"rank": -1.0}, Decision(rule, 0.2))
+    assert posterior_weights({"am": 0.5, "rank": 0.0}) == {"am": 0.5, "rank": 0.0}
 
 
 PIECES = ["ni@@ gh@@ t and da@@ y", "ni@@ ght an@@ d day s", "ri@@ ghts and d@@ ay", "ni@@ gh@@ t", "li@@ ght an@@ d da@@ y"]
@@ -276,8 +290,8 @@ def test_losses_and_votes_over_pieces_are_those_over_words(mark, texts, shares):
     totals = [math.log(share) for share in shares]
 
     def decided(rule: str, of_list: list[str], steps=steps) -> Hypothesis:
-        hypotheses = [Hypothesis(text, rank=i, total=total) for i, (text, total) in enumerate(zip(of_list, totals, strict=True), 1)]
-        return decide(NbestList("0", hypotheses), Decision(rule, 1.0, steps)).hypotheses[0]
+        hypotheses = [Hypothesis(text, {"am": total}, i) for i, (text, total) in enumerate(zip(of_list, totals, strict=True), 1)]
+        return decide(NbestList("0", hypotheses), {"am": 1.0}, Decision(rule, 1.0, steps)).hypotheses[0]
 
     pieces = list(map(cut, texts))
     found = decided("mbr-wer", pieces)
@@ -292,8 +306,48 @@ def test_losses_and_votes_over_pieces_are_those_over_words(mark, texts, shares):
     assert found.rank == (words.index(found.text) + 1 if found.text in words else 0)
 
 
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "max"])
+@pytest.mark.parametrize("steps", [[], ["join-subwords:bpe"]])
+def test_texts_that_a_metric_takes_for_the_same_do_not_split_the_posterior(rule, steps):
+    """Where the metric ignores case, lists decide as in lower case, one by one and together, and are written as they were read."""
+    metric = make_metric("wer", text=parse_steps(steps), lowercase=True)
+    text = compared_text(metric)
+    assert text == parse_steps([*steps, "lowercase"])
+    generator = np.random.default_rng(3)
+    for nbest in some_lists(6):
+        cased = [" ".join(str(generator.choice([word, word.upper()])) for word in h.text.split()) for h in nbest.hypotheses]
+        lists = replace(nbest, hypotheses=[replace(h, text=of_list) for h, of_list in zip(nbest.hypotheses, cased, strict=True)])
+        expected, found = (decide(these, {"am": 1.0}, Decision(rule, 0.5, text)).hypotheses for these in (nbest, lists))
+        assert [(h.rank, h.text.lower()) for h in found] == [(h.rank, h.text) for h in expected]
+        assert {word for h in found for word in h.text.split()} <= {word for of_list in cased for word in of_list.split()}
+        if found[0].rank:
+            assert found[0].text == cased[found[0].rank - 1]
+        statistics = [metric.statistics(cased, nbest.references)]
+        decider = Decider(rule, [cased], [nbest.references], statistics, metric, text)
+        ((answer, _),) = decider.answers([0], [np.array([h.scores["am"] for h in nbest.hypotheses])], 0.5)
+        assert answer == found[0].text
+
+
+def test_a_new_text_has_the_case_of_the_earliest_hypothesis_with_its_words():
+    hypotheses = [Hypothesis(text, rank=i) for i, text in enumerate(["A x C d", "a B y D", "z b c D"], 1)]
+    answer = decide(NbestList("0", hypotheses), {}, Decision("consensus", 0.0, parse_steps(["lowercase"]))).hypotheses[0]
+    assert (answer.text, answer.rank) == ("A B C d", 0)
+
+
+def test_the_text_that_is_compared():
+    lower = parse_steps(["lowercase"])
+    assert compared_text(make_metric("wer")) == parse_steps([])
+    for name in LOSSES:
+        assert compared_text(make_metric(name, lowercase=True)) == lower
+        assert compared_text(make_metric(name, lowercase=False)) == parse_steps([])
+        assert compared_text(make_metric(name, lowercase=True, text=lower)) == lower
+    cut = compared_text(make_metric("wer", lowercase=True), parse_steps(["unicode:nfc", "bpe:codes"]))
+    assert list(map(str, cut.steps)) == ["unicode:nfc", "lowercase", "bpe:codes"]
+
+
 def test_votes_over_pieces_make_words_that_are_in_no_list():
     """What the step is for."""
     hypotheses = [Hypothesis(text, rank=i) for i, text in enumerate(["ni@@ ght", "ni@@ ghty", "ri@@ ghts", "li@@ ghts"], 1)]
-    assert decide(NbestList("0", hypotheses), Decision("consensus")).hypotheses[0].text == "ni@@ ghts"
-    assert decide(NbestList("0", hypotheses), Decision("consensus", 1.0, parse_steps(["join-subwords:bpe"]))).hypotheses[0].text == "night"
+    for steps, expected in ([], "ni@@ ghts"), (["join-subwords:bpe"], "night"):
+        answer = decide(NbestList("0", hypotheses), {}, Decision("consensus", 0.0, parse_steps(steps))).hypotheses[0]
+        assert answer.text == expected

@@ -208,7 +208,7 @@ def test_commands_write_it(folder):  # noqa: F811
         page = (folder / f"{name}.html").read_text()
         Page(page)
         assert f"<td>{label}</td>" in page
-        assert ("on the lists tuned on" in page) is (name == "tune")
+        assert ("on the lists tuned on" in page) is (name != "plain")
         assert "kenlm: ln p against the first" in page
     assert json.loads((folder / "out.json").read_text())
     result = run("rescore", "texts", *own, "--report", "no.html", "-o", "no.txt", code=2)

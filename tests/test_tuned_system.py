@@ -8,20 +8,20 @@ from test_decision import some_lists
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import paired_bootstrap
-from attlm_fairseq.nbest.combination import combine
-from attlm_fairseq.nbest.decision import Decision, decide
+from attlm_fairseq.nbest.decision import Decision, decide, posterior_weights
 from attlm_fairseq.nbest.evaluation import compare, measure_lists
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
-from attlm_fairseq.nbest.tuned_system import answers_of, posterior_weights, tune_system
+from attlm_fairseq.nbest.tuned_system import answers_of, tune_system
 from attlm_fairseq.nbest.tuning import tune
 
 WER = make_metric("wer")
 RULES = ("mbr-wer", "consensus")
+SCALES = np.geomspace(0.01, 1000, 60)
 
 
 def plain_answers(lists, weights, decision) -> np.ndarray:
     """List by list, as rescoring does it."""
-    texts = [decide(combine(nbest, weights), decision).hypotheses[0].text for nbest in lists]
+    texts = [decide(nbest, weights, decision).hypotheses[0].text for nbest in lists]
     return np.array([WER.statistics([text], nbest.references)[0] for text, nbest in zip(texts, lists, strict=True)])
 
 
@@ -62,7 +62,7 @@ def test_a_fold_is_answered_without_having_been_seen(lists, rule):
     scales = {decision.scale for decision in (result.decision,) if decision.rule == rule}
     held_out = [lists[i] for i in range(1, len(lists), 4)]
     if not scales:  # the maximum was as good there; its scale is not told, so that any may have been it
-        choices = [plain_answers(held_out, weights, Decision(rule, scale)) for scale in np.geomspace(0.01, 1000, 60)]
+        choices = [plain_answers(held_out, weights, Decision(rule, scale)) for scale in SCALES]
         assert any((choice == found[1::4]).all() for choice in choices)
     else:
         assert (plain_answers(held_out, weights, Decision(rule, scales.pop())) == found[1::4]).all()
@@ -94,10 +94,16 @@ def test_gain_needs_a_direction_and_a_p_value(lists):
     assert tune_system(measured, WER, names=measured.names, folds=0, restarts=1).beats_lists(WER, 1.0) is None
 
 
-def test_posteriors_of_lists_left_as_read_go_by_rank():
-    assert posterior_weights({"a": 0.0, "rank": 0.0}) == {"a": 0.0, "rank": -1.0}
-    assert posterior_weights({"a": 0.5, "rank": 0.0}) == {"a": 0.5, "rank": 0.0}
-    assert posterior_weights({"a": 0.0}) == {"a": 0.0}
+@pytest.mark.parametrize("rule", RULES)
+def test_lists_that_weights_of_0_leave_as_read_are_answered_alike_everywhere(lists, rule):
+    """By tuning, though it was not given the rank, by evaluation and by rescoring."""
+    measured = measure_lists(lists, WER)
+    nothing = tune_system(measured, WER, names=["words"], rules=[rule], folds=0, intervals={"words": (0.0, 0.0)})
+    assert nothing.result.weights == {"words": 0.0}
+    of_rule = plain_answers(lists, {"words": 0.0}, Decision(rule))
+    assert (of_rule == measured.first).all()
+    assert (np.array([row for _, row in answers_of(measured, WER, {"words": 0.0}, Decision(rule))]) == of_rule).all()
+    assert any((dict(nothing.systems)[rule] == plain_answers(lists, {"rank": -1.0}, Decision(rule, scale))).all() for scale in SCALES)
 
 
 def test_answers_name_unknown_weights(lists):

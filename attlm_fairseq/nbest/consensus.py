@@ -49,14 +49,15 @@ def confusion_network(texts: Sequence[str]) -> ConfusionNetwork:
     return ConfusionNetwork(tuple(texts), tuple(map(tuple, slots)))
 
 
-def consensus(network: ConfusionNetwork, probabilities: np.ndarray) -> str:
+def consensus(network: ConfusionNetwork, probabilities: np.ndarray, written: Sequence[str] | None = None) -> str:
     """The text of the most probable words, given the probability of each hypothesis, (n,).
 
     Of equally probable words the one counts that the earliest hypothesis has; no word is a word here. A text that is some
     hypothesis' (but for white space) is returned as that one was read, any other with single spaces. It may be empty.
+    ``written``: the hypotheses as they are to be written, such as with capitals; they have the same number of words each.
     """
     slots = disputed(network)
-    return winner(network, vote(slots, probabilities) if len(slots) else slots)
+    return winner(network, vote(slots, probabilities) if len(slots) else slots, written)
 
 
 def disputed(network: ConfusionNetwork) -> np.ndarray:
@@ -74,15 +75,22 @@ def vote(slots: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     return (sums >= (1.0 - TIE) * sums.max(axis=-1, keepdims=True)).argmax(axis=-1)
 
 
-def winner(network: ConfusionNetwork, votes: np.ndarray) -> str:
-    """The text that the votes (D,) in the disputed slots make."""
+def winner(network: ConfusionNetwork, votes: np.ndarray, written: Sequence[str] | None = None) -> str:
+    """The text that the votes (D,) in the disputed slots make; ``written`` as in :func:`consensus`."""
+    written = network.texts if written is None else written
+    words = [iter(text.split()) for text in written]
     left = iter(votes)
-    chosen = [slot[next(left)] if len(set(slot)) > 1 else slot[0] for slot in network.slots]
-    chosen = [word for word in chosen if word]
-    for text in network.texts:
+    chosen, shown = [], []
+    for slot in network.slots:
+        row = next(left) if len(set(slot)) > 1 else 0
+        of_slot = [next(of_text) if word else "" for word, of_text in zip(slot, words, strict=True)]
+        if slot[row]:
+            chosen.append(slot[row])
+            shown.append(of_slot[row])
+    for text, as_written in zip(network.texts, written, strict=True):
         if text.split() == chosen:
-            return text
-    return " ".join(chosen)
+            return as_written
+    return " ".join(shown)
 
 
 def _alignment(slots: Sequence[Sequence[str]], words: Sequence[str], seen: int) -> list[tuple[int | None, str]]:

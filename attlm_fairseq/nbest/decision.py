@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from attlm_fairseq.nbest.combination import combine
 from attlm_fairseq.nbest.consensus import confusion_network, consensus, disputed, vote, winner
 from attlm_fairseq.nbest.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.posterior import posteriors
 from attlm_fairseq.nbest.spread import spread
-from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.text import Step, TextPipeline
 
 RULES = ("max", *(f"mbr-{loss}" for loss in LOSSES), "consensus")
 STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0)  # scales tried, in units of the totals' spread
@@ -24,18 +25,25 @@ STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0
 class Decision:
     """A rule (one of RULES) and, for all but the maximum, the scale of the posteriors: ``softmax(scale * total)``.
 
-    ``text`` are the steps before the losses of mbr and the votes of a consensus, those of the metric: subwords are no words.
+    ``text`` are the steps before the losses of mbr and the votes of a consensus, those of the metric (see :func:`compared_text`):
+    subwords are no words. ``scales`` are those of other rules with the same weights, for tuning tries several, and another than the best
+    may be asked for.
     """
 
     rule: str = "max"
     scale: float = 1.0
     text: TextPipeline = field(default_factory=TextPipeline)
+    scales: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
             raise ValueError(f"rule {self.rule!r}, expected one of {', '.join(RULES)}")
         if not 0 <= self.scale < math.inf:
             raise ValueError(f"scale is {self.scale}, expected a finite number that is not negative")
+
+    def scale_of(self, rule: str) -> float | None:
+        """The scale of this or another rule; None where there is none."""
+        return self.scale if rule == self.rule else self.scales.get(rule)
 
     @property
     def makes_text(self) -> bool:
@@ -48,20 +56,45 @@ class Decision:
         return f"{self.rule} at {self.scale:g}{' over ' if self.text.steps else ''}{','.join(map(str, self.text.steps))}"
 
 
-def decide(nbest: NbestList, decision: Decision) -> NbestList:
-    """The list with its answer first. It is as :func:`combination.combine` leaves it; without totals all hypotheses are equally likely.
+def compared_text(metric: Metric, text: TextPipeline | None = None) -> TextPipeline:
+    """The text steps of the metric (or others, ``text``), and ``lowercase`` where the metric ignores case.
 
-    ``max``: as it is. ``mbr-..``: sorted by risk, and ``total`` is minus the risk. ``consensus``: one hypothesis, the new text, with
-    rank 0, or that of the hypothesis whose text it is, and without scores; where the decision has text steps, the text is as after them.
+    Texts that are the same to the metric must not split the posterior between them.
+    """
+    text = metric.text if text is None else text
+    ours, theirs = metric.statistics(["A", "a"], ["a"])
+    if (ours != theirs).any() or any(step.name == "lowercase" for step in text.steps):
+        return text
+    segmentation = (text.segmentation,) if text.segmentation else ()  # which comes last
+    return TextPipeline((*text.of_words().steps, Step("lowercase"), *segmentation))
+
+
+def written_text(text: TextPipeline) -> TextPipeline:
+    """The steps after which a new text is written: a last ``lowercase`` is for comparing alone, and leaves the words their number."""
+    return TextPipeline(text.steps[:-1]) if text.steps and text.steps[-1].name == "lowercase" else text
+
+
+def posterior_weights(weights: Mapping[str, float]) -> dict[str, float]:
+    """The weights by which posteriors go: where all are 0, which leaves lists as they are, ``rank`` alone, which says the same."""
+    return dict(weights) if any(weights.values()) else {**weights, "rank": -1.0}
+
+
+def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -> NbestList:
+    """The list with its answer under these weights first.
+
+    ``max``: as :func:`combination.combine` leaves it. ``mbr-..``: sorted by risk, and ``total`` is minus the risk. ``consensus``: one
+    hypothesis, the new text, with rank 0, or that of the hypothesis whose text it is, and without scores; where the decision has text
+    steps, the text is as after them but for a last ``lowercase``: of equal words, that of the earliest hypothesis is written.
     """
     if decision.rule == "max":
-        return nbest
-    as_read = sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank)
+        return combine(nbest, weights)
+    as_read = sorted(combine(nbest, posterior_weights(weights)).hypotheses, key=lambda hypothesis: hypothesis.rank)
     texts = [decision.text.prepared(hypothesis.text) for hypothesis in as_read]
-    shares = posteriors(np.array([hypothesis.total or 0.0 for hypothesis in as_read]), decision.scale)
+    shares = posteriors(np.array([hypothesis.total for hypothesis in as_read]), decision.scale)
     if decision.rule == "consensus":
-        text = consensus(confusion_network(texts), shares)
-        rank = as_read[texts.index(text)].rank if text in texts else 0
+        written = [written_text(decision.text).prepared(hypothesis.text) for hypothesis in as_read]
+        text = consensus(confusion_network(texts), shares, written)
+        rank = as_read[written.index(text)].rank if text in written else 0
         return replace(nbest, hypotheses=[Hypothesis(text, rank=rank)])
     losses = pairwise_losses(texts, loss_metric(decision.rule.removeprefix("mbr-")))
     risks = expected_losses(losses, shares)
@@ -86,6 +119,7 @@ class Decider:
         self.rule, self.texts, self.references, self.statistics, self.metric = rule, texts, references, statistics, metric
         prepared = [[text.prepared(hypothesis) for hypothesis in of_list] for of_list in texts] if rule != "max" else []
         if rule == "consensus":
+            self._written = [[written_text(text).prepared(hypothesis) for hypothesis in of_list] for of_list in texts]
             self._networks = [confusion_network(of_list) for of_list in prepared]
             self._disputed = [disputed(network) for network in self._networks]
             self._measured = [dict(zip(of_list, rows, strict=True)) for of_list, rows in zip(texts, statistics, strict=True)]
@@ -135,7 +169,7 @@ class Decider:
         for i, of_list in zip(group, np.split(votes, np.cumsum(counts)[:-1]), strict=True):
             winners, measured, key = self._winners[i], self._measured[i], of_list.tobytes()
             if key not in winners:
-                winners[key] = winner(self._networks[i], of_list)
+                winners[key] = winner(self._networks[i], of_list, self._written[i])
             text = winners[key]
             if text not in measured:
                 measured[text] = self.metric.statistics([text], self.references[i])[0]

@@ -19,7 +19,6 @@ from attlm_fairseq.compute import PRECISIONS, Compute, parse_memory
 from attlm_fairseq.config import read_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer
-from attlm_fairseq.nbest.combination import combine
 from attlm_fairseq.nbest.decision import decide
 from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.journal import Journal
@@ -55,7 +54,7 @@ class RescoreFiles:
             nonlocal count
             for nbest in rescorer.score(lists):
                 count += 1
-                yield decide(combine(nbest, self._config.weights), self._config.decision)
+                yield decide(nbest, self._config.weights, self._config.decision)
 
         write_nbest(rescored(), form, output)
         journal.finish()

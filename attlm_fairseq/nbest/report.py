@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from attlm_fairseq.nbest.combination import COMPUTED
+from attlm_fairseq.nbest.decision import compared_text
 from attlm_fairseq.nbest.evaluation import Row
 from attlm_fairseq.nbest.mbr import sentence_losses
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric
@@ -68,6 +69,7 @@ class ReportBuilder:
 
     def __init__(self, metric: Metric, lm_names: Sequence[str]) -> None:
         self.metric = metric
+        self._compared = compared_text(metric)
         self.lists = self.changed = self.better = self.worse = self.new = 0
         self._heaps: tuple[list, list] = ([], [])
         self._scatters = {name: _Scatter() for name in lm_names}
@@ -112,8 +114,8 @@ class ReportBuilder:
         """The hypothesis that the answer is: as read, or as the metric sees it, for so a consensus is written. None: it is new."""
         if answer in texts:
             return texts.index(answer)
-        prepared = [self.metric.prepared(text) for text in texts]
-        return prepared.index(answer) if answer in prepared else None
+        prepared = list(map(self._compared.prepared, texts))
+        return next((prepared.index(text) for text in (answer, self._compared.prepared(answer)) if text in prepared), None)
 
     def html(
         self,
@@ -149,8 +151,8 @@ class ReportBuilder:
             shares=bool(influence),
             builder=self,
             groups=[
-                ("Better", "better", self.better, [_shown(change, weights, words, self.metric) for change in better]),
-                ("Worse", "worse", self.worse, [_shown(change, weights, words, self.metric) for change in worse]),
+                ("Better", "better", self.better, [_shown(change, weights, words, self.metric, self._compared) for change in better]),
+                ("Worse", "worse", self.worse, [_shown(change, weights, words, self.metric, self._compared) for change in worse]),
             ],
             scatters=[_plot(name, scatter) for name, scatter in self._scatters.items() if scatter.points],
             oov=[(count, sorted(count.unknown.items(), key=lambda item: (-item[1], item[0]))[:COMMONEST]) for count in oov],
@@ -216,8 +218,8 @@ def _weights(weights: Mapping[str, float], influence: Mapping[str, float] | None
     )
 
 
-def _shown(change: Change, weights: Mapping[str, float], words: Mapping[str, Any], metric: Metric) -> dict[str, Any]:
-    """What the page says of one change."""
+def _shown(change: Change, weights: Mapping[str, float], words: Mapping[str, Any], metric: Metric, text: TextPipeline) -> dict[str, Any]:
+    """What the page says of one change, its words compared as after ``text``."""
     parts = []
     if change.values_after is not None:
         for name, weight in weights.items():
@@ -229,8 +231,8 @@ def _shown(change: Change, weights: Mapping[str, float], words: Mapping[str, Any
         "change": change,
         "before": f"{change.loss_before:.0f}" if whole else f"{change.loss_before:.1f}",
         "after": f"{change.loss_after:.0f}" if whole else f"{change.loss_after:.1f}",
-        "first": word_differences(metric.prepared(change.reference), metric.prepared(change.first)),
-        "answer": word_differences(metric.prepared(change.reference), metric.prepared(change.answer)),
+        "first": word_differences(text.prepared(change.reference), text.prepared(change.first)),
+        "answer": word_differences(text.prepared(change.reference), text.prepared(change.answer)),
         "parts": sorted(parts, key=lambda part: (-abs(part[3]), part[0])),
         "words": list(zip(words[change.first], words[change.answer], strict=True)),
     }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import PairedComparison, paired_bootstrap
 from attlm_fairseq.nbest.combination import check_totals, log_linear
-from attlm_fairseq.nbest.decision import Decider, Decision
+from attlm_fairseq.nbest.decision import Decider, Decision, compared_text, posterior_weights
 from attlm_fairseq.nbest.evaluation import MeasuredLists
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
 from attlm_fairseq.nbest.tuning import CrossValidation, TuningResult, cross_validate, oracle, selection, tune
@@ -24,7 +24,8 @@ class TunedSystem:
     the labels of cross-validated answers to the number of folds.
 
     ``decision`` is the rule with the best cross-validated score (without cross-validation, the best score on the lists themselves) and
-    ``weights`` what it needs. ``gain`` compares its cross-validated answers with the lists as read; None without cross-validation.
+    ``weights`` what it needs; it names the scales of all rules tried. ``gain`` compares its cross-validated answers with the lists as
+    read; None without cross-validation.
     """
 
     result: TuningResult
@@ -60,7 +61,7 @@ def tune_system(
 
     In each fold weights and scales are found without its lists. A row for each LM of ``lm_names`` shows what it would choose
     alone. ``folds`` is cut to the number of lists; fewer than 2 mean no cross-validation. Losses and votes are over
-    the metric's text. ``options`` go to ``tuner``.
+    the metric's text, in lower case where the metric ignores case. ``options`` go to ``tuner``.
     """
     columns = [measured.names.index(name) for name in names]
     features = [of_list[:, columns] for of_list in measured.features]
@@ -73,23 +74,24 @@ def tune_system(
     systems = [("first as read", measured.first)]
     in_sample, folds_of = [], {}
     found: list[tuple[str, Decision, np.ndarray, np.ndarray | None]] = []
+    text = compared_text(metric).load()
     for rule in ("max", *dict.fromkeys(rules)):
         if rule == "max":
             scale, name = 1.0, "tuned"
             answers = selection(features, measured.statistics, result.weights, names=names)
             held_out = validated.statistics if validated else None
         else:
-            decider = Decider(rule, measured.texts, measured.references, measured.statistics, metric, metric.text)
-            totals = totals_of(features, posterior_weights(result.weights), names)
+            decider = Decider(rule, measured.texts, measured.references, measured.statistics, metric, text)
+            totals = totals_of(measured.features, posterior_weights(result.weights), measured.names)
             scale, name = decider.best_scale(everything, totals), rule
             answers = decider.statistics_of(everything, totals, scale)
-            held_out = _held_out(decider, features, names, validated) if validated else None
+            held_out = _held_out(decider, measured.features, measured.names, validated) if validated else None
         systems.append((name, answers))
         in_sample.append(name)
         if held_out is not None:
             systems.append((f"{name}, {folds}-fold", held_out))
             folds_of[systems[-1][0]] = folds
-        found.append((systems[-1][0], Decision(rule, scale, metric.text), answers, held_out))
+        found.append((systems[-1][0], Decision(rule, scale, text), answers, held_out))
     sign = 1.0 if metric.higher_is_better else -1.0
     label, decision, _, held_out = max(found, key=lambda system: sign * corpus_score(metric, system[2] if system[3] is None else system[3]))
 
@@ -99,7 +101,7 @@ def tune_system(
     return TunedSystem(
         result,
         dict(result.weights) if decision.rule == "max" else posterior_weights(result.weights),
-        decision,
+        replace(decision, scales={other.rule: other.scale for _, other, *_ in found if other.rule not in ("max", decision.rule)}),
         label,
         None if held_out is None else paired_bootstrap(held_out, measured.first, metric, seed=seed, folds=folds),
         systems,
@@ -126,15 +128,11 @@ def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, fl
         if weight and name not in measured.names and not sparse:
             raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(measured.names)}")
     decider = Decider(decision.rule, measured.texts, measured.references, measured.statistics, metric, decision.text)
-    totals = totals_of(measured.features, weights, measured.names)
+    of_rule = dict(weights) if decision.rule == "max" else posterior_weights(weights)
+    totals = totals_of(measured.features, of_rule, measured.names)
     for nbest, of_list in zip(measured.lists, totals, strict=True):
         check_totals(nbest, of_list)
     return decider.answers(range(len(measured.texts)), totals, decision.scale)
-
-
-def posterior_weights(weights: Mapping[str, float]) -> dict[str, float]:
-    """The weights; where all are 0, which leaves the lists as they are, ``rank`` alone: posteriors need totals that say the same."""
-    return dict(weights) if any(weights.values()) or "rank" not in weights else {**weights, "rank": -1.0}
 
 
 def _held_out(decider: Decider, features: Sequence[np.ndarray], names: Sequence[str], validated: CrossValidation) -> np.ndarray:
