@@ -24,6 +24,7 @@ from attlm_cli.options import (
     warn_of_subwords,
     warn_of_unseen,
 )
+from attlm_cli.overwriting import check_outputs
 from attlm_cli.report_option import report_of, report_option, warn_of_same_lists, write_report
 from attlm_cli.table import print_table
 from attlm_fairseq.compute import DEFAULT_COMPUTE
@@ -87,6 +88,9 @@ def eval_command(
     with_references.check_inputs(*nbest)
     decision = decide_by(setup.config.decision if setup else Decision(), metric)
     setup = setup or (Setup(Config(), (DEFAULT_COMPUTE,)) if weight or report or decision.rule != "max" else None)
+    inputs = {"the input": nbest, "the references": with_references.paths}
+    inputs |= {"the configuration": [setup.config.path]} if setup else {}
+    check_outputs({"--report": report}, inputs, setup.config if setup else None)
     weights, features = complete_weights(setup, weight) if setup else ({}, [])
     label = f"rescored, {decision}"
     systems: list[tuple[str, np.ndarray]] = []

@@ -21,6 +21,7 @@ from attlm_cli.options import (
     warn_of_unused,
     worth_counting,
 )
+from attlm_cli.overwriting import check_outputs
 from attlm_fairseq import __version__
 from attlm_fairseq.config import Config, LMSpec, check_name, write_config
 from attlm_fairseq.errors import InputError
@@ -50,6 +51,7 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     Example:
       attlm mix valid.txt --lm neural=checkpoint_best.pt --kenlm ngram=lm.arpa
     """
+    check_outputs({"the output": output}, {"the text": [text]}, setup.config)
     warn_of_unused(output, setup.config, found=(f"[lm.{name}]",))
     mixture, config = with_mixture(setup.config, check_name(name))
     mixed = replace(setup, config=Config((*(lm for lm in config.lms if not lm.mixture), mixture), config.text))

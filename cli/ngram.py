@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from attlm_cli.overwriting import check_outputs
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
 
 
@@ -28,6 +29,7 @@ def ngram_command(
     Example:
       attlm ngram train.txt -o lm.arpa -n 4
     """
+    check_outputs({"the output": output}, {"the text": [text]})
     report = estimate_ngram(
         text,
         output,

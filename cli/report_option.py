@@ -97,5 +97,6 @@ def write_report(
     }
     page = builder.html(facts=facts, scorers=lms.scorers, texts=lms.texts, **parts)
     with whole_file(path) as out:
-        out.write(page)
+        # what file names and the command hold that is not UTF-8 must not cost the page
+        out.write(page.encode("utf-8", "backslashreplace").decode())
     note(f"wrote {path}")

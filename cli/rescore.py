@@ -23,6 +23,7 @@ from attlm_cli.options import (
     warn_of_unseen,
     worth_counting,
 )
+from attlm_cli.overwriting import check_outputs
 from attlm_cli.report_option import StreamedReport, report_option
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
@@ -98,8 +99,8 @@ def rescore_command(
         if to != "same":
             raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
         to = "1best"
-    if output != "-" and nbest != "-" and Path(output).is_file() and Path(nbest).exists() and Path(output).samefile(nbest):
-        raise InputError("the output would overwrite the input; name another file", path=output)
+    inputs = {"the input": [nbest], "the references": with_references.paths, "the configuration": [setup.config.path]}
+    check_outputs({"the output": output, "--report": report}, inputs, setup.config)
     total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if worth_counting(nbest) else None
     fmt, lists = open_nbest(nbest, format_name)
     lm_names = [lm.name for lm in setup.config.scored]

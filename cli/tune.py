@@ -29,6 +29,7 @@ from attlm_cli.options import (
     warn_of_subwords,
     warn_of_unused,
 )
+from attlm_cli.overwriting import check_outputs
 from attlm_cli.report_option import report_of, report_option, write_report
 from attlm_cli.table import print_table
 from attlm_fairseq import __version__
@@ -149,6 +150,9 @@ def tune_command(
     if objective == "risk" and (interval or fix or start or l2):
         raise InputError("--interval, --fix, --start and --l2 are of the line search: they do not go with --objective risk")
     with_references.check_inputs(nbest)
+    inputs = {"the input": [nbest], "the references": with_references.paths}
+    check_outputs({"the output": output, "--report": report}, inputs, setup.config)
+    check_outputs({"--report": report}, {"the configuration": [setup.config.path]})
     warn_of_unused(output, setup.config, found=("[weights]", "[decision]"))
     lists = open_nbest(nbest, format_name)[1]
     lists = list(with_references(lists))

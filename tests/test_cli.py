@@ -513,6 +513,36 @@ def test_a_link_in_the_place_of_an_unfinished_output_is_not_followed(folder):
     assert not (folder / "out.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("rescore dev.json {lms} --report dev.json", "--report would overwrite the input"),
+        ("rescore dev.json {lms} --refs refs --report page.html -o refs", "the output would overwrite the references"),
+        ("rescore dev.json {lms} -o lm.arpa", "the output would overwrite the LM kenlm"),
+        (
+            "rescore dev.json {lms} --lm lm.pt --weight lm=1 --dict dict.txt -o ./dict.txt",
+            "the output would overwrite the dictionary of lm",
+        ),
+        ("rescore dev.json --config attlm.toml -o attlm.toml", "the output would overwrite the configuration"),
+        ("rescore dev.json {lms} -o new --report new", "--report and the output would be the same file"),
+        ("rescore dev.json {lms} -o new --report none/page.html", "--report cannot be written: there is no folder"),
+        ("eval dev.json --report dev.json", "--report would overwrite the input"),
+        ("eval dev.json --refs refs --report refs", "--report would overwrite the references"),
+        ("eval dev.json --config attlm.toml --report attlm.toml", "--report would overwrite the configuration"),
+        ("tune dev.json --kenlm lm.arpa -o lm.arpa", "the output would overwrite the LM kenlm"),
+        ("tune dev.json --config attlm.toml --report attlm.toml -o new", "--report would overwrite the configuration"),
+        ("mix text --kenlm lm.arpa --lm lm.pt -o text", "the output would overwrite the text"),
+        ("ngram text -o text", "the output would overwrite the text"),
+    ],
+)
+def test_no_output_replaces_what_is_read(folder, command, message):
+    (folder / "refs").write_text("the cat sat on the mat\na dog ran\na mat\n")
+    (folder / "attlm.toml").write_text('[lm.kenlm]\nkenlm = "lm.arpa"\n[weights]\nkenlm = 1.0\n')
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert message in refused(*command.format(lms="--kenlm lm.arpa --weight kenlm=1").split())
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(command):
     assert "Example" in run(command, "--help").stdout

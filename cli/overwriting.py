@@ -1,0 +1,41 @@
+"""Before a run begins: no output may replace what it reads, or another output, and each must have a place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from attlm_fairseq.config import Config
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import is_stream
+
+
+def check_outputs(
+    outputs: Mapping[str, str | Path | None], inputs: Mapping[str, Sequence[str | Path | None]], config: Config | None = None
+) -> None:
+    """``outputs`` by option and ``inputs`` by what they are; the files of ``config`` are inputs, too. Raises InputError.
+
+    The same is never asked of standard streams, devices and pipes.
+    """
+    written: dict[Path, str] = {}
+    for option, output in outputs.items():
+        if output is None or is_stream(str(output)):
+            continue
+        target = Path(os.path.realpath(output))
+        if not target.parent.is_dir():
+            raise InputError(f"{option} cannot be written: there is no folder {target.parent}", path=output)
+        for what, files in (*inputs.items(), *(files_of(config) if config else ())):
+            for file in files:
+                if file not in (None, "-") and target.exists() and Path(file).exists() and target.samefile(file):
+                    raise InputError(f"{option} would overwrite {what}; name another file", path=output)
+        if target in written:
+            raise InputError(f"{option} and {written[target]} would be the same file; name another one", path=output)
+        written[target] = option
+
+
+def files_of(config: Config) -> Iterator[tuple[str, list[Path | None]]]:
+    """The files that a configuration names, by what they are; not the one that it was read from."""
+    for lm in config.lms:
+        yield f"the LM {lm.name}", [lm.kenlm, *lm.checkpoints]
+        yield f"the dictionary of {lm.name}", [lm.dictionary]
