@@ -133,7 +133,7 @@ def tune_command(
     The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) looks for the weights of each LM,
     of the number of words that it does not know (NAME_oov), of the scores that came with the lists, of the number of
     words and of the rank. The table shows the score before and after, what to expect on other lists
-    (cross-validation), each LM alone, and the best that the lists hold (oracle).
+    (cross-validation), each LM alone, and the best that the lists hold (oracle; for BLEU and chrF they hold at least that).
     With --mbr or --consensus these rules are tuned as well, and the one with the best cross-validated score is written.
 
     Where cross-validation shows no gain over the lists as read, all weights written are 0, and the lists will stay as they are

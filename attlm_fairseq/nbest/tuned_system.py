@@ -95,7 +95,7 @@ def tune_system(
 
     for name in lm_names:
         systems.append((f"{name} alone", selection(measured.features, measured.statistics, {name: 1.0}, names=measured.names)))
-    systems.append(("oracle", oracle(measured.statistics, metric)))
+    systems.append(("oracle", oracle(measured.statistics, metric, [answers for _, answers in systems])))
     return TunedSystem(
         result,
         dict(result.weights) if decision.rule == "max" else posterior_weights(result.weights),
