@@ -182,7 +182,13 @@ def tune_command(
         restarts=restarts,
         **search,
     )
-    rows = compare(result.systems, metric, seed=seed, in_sample=result.in_sample, folds=result.folds)
+    repeats = len(lists) - len(set(result.utterances))
+    if repeats:
+        note(
+            f"note: {repeats} of {len(lists)} lists repeat the references or the hypotheses of another: such lists stay in one fold, and "
+            "count as one for intervals and p-values"
+        )
+    rows = compare(result.systems, metric, seed=seed, in_sample=result.in_sample, folds=result.folds, groups=result.utterances)
     print_table(rows, metric, "against first as read")
     click.echo("weights")
     for name, value in result.result.weights.items():
@@ -198,7 +204,10 @@ def tune_command(
         if no_gain == "keep":
             weights, decision = dict.fromkeys(names, 0.0), Decision(text=metric.text)
     elif accepted is None:
-        note("note: without cross-validation (2 lists and --folds 2 at least) nothing tells what the weights are worth on other lists")
+        note(
+            "note: without cross-validation (2 different lists and --folds 2 at least) nothing tells what the weights are worth "
+            "on other lists"
+        )
     if rules and accepted is not False:
         note(f"decision: {decision}")
 

@@ -404,6 +404,26 @@ def test_cross_validation_by_hand(folds):
     assert result.score == corpus_score(WER, expected)
 
 
+def test_groups_stay_in_one_fold():
+    assert tuning._folds(range(31), 5).tolist() == [i % 5 for i in range(31)]
+    assert tuning._folds([0, 1, 2, 0, 4, 2, 2, 7], 3).tolist() == [1, 2, 0, 1, 2, 0, 0, 1]
+    generator = np.random.default_rng(14)
+    for folds in (2, 5):
+        groups = generator.integers(0, 40, size=200)
+        found = tuning._folds(groups, folds)
+        assert all(len(set(found[groups == group])) == 1 for group in groups)
+        sizes = np.bincount(found, minlength=folds)
+        assert sizes.max() - sizes.min() <= np.bincount(groups).max()
+    matrices, statistics = wer_lists(9, 6, 2)
+    groups = [0, 1, 0, 3, 3, 1]
+    result = cross_validate(matrices, statistics, WER, names=["a", "b"], folds=3, groups=groups, restarts=1)
+    assert result.folds.tolist() == [0, 1, 0, 2, 2, 1]
+    rest = [0, 2, 3, 4]
+    assert result.results[1] == tune([matrices[i] for i in rest], [statistics[i] for i in rest], WER, names=["a", "b"], restarts=1)
+    with pytest.raises(InputError, match="3 lists cannot be cross-validated in 4 folds"):
+        cross_validate(matrices, statistics, WER, names=["a", "b"], folds=4, groups=groups)
+
+
 def test_cross_validation_is_not_fooled_by_noise():
     generator = np.random.default_rng(10)
     matrices = [generator.normal(size=(10, 12)) for _ in range(30)]

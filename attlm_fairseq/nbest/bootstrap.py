@@ -8,7 +8,7 @@ intervals come out too narrow; there the p-value is that of a permutation test w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,6 +79,14 @@ def paired_bootstrap(
     if len(a) < FEW:
         p_value = max(p_value, _permutation_p(a, b, metric, abs(observed) / factor, resamples, seed))
     return PairedComparison(_interval(observed, differences, level), p_value)
+
+
+def summed(statistics: np.ndarray, groups: Sequence[int]) -> np.ndarray:
+    """The statistics of each group's lists added up, (N, S) and (N,) -> (G, S): what is to be drawn as one is one row."""
+    distinct, group_of = np.unique(groups, return_inverse=True)
+    sums = np.zeros((len(distinct), np.shape(statistics)[1]))
+    np.add.at(sums, group_of, statistics)
+    return sums
 
 
 def cross_validation_factor(folds: int) -> float:

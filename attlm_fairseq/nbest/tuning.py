@@ -10,6 +10,7 @@ the order of their rank as read, because that order decides between equal totals
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,12 +52,13 @@ class TuningResult:
 class CrossValidation:
     """Each list's choice made with weights tuned on the other folds. ``score`` (percent) is of ``statistics`` (N, S), pooled.
 
-    List i is in fold i modulo the number of folds; ``results[k]`` was tuned without fold k.
+    List i is in fold ``folds[i]``; ``results[k]`` was tuned without fold k.
     """
 
     score: float
     statistics: np.ndarray
     results: tuple[TuningResult, ...]
+    folds: np.ndarray
 
 
 def tune(
@@ -139,27 +141,44 @@ def cross_validate(
     *,
     names: Sequence[str],
     folds: int = 5,
+    groups: Sequence[int] | None = None,
     tuner: Callable[..., TuningResult] = tune,
     **options: object,
 ) -> CrossValidation:
     """Tune on all folds but one, choose in that one, pool: the score that tuned weights can be expected to give on new lists.
 
-    ``options`` are those of ``tuner``. Raises InputError when there are fewer lists than folds.
+    ``groups`` (N,) are of lists that must stay in one fold, such as those of one utterance: weights tuned on one of them know the
+    others. By default every list is one by itself. ``options`` are those of ``tuner``. Raises InputError when there are fewer groups
+    than folds.
     """
     lists = len(feature_matrices)
-    if not 2 <= folds <= lists:
-        raise InputError(f"{lists} lists cannot be cross-validated in {folds} folds: at least 2 folds and one list a fold are needed")
+    groups = range(lists) if groups is None else groups
+    if not 2 <= folds <= len(set(groups)):
+        raise InputError(
+            f"{len(set(groups))} lists cannot be cross-validated in {folds} folds: at least 2 folds and one list a fold are needed"
+        )
+    fold_of = _folds(groups, folds)
     results = []
     chosen = np.empty((lists, np.asarray(statistics[0]).shape[1]))
     for fold in range(folds):
-        rest = [i for i in range(lists) if i % folds != fold]
-        held_out = range(fold, lists, folds)
+        rest, held_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
         result = tuner([feature_matrices[i] for i in rest], [statistics[i] for i in rest], metric, names=names, **options)
-        chosen[fold::folds] = selection(
+        chosen[held_out] = selection(
             [feature_matrices[i] for i in held_out], [statistics[i] for i in held_out], result.weights, names=names
         )
         results.append(result)
-    return CrossValidation(corpus_score(metric, chosen), chosen, tuple(results))
+    return CrossValidation(corpus_score(metric, chosen), chosen, tuple(results), fold_of)
+
+
+def _folds(groups: Sequence[int], folds: int) -> np.ndarray:
+    """The fold (N,) of each list: the largest group first, each goes to the fold with the fewest lists. Single lists go round."""
+    _, group_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    fold_of_group = np.empty(len(sizes), dtype=np.int64)
+    fewest = [(0, fold) for fold in range(folds)]
+    for group in np.argsort(-sizes, kind="stable"):
+        size, fold_of_group[group] = fewest[0]
+        heapq.heapreplace(fewest, (size + int(sizes[group]), int(fold_of_group[group])))
+    return fold_of_group[group_of]
 
 
 def selection(
