@@ -183,11 +183,12 @@ def tune_command(
         **search,
     )
     repeats = len(lists) - len(set(result.utterances))
+    repeated = (
+        f"{repeats} of {len(lists)} lists repeat the references or the hypotheses of another: such lists stay in one fold, and count as "
+        "one for intervals and p-values"
+    )
     if repeats:
-        note(
-            f"note: {repeats} of {len(lists)} lists repeat the references or the hypotheses of another: such lists stay in one fold, and "
-            "count as one for intervals and p-values"
-        )
+        note(f"note: {repeated}")
     rows = compare(result.systems, metric, seed=seed, in_sample=result.in_sample, folds=result.folds, groups=result.utterances)
     print_table(rows, metric, "against first as read")
     click.echo("weights")
@@ -208,6 +209,8 @@ def tune_command(
             "note: without cross-validation (2 different lists and --folds 2 at least) nothing tells what the weights are worth "
             "on other lists"
         )
+    if repeats:
+        notes.append(f"{repeated}.")
     if rules and accepted is not False:
         note(f"decision: {decision}")
 
