@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from array import array
 from dataclasses import replace
@@ -26,7 +27,7 @@ from attlm_fairseq import __version__
 from attlm_fairseq.config import Config, LMSpec, check_name, write_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer
-from attlm_fairseq.scoring.mixture import em_weights, mix
+from attlm_fairseq.scoring.mixture import ENOUGH, em_weights, mix
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.text_file import count_lines, score_text
 
@@ -40,8 +41,9 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     """Find the weights of a linear mixture of the LMs, p(w | h) = sum of weight * p_lm(w | h), and write them to attlm.toml.
 
     The weights are those under which TEXT (- is standard input; a sentence a line, not one of those that the LMs were
-    trained on) is most probable: EM, which finds the best there are. Printed are the perplexity of each LM, then
-    perplexity and weights of each iteration. From then on the mixture takes the place of its LMs in attlm.toml.
+    trained on) is most probable: EM, until no weights could be better by a millionth of the perplexity. Printed are the
+    perplexity of each LM, then perplexity and weights of iterations 0, 1, 2, 4, 8 and so on and of the last. From then on
+    the mixture takes the place of its LMs in attlm.toml.
 
     Words unknown to all LMs do not count for the weights where an LM has the OOV policy unk: what one LM gives to all
     unknown words together and another to each is not comparable. Nor do they for the perplexities of the iterations, which
@@ -81,11 +83,18 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     click.echo("\t".join(["iteration", "ppl", *alone]))
     as_unk = any(lm.oov.kind == "unk" for lm in config.lms if lm.name in alone)
     counted = ~np.array(unknown, dtype=bool) if as_unk else np.ones(matrix.shape[1], dtype=bool)
-    for number, step in enumerate(em_weights(matrix[:, counted])):
-        click.echo("\t".join([str(number), f"{step.ppl:.4f}", *(f"{weight:.6f}" for weight in step.weights)]))
+    steps = list(em_weights(matrix[:, counted]))
+    step, last = steps[-1], len(steps) - 1
+    for number in sorted({0, last, *(1 << k for k in range(last.bit_length()))}):
+        click.echo("\t".join([str(number), f"{steps[number].ppl:.4f}", *(f"{weight:.6f}" for weight in steps[number].weights)]))
     of_mixture = perplexity(float(mix(matrix, step.weights).sum()), matrix.shape[1])
     warn_of_oov(result.oov, BlockScorer(members, mixed.texts * len(members)).advise)
     warn_of_penalties(setup)
+    if step.gap >= ENOUGH:
+        note(
+            f"WARNING: EM ended after {last} iterations and before it found the best weights: their perplexity may be lower by up to "
+            f"{-100 * math.expm1(-step.gap):.2g} %"
+        )
     left_out = int((~counted).sum())
     if left_out:
         note(
@@ -105,7 +114,7 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
         "words and sentence ends": matrix.shape[1],
         **({"unknown to all LMs, left out of the estimation": left_out} if left_out else {}),
         "ppl": {member: round(ppl, 4) for member, ppl in alone.items()} | {name: round(of_mixture, 4)},
-        "iterations": number,
+        "iterations": last,
         "attlm": __version__,
         "lm": {member.name: member.signature() for member in members},
     }

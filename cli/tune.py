@@ -135,7 +135,7 @@ def tune_command(
     The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) looks for the weights of each LM,
     of the number of words that it does not know (NAME_oov), of the scores that came with the lists, of the number of
     words and of the rank. The table shows the score before and after, what to expect on other lists
-    (cross-validation), each LM alone, and the best that the lists hold (oracle).
+    (cross-validation), each LM alone, and the best that the lists hold (oracle; for BLEU and chrF they hold at least that).
     With --mbr or --consensus these rules are tuned as well, and the one with the best cross-validated score is written.
 
     Where cross-validation shows no gain over the lists as read, all weights written are 0, and the lists will stay as they are
@@ -187,7 +187,14 @@ def tune_command(
         restarts=restarts,
         **search,
     )
-    rows = compare(result.systems, metric, seed=seed, in_sample=result.in_sample, folds=result.folds)
+    repeats = len(lists) - len(set(result.utterances))
+    repeated = (
+        f"{repeats} of {len(lists)} lists repeat the references or the hypotheses of another: such lists stay in one fold, and count as "
+        "one for intervals and p-values"
+    )
+    if repeats:
+        note(f"note: {repeated}")
+    rows = compare(result.systems, metric, seed=seed, in_sample=result.in_sample, folds=result.folds, groups=result.utterances)
     print_table(rows, metric, "against first as read")
     click.echo("weights")
     for name, value in result.result.weights.items():
@@ -207,7 +214,12 @@ def tune_command(
         if no_gain == "keep":
             weights, decision = dict.fromkeys(names, 0.0), Decision(text=compared_text(metric))
     elif accepted is None:
-        note("note: without cross-validation (2 lists and --folds 2 at least) nothing tells what the weights are worth on other lists")
+        note(
+            "note: without cross-validation (2 different lists and --folds 2 at least) nothing tells what the weights are worth "
+            "on other lists"
+        )
+    if repeats:
+        notes.append(f"{repeated}.")
     if rules and accepted is not False:
         note(f"decision: {decision}")
 

@@ -61,6 +61,40 @@ def test_one_list_has_no_spread():
     assert (interval.score, interval.low, interval.high) == (30, 30, 30)
 
 
+@pytest.mark.parametrize(("lists", "least"), [(5, 0.9), (10, 0.92), (20, 0.92)])
+def test_intervals_of_few_lists_cover_the_truth(lists, least):
+    """Of lists with 15 % errors; the plain percentiles cover 84, 90 and 91 %."""
+    generator, covered = np.random.default_rng(11), 0
+    for seed in range(500):
+        lengths = generator.integers(3, 25, size=lists)
+        statistics = np.stack([generator.binomial(lengths, 0.15), lengths], axis=1)
+        interval = confidence_interval(statistics, WER, resamples=400, seed=seed)
+        covered += interval.low <= 15 <= interval.high
+    assert least <= covered / 500 <= 0.98
+
+
+def test_intervals_of_few_lists_are_widened_about_the_score():
+    statistics = errors([1, 2, 2, 4, 3])
+    scores = np.concatenate([WER.score(counts @ statistics) for counts in bootstrap._draws(5, 1000, 1)])
+    wider = 2.776445 / 1.959964 * math.sqrt(5 / 4)  # Student's t of 4 degrees of freedom
+    interval = confidence_interval(statistics, WER)
+    assert [interval.low, interval.high] == pytest.approx(24 + wider * (np.quantile(scores, [0.025, 0.975]) - 24), rel=1e-5)
+    many = errors(np.random.default_rng(12).integers(0, 5, size=200))  # of many the percentiles themselves
+    scores = np.concatenate([WER.score(counts @ many) for counts in bootstrap._draws(200, 1000, 1)])
+    interval = confidence_interval(many, WER)
+    assert [interval.low, interval.high] == np.quantile(scores, [0.025, 0.975]).tolist()
+
+
+def test_intervals_keep_to_what_there_is():
+    assert confidence_interval(errors([0, 0, 5]), WER).low == 0
+    bleu = make_metric("bleu")
+    statistics = bleu.statistics(["a b c d e f g h", "a b c d e f g h", "a b c d x"], ["a b c d e f g h"])
+    assert confidence_interval(statistics, bleu).high == 100
+    nothing = bleu.statistics(["x", "x", "x"], ["a b c d e f g h"])
+    assert paired_bootstrap(statistics, nothing, bleu).difference.high == 100
+    assert paired_bootstrap(nothing, statistics, bleu).difference.low == -100
+
+
 def test_a_system_does_not_differ_from_itself():
     statistics = errors(np.random.default_rng(5).integers(0, 5, size=80))
     comparison = paired_bootstrap(statistics, statistics.copy(), WER)
@@ -138,7 +172,7 @@ def test_p_values_of_few_lists_are_not_too_small(lists):
     assert np.mean(np.array(values) <= 0.05) < 0.075  # 0.05 and two standard errors
 
 
-@pytest.mark.parametrize(("folds", "low", "high"), [(2, 1.0, 1.1), (5, 1.2, 1.3), (20, 1.35, 1.47)])
+@pytest.mark.parametrize(("folds", "low", "high"), [(2, 1.1, 1.2), (5, 1.2, 1.3), (20, 1.35, 1.47)])
 def test_cross_validated_differences_are_spread_wider(folds, low, high):
     generator = np.random.default_rng(10)
     a, b = (errors(generator.binomial(10, 0.3, size=100)) for _ in range(2))
@@ -147,7 +181,7 @@ def test_cross_validated_differences_are_spread_wider(folds, low, high):
     assert low <= factor <= high
     assert wider.difference.score == plain.difference.score
     assert wider.difference.high - wider.difference.low == pytest.approx(factor * (plain.difference.high - plain.difference.low))
-    assert wider.p_value > plain.p_value or (folds == 2 and wider == plain)
+    assert wider.p_value > plain.p_value
 
 
 def test_permuted_differences_are_spread_wider_too():

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 
 import kenlm
 import pytest
@@ -17,6 +18,7 @@ from lm_files import write_checkpoint
 
 from attlm_cli.main import COMMANDS, main
 from attlm_fairseq.config import read_config
+from attlm_fairseq.scoring.mixture import em_weights
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
 from attlm_fairseq.text import parse_steps
 
@@ -342,6 +344,10 @@ def test_mix_writes_the_best_weights(folder):
     path = [float(row[1]) for row in rows[4:]]
     assert path == sorted(path, reverse=True)
     assert path[-1] <= min(alone.values()) + 1e-3
+    numbers = [int(row[0]) for row in rows[4:]]
+    last = tomlkit.parse((folder / "attlm.toml").read_text())["mixing"]["iterations"]
+    assert numbers == sorted({0, last} | {number for number in (1, 2, 4, 8, 16, 32, 64) if number <= last})
+    assert "WARNING" not in result.stderr
     config = read_config(folder / "attlm.toml")
     assert [lm.name for lm in config.scored] == ["mix"]
     assert dict(config.lms[-1].mixture) == pytest.approx(dict(zip(rows[3][2:], map(float, rows[-1][2:]), strict=True)))
@@ -358,6 +364,12 @@ def test_mix_writes_the_best_weights(folder):
     assert "mix" in read_config(folder / "attlm.toml").weights
     run("rescore", "dev.json", "-o", "out.json")
     assert "mix_score" in (folder / "out.json").read_text()
+
+
+def test_mix_says_where_better_weights_may_exist(folder, monkeypatch):
+    monkeypatch.setattr("attlm_cli.mix.em_weights", partial(em_weights, iterations=2))
+    result = run("mix", "text", "--kenlm", "ngram=lm.arpa", "--lm", "neural=lm.pt")
+    assert re.search(r"WARNING: EM ended after 1 iterations and before .* may be lower by up to [\d.]+ %$", result.stderr, re.MULTILINE)
 
 
 def test_what_a_run_drops_of_the_configuration_is_told_before(folder):

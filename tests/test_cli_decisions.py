@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -23,8 +24,8 @@ def lists(folder):  # noqa: F811
     """Lists on which the n-gram helps (helps.json), and lists with the best already first (good.json)."""
     generator = np.random.default_rng(5)
     helps, good = [], []
-    for number in range(40):
-        reference = SENTENCES[number % len(SENTENCES)]
+    for number, parts in enumerate(list(itertools.product(SENTENCES, repeat=3))[::3][:40]):
+        reference = " ".join(parts)
         words = reference.split()
         wrong = [" ".join([*words[:place], "blah", *words[place + 1 :]]) for place in generator.choice(len(words), 2, replace=False)]
         texts = [wrong[0], reference, wrong[1]] if number % 2 else [reference, *wrong]
@@ -71,6 +72,15 @@ def test_a_real_gain_is_written_and_told(lists):
     assert record["gain"] is True
     assert record["p"] <= 0.05
     assert "tuned_weights" not in record
+
+
+def test_lists_that_repeat_another_are_told(lists):
+    helps = json.loads((lists / "helps.json").read_text())
+    (lists / "twice.json").write_text(json.dumps(helps + helps[:10]))
+    message = "note: 10 of 50 lists repeat the references or the hypotheses of another: such lists stay in one fold"
+    assert message in run("tune", "twice.json", "--kenlm", "lm.arpa", "--report", "twice.html").stderr
+    assert message.removeprefix("note: ") in (lists / "twice.html").read_text()
+    assert "repeat" not in run("tune", "helps.json", "--kenlm", "lm.arpa").stderr
 
 
 def test_without_a_gain_the_lists_stay_as_read(lists):

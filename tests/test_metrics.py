@@ -54,7 +54,7 @@ def test_error_rates_against_dynamic_programming(name, tokens, references):
     errors = length = 0
     for hypothesis, of_list in zip(hypotheses, targets, strict=True):
         pairs = [(edits_by_hand(tokens(hypothesis), tokens(reference)), len(tokens(reference))) for reference in of_list]
-        best = min(pairs, key=lambda pair: pair[0])
+        best = min(pairs, key=lambda pair: (pair[0], -pair[1]))
         assert metric.statistics([hypothesis], of_list).tolist() == [list(best)]
         errors, length = errors + best[0], length + best[1]
     assert float(metric.score(total(metric, hypotheses, targets))) == pytest.approx(100 * errors / length, abs=1e-12)
@@ -69,6 +69,17 @@ def test_wer_empty_references_and_empty_corpora():
     metric = make_metric("wer")
     assert metric.statistics(["", "a b"], [""]).tolist() == [[0, 0], [2, 0]]
     assert metric.score(np.array([[0, 0], [2, 0], [2, 4]])).tolist() == [0, 100, 50]
+
+
+def test_the_order_of_references_does_not_matter():
+    """Of two references with as many errors the longer one counts, as it makes the lower rate."""
+    for references in (["a b", "a b c d"], ["a b c d", "a b"]):
+        assert make_metric("wer").statistics(["a b c"], references).tolist() == [[1, 4]]
+    hypotheses, targets = random_corpus(4)
+    turned = [of_list[::-1] for of_list in targets]
+    for name in ("wer", "cer"):  # the others do as sacreBLEU does
+        metric = make_metric(name)
+        assert total(metric, hypotheses, targets).tolist() == total(metric, hypotheses, turned).tolist()
 
 
 def test_wer_case_and_cer_spaces():

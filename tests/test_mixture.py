@@ -94,6 +94,29 @@ def test_em_finds_what_a_grid_finds(seed):
     assert np.abs(best.weights - grid[int(np.argmax(values))]).max() < 0.011
 
 
+@pytest.mark.parametrize("difference", [0.3, 0.03, 0.003])
+def test_em_finds_the_best_weights_of_lms_that_are_alike(difference):
+    """Plain EM needs 324 iterations, 30,000, and more than 100,000."""
+    generator = np.random.default_rng(0)
+    log_probs = -generator.gamma(2, 2, 20000) + difference * generator.standard_normal((4, 20000))
+    path = list(em_weights(log_probs))
+    assert path[-1].gap < 1e-6 <= path[-2].gap
+    assert len(path) < 100
+    best = list(em_weights(log_probs, enough=1e-11))[-1].log_prob
+    for step in path:
+        assert step.log_prob <= best + 1e-12
+        assert best - step.log_prob <= step.gap + 1e-12
+
+
+def test_em_that_is_cut_short_says_how_far_it_may_be():
+    log_probs = np.log(np.array([[0.5, 0.2, 0.3], [0.1, 0.1, 0.1]]))
+    path = list(em_weights(log_probs, iterations=1))
+    assert len(path) == 1
+    assert 0.1 < log_probs[0].mean() - path[-1].log_prob <= path[-1].gap < 0.5
+    one = list(em_weights(log_probs[:1]))
+    assert [(step.weights.tolist(), step.gap) for step in one] == [([1.0], 0.0)]
+
+
 def test_em_of_one_lm_that_is_always_better_takes_it_alone():
     log_probs = np.log(np.array([[0.5, 0.2, 0.3], [0.1, 0.1, 0.1]]))
     assert list(em_weights(log_probs))[-1].weights[0] > 0.999

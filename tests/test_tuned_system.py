@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from test_decision import some_lists
@@ -11,6 +13,7 @@ from attlm_fairseq.nbest.bootstrap import paired_bootstrap
 from attlm_fairseq.nbest.decision import Decision, decide, posterior_weights
 from attlm_fairseq.nbest.evaluation import compare, measure_lists
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.tuned_system import answers_of, tune_system
 from attlm_fairseq.nbest.tuning import tune
 
@@ -66,6 +69,40 @@ def test_a_fold_is_answered_without_having_been_seen(lists, rule):
         assert any((choice == found[1::4]).all() for choice in choices)
     else:
         assert (plain_answers(held_out, weights, Decision(rule, scales.pop())) == found[1::4]).all()
+
+
+def noise(seed: int, lists: int, times: int) -> list[NbestList]:
+    """Lists whose scores say nothing about the errors, all of them so many times, under other ids."""
+    generator, found = np.random.default_rng(seed), []
+    for number in range(lists):
+        words = [f"{letter}{number}" for letter in "abcdefgh"]
+        texts = [" ".join(np.where(generator.random(8) < 0.15, "x", words)) for _ in range(5)]
+        scores = [dict(zip(("s", "t", "u"), map(float, generator.normal(size=3)), strict=True)) for _ in texts]
+        hypotheses = [Hypothesis(text, rank=rank, scores=values) for rank, (text, values) in enumerate(zip(texts, scores, strict=True))]
+        found.append(NbestList(str(number), hypotheses, references=(" ".join(words),)))
+    return [replace(nbest, id=f"{nbest.id}-{time}") for time in range(times) for nbest in found]
+
+
+def test_repeated_lists_are_no_evidence():
+    """What holds of an utterance holds of its copies: with them in the other folds noise would be a gain, and twice as certain."""
+    measured = measure_lists(noise(0, 51, 2), WER)
+    found = tune_system(measured, WER, names=["s", "t", "u", "rank"], restarts=0)
+    assert found.utterances.tolist() == [*range(51)] * 2
+    assert found.beats_lists(WER, 0.05) is False
+    once = tune_system(measure_lists(noise(0, 51, 1), WER), WER, names=["s", "t", "u", "rank"], restarts=0)
+    assert found.gain.p_value == pytest.approx(once.gain.p_value, abs=0.1)  # the same folds, up to the directions that are tried
+    one = tune_system(measure_lists(noise(0, 1, 3), WER), WER, names=["s", "rank"], restarts=0)  # as with a single list
+    assert one.gain is None
+    assert one.folds == {}
+
+
+def test_utterances_have_equal_references_or_hypotheses():
+    lists = noise(1, 6, 1)
+    first = lists[0]
+    lists[2] = replace(lists[2], references=(first.references[0].upper() + " ",))
+    lists[3] = replace(lists[3], hypotheses=[replace(h, rank=4 - h.rank) for h in first.hypotheses[::-1]])
+    lists[5] = replace(lists[5], references=lists[3].references)
+    assert measure_lists(lists, WER).utterances(WER).tolist() == [0, 1, 0, 0, 4, 0]
 
 
 def test_systems_tuned_on_the_lists_get_no_p_value(lists):

@@ -404,6 +404,26 @@ def test_cross_validation_by_hand(folds):
     assert result.score == corpus_score(WER, expected)
 
 
+def test_groups_stay_in_one_fold():
+    assert tuning._folds(range(31), 5).tolist() == [i % 5 for i in range(31)]
+    assert tuning._folds([0, 1, 2, 0, 4, 2, 2, 7], 3).tolist() == [1, 2, 0, 1, 2, 0, 0, 1]
+    generator = np.random.default_rng(14)
+    for folds in (2, 5):
+        groups = generator.integers(0, 40, size=200)
+        found = tuning._folds(groups, folds)
+        assert all(len(set(found[groups == group])) == 1 for group in groups)
+        sizes = np.bincount(found, minlength=folds)
+        assert sizes.max() - sizes.min() <= np.bincount(groups).max()
+    matrices, statistics = wer_lists(9, 6, 2)
+    groups = [0, 1, 0, 3, 3, 1]
+    result = cross_validate(matrices, statistics, WER, names=["a", "b"], folds=3, groups=groups, restarts=1)
+    assert result.folds.tolist() == [0, 1, 0, 2, 2, 1]
+    rest = [0, 2, 3, 4]
+    assert result.results[1] == tune([matrices[i] for i in rest], [statistics[i] for i in rest], WER, names=["a", "b"], restarts=1)
+    with pytest.raises(InputError, match="3 lists cannot be cross-validated in 4 folds"):
+        cross_validate(matrices, statistics, WER, names=["a", "b"], folds=4, groups=groups)
+
+
 def test_cross_validation_is_not_fooled_by_noise():
     generator = np.random.default_rng(10)
     matrices = [generator.normal(size=(10, 12)) for _ in range(30)]
@@ -431,6 +451,22 @@ def test_oracle_of_error_rates_is_not_just_the_fewest_errors():
     assert oracle(statistics, WER).tolist() == [[2, 40], [4, 10]]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_oracle_of_error_rates_with_empty_references_is_exact(seed):
+    """A corpus without reference words has 100 % whatever its errors, below which no iteration may begin."""
+    generator = np.random.default_rng(seed)
+    statistics = [generator.integers([0, 0], [7, 3], size=(3, 2)).astype(float) * [1, 2] for _ in range(int(generator.integers(1, 4)))]
+    every = [corpus_score(WER, np.array(choice)) for choice in itertools.product(*statistics)]
+    assert corpus_score(WER, oracle(statistics, WER)) == pytest.approx(min(every), abs=1e-12)
+
+
+def test_oracle_begins_above_every_rate():
+    statistics = [np.array([[6.0, 0.0]]), np.array([[2.0, 0.0], [9.0, 3.0], [1.0, 4.0]])]
+    assert oracle(statistics, WER).tolist() == [[6, 0], [2, 0]]  # 100 %, less than 175 %
+    statistics = [np.array([[6.0, 0.0]]), np.array([[2.0, 0.0], [9.0, 3.0], [1.0, 8.0]])]
+    assert oracle(statistics, WER).tolist() == [[6, 0], [1, 8]]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_oracle_of_bleu_is_a_close_lower_bound(seed):
     _, statistics = bleu_lists(seed, 6, 1)
@@ -438,6 +474,20 @@ def test_oracle_of_bleu_is_a_close_lower_bound(seed):
     found = corpus_score(BLEU, oracle(statistics, BLEU))
     assert corpus_score(BLEU, np.array([of_list[0] for of_list in statistics])) < found <= every + 1e-9
     assert found > 0.9 * every
+
+
+@pytest.mark.parametrize("metric", [BLEU, make_metric("chrf")], ids=["bleu", "chrf"])
+def test_oracle_is_no_worse_than_the_answers_known(metric):
+    """The best choice of all, given as an answer, is kept where the climb by itself does not find it."""
+    missed = 0
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        texts = [[" ".join(generator.choice(list("abcd"), size=int(generator.integers(0, 10)))) for _ in range(6)] for _ in range(3)]
+        statistics = [metric.statistics(of_list[:5], [of_list[5]]) for of_list in texts]
+        best = np.array(max(itertools.product(*statistics), key=lambda choice: corpus_score(metric, np.array(choice))))
+        missed += corpus_score(metric, oracle(statistics, metric)) < corpus_score(metric, best) - 1e-9
+        assert corpus_score(metric, oracle(statistics, metric, [best])) >= corpus_score(metric, best) - 1e-9
+    assert missed
 
 
 def test_selection_names_unknown_weights():

@@ -2,14 +2,14 @@
 
 A resample draws as many lists as there are, with replacement, and scores the corpus they make. Everything is computed from
 the statistics (N, S) of the hypotheses chosen, one row a list. Few lists resemble each other too much when they are drawn again, so that
-intervals come out too narrow; there the p-value is that of a permutation test where it is larger.
+intervals come out too narrow; there they are widened, and the p-value is that of a permutation test where it is larger.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,12 +18,21 @@ from attlm_fairseq.nbest.metrics import Metric, corpus_score
 CHUNK = 1 << 21  # random numbers held at a time
 SLACK = 1e-9  # percent points: a system compared with itself differs by rounding at most, on which its p-value must not depend
 FEW = 30  # lists: with fewer the bootstrap's p-values are too small (4 lists: 19 % of equal systems have p <= 0.05, 20 lists: 7 %)
+LEAST = 1.1  # factor of a cross-validated difference's spread, measured with 2 folds
+ENOUGH = 200  # lists: with fewer, intervals are widened; from here on it would be by less than 1 %
 EXACT = 12  # lists: up to here all 2^N permutations are tried
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A score in percent (or a difference of two, in percent points) with its percentile bootstrap interval."""
+    """A score in percent (or a difference of two, in percent points) with its percentile bootstrap interval.
+
+    With fewer than ENOUGH lists its ends are ``t(N - 1) / z * sqrt(N / (N - 1))`` times as far from the score, t and z being the quantiles
+    of Student's and of the normal distribution: a resample varies by the mean of N squares where it should by their sum over N - 1, and
+    the spread is itself an estimate. Of N lists drawn from ATIS, the quickstart and two distributions, 95 % intervals cover the score of
+    all: 5 lists 82 to 93 % (percentiles alone 73 to 84 %), 10 lists 86 to 95 % (82 to 90 %), 20 lists 88 to 95 % (87 to 93 %); the
+    least where few lists have most of the errors.
+    """
 
     score: float
     low: float
@@ -46,7 +55,8 @@ def confidence_interval(statistics: np.ndarray, metric: Metric, *, resamples: in
     """The corpus score of the chosen hypotheses' statistics (N, S) with its interval."""
     statistics = _checked(statistics, resamples, level)
     scores = np.concatenate([metric.score(counts @ statistics) for counts in _draws(len(statistics), resamples, seed)])
-    return _interval(corpus_score(metric, statistics), scores, level)
+    interval = _interval(corpus_score(metric, statistics), scores, level, len(statistics))
+    return replace(interval, low=max(interval.low, 0.0), high=min(interval.high, _highest(metric)))
 
 
 def paired_bootstrap(
@@ -77,7 +87,16 @@ def paired_bootstrap(
     p_value = (hits + 1) / (resamples + 1)
     if len(a) < FEW:
         p_value = max(p_value, _permutation_p(a, b, metric, abs(observed) / factor, resamples, seed))
-    return PairedComparison(_interval(observed, differences, level), p_value)
+    interval, most = _interval(observed, differences, level, len(a)), _highest(metric)
+    return PairedComparison(replace(interval, low=max(interval.low, -most), high=min(interval.high, most)), p_value)
+
+
+def summed(statistics: np.ndarray, groups: Sequence[int]) -> np.ndarray:
+    """The statistics of each group's lists added up, (N, S) and (N,) -> (G, S): what is to be drawn as one is one row."""
+    distinct, group_of = np.unique(groups, return_inverse=True)
+    sums = np.zeros((len(distinct), np.shape(statistics)[1]))
+    np.add.at(sums, group_of, statistics)
+    return sums
 
 
 def cross_validation_factor(folds: int) -> float:
@@ -86,12 +105,13 @@ def cross_validation_factor(folds: int) -> float:
     Every list helped to choose the weights by which the lists of the other folds were answered, so that their differences go up and down
     together. As in Nadeau and Bengio (2003) the variance grows by what training sets share: it is multiplied by
     1 + (folds - 2) / folds, the second term being the share of all lists that any two training sets have in common.
-    Weights tuned on nothing but noise need 1.0 to 1.2 for 2 folds, 1.1 to 1.3 for 5, 1.3 to 1.5 for 20; this is 1, 1.26 and 1.38: not
-    enough for 2. Where all folds choose the same weights no factor would be needed, and this one is too careful.
+    Weights tuned on nothing but noise need 1.0 to 1.2 for 2 folds, 1.1 to 1.3 for 5, 1.3 to 1.5 for 20; this is 1.1, 1.26 and 1.38.
+    The 1.1 is LEAST: two training sets have no list in common, but each of them is what the other one's weights are measured on.
+    Where all folds choose the same weights no factor would be needed, and this one is too careful.
     """
     if folds < 2:
         raise ValueError(f"{folds} folds are no cross-validation")
-    return math.sqrt(1.0 + (folds - 2) / folds)
+    return max(LEAST, math.sqrt(1.0 + (folds - 2) / folds))
 
 
 def _permutation_p(a: np.ndarray, b: np.ndarray, metric: Metric, observed: float, resamples: int, seed: int) -> float:
@@ -116,9 +136,19 @@ def _draws(lists: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
         yield np.bincount(drawn.ravel(), minlength=rows * lists).reshape(rows, lists).astype(np.float64)
 
 
-def _interval(score: float, scores: np.ndarray, level: float) -> Interval:
+def _interval(score: float, scores: np.ndarray, level: float, lists: int) -> Interval:
     low, high = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2])
+    if 1 < lists < ENOUGH:
+        from scipy.special import ndtri, stdtrit
+
+        wider = stdtrit(lists - 1, (1 + level) / 2) / ndtri((1 + level) / 2) * math.sqrt(lists / (lists - 1))
+        low, high = score + wider * (low - score), score + wider * (high - score)
     return Interval(score, float(low), float(high), level)
+
+
+def _highest(metric: Metric) -> float:
+    """The highest score that there is; an error rate has none, as there may be more errors than words."""
+    return 100.0 if metric.higher_is_better else math.inf
 
 
 def _checked(statistics: np.ndarray, resamples: int, level: float) -> np.ndarray:

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.bootstrap import Interval, PairedComparison, confidence_interval, paired_bootstrap
+from attlm_fairseq.nbest.bootstrap import Interval, PairedComparison, confidence_interval, paired_bootstrap, summed
 from attlm_fairseq.nbest.combination import feature_names, features
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -47,6 +47,26 @@ class MeasuredLists:
         """The lists in which this feature lies apart beyond comparison: the list, the value farthest off, its range in spreads."""
         values = [matrix[:, self.names.index(name)] for matrix in self.features]
         return [(self.lists[i], float(values[i][row]), times) for i, row, times in outliers(values)]
+
+    def utterances(self, metric: Metric) -> np.ndarray:
+        """A number (N,) for each list, that of the first list with equal references, in any case and order, or with the same hypotheses.
+
+        Lists of one utterance are no independent samples: what was tuned on one of them has seen the others.
+        """
+        earlier = list(range(len(self.texts)))  # a list of the same utterance, or itself
+        first: dict[tuple[str, tuple[str, ...]], int] = {}
+
+        def earliest(i: int) -> int:
+            while earlier[i] != i:
+                earlier[i] = i = earlier[earlier[i]]
+            return i
+
+        for i, (references, texts) in enumerate(zip(self.references, self.texts, strict=True)):
+            as_scored = sorted(" ".join(metric.prepared(reference).lower().split()) for reference in references)
+            for key in (("references", tuple(as_scored)), ("hypotheses", tuple(sorted(texts)))):
+                one, other = sorted((earliest(i), earliest(first.setdefault(key, i))))
+                earlier[other] = one
+        return np.array([earliest(i) for i in range(len(earlier))])
 
     @property
     def first(self) -> np.ndarray:
@@ -104,13 +124,17 @@ def compare(
     unpaired: Sequence[str] = ("oracle",),
     in_sample: Sequence[str] = (),
     folds: Mapping[str, int] | None = None,
+    groups: Sequence[int] | None = None,
 ) -> list[Row]:
     """Each system, (label, statistics (N, S) of its answers), against the first one by paired bootstrap; not those called ``unpaired``.
 
     Those called ``in_sample`` were tuned on these lists: they get no p-value. ``folds`` maps the label of cross-validated answers to the
-    number of folds.
+    number of folds. ``groups`` (N,) are of lists that are drawn together, such as those of one utterance.
     """
-    baseline, folds = systems[0][1], folds or {}
+    folds = folds or {}
+    if groups is not None:
+        systems = [(label, summed(statistics, groups)) for label, statistics in systems]
+    baseline = systems[0][1]
     rows = []
     for place, (label, statistics) in enumerate(systems):
         comparison = None

@@ -78,7 +78,7 @@ class ErrorRate(_OfText, ABC):
 class EditRate(ErrorRate):
     """Levenshtein distance over tokens, substitution, deletion and insertion costing 1 each.
 
-    With several references the one with the fewest errors counts (the first of them on a tie), with its own length.
+    With several references the one with the fewest errors counts, with its own length; on a tie the longest, whatever their order.
     A list with an empty reference contributes its insertions and no length.
     """
 
@@ -97,7 +97,7 @@ class EditRate(ErrorRate):
 
         def compare(hypothesis: str) -> tuple[int, int]:
             tokens = encode(hypothesis)
-            return min(((Levenshtein.distance(tokens, target), len(target)) for target in targets), key=lambda pair: pair[0])
+            return min(((Levenshtein.distance(tokens, target), len(target)) for target in targets), key=lambda pair: (pair[0], -pair[1]))
 
         return _each_text_once(compare, hypotheses)
 

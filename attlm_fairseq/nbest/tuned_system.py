@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.bootstrap import PairedComparison, paired_bootstrap
+from attlm_fairseq.nbest.bootstrap import PairedComparison, paired_bootstrap, summed
 from attlm_fairseq.nbest.combination import check_totals, log_linear
 from attlm_fairseq.nbest.decision import Decider, Decision, compared_text, posterior_weights
 from attlm_fairseq.nbest.evaluation import MeasuredLists
@@ -21,7 +21,7 @@ class TunedSystem:
     """What tuning found. ``systems`` are the rows of its table, (label, statistics (N, S)), the lists as read first, the oracle last.
 
     ``in_sample`` are the labels of those whose weights and scale were found on the very lists that the row measures; ``folds`` maps
-    the labels of cross-validated answers to the number of folds.
+    the labels of cross-validated answers to the number of folds. ``utterances`` are :meth:`MeasuredLists.utterances`.
 
     ``decision`` is the rule with the best cross-validated score (without cross-validation, the best score on the lists themselves) and
     ``weights`` what it needs; it names the scales of all rules tried. ``gain`` compares its cross-validated answers with the lists as
@@ -36,6 +36,7 @@ class TunedSystem:
     systems: list[tuple[str, np.ndarray]] = field(repr=False)
     in_sample: tuple[str, ...]
     folds: dict[str, int]
+    utterances: np.ndarray = field(repr=False)
 
     def beats_lists(self, metric: Metric, max_p: float) -> bool | None:
         """Whether the cross-validated gain is one, and its p-value at most ``max_p``; None where that was not asked."""
@@ -59,17 +60,20 @@ def tune_system(
 ) -> TunedSystem:
     """Tune the weights of the features ``names``, then the scale of every rule besides the maximum; cross-validate all of it.
 
-    In each fold weights and scales are found without its lists. A row for each LM of ``lm_names`` shows what it would choose
-    alone. ``folds`` is cut to the number of lists; fewer than 2 mean no cross-validation. Losses and votes are over
-    the metric's text, in lower case where the metric ignores case. ``options`` go to ``tuner``.
+    In each fold weights and scales are found without its lists; lists of one utterance are in one fold. A row for each LM of
+    ``lm_names`` shows what it would choose alone. ``folds`` is cut to the number of utterances; fewer than 2 mean no
+    cross-validation. Losses and votes are over the metric's text, in lower case where the metric ignores case. ``options`` go to ``tuner``.
     """
     columns = [measured.names.index(name) for name in names]
     features = [of_list[:, columns] for of_list in measured.features]
     options = {"names": names, "seed": seed, **options}
     result = tuner(features, measured.statistics, metric, **options)
     everything = range(len(features))
-    folds = min(folds, len(features))
-    validated = cross_validate(features, measured.statistics, metric, folds=folds, tuner=tuner, **options) if folds > 1 else None
+    utterances = measured.utterances(metric)
+    folds = min(folds, len(set(utterances)))
+    validated = None
+    if folds > 1:
+        validated = cross_validate(features, measured.statistics, metric, folds=folds, groups=utterances, tuner=tuner, **options)
 
     systems = [("first as read", measured.first)]
     in_sample, folds_of = [], {}
@@ -97,16 +101,20 @@ def tune_system(
 
     for name in lm_names:
         systems.append((f"{name} alone", selection(measured.features, measured.statistics, {name: 1.0}, names=measured.names)))
-    systems.append(("oracle", oracle(measured.statistics, metric)))
+    systems.append(("oracle", oracle(measured.statistics, metric, [answers for _, answers in systems])))
+    gain = None
+    if held_out is not None:
+        gain = paired_bootstrap(summed(held_out, utterances), summed(measured.first, utterances), metric, seed=seed, folds=folds)
     return TunedSystem(
         result,
         dict(result.weights) if decision.rule == "max" else posterior_weights(result.weights),
         replace(decision, scales={other.rule: other.scale for _, other, *_ in found if other.rule not in ("max", decision.rule)}),
         label,
-        None if held_out is None else paired_bootstrap(held_out, measured.first, metric, seed=seed, folds=folds),
+        gain,
         systems,
         tuple(in_sample),
         folds_of,
+        utterances,
     )
 
 
@@ -137,10 +145,10 @@ def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, fl
 
 def _held_out(decider: Decider, features: Sequence[np.ndarray], names: Sequence[str], validated: CrossValidation) -> np.ndarray:
     """The statistics (N, S) of the answers with weights and scale that were found without each list's fold."""
-    folds = len(validated.results)
     statistics = np.empty_like(validated.statistics)
     for fold, result in enumerate(validated.results):
         totals = totals_of(features, posterior_weights(result.weights), names)
-        scale = decider.best_scale([i for i in range(len(features)) if i % folds != fold], totals)
-        statistics[fold::folds] = decider.statistics_of(range(fold, len(features), folds), totals, scale)
+        scale = decider.best_scale(np.flatnonzero(validated.folds != fold).tolist(), totals)
+        held_out = np.flatnonzero(validated.folds == fold).tolist()
+        statistics[held_out] = decider.statistics_of(held_out, totals, scale)
     return statistics

@@ -10,6 +10,7 @@ the order of their rank as read, because that order decides between equal totals
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.combination import log_linear
+from attlm_fairseq.nbest.mbr import sentence_losses
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
 from attlm_fairseq.nbest.spread import outlying
 
@@ -50,12 +52,13 @@ class TuningResult:
 class CrossValidation:
     """Each list's choice made with weights tuned on the other folds. ``score`` (percent) is of ``statistics`` (N, S), pooled.
 
-    List i is in fold i modulo the number of folds; ``results[k]`` was tuned without fold k.
+    List i is in fold ``folds[i]``; ``results[k]`` was tuned without fold k.
     """
 
     score: float
     statistics: np.ndarray
     results: tuple[TuningResult, ...]
+    folds: np.ndarray
 
 
 def tune(
@@ -138,27 +141,44 @@ def cross_validate(
     *,
     names: Sequence[str],
     folds: int = 5,
+    groups: Sequence[int] | None = None,
     tuner: Callable[..., TuningResult] = tune,
     **options: object,
 ) -> CrossValidation:
     """Tune on all folds but one, choose in that one, pool: the score that tuned weights can be expected to give on new lists.
 
-    ``options`` are those of ``tuner``. Raises InputError when there are fewer lists than folds.
+    ``groups`` (N,) are of lists that must stay in one fold, such as those of one utterance: weights tuned on one of them know the
+    others. By default every list is one by itself. ``options`` are those of ``tuner``. Raises InputError when there are fewer groups
+    than folds.
     """
     lists = len(feature_matrices)
-    if not 2 <= folds <= lists:
-        raise InputError(f"{lists} lists cannot be cross-validated in {folds} folds: at least 2 folds and one list a fold are needed")
+    groups = range(lists) if groups is None else groups
+    if not 2 <= folds <= len(set(groups)):
+        raise InputError(
+            f"{len(set(groups))} lists cannot be cross-validated in {folds} folds: at least 2 folds and one list a fold are needed"
+        )
+    fold_of = _folds(groups, folds)
     results = []
     chosen = np.empty((lists, np.asarray(statistics[0]).shape[1]))
     for fold in range(folds):
-        rest = [i for i in range(lists) if i % folds != fold]
-        held_out = range(fold, lists, folds)
+        rest, held_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
         result = tuner([feature_matrices[i] for i in rest], [statistics[i] for i in rest], metric, names=names, **options)
-        chosen[fold::folds] = selection(
+        chosen[held_out] = selection(
             [feature_matrices[i] for i in held_out], [statistics[i] for i in held_out], result.weights, names=names
         )
         results.append(result)
-    return CrossValidation(corpus_score(metric, chosen), chosen, tuple(results))
+    return CrossValidation(corpus_score(metric, chosen), chosen, tuple(results), fold_of)
+
+
+def _folds(groups: Sequence[int], folds: int) -> np.ndarray:
+    """The fold (N,) of each list: the largest group first, each goes to the fold with the fewest lists. Single lists go round."""
+    _, group_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    fold_of_group = np.empty(len(sizes), dtype=np.int64)
+    fewest = [(0, fold) for fold in range(folds)]
+    for group in np.argsort(-sizes, kind="stable"):
+        size, fold_of_group[group] = fewest[0]
+        heapq.heapreplace(fewest, (size + int(sizes[group]), int(fold_of_group[group])))
+    return fold_of_group[group_of]
 
 
 def selection(
@@ -177,24 +197,46 @@ def selection(
     return corpus.chosen(np.array([weights.get(names[column], 0.0) for column in order]))
 
 
-def oracle(statistics: Sequence[np.ndarray], metric: Metric) -> np.ndarray:
+def oracle(statistics: Sequence[np.ndarray], metric: Metric, answers: Sequence[np.ndarray] = ()) -> np.ndarray:
     """The statistics (N, S) of the best hypotheses, one a list: the best score that any choice from the lists can have.
 
-    Exact for error rates (the ratio is minimised by Dinkelbach's iteration). For BLEU and chrF, which do not decompose, each list in
-    turn takes the hypothesis that is best given the others, until nothing changes: a lower bound, in practice a close one.
+    Exact for error rates. For BLEU and chrF, which do not decompose, each list in turn takes the hypothesis that is best given the
+    others, until nothing changes: a lower bound, in practice a close one. The climb starts from the lists as read, from the best
+    sentences, and from ``answers``, (N, S) each, so that it ends no lower than any of them whose rows are all in the lists.
     """
     rows = [np.asarray(of_list, dtype=np.float64) for of_list in statistics]
-    choice = np.zeros(len(rows), dtype=np.int64)
     if isinstance(metric, ErrorRate):
-        score = math.inf
-        while True:
-            chosen = np.array([of_list[row] for of_list, row in zip(rows, choice, strict=True)])
-            if corpus_score(metric, chosen) >= score:
-                return chosen
-            score = corpus_score(metric, chosen)
-            choice = np.array([np.argmin(of_list[:, 0] - score / 100.0 * of_list[:, 1]) for of_list in rows])
+        return _lowest_rate(rows, metric)
+    starts = [
+        np.zeros(len(rows), dtype=np.int64),
+        np.array([np.argmin(sentence_losses(of_list, metric)) for of_list in rows]),
+        *(np.array([(of_list == row).all(axis=1).argmax() for of_list, row in zip(rows, answer, strict=True)]) for answer in answers),
+    ]
+    ends = [_climbed(rows, start, metric) for start in starts]
+    return max(ends, key=lambda chosen: corpus_score(metric, chosen))
+
+
+def _lowest_rate(rows: Sequence[np.ndarray], metric: ErrorRate) -> np.ndarray:
+    """The choice (N, S) with the lowest error rate: Dinkelbach's iteration, which has to begin above the lowest.
+
+    Therefore it begins with the longest references. A corpus without reference words has no ratio, and is compared by its score.
+    """
+    chosen = np.array([of_list[np.lexsort((of_list[:, 0], -of_list[:, 1]))[0]] for of_list in rows])
+    score = math.inf
+    while corpus_score(metric, chosen) < score:
+        best, score = chosen, corpus_score(metric, chosen)
+        chosen = np.array([of_list[np.argmin(of_list[:, 0] - score / 100.0 * of_list[:, 1])] for of_list in rows])
+    if all((of_list[:, 1] == 0).any() for of_list in rows):
+        without_words = np.array([min(of_list[of_list[:, 1] == 0], key=lambda row: row[0]) for of_list in rows])
+        best = min(best, without_words, key=lambda choice: corpus_score(metric, choice))
+    return best
+
+
+def _climbed(rows: Sequence[np.ndarray], start: np.ndarray, metric: Metric) -> np.ndarray:
+    """The statistics (N, S) chosen when no list by itself can better the corpus score any more, from the choice ``start`` (N,)."""
+    choice = start.copy()
     sign = 1.0 if metric.higher_is_better else -1.0
-    totals = np.sum([of_list[0] for of_list in rows], axis=0)
+    totals = np.sum([of_list[row] for of_list, row in zip(rows, choice, strict=True)], axis=0)
     value, changed = sign * float(metric.score(totals)), True
     while changed:
         changed = False
