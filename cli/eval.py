@@ -25,7 +25,7 @@ from attlm_cli.options import (
     warn_of_unseen,
 )
 from attlm_cli.overwriting import check_outputs
-from attlm_cli.report_option import report_of, report_option, warn_of_same_lists, write_report
+from attlm_cli.report_option import report_of, report_option, warn_of_repeats, warn_of_same_lists, write_report
 from attlm_cli.table import print_table
 from attlm_fairseq.compute import DEFAULT_COMPUTE
 from attlm_fairseq.config import Config
@@ -78,7 +78,7 @@ def eval_command(
     has as many lines as there are lists; lines with the lists' ids go by them (--to 1best-kaldi, 1best-sclite). Further lists
     with the same ids in another order go by the ids.
     Each further row is compared with the first one: difference and p-value (paired bootstrap). The last row is the best that
-    the first file's lists hold.
+    the first file's lists hold, for BLEU and chrF at least.
 
     \b
     Examples:
@@ -118,10 +118,12 @@ def eval_command(
                 alone = selection(measured.features, measured.statistics, {lm.name: 1.0}, names=measured.names)
                 systems.append((f"{lm.name} alone", alone))
         warn_of_subwords(measured.lists, metric)
-    systems.append(("oracle", oracle(measured.statistics, metric)))
+    systems.append(("oracle", oracle(measured.statistics, metric, [found] if setup else [])))
     # the files that these weights have written answer as they do
     in_sample = [name for name, of_system in systems if name in (label, *nbest[1:]) and np.array_equal(of_system, found)] if notes else []
-    rows = compare(systems, metric, seed=seed, in_sample=in_sample)
+    utterances = measured.utterances(metric)
+    notes += warn_of_repeats(utterances)
+    rows = compare(systems, metric, seed=seed, in_sample=in_sample, groups=utterances)
     if report:  # before the table, whose reader may not wait for all of it
         write_report(
             report,

@@ -38,6 +38,17 @@ def warn_of_same_lists(setup: Setup, weights: Mapping[str, float], references: I
     return [f"{line[:1].upper()}{line[1:]}."]
 
 
+def warn_of_repeats(utterances: Sequence[int], also: str = "") -> list[str]:
+    """The line, if there is one to say, to the user and for the page, on :meth:`MeasuredLists.utterances` with several lists."""
+    repeats = len(utterances) - len(set(utterances))
+    if not repeats:
+        return []
+    same = f"{repeats} of {len(utterances)} lists repeat the references or the hypotheses of another"
+    line = f"{same}: such lists count as one for intervals and p-values{also}"
+    note(f"note: {line}")
+    return [f"{line}."]
+
+
 def report_of(
     measured: MeasuredLists, metric: Metric, lm_names: Sequence[str], weights: Mapping[str, float], decision: Decision
 ) -> ReportBuilder:

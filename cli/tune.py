@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -30,14 +31,14 @@ from attlm_cli.options import (
     warn_of_unused,
 )
 from attlm_cli.overwriting import check_outputs
-from attlm_cli.report_option import report_of, report_option, write_report
+from attlm_cli.report_option import report_of, report_option, warn_of_repeats, write_report
 from attlm_cli.table import print_table
 from attlm_fairseq import __version__
 from attlm_fairseq.config import SKETCH, write_config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import Interval
 from attlm_fairseq.nbest.decision import Decision, compared_text
-from attlm_fairseq.nbest.evaluation import MeasuredLists, compare, measure_lists
+from attlm_fairseq.nbest.evaluation import MeasuredLists, Row, compare, measure_lists
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.metrics import Metric
@@ -187,29 +188,16 @@ def tune_command(
         restarts=restarts,
         **search,
     )
-    repeats = len(lists) - len(set(result.utterances))
-    repeated = (
-        f"{repeats} of {len(lists)} lists repeat the references or the hypotheses of another: such lists stay in one fold, and count as "
-        "one for intervals and p-values"
-    )
-    if repeats:
-        note(f"note: {repeated}")
+    repeated = warn_of_repeats(result.utterances, ", and stay in one fold")
     rows = compare(result.systems, metric, seed=seed, in_sample=result.in_sample, folds=result.folds, groups=result.utterances)
-    print_table(rows, metric, "against first as read")
-    click.echo("weights")
-    for name, value in result.result.weights.items():
-        click.echo(f"  {name:16} {value:10.6g}  {result.result.influence[name]:6.1%} of the decision")
-    if rules:
-        click.echo("scales of the posteriors")
-        for name in rules:
-            click.echo(f"  {name:16} {result.decision.scale_of(name):10.6g}")
-
     accepted = result.beats_lists(metric, max_p)
     weights, decision = result.weights, result.decision
     notes = [
         "The changes below are on the lists that the weights were tuned on, and flatter them: elsewhere expect the cross-validated row."
     ]
     if accepted is False:
+        if no_gain == "fail":
+            say_result(result, rules, rows, metric)
         notes = [say_no_gain(result, metric, max_p, no_gain)]
         if no_gain == "keep":
             weights, decision = dict.fromkeys(names, 0.0), Decision(text=compared_text(metric))
@@ -218,8 +206,7 @@ def tune_command(
             "note: without cross-validation (2 different lists and --folds 2 at least) nothing tells what the weights are worth "
             "on other lists"
         )
-    if repeats:
-        notes.append(f"{repeated}.")
+    notes += repeated
     if rules and accepted is not False:
         note(f"decision: {decision}")
 
@@ -253,7 +240,20 @@ def tune_command(
             notes=notes,
         )
     write_config(output, replace(setup.config, weights=weights, decision=decision), record)
+    say_result(result, rules, rows, metric)  # after the file: the table's reader may not wait for all of it
     note(f"wrote {output}")
+
+
+def say_result(result: TunedSystem, rules: Sequence[str], rows: Sequence[Row], metric: Metric) -> None:
+    """Print the table, the weights, and the scale of each rule tried."""
+    print_table(rows, metric, "against first as read")
+    click.echo("weights")
+    for name, value in result.result.weights.items():
+        click.echo(f"  {name:16} {value:10.6g}  {result.result.influence[name]:6.1%} of the decision")
+    if rules:
+        click.echo("scales of the posteriors")
+        for name in rules:
+            click.echo(f"  {name:16} {result.decision.scale_of(name):10.6g}")
 
 
 def lm_feature_names(setup: Setup, extra: tuple[str, ...]) -> list[str]:

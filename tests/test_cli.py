@@ -810,14 +810,14 @@ def test_eval_takes_the_weights_of_sparse_lists(folder):
     ],
 )
 def test_pieces_are_measured_as_words_where_asked(folder, kind, pieces):
-    (folder / "pieces").write_text(f"{pieces}\n\n{pieces}\n", encoding="utf-8")
-    (folder / "refs").write_text("the cat sat\n" * 2)
+    (folder / "pieces").write_text(f"{pieces}\n\n{pieces} {pieces}\n", encoding="utf-8")
+    (folder / "refs").write_text("the cat sat\nthe cat sat the cat sat\n")
     result = run("eval", "pieces", "--refs", "refs", "--metric-text", f"join-subwords:{kind}")
     assert (wers(result), result.stderr) == (["0.00"], "")
     result = run("eval", "pieces", "--refs", "refs")
     assert "their references do not" in result.stderr
     assert f"--metric-text join-subwords:{kind} joins them" in result.stderr
-    (folder / "refs").write_text(f"{pieces}\n" * 2, encoding="utf-8")  # as fairseq's T-lines without --remove-bpe
+    (folder / "refs").write_text(f"{pieces}\n{pieces} {pieces}\n", encoding="utf-8")  # as fairseq's T-lines without --remove-bpe
     assert re.fullmatch(
         rf"note: hypotheses and references are both in subwords \(.*\): figures are of pieces; --metric-text join-subwords:{kind} "
         "measures words\n",

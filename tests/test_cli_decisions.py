@@ -77,7 +77,7 @@ def test_a_real_gain_is_written_and_told(lists):
 def test_lists_that_repeat_another_are_told(lists):
     helps = json.loads((lists / "helps.json").read_text())
     (lists / "twice.json").write_text(json.dumps(helps + helps[:10]))
-    message = "note: 10 of 50 lists repeat the references or the hypotheses of another: such lists stay in one fold"
+    message = "note: 10 of 50 lists repeat the references or the hypotheses of another: such lists count as one"
     assert message in run("tune", "twice.json", "--kenlm", "lm.arpa", "--report", "twice.html").stderr
     assert message.removeprefix("note: ") in (lists / "twice.html").read_text()
     assert "repeat" not in run("tune", "helps.json", "--kenlm", "lm.arpa").stderr
