@@ -14,6 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from lm_files import VARIANTS, write_arpa, write_checkpoint, write_dictionary
+from safetensors.torch import load_file, save_file
 
 from attlm_cli.main import main
 from attlm_fairseq.checkpoints import load_model
@@ -242,6 +243,12 @@ def rehash(folder: Path) -> None:
     edit_config(lambda config: config["files"].update({name: sha256(folder / name) for name in config["files"]}))(folder)
 
 
+def complex_weights(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"embedding.weight": weights["embedding.weight"].to(torch.complex64)}, folder / "model.safetensors")
+    rehash(folder)
+
+
 def no_list(folder: Path) -> None:
     (folder / "vocabulary.json").write_text('{"the": 4}')
     rehash(folder)
@@ -266,6 +273,10 @@ def no_list(folder: Path) -> None:
         (edit_config(lambda config: config["options"].update(decoder_hidden_size=24, decoder_embed_dim=24)), r"the weights do not fit"),
         (edit_config(lambda config: config["options"].update(decoder_layers="two")), r"the weights do not fit"),
         (edit_config(lambda config: config["options"].pop("dropout")), r"the weights do not fit"),
+        (edit_config(lambda config: config["options"].update(decoder_layers=10_000_000)), r"10000000\) by vocabulary and options"),
+        (edit_config(lambda config: config["options"].update(adaptive_cutoffs=5)), r"--adaptive-cutoffs 5: expected whole numbers"),
+        (edit_config(lambda config: config["options"].update(attention_memory="newer")), r"attention memory 'newer' is not one of"),
+        (complex_weights, r"its weights embedding.weight are torch.complex64, expected floating-point numbers"),
     ],
 )
 def test_a_damaged_or_foreign_folder_is_one_line(folder, damage, message):
