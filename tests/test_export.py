@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
 import stat
 import struct
@@ -170,6 +171,20 @@ def test_an_existing_folder_is_not_touched_and_an_error_leaves_none(tmp_path, fo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dict.txt", "exported", "lm.pt", "test.txt"]
 
 
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
+    """A limit on the size of files stands for it: to the program it is the same, but for the number of the error."""
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
+    try:
+        result = CliRunner().invoke(main, ["export", str(checkpoint), str(tmp_path / "exported")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert result.exit_code == 2, result.exception
+    assert result.stderr == f"attlm: error: {tmp_path / 'exported'}: cannot be written: File too large\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dict.txt", "lm.pt"]
+
+
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
 def test_others_may_read_the_files_as_far_as_the_umask_lets_them(tmp_path, umask):
     checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
@@ -249,6 +264,12 @@ def complex_weights(folder: Path) -> None:
     rehash(folder)
 
 
+def half_a_surrogate_pair(folder: Path) -> None:
+    path = folder / "vocabulary.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"cat"', '"c\\ud800t"'), encoding="utf-8")
+    rehash(folder)
+
+
 def no_list(folder: Path) -> None:
     (folder / "vocabulary.json").write_text('{"the": 4}')
     rehash(folder)
@@ -261,6 +282,7 @@ def no_list(folder: Path) -> None:
         (swap_two_words, r"vocabulary.json: has changed since it was exported"),
         (not_safetensors, r"model.safetensors: is not a safetensors file"),
         (no_list, r"vocabulary.json: is not a list of symbols"),
+        (half_a_surrogate_pair, r"vocabulary.json: holds a symbol that is no Unicode text: found '\\ud800', half of a surrogate pair; "),
         (lambda folder: (folder / "model.safetensors").unlink(), r"exported: there is no model.safetensors"),
         (lambda folder: (folder / "config.json").unlink(), r"config.json: cannot be read: No such file.* attlm export"),
         (lambda folder: (folder / "config.json").write_text("{"), r"config.json: is not JSON"),
