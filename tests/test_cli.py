@@ -428,6 +428,13 @@ def test_ngram_writes_a_model(folder):
     assert kenlm.Model("new.arpa").order == 3
 
 
+def test_an_lm_that_gives_probability_0_has_no_perplexity(folder):
+    arpa = (folder / "lm.arpa").read_text()
+    (folder / "lm.arpa").write_text(re.sub(r"^\S+(?=\t(ran|.* ran)\b)", "-inf", arpa, flags=re.MULTILINE))
+    assert "text:3: score 'kenlm' is -inf, expected a finite number" in refused("ppl", "text", "--kenlm", "lm.arpa")
+    assert "\t-inf\t" in run("score", "text", "--kenlm", "lm.arpa").stdout
+
+
 def test_bad_input_is_one_line(folder):
     kenlm_options = ["--kenlm", "lm.arpa", "--weight", "kenlm=1"]
     assert "no LM given" in refused("score", "text")
