@@ -191,8 +191,14 @@ def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:
     named = [Path(folder) / "dict.txt" for folder in str(data).split(":") if folder]
     beside = path.parent / "dict.txt"
     for candidate in (beside, *(above / place for place in named for above in (*path.resolve().parents, Path()))):
-        if candidate.is_file():
-            return candidate
+        try:
+            if candidate.is_file():
+                return candidate
+        except OSError as error:  # a name that is too long, a folder closed to the user
+            raise InputError(
+                f"no dict.txt found: cannot look at {candidate} ({error.strerror}); copy it beside the checkpoint or name it with --dict",
+                path=path,
+            ) from None
     above = "" if all(place.is_absolute() for place in named) else " (from here and from each folder above the checkpoint)"
     looked = ", ".join(map(str, [beside, *named])) + above
     raise InputError(f"no dict.txt found: looked at {looked}; copy it beside the checkpoint or name it with --dict", path=path)

@@ -55,8 +55,9 @@ def write_model_folder(folder: Path, model: StoredModel, training: Mapping[str, 
         "checkpoint": model.sha256,
         "files": {name: sha256(folder / name) for name in (WEIGHTS, VOCABULARY)},
     }
-    (folder / CONFIG).write_text(as_json(config), encoding="utf-8")
-    (folder / CARD).write_text(card, encoding="utf-8")
+    # a file's name may be no UTF-8; written so it is, and still JSON
+    (folder / CONFIG).write_text(as_json(config), encoding="utf-8", errors="backslashreplace")
+    (folder / CARD).write_text(card, encoding="utf-8", errors="backslashreplace")
 
 
 def read_model_folder(folder: Path) -> StoredModel:

@@ -46,6 +46,16 @@ def test_the_dictionary_is_found_in_the_data_folder_or_asked_for(tmp_path, monke
     assert len(load_model(path, tmp_path / "elsewhere.txt").vocabulary) == 8
 
 
+def test_a_data_folder_that_cannot_be_looked_at_is_one_line(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    (tmp_path / "dict.txt").unlink()
+    content = torch.load(path)
+    content["cfg"]["task"]["data"] = "long" * 1000
+    torch.save(content, path)
+    with pytest.raises(InputError, match=r"lm.pt: no dict.txt found: cannot look at .*\(File name too long\); .*--dict"):
+        load_model(path)
+
+
 @pytest.mark.parametrize("checkpoint", ["lm.pt", "checkpoints/lm.pt", "runs/first/checkpoints/lm.pt"])
 def test_a_relative_data_folder_is_found_from_anywhere(tmp_path, monkeypatch, checkpoint):
     """fairseq-train names the data folder as it was told to, relative to where it was started."""

@@ -22,6 +22,7 @@ from attlm_fairseq.checkpoints import load_model
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.export import export_model
+from attlm_fairseq.model_folder import read_model_folder
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.scoring.neural import NeuralScorer
 
@@ -135,6 +136,30 @@ def test_the_card_tells_how_documents_were_read(tmp_path, reset, state):
         assert f"| task: {option} | {value} |" in card
     [told] = [line for line in card.splitlines() if state in line]
     assert "attlm's commands begin anew at each line" in told
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"optimizer_history": ["text"]},
+        {"optimizer_history": 5},
+        {"extra_state": [5]},
+        {"extra_state": {"metrics": {"valid": [5]}}},
+        {"extra_state": {"metrics": {"valid": [(10, "_nll", "AverageMeter", {"sum": 10**400, "count": 1})]}}},
+    ],
+)
+def test_a_malformed_record_of_the_training_is_one_line(tmp_path, record):
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    torch.save(torch.load(checkpoint) | record, checkpoint)
+    with pytest.raises(InputError, match=r"lm.pt: its record of the training is not as fairseq-train writes it: "):
+        export_model(checkpoint, tmp_path / "exported")
+
+
+def test_names_of_files_need_not_be_utf8(tmp_path):
+    checkpoint = write_checkpoint(tmp_path / os.fsdecode(b"\xff.pt"), WORDS, init_from=os.fsdecode(b"\xfe.pt"))
+    export_model(checkpoint, tmp_path / "exported")
+    assert r"`\udcff.pt`" in (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")
+    assert read_model_folder(tmp_path / "exported").options["init_from"] == os.fsdecode(b"\xfe.pt")
 
 
 def test_every_command_takes_the_folder_for_a_checkpoint(tmp_path, folder, text):
