@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
@@ -20,6 +21,8 @@ from attlm_fairseq.vocabulary import PAD, Vocabulary, fingerprint
 
 TORCH_MAGIC = (b"PK", b"\x80")  # zip files and older pickles
 WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the LanguageModel
+# what it raises to take a file's content for a model's where parts are missing, of another kind or of another size
+MISSHAPEN = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 torch.serialization.add_safe_globals([argparse.Namespace])  # fairseq saves some options as one; a container, it runs nothing
 
@@ -40,18 +43,47 @@ def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu") 
 
     Without ``dictionary``, a checkpoint's ``dict.txt`` is looked for beside it and then in the data folder that it names; a folder has
     its own vocabulary. Raises InputError: no such file, not a checkpoint, another architecture, no dictionary or one that does not fit,
-    weights that are no finite numbers.
+    options or weights that are not those of one model, weights that are no finite numbers.
     """
-    stored = stored_in_folder(path, dictionary) if path.is_dir() else stored_in_checkpoint(path, dictionary)
     try:
+        stored = stored_in_folder(path, dictionary) if path.is_dir() else stored_in_checkpoint(path, dictionary)
+        check_sizes(stored)
         model = build_language_model(find_family(stored.architecture, path), stored.options, len(stored.vocabulary), PAD)
-        if stored.options["output_layer"] == "tied" and "embedding.weight" in stored.weights:
+        if stored.options["output_layer"] == "tied":
             stored.weights["output.weight"] = stored.weights["embedding.weight"]  # a folder holds it once
         model.load_state_dict(stored.weights)
-    except (RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"the weights do not fit architecture {stored.architecture!r}: {error}", path=path) from None
+    except MISSHAPEN as error:
+        raise misshapen(error, path) from None
     check_finite(model, path)
     return TrainedModel(model.to(device).eval(), stored.vocabulary, path, stored.architecture, stored.sha256)
+
+
+def misshapen(error: Exception, path: Path) -> InputError:
+    """The one line for a ``MISSHAPEN`` error."""
+    found = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+    return InputError(
+        f"the weights do not fit the model's options: {found}; give what fairseq-train or attlm export wrote with this version of attlm "
+        "or an earlier one",
+        path=path,
+    )
+
+
+def check_sizes(stored: StoredModel) -> None:
+    """Raises ValueError where the options ask for other sizes than the weights have: to build those could take all memory, or for ever."""
+    options, weights = stored.options, stored.weights
+    layers = sum(name.startswith("lstm.weight_ih_l") for name in weights)
+    found = (*weights["embedding.weight"].shape, *weights["lstm.weight_ih_l0"].shape[:1], layers)
+    asked = (len(stored.vocabulary), options["decoder_embed_dim"], 4 * options["decoder_hidden_size"], options["decoder_layers"])
+    if asked != found:
+        raise ValueError(f"words, embeddings, LSTM gates and layers are {asked} by vocabulary and options, {found} in the weights")
+
+
+def check_numbers(weights: Mapping[str, Any], path: Path) -> None:
+    """Raises InputError for weights that are no floating-point numbers: torch would convert complex or whole ones without a word."""
+    for name, value in weights.items():
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            found = str(value.dtype) if isinstance(value, Tensor) else type(value).__name__
+            raise InputError(f"its weights {name} are {found}, expected floating-point numbers; train or export the model again", path=path)
 
 
 def check_finite(model: torch.nn.Module, path: Path) -> None:
@@ -68,6 +100,7 @@ def check_finite(model: torch.nn.Module, path: Path) -> None:
 def stored_in_folder(path: Path, dictionary: Path | None) -> StoredModel:
     """What a folder of ``attlm export`` holds. A dictionary may be given, but must be the same."""
     stored = read_model_folder(path)
+    check_numbers(stored.weights, path)
     if dictionary is not None and Vocabulary.read(dictionary) != stored.vocabulary:
         raise InputError(f"has a vocabulary of its own, which is not that of {dictionary}; leave --dict out", path=path)
     return stored
@@ -77,11 +110,10 @@ def stored_in_checkpoint(path: Path, dictionary: Path | None) -> StoredModel:
     """What a checkpoint and its ``dict.txt`` hold."""
     checkpoint = read_checkpoint(path)
     options = checkpoint["cfg"]["model"]
-    weights = {
-        name.removeprefix(WEIGHTS_PREFIX): value.float() for name, value in checkpoint["model"].items() if name.startswith(WEIGHTS_PREFIX)
-    }
+    weights = {name.removeprefix(WEIGHTS_PREFIX): value for name, value in checkpoint["model"].items() if name.startswith(WEIGHTS_PREFIX)}
     architecture = str(options["_name"])
     find_family(architecture, path)  # a foreign model is named before its dictionary is looked for
+    check_numbers(weights, path)
     dictionary = dictionary or find_dictionary(path, checkpoint["cfg"])
     vocabulary = Vocabulary.read(dictionary)
     rows = len(weights["embedding.weight"]) if "embedding.weight" in weights else 0
@@ -159,8 +191,14 @@ def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:
     named = [Path(folder) / "dict.txt" for folder in str(data).split(":") if folder]
     beside = path.parent / "dict.txt"
     for candidate in (beside, *(above / place for place in named for above in (*path.resolve().parents, Path()))):
-        if candidate.is_file():
-            return candidate
+        try:
+            if candidate.is_file():
+                return candidate
+        except OSError as error:  # a name that is too long, a folder closed to the user
+            raise InputError(
+                f"no dict.txt found: cannot look at {candidate} ({error.strerror}); copy it beside the checkpoint or name it with --dict",
+                path=path,
+            ) from None
     above = "" if all(place.is_absolute() for place in named) else " (from here and from each folder above the checkpoint)"
     looked = ", ".join(map(str, [beside, *named])) + above
     raise InputError(f"no dict.txt found: looked at {looked}; copy it beside the checkpoint or name it with --dict", path=path)

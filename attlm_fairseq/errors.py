@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # C0, DEL and C1
+
+
+def visible(text: str) -> str:
+    """The text with each control character as ``\\xNN``: ids, names and words come from files, and a terminal would obey them."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
 
 class InputError(Exception):
     """Unusable input: a file, a line, an option, a model.
@@ -12,7 +21,7 @@ class InputError(Exception):
 
     def __init__(self, what: str, *, path: object | None = None, line: int | None = None) -> None:
         where = "" if path is None else f"{path}:" if line is None else f"{path}:{line}:"
-        super().__init__(" ".join(f"{where} {what}".split()))
+        super().__init__(visible(" ".join(f"{where} {what}".split())))
 
 
 class UnknownFormatError(InputError):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attlm_fairseq import __version__
-from attlm_fairseq.checkpoints import TrainedModel, load_model, read_checkpoint
+from attlm_fairseq.checkpoints import MISSHAPEN, TrainedModel, load_model, read_checkpoint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_folder
 from attlm_fairseq.model_folder import StoredModel, write_model_folder
@@ -66,7 +66,10 @@ def export_model(
         measured.append((Path(text).name, counter))
         unknown += scored.oov
     options = plain(content["cfg"]["model"])
-    training = training_record(content)
+    try:
+        training = training_record(content)
+    except (*MISSHAPEN, ArithmeticError) as error:
+        raise InputError(f"its record of the training is not as fairseq-train writes it: {error}", path=checkpoint) from None
     # named_parameters has a tied matrix once, under its first name
     weights = {name: parameter.detach() for name, parameter in trained.model.named_parameters()}
     with whole_folder(str(folder)) as place:

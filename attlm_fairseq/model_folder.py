@@ -11,7 +11,6 @@ Nothing in it is code, and reading it runs none.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,12 +40,12 @@ class StoredModel:
 
 def write_model_folder(folder: Path, model: StoredModel, training: Mapping[str, Any], card: str) -> None:
     """Write the files into an existing, empty folder; same input, same bytes. ``training`` is a record of how it was trained."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     weights = {name: value.contiguous() for name, value in model.weights.items()}
-    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    # written here, not by safetensors: then a full disk is an OSError, and who may read the file is as the umask has it
+    (folder / WEIGHTS).write_bytes(save(weights, metadata={"format": "pt"}))
     (folder / VOCABULARY).write_text(as_json(list(model.vocabulary.symbols)), encoding="utf-8")
-    shutil.copymode(folder / VOCABULARY, folder / WEIGHTS)  # safetensors leaves its file to the owner alone, whatever the umask
     config = {
         "format": FORMAT,
         "version": VERSION,
@@ -56,8 +55,9 @@ def write_model_folder(folder: Path, model: StoredModel, training: Mapping[str, 
         "checkpoint": model.sha256,
         "files": {name: sha256(folder / name) for name in (WEIGHTS, VOCABULARY)},
     }
-    (folder / CONFIG).write_text(as_json(config), encoding="utf-8")
-    (folder / CARD).write_text(card, encoding="utf-8")
+    # a file's name may be no UTF-8; written so it is, and still JSON
+    (folder / CONFIG).write_text(as_json(config), encoding="utf-8", errors="backslashreplace")
+    (folder / CARD).write_text(card, encoding="utf-8", errors="backslashreplace")
 
 
 def read_model_folder(folder: Path) -> StoredModel:
@@ -78,6 +78,11 @@ def read_model_folder(folder: Path) -> StoredModel:
     symbols = read_json(folder / VOCABULARY)
     if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols) or tuple(symbols[:4]) != SPECIAL_SYMBOLS:
         raise InputError(f"is not a list of symbols that begins with {', '.join(SPECIAL_SYMBOLS)}", path=folder / VOCABULARY)
+    try:
+        "".join(symbols).encode()
+    except UnicodeEncodeError as error:
+        found = f"found {error.object[error.start]!r}, half of a surrogate pair"
+        raise InputError(f"holds a symbol that is no Unicode text: {found}; export the model again", path=folder / VOCABULARY) from None
     return StoredModel(
         config["architecture"], config["options"], Vocabulary(symbols), read_weights(folder / WEIGHTS), sha256(folder / CONFIG)
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 
 from attlm_cli.options import Setup, lm_options, progress, warn_of_oov, warn_of_penalties, worth_counting
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.text_file import count_lines, score_text
@@ -36,9 +39,16 @@ def ppl_command(text: str, setup: Setup) -> None:
     words_read = 0
     with progress("lines", count_lines(text) if worth_counting(text) else None) as bar:
         result = score_text(text, scorers, setup.texts, bar.update)
-        for line in result.lines:
+        for number, line in enumerate(result.lines, 1):
             words_read += len(line.text.split())
-            for counter, score in zip(counters, line.scores, strict=True):
+            for scorer, counter, score in zip(scorers, counters, line.scores, strict=True):
+                if not math.isfinite(score.total):
+                    raise InputError(
+                        f"score {scorer.name!r} is {score.total}, expected a finite number: an LM that gives a word probability 0 has no "
+                        "perplexity; take out the -inf of its ARPA file",
+                        path=text,
+                        line=number,
+                    )
                 counter.add(score)
     click.echo("lm\tppl\tppl_salton2017\tppl_without_oov\tsentences\twords\toov\tppl_as_read")
     for scorer, found in zip(scorers, counters, strict=True):

@@ -46,6 +46,16 @@ def test_the_dictionary_is_found_in_the_data_folder_or_asked_for(tmp_path, monke
     assert len(load_model(path, tmp_path / "elsewhere.txt").vocabulary) == 8
 
 
+def test_a_data_folder_that_cannot_be_looked_at_is_one_line(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    (tmp_path / "dict.txt").unlink()
+    content = torch.load(path)
+    content["cfg"]["task"]["data"] = "long" * 1000
+    torch.save(content, path)
+    with pytest.raises(InputError, match=r"lm.pt: no dict.txt found: cannot look at .*\(File name too long\); .*--dict"):
+        load_model(path)
+
+
 @pytest.mark.parametrize("checkpoint", ["lm.pt", "checkpoints/lm.pt", "runs/first/checkpoints/lm.pt"])
 def test_a_relative_data_folder_is_found_from_anywhere(tmp_path, monkeypatch, checkpoint):
     """fairseq-train names the data folder as it was told to, relative to where it was started."""
@@ -140,6 +150,54 @@ def test_other_architectures_and_unfitting_weights_are_named(tmp_path):
         load_model(path)
     with pytest.raises(InputError, match="no such file"):
         load_model(tmp_path / "nosuch.pt")
+
+
+def change_options(**changes: object):
+    return lambda content: content["cfg"]["model"].update(changes)
+
+
+def change_weight(change):
+    name = "decoder.model.embedding.weight"
+    return lambda content: content["model"].update({name: change(content["model"][name])})
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content["cfg"]["model"].pop("_name"), "there is no '_name'"),
+        (lambda content: content["cfg"]["model"].pop("dropout"), "there is no 'dropout'"),
+        (lambda content: content.update(task_state=[1]), "the weights do not fit"),
+        (lambda content: content["model"].update({5: torch.zeros(1)}), "the weights do not fit"),
+        (lambda content: content["model"].pop("decoder.model.lstm.weight_ih_l0"), "there is no 'lstm.weight_ih_l0'"),
+        (change_weight(lambda weight: torch.tensor(1.0)), "the weights do not fit"),
+        (change_weight(lambda weight: weight.to_sparse()), "the weights do not fit"),
+        (change_weight(lambda weight: weight.to("meta")), "the weights do not fit"),
+        (change_weight(lambda weight: "text"), "embedding.weight are str, expected floating-point numbers"),
+        (change_weight(lambda weight: weight.to(torch.complex64)), "embedding.weight are torch.complex64, expected floating"),
+        (change_weight(lambda weight: weight.long()), "embedding.weight are torch.int64, expected floating"),
+        (change_options(adaptive_cutoffs=True), "--adaptive-cutoffs True: expected whole numbers joined by commas"),
+        (change_options(output_layer=-1), "output layer '-1' is not one of: tied, untied, adaptive"),
+        (change_options(output_layer=None), "output layer 'None' is not one of"),
+        (change_options(attention_score="newer"), "attention score 'newer' is not one of: single, combined"),
+        (change_options(attention_memory="x\n"), r"attention memory 'x\\n' is not one of: previous, current"),
+        (change_options(_name="amsrn_lm", selection="newer"), "selection 'newer' is not one of: none, independent, tied, complementary"),
+        (change_options(_name="kvp_lstm_lm", kvp_mode="newer", attention_window=3), "mode 'newer' is not one of: attention, key-value"),
+        (change_options(_name="kvp_lstm_lm", kvp_mode="attention", attention_window=2.5), "the window must hold a whole number"),
+        # these would be built for ever, or until no memory is left
+        (change_options(decoder_layers=10_000_000), r"layers are \(8, 12, 48, 10000000\) by vocabulary and options, \(8, 12, 48, 2\) in"),
+        (change_options(decoder_hidden_size=1 << 40), "the weights do not fit"),
+        (change_options(decoder_embed_dim=1 << 40), "the weights do not fit"),
+    ],
+)
+def test_malformed_checkpoints_and_unknown_choices_are_one_line(tmp_path, damage, message):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    content = torch.load(path)
+    damage(content)
+    torch.save(content, path)
+    with pytest.raises(InputError, match=message) as error:
+        load_model(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
 
 
 def test_the_vocabulary_is_fairseqs_own(tmp_path):

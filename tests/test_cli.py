@@ -440,6 +440,36 @@ def test_ngram_writes_a_model(folder):
     assert kenlm.Model("new.arpa").order == 3
 
 
+def test_an_lm_that_gives_probability_0_has_no_perplexity(folder):
+    arpa = (folder / "lm.arpa").read_text()
+    (folder / "lm.arpa").write_text(re.sub(r"^\S+(?=\t(ran|.* ran)\b)", "-inf", arpa, flags=re.MULTILINE))
+    assert "text:3: score 'kenlm' is -inf, expected a finite number" in refused("ppl", "text", "--kenlm", "lm.arpa")
+    assert "\t-inf\t" in run("score", "text", "--kenlm", "lm.arpa").stdout
+
+
+def test_control_characters_of_the_data_do_not_reach_the_terminal(folder):
+    lists = json.dumps([{"input": ["the cat"], "output": "the cat", "a\x1b[31m\x07\x9b_score": [-1.0]}])
+    (folder / "n\x1b[31m.json").write_text(lists)
+    message = refused("rescore", "n\x1b[31m.json", "--weight", "other=1")
+    assert message.startswith(r"attlm: error: n\x1b[31m.json:")
+    assert r"a\x1b[31m\x07\x9b" in message
+    warning = run("ppl", "-", "--kenlm", "lm.arpa", stdin="x\x1b[2J\x7f\x9by\n").stderr
+    assert r"Most often: x\x1b[2J\x7f\x9by (1)" in warning
+
+
+def test_sampled_control_characters_are_shown_on_a_terminal_and_kept_in_a_file(folder):
+    write_checkpoint(folder / "escape.pt", ["x\x1b[2J"])
+    command = ["sample", "--lm", "escape.pt", "-n", "1", "--prefix", "x\x1b[2J", "--max-words", "1"]
+    kept = run(*command)
+    assert kept.stdout == "x\x1b[2J\n"
+    terminal, output = os.openpty()
+    program = [sys.executable, "-c", "from attlm_cli.main import main; main()"]
+    subprocess.run([*program, *command], stdout=output, check=True)
+    os.close(output)
+    assert os.read(terminal, 100) == b"x\\x1b[2J\r\n"
+    os.close(terminal)
+
+
 def test_bad_input_is_one_line(folder):
     kenlm_options = ["--kenlm", "lm.arpa", "--weight", "kenlm=1"]
     assert "no LM given" in refused("score", "text")

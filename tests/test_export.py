@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
 import stat
 import struct
@@ -14,12 +15,14 @@ import pytest
 import torch
 from click.testing import CliRunner
 from lm_files import VARIANTS, write_arpa, write_checkpoint, write_dictionary
+from safetensors.torch import load_file, save_file
 
 from attlm_cli.main import main
 from attlm_fairseq.checkpoints import load_model
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.export import export_model
+from attlm_fairseq.model_folder import read_model_folder
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.scoring.neural import NeuralScorer
 
@@ -135,6 +138,30 @@ def test_the_card_tells_how_documents_were_read(tmp_path, reset, state):
     assert "attlm's commands begin anew at each line" in told
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"optimizer_history": ["text"]},
+        {"optimizer_history": 5},
+        {"extra_state": [5]},
+        {"extra_state": {"metrics": {"valid": [5]}}},
+        {"extra_state": {"metrics": {"valid": [(10, "_nll", "AverageMeter", {"sum": 10**400, "count": 1})]}}},
+    ],
+)
+def test_a_malformed_record_of_the_training_is_one_line(tmp_path, record):
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    torch.save(torch.load(checkpoint) | record, checkpoint)
+    with pytest.raises(InputError, match=r"lm.pt: its record of the training is not as fairseq-train writes it: "):
+        export_model(checkpoint, tmp_path / "exported")
+
+
+def test_names_of_files_need_not_be_utf8(tmp_path):
+    checkpoint = write_checkpoint(tmp_path / os.fsdecode(b"\xff.pt"), WORDS, init_from=os.fsdecode(b"\xfe.pt"))
+    export_model(checkpoint, tmp_path / "exported")
+    assert r"`\udcff.pt`" in (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")
+    assert read_model_folder(tmp_path / "exported").options["init_from"] == os.fsdecode(b"\xfe.pt")
+
+
 def test_every_command_takes_the_folder_for_a_checkpoint(tmp_path, folder, text):
     runner = CliRunner()
     for command in (["score", str(text)], ["score", "--words", str(text)], ["ppl", str(text)]):
@@ -167,6 +194,20 @@ def test_an_existing_folder_is_not_touched_and_an_error_leaves_none(tmp_path, fo
         assert result.stderr.count("\n") == 1
         assert result.stderr.startswith("attlm: error: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dict.txt", "exported", "lm.pt", "test.txt"]
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
+    """A limit on the size of files stands for it: to the program it is the same, but for the number of the error."""
+    checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
+    try:
+        result = CliRunner().invoke(main, ["export", str(checkpoint), str(tmp_path / "exported")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert result.exit_code == 2, result.exception
+    assert result.stderr == f"attlm: error: {tmp_path / 'exported'}: cannot be written: File too large\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dict.txt", "lm.pt"]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
@@ -242,6 +283,18 @@ def rehash(folder: Path) -> None:
     edit_config(lambda config: config["files"].update({name: sha256(folder / name) for name in config["files"]}))(folder)
 
 
+def complex_weights(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"embedding.weight": weights["embedding.weight"].to(torch.complex64)}, folder / "model.safetensors")
+    rehash(folder)
+
+
+def half_a_surrogate_pair(folder: Path) -> None:
+    path = folder / "vocabulary.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"cat"', '"c\\ud800t"'), encoding="utf-8")
+    rehash(folder)
+
+
 def no_list(folder: Path) -> None:
     (folder / "vocabulary.json").write_text('{"the": 4}')
     rehash(folder)
@@ -254,6 +307,7 @@ def no_list(folder: Path) -> None:
         (swap_two_words, r"vocabulary.json: has changed since it was exported"),
         (not_safetensors, r"model.safetensors: is not a safetensors file"),
         (no_list, r"vocabulary.json: is not a list of symbols"),
+        (half_a_surrogate_pair, r"vocabulary.json: holds a symbol that is no Unicode text: found '\\ud800', half of a surrogate pair; "),
         (lambda folder: (folder / "model.safetensors").unlink(), r"exported: there is no model.safetensors"),
         (lambda folder: (folder / "config.json").unlink(), r"config.json: cannot be read: No such file.* attlm export"),
         (lambda folder: (folder / "config.json").write_text("{"), r"config.json: is not JSON"),
@@ -266,6 +320,10 @@ def no_list(folder: Path) -> None:
         (edit_config(lambda config: config["options"].update(decoder_hidden_size=24, decoder_embed_dim=24)), r"the weights do not fit"),
         (edit_config(lambda config: config["options"].update(decoder_layers="two")), r"the weights do not fit"),
         (edit_config(lambda config: config["options"].pop("dropout")), r"the weights do not fit"),
+        (edit_config(lambda config: config["options"].update(decoder_layers=10_000_000)), r"10000000\) by vocabulary and options"),
+        (edit_config(lambda config: config["options"].update(adaptive_cutoffs=5)), r"--adaptive-cutoffs 5: expected whole numbers"),
+        (edit_config(lambda config: config["options"].update(attention_memory="newer")), r"attention memory 'newer' is not one of"),
+        (complex_weights, r"its weights embedding.weight are torch.complex64, expected floating-point numbers"),
     ],
 )
 def test_a_damaged_or_foreign_folder_is_one_line(folder, damage, message):

@@ -16,6 +16,7 @@ from attlm_fairseq.modules.bfloat16_lstm import bfloat16_lstm
 from attlm_fairseq.modules.linear_nll import linear_nll
 from attlm_fairseq.modules.memory import READERS, Memory, Reader
 
+OUTPUT_LAYERS = ("tied", "untied", "adaptive")
 CACHED_LOGITS = 1 << 17  # that stay in a processor's cache until they are summed
 
 
@@ -279,7 +280,13 @@ def log_softmax_in_place(logits: Tensor, bias: Tensor) -> Tensor:
 
 
 def build_language_model(family: str, config: Mapping[str, Any], vocabulary_size: int, padding_index: int) -> LanguageModel:
-    """Build the model of a family (a key of ``READERS``) from its options, named as on fairseq-train's command line."""
+    """Build the model of a family (a key of ``READERS``) from its options, named as on fairseq-train's command line.
+
+    Raises ValueError for sizes that do not go together and for choices that there are not, such as those of a later version.
+    """
+    output = str(config["output_layer"])
+    if output not in OUTPUT_LAYERS:
+        raise ValueError(f"output layer {output!r} is not one of: {', '.join(OUTPUT_LAYERS)}")
     return LanguageModel(
         vocabulary_size,
         config["decoder_embed_dim"],
@@ -287,7 +294,7 @@ def build_language_model(family: str, config: Mapping[str, Any], vocabulary_size
         config["decoder_layers"],
         READERS[family].from_config(config["decoder_hidden_size"], config),
         padding_index=padding_index,
-        output=str(config["output_layer"]),
+        output=output,
         cutoffs=parse_cutoffs(config.get("adaptive_cutoffs")),  # checkpoints of before there was an adaptive softmax lack the option
         dropout=tuple(
             config["dropout"] if config[place] is None else config[place] for place in ("dropout_in", "dropout_between", "dropout_out")
@@ -299,5 +306,5 @@ def parse_cutoffs(text: str | None) -> list[int]:
     """``2000,10000`` as numbers. Raises ValueError."""
     try:
         return [int(number) for number in text.split(",")] if text else []
-    except ValueError:
+    except (ValueError, AttributeError):  # no text: only in a file that is not as it was written
         raise ValueError(f"--adaptive-cutoffs {text!r}: expected whole numbers joined by commas, such as 2000,10000") from None

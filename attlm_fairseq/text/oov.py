@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from attlm_fairseq.errors import visible
+
 LOUD_OOV_RATE = 0.05  # above this share of unknown words, text and LM probably differ in case, punctuation or tokenisation
 EXAMPLES = 50  # sentences with unknown words that are kept: enough to try text steps on
 
@@ -41,7 +43,7 @@ class OOVCount:
         if self.rate <= LOUD_OOV_RATE:
             return None
         most_first = sorted(self.unknown.items(), key=lambda item: (-item[1], item[0]))
-        commonest = ", ".join(f"{word} ({count})" for word, count in most_first[:10])
+        commonest = ", ".join(f"{visible(word)} ({count})" for word, count in most_first[:10])
         return (
             f"WARNING: {self.rate:.1%} of the words ({self.unknown.total()} of {self.words}) are unknown to {self.lm_name}. "
             f"Do case, punctuation and tokenisation match its training text (--text)? Most often: {commonest}"

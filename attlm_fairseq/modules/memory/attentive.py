@@ -42,7 +42,10 @@ class AttentiveReader(nn.Module):
 
     @classmethod
     def from_config(cls, state_size: int, config: Mapping[str, Any]) -> AttentiveReader:
-        return cls(state_size, score=str(config["attention_score"]), current=config.get("attention_memory") == "current")
+        memory = str(config.get("attention_memory", "previous"))  # checkpoints of before there was a choice lack the option
+        if memory not in ("previous", "current"):
+            raise ValueError(f"attention memory {memory!r} is not one of: previous, current")
+        return cls(state_size, score=str(config["attention_score"]), current=memory == "current")
 
     def features(self, states: Tensor, contexts: Tensor) -> Tensor:
         """``h'`` of Eq. 7 for states and contexts (.., H)."""

@@ -35,8 +35,8 @@ class KeyValuePredictReader(nn.Module):
             raise ValueError(f"mode {mode!r} is not one of: {', '.join(PARTS)}")
         if state_size % PARTS[mode]:
             raise ValueError(f"the state size {state_size} is not divisible into the {PARTS[mode]} parts of {mode}")
-        if window < 1:
-            raise ValueError(f"the window must hold at least 1 output, not {window}")
+        if not isinstance(window, int) or window < 1:
+            raise ValueError(f"the window must hold a whole number of outputs, at least 1, not {window}")
         self.mode = mode
         self.window = window
         self.feature_size = size = state_size // PARTS[mode]
