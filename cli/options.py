@@ -16,7 +16,7 @@ import click
 from attlm_cli.lm_changes import LMChanges, numbered
 from attlm_fairseq.compute import PRECISIONS, Compute, parse_devices, parse_memory, rank_compute
 from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config, unused
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, visible
 from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.nbest.combination import LARGEST
 from attlm_fairseq.nbest.formats import FORMATS
@@ -439,6 +439,12 @@ def warn_of_unused(output: Path, config: Config, found: Sequence[str] = ()) -> N
             f"WARNING: {output} holds what this run does not use, and will be without it: {', '.join(gone)}; "
             f"--config {output} uses and keeps it, -o writes elsewhere"
         )
+
+
+def echo_fields(*fields: str) -> None:
+    """A line of fields joined by tabs on standard output. Words of the user's files go as they are, but harmless to a terminal."""
+    # with color, or click takes what looks like a colour out of the words
+    click.echo("\t".join(map(visible, fields) if sys.stdout.isatty() else fields), color=True)
 
 
 def note(text: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from attlm_cli.options import note
+from attlm_cli.options import echo_fields, note
 from attlm_fairseq.compute import parse_device
 from attlm_fairseq.errors import visible
 from attlm_fairseq.vocabulary import UNK
@@ -62,8 +61,6 @@ def sample_command(
     words = prefix.split()
     if missing := [word for word, token in zip(words, model.vocabulary.ids(words), strict=True) if token == UNK]:
         note(f"unknown to the LM, which reads <unk> in their place: {', '.join(map(visible, missing))}")
-    on_terminal = sys.stdout.isatty()
     for sample in sample_sentences(model, number, prefix=words, options=options, seed=seed):
-        text = " ".join(map(visible, sample.words) if on_terminal else sample.words)
-        line = f"{sample.log_prob:.6f}\t{len(sample.words)}\t{int(sample.ended)}\t{text}" if scores else text
-        click.echo(line, color=True)  # or click takes what looks like a colour out of the words
+        measures = (f"{sample.log_prob:.6f}", str(len(sample.words)), str(int(sample.ended))) if scores else ()
+        echo_fields(*measures, " ".join(sample.words))

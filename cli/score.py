@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from attlm_cli.options import Setup, lm_options, progress, warn_of_oov, worth_counting
+from attlm_cli.options import Setup, echo_fields, lm_options, progress, warn_of_oov, worth_counting
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.block_scores import BlockScorer
 from attlm_fairseq.scoring.text_file import count_lines, score_text
@@ -35,7 +35,7 @@ def score_command(text: str, each_word: bool, header: bool, setup: Setup) -> Non
         raise InputError(f"--words needs LMs that see the same words; {', '.join(names)} do not: run it for each alone")
     if header:
         columns = [column for name in names for column in (name, f"{name}_oov", *([f"{name}_tokens"] if differ else []))]
-        click.echo("\t".join(["line", "word" if each_word else "words", *columns]))
+        echo_fields("line", "word" if each_word else "words", *columns)
     with progress("lines", count_lines(text) if worth_counting(text) else None) as bar:
         result = score_text(text, scorers, setup.texts, bar.update)
         for number, line in enumerate(result.lines, 1):
@@ -45,11 +45,11 @@ def score_command(text: str, each_word: bool, header: bool, setup: Setup) -> Non
                     for score in line.scores
                     for value in (f"{score.total:.6f}", str(score.oov_count), *([str(score.words)] if differ else []))
                 ]
-                click.echo("\t".join([str(number), str(len(line.text.split() if differ else line.words[0])), *values]))
+                echo_fields(str(number), str(len(line.text.split() if differ else line.words[0])), *values)
                 continue
             for place, word in enumerate([*line.words[0], "</s>"]):
                 values = [
                     value for score in line.scores for value in (f"{score.log_probs[place]:.6f}", str(int((*score.oov, False)[place])))
                 ]
-                click.echo("\t".join([str(number), word, *values]))
+                echo_fields(str(number), word, *values)
     warn_of_oov(result.oov, BlockScorer(scorers, setup.texts).advise)

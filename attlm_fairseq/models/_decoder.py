@@ -12,9 +12,10 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.modules import language_model
 from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
 
-OUTPUT_LAYERS = ChoiceEnum(["tied", "untied", "adaptive"])
+OUTPUT_LAYERS = ChoiceEnum(list(language_model.OUTPUT_LAYERS))
 OUTPUT_BIASES = ChoiceEnum(["zero", "unigram"])
 COMPUTE_DTYPES = ChoiceEnum(["float32", "bf16"])
 
