@@ -16,7 +16,7 @@ PIP := "$(BIN)/python" -m pip --disable-pip-version-check --no-input
 INSTALL := $(PIP) install -c constraints.txt
 # From 23.3 on a dry run downloads no wheels; from 24.1 on pip refuses the metadata of fairseq 0.12.2's dependencies.
 PIP_VERSION := 'pip>=24.1; python_version >= "3.11"' 'pip>=23.3,<24.1; python_version < "3.11"'
-SOURCES := $(shell find attlm_fairseq cli -name '*.py') $(wildcard README.md)
+SOURCES := $(shell find attlm_fairseq cli -name '*.py' -o -name '*.html') pyproject.toml README.md
 # setuptools would install what an earlier build left there, deleted modules included.
 FRESH_BUILD := rm -rf build/lib
 BENCHMARKS = $(wildcard benchmarks/*.py)

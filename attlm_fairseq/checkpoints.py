@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.files import sha256
 from attlm_fairseq.model_folder import StoredModel, read_model_folder
 from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
@@ -102,7 +102,7 @@ def stored_in_folder(path: Path, dictionary: Path | None) -> StoredModel:
     stored = read_model_folder(path)
     check_numbers(stored.weights, path)
     if dictionary is not None and Vocabulary.read(dictionary) != stored.vocabulary:
-        raise InputError(f"has a vocabulary of its own, which is not that of {dictionary}; leave --dict out", path=path)
+        raise InputError(f"has a vocabulary of its own, which is not that of {dictionary}; leave the other one out", path=path)
     return stored
 
 
@@ -184,7 +184,7 @@ def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:
     """``dict.txt`` beside the checkpoint, or in the data folder it was trained on.
 
     A relative data folder is looked for from the checkpoint's folder and those above it, the nearest first, since fairseq-train was started
-    in one of them as a rule, and then from the current folder. Raises InputError.
+    in one of them as a rule, and then from the current folder. Raises NoDictionaryError.
     """
     task = config.get("task")
     data = (task.get("data") if isinstance(task, dict) else getattr(task, "data", None)) or ""
@@ -195,13 +195,12 @@ def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:
             if candidate.is_file():
                 return candidate
         except OSError as error:  # a name that is too long, a folder closed to the user
-            raise InputError(
-                f"no dict.txt found: cannot look at {candidate} ({error.strerror}); copy it beside the checkpoint or name it with --dict",
-                path=path,
+            raise NoDictionaryError(
+                f"no dict.txt found: cannot look at {candidate} ({error.strerror}); copy it beside the checkpoint", path=path
             ) from None
     above = "" if all(place.is_absolute() for place in named) else " (from here and from each folder above the checkpoint)"
     looked = ", ".join(map(str, [beside, *named])) + above
-    raise InputError(f"no dict.txt found: looked at {looked}; copy it beside the checkpoint or name it with --dict", path=path)
+    raise NoDictionaryError(f"no dict.txt found: looked at {looked}; copy it beside the checkpoint", path=path)
 
 
 def first_sentence(error: BaseException) -> str:

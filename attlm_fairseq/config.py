@@ -23,6 +23,7 @@
     rule = "mbr-wer"
     scale = 1.5                     # of the posteriors, softmax(scale * total)
     text = { steps = ["join-subwords:bpe"] }  # before losses and votes
+    tokenize = "zh"                 # sacreBLEU's tokenizer in the loss of mbr-bleu; default: none
     scales = { consensus = 0.7 }    # of other rules, with these weights
 
 Paths are relative to the file. `attlm tune` and `attlm mix` write it: then it holds what that run used and found, and
@@ -43,6 +44,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream, whole_file
 from attlm_fairseq.lm_spec import LMSpec, only, read_lm, read_text, table, written_lm, written_text
 from attlm_fairseq.nbest.decision import RULES, Decision
+from attlm_fairseq.nbest.mbr import loss_metric
 from attlm_fairseq.nbest.reference_sketch import known_share
 from attlm_fairseq.scoring.oov_policy import with_policy
 from attlm_fairseq.scoring.scorer import Scorer
@@ -159,7 +161,7 @@ def read_config(path: Path) -> Config:
 
 def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
     """The ``[decision]`` of an ``attlm.toml``. Raises InputError."""
-    only(entries, {"rule", "scale", "text", "scales"}, "entry of [decision]", path)
+    only(entries, {"rule", "scale", "text", "scales", "tokenize"}, "entry of [decision]", path)
     rule, scale = entries.get("rule", "max"), entries.get("scale", 1.0)
     if rule not in RULES:
         raise InputError(f"[decision] rule = {rule!r}, expected one of {', '.join(RULES)}", path=path)
@@ -169,7 +171,13 @@ def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
             raise InputError(f"{name} = {value!r}, expected a finite number that is not negative", path=path)
     text = read_text(table(entries, "text", path, "decision.text"), "[decision.text]", path)
-    return Decision(rule, float(scale), text, {name: float(value) for name, value in scales.items()})
+    tokenize = entries.get("tokenize", "none")
+    if "tokenize" in entries:
+        try:
+            loss_metric("bleu", tokenize)
+        except InputError as error:
+            raise InputError(f"[decision] tokenize: {error}", path=path) from None
+    return Decision(rule, float(scale), text, {name: float(value) for name, value in scales.items()}, tokenize)
 
 
 def write_config(path: Path, config: Config, record: Mapping[str, Any], record_name: str = "tuning") -> None:
@@ -197,6 +205,8 @@ def write_config(path: Path, config: Config, record: Mapping[str, Any], record_n
         decision: dict[str, Any] = {"rule": config.decision.rule, "scale": config.decision.scale}
         if config.decision.text.steps:
             decision["text"] = written_text(config.decision.text, folder)
+        if config.decision.tokenize != "none":
+            decision["tokenize"] = config.decision.tokenize
         if config.decision.scales:
             decision["scales"] = dict(config.decision.scales)
         _set(document, "decision", decision)
@@ -204,23 +214,33 @@ def write_config(path: Path, config: Config, record: Mapping[str, Any], record_n
         document.pop("decision", None)
     if record_name != "tuning" and held is not None and held.weights != config.weights:
         document.pop("tuning", None)  # it tells of other weights
-    document[record_name] = dict(record)
+    document[record_name] = _encodable(record)
     with whole_file(str(path)) as out:
         out.write(tomlkit.dumps(document))
+
+
+def _encodable(value: Any) -> Any:
+    """What a record says, with ``\\udcNN`` for the bytes of the command line and of file names that are not UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_encodable(name): _encodable(entry) for name, entry in value.items()}
+    return list(map(_encodable, value)) if isinstance(value, list | tuple) else value
 
 
 def unused(path: Path, config: Config) -> list[str]:
     """What the file ``path`` holds that is not in ``config``, read from elsewhere: what :func:`write_config` would drop or replace.
 
-    Nothing where ``config`` was read from this file. Raises InputError where the file is no ``attlm.toml``.
+    Nothing where ``config`` was read from this file. Raises InputError where the file is no ``attlm.toml``, and where this run's files
+    have names that cannot be written there.
     """
+    folder = path.absolute().parent
+    new, new_text = _written_lms(config, folder), written_text(config.text, folder)
     held = _held(path)
     if held is None or (config.path is not None and path.samefile(config.path)):
         return []
-    folder = path.absolute().parent
-    new = _written_lms(config, folder)
     found = [f"[lm.{name}]" for name, entry in _written_lms(held, folder).items() if new.get(name) != entry]
-    if held.text.steps and written_text(held.text, folder) != written_text(config.text, folder):
+    if held.text.steps and written_text(held.text, folder) != new_text:
         found.append("[text]")
     if held.weights and held.weights != config.weights:
         found.append("[weights]")

@@ -12,6 +12,14 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
+def require_utf8(text: str, what: str) -> None:
+    """Raises InputError where a text of the command line has other bytes, which Python hands on as halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} is not UTF-8 (character {error.start + 1})") from None
+
+
 class InputError(Exception):
     """Unusable input: a file, a line, an option, a model.
 
@@ -22,6 +30,10 @@ class InputError(Exception):
     def __init__(self, what: str, *, path: object | None = None, line: int | None = None) -> None:
         where = "" if path is None else f"{path}:" if line is None else f"{path}:{line}:"
         super().__init__(visible(" ".join(f"{where} {what}".split())))
+
+
+class NoDictionaryError(InputError):
+    """A checkpoint whose ``dict.txt`` is not found. Who has an option that names one tells so at the end of the message."""
 
 
 class UnknownFormatError(InputError):

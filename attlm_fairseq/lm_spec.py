@@ -116,7 +116,7 @@ def read_text(entry: Mapping[str, Any], where: str, path: Path) -> TextPipeline:
 
 
 def written_lm(lm: LMSpec, folder: Path) -> dict[str, Any]:
-    """The entry of an LM for a file in ``folder`` (absolute)."""
+    """The entry of an LM for a file in ``folder`` (absolute). Raises InputError for names of files that are not UTF-8."""
     if lm.kenlm is not None:
         entry: dict[str, Any] = {"kenlm": _relative(lm.kenlm, folder)}
     elif lm.mixture:
@@ -146,7 +146,12 @@ def written_text(pipeline: TextPipeline, folder: Path) -> dict[str, Any]:
 
 def _relative(path: Path, folder: Path) -> str:
     path = path.absolute()
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+    written = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+    try:
+        written.encode()
+    except UnicodeEncodeError:
+        raise InputError("attlm.toml, which is UTF-8, cannot hold this name: give the file or its folder another", path=path) from None
+    return written
 
 
 def table(document: Mapping[str, Any], name: str, path: Path, title: str | None = None) -> Mapping[str, Any]:

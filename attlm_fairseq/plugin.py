@@ -6,18 +6,34 @@ import argparse
 import collections
 import importlib
 import os
+import pickle
 import pkgutil
 import sys
 import typing
 import warnings
 from types import TracebackType
 
+import numpy as np
 import omegaconf
 import omegaconf.base
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
 
 from attlm_fairseq.errors import InputError
+
+
+def builtin_dtype(code: typing.Any, *copied: bool) -> np.dtype:
+    """What a checkpoint gets for ``numpy.dtype``: numpy's one int64 or float64, which cannot be changed.
+
+    ``numpy.dtype`` itself would give a copy, whose ``__setstate__`` takes anything a file says: int64 could be declared to be pointers.
+    Raises UnpicklingError for any other type.
+    """
+    if code not in ("i8", "f8"):
+        raise pickle.UnpicklingError(f"an array of {code!r}, expected whole or floating-point numbers of 64 bits")
+    return np.dtype(code)
+
+
+builtin_dtype.__module__, builtin_dtype.__name__, builtin_dtype.__qualname__ = "numpy", "dtype", "dtype"  # torch goes by the name
 
 SAFE_GLOBALS = [
     # what checkpoints of fairseq's argparse models and a distributed resume hold besides tensors: containers of options, no code
@@ -33,6 +49,13 @@ SAFE_GLOBALS = [
     list,
     collections.defaultdict,
     _TensorPlaceholder,
+    # arrays of numbers, which fairseq's metrics hold after --eval-bleu. torch calls nothing but what stands here, and changes only objects
+    # of the classes that do: no array of objects can be filled
+    np.empty(0).__reduce__()[0],  # _reconstruct, of numpy.core or, from numpy 2 on, numpy._core
+    np.ndarray,
+    builtin_dtype,
+    np.dtypes.Int64DType,
+    np.dtypes.Float64DType,
 ]
 
 OTHERS_WARNINGS = [

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
-from attlm_cli.options import FiniteRange, Setup, lm_options, note, progress, warn_of_oov, worth_counting
+from attlm_cli.options import FiniteRange, Setup, given_option, lm_options, note, progress, warn_of_oov, worth_counting
+from attlm_cli.overwriting import check_outputs
 from attlm_fairseq.config import Config
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.lm_spec import LMSpec
+from attlm_fairseq.text import remarks
 
 
 @click.command("attention")
@@ -56,9 +57,11 @@ def attention_command(
     """
     if (sentence is None) == (path is None) or sentence == "-":
         raise InputError("give one of: a sentence in quotes, or --file TEXT (- is standard input); see `attlm attention --help`")
-    for output in outputs:
-        if path not in (None, "-") and Path(output).is_file() and Path(path).exists() and Path(output).samefile(path):
-            raise InputError("the output would overwrite the input; name another file", path=output)
+    if option := given_option("precision", "oov", "memory"):
+        raise InputError(
+            f"{option} changes nothing here: attention is computed in float32, a block of lines at a time, and unknown words are <unk>"
+        )
+    check_outputs({"the output": outputs}, {"the input": [path]}, setup.config)
     from attlm_fairseq.attention.show import Shower
     from attlm_fairseq.scoring.text_file import count_lines
 
@@ -66,6 +69,8 @@ def attention_command(
     marked = {"marked": click.style("{word}", reverse=True)} if sys.stdout.isatty() else {}
     lm = the_lm(setup.config)
     text = (setup.config.text if lm.text is None else lm.text).load()
+    for line in remarks([text]):
+        note(line)
     [trained] = lm.load(setup.the_compute()).models
     shower = Shower(trained, text, outputs, threshold, click.echo, note, **marked)
     if path is None:

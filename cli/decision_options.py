@@ -11,11 +11,11 @@ import click
 from attlm_cli.options import note, wrapped
 from attlm_fairseq.config import Config
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.decision import Decision, compared_text
+from attlm_fairseq.nbest.decision import Decision, compared_text, loss_tokenizer
 from attlm_fairseq.nbest.mbr import LOSSES
 from attlm_fairseq.nbest.metrics import Metric
 
-BLEU_LOSS = "BLEU is sacreBLEU's sentence BLEU, with its exponential smoothing"
+BLEU_LOSS = "BLEU is sacreBLEU's sentence BLEU, with its exponential smoothing, tokenised as --metric bleu is, else at white space"
 
 
 def rule_options(command: Callable) -> Callable:
@@ -44,8 +44,8 @@ def rule_options(command: Callable) -> Callable:
 def decision_options(command: Callable) -> Callable:
     """``--mbr --consensus --max --scale`` of a command that applies one rule, handed to it as ``decide_by``.
 
-    That is a function from the decision of attlm.toml and the metric, whose text steps replace those of attlm.toml where there are any,
-    to the decision to apply. Raises InputError for options that exclude each other.
+    That is a function from the decision of attlm.toml and the metric to the decision to apply: the metric's text steps and BLEU's tokenizer
+    replace those of attlm.toml where there are any. Raises InputError for options that exclude each other.
     """
 
     def wrapper(mbr: str | None, consensus: bool, max_: bool, scale: float | None, **rest: Any) -> Any:
@@ -56,14 +56,15 @@ def decision_options(command: Callable) -> Callable:
         def decide_by(configured: Decision, metric: Metric) -> Decision:
             rule = rules[0] if rules else configured.rule
             text = compared_text(metric, metric.text if metric.text.steps else configured.text).load()
+            tokenize = loss_tokenizer(metric, configured.tokenize)
             if scale is not None:
                 if rule == "max":
                     raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none")
                 if not math.isfinite(scale):
                     raise InputError(f"--scale {scale}: expected a finite number")
-                return Decision(rule, scale, text)
+                return Decision(rule, scale, text, tokenize=tokenize)
             tuned = configured.scale_of(rule)
-            return Decision(rule, 1.0 if tuned is None else tuned, text)
+            return Decision(rule, 1.0 if tuned is None else tuned, text, tokenize=tokenize)
 
         return command(decide_by=decide_by, **rest)
 

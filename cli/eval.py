@@ -153,8 +153,17 @@ def open_lists(path: str, format_name: str | None, references: GivenReferences) 
                 raise
         note(f"note: {path} is no n-best list: read as one text a line")
     rows = references.rows() if references.by in ("id", None) else None
-    ids = ids_of_references(rows, certain=references.by is None) if rows else None
-    return read_texts(path, ids, leave_over=references.by == "id")
+    guessed = references.by is None
+    ids = ids_of_references(rows, certain=guessed) if rows else None
+    if ids is None or not guessed:
+        return read_texts(path, ids, leave_over=not guessed)
+    otherwise = "--refs-by order if they are words"
+    try:
+        texts = read_texts(path, ids)
+    except InputError as error:
+        raise InputError(f"{error}; such as {ids[0]!r} are taken for ids, {otherwise}") from None
+    note(f"note: the lines' ids, such as {ids[0]!r}, say whose they are and do not count: {otherwise}")
+    return texts
 
 
 def further_lists(

@@ -9,7 +9,7 @@ import click
 from attlm_cli.options import note, progress, warn_of_oov
 from attlm_fairseq.compute import parse_device
 from attlm_fairseq.export import export_model
-from attlm_fairseq.text import parse_steps
+from attlm_fairseq.text import parse_steps, remarks
 
 
 @click.command("export")
@@ -38,20 +38,24 @@ def export_command(
 ) -> None:
     """Write CHECKPOINT as a FOLDER that needs nothing else: weights (safetensors), configuration, vocabulary, card.
 
-    FOLDER must not exist yet. Wherever --lm takes a checkpoint it takes such a folder, with the same scores; loading it runs no code.
+    FOLDER must not exist yet or be empty. Wherever --lm takes a checkpoint it takes such a folder, with the same scores; loading it
+    runs no code.
 
     \b
     Example:
       attlm export checkpoints/checkpoint_best.pt news-lm --ppl test.txt --card-text "Trained on News Crawl 2024."
     """
     device = parse_device(device)
+    pipeline = parse_steps(steps.split(",") if steps else ())
+    for line in remarks([pipeline]):
+        note(line)
     with progress("lines", None) as bar:
         unknown = export_model(
             checkpoint,
             folder,
             dictionary=dictionary,
             texts=texts,
-            pipeline=parse_steps(steps.split(",") if steps else ()),
+            pipeline=pipeline,
             card_text=card_text,
             device=device,
             on_progress=bar.update,

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from attlm_fairseq import __version__
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, NoDictionaryError
 
 COMMANDS = {
     "rescore": "Put the best hypothesis of each n-best list first.",
@@ -63,6 +63,12 @@ class Commands(click.Group):
             OneLineError(f"{where}cannot be read or written: {error.strerror or error}").show()
             sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - Python would, at its end, try again to write what there is no place for
             sys.exit(OneLineError.exit_code)
+        except MemoryError as error:
+            OneLineError(
+                f"there is not enough memory ({error or 'in a list or line of the input'}): --mbr needs the square of a list's hypotheses; "
+                "shorter lists or lines, a smaller --memory or fewer LMs need less"
+            ).show()
+            sys.exit(OneLineError.exit_code)
 
     def invoke(self, context: click.Context) -> Any:
         if sys.stdout is None:
@@ -72,6 +78,8 @@ class Commands(click.Group):
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
         try:
             return super().invoke(context)
+        except NoDictionaryError as error:
+            raise OneLineError(f"{error} or name it with --dict") from None
         except InputError as error:
             raise OneLineError(str(error)) from None
         except PermissionError as error:  # also where only looking for a file, in a folder closed to the user, was refused

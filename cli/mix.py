@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from array import array
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,8 @@ from attlm_cli.options import (
     lm_options,
     note,
     progress,
+    say_deviations,
+    this_command,
     warn_of_oov,
     warn_of_penalties,
     warn_of_unused,
@@ -88,6 +89,7 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     for number in sorted({0, last, *(1 << k for k in range(last.bit_length()))}):
         click.echo("\t".join([str(number), f"{steps[number].ppl:.4f}", *(f"{weight:.6f}" for weight in steps[number].weights)]))
     of_mixture = perplexity(float(mix(matrix, step.weights).sum()), matrix.shape[1])
+    say_deviations(members)
     warn_of_oov(result.oov, BlockScorer(members, mixed.texts * len(members)).advise)
     warn_of_penalties(setup)
     if step.gap >= ENOUGH:
@@ -109,7 +111,7 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
 
     weights = tuple((member, round(float(weight), 6)) for member, weight in zip(alone, step.weights, strict=True))
     record = {
-        "command": "attlm " + " ".join(sys.argv[1:]),
+        "command": this_command(),
         "text": text,
         "words and sentence ends": matrix.shape[1],
         **({"unknown to all LMs, left out of the estimation": left_out} if left_out else {}),

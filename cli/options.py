@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from attlm_cli.lm_changes import LMChanges, numbered
 from attlm_fairseq.compute import PRECISIONS, Compute, parse_devices, parse_memory, rank_compute
 from attlm_fairseq.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config, unused
 from attlm_fairseq.errors import InputError, visible
-from attlm_fairseq.nbest.block_scores import BlockScorer
+from attlm_fairseq.nbest.block_scores import BlockScorer, deviations
 from attlm_fairseq.nbest.combination import LARGEST
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.lm_features import differing_lms, is_lm_feature
@@ -27,12 +28,16 @@ from attlm_fairseq.nbest.references import attach_references, read_references
 from attlm_fairseq.nbest.subword_marks import SubwordMarks
 from attlm_fairseq.nbest.workers import OneProcess, Processes, Ranks, Workers, under_torchrun
 from attlm_fairseq.scoring.scorer import Scorer
-from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step, parse_steps
+from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step, parse_steps, remarks
 from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
 
 if TYPE_CHECKING:
     from tqdm import tqdm
+
+
+# the parameters of lm_options that only change what LMs do
+OF_LMS = ("ensemble_weights", "mixture", "dictionary", "text_steps", "lowercase", "tokenize", "oov", "devices", "precision", "memory")
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class Setup:
     def _describe(self, needed: bool = True) -> None:
         if needed and not self.config.lms:
             raise InputError(f"no LM given: use --lm or --kenlm, or an {DEFAULT_CONFIG} in this folder, or --config")
-        for line in describe_pipelines(self.config.texts):
+        for line in (*describe_pipelines(self.config.texts), *remarks(self.texts)):
             note(line)
 
 
@@ -168,6 +173,7 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
 
     ``only_where_given``: ``setup`` is None where neither LMs nor a configuration are named; that of this folder does not count then.
     """
+    where_else = "Default: none" if only_where_given else f"Default: {DEFAULT_CONFIG} in this folder unless --lm or --kenlm is given"
 
     def wrapper(
         lm: tuple[str, ...],
@@ -186,6 +192,11 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
         **rest: Any,
     ) -> Any:
         if only_where_given and not lm and not kenlm and config is None:
+            if option := given_option(*OF_LMS):  # ignoring it would let the user believe that it changed something
+                raise InputError(
+                    f"{option} is about LMs, and there are none: give --config {DEFAULT_CONFIG}, --lm or --kenlm; what the metric compares "
+                    "is changed by --metric-text and --metric-lowercase"
+                )
             return command(setup=None, **rest)
         computes = parse_devices(devices, precision, parse_memory(memory))
         changes = LMChanges(ensemble_weights, mixture, text_steps, oov)
@@ -223,7 +234,7 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
         click.option(
             "--config",
             type=click.Path(path_type=Path),
-            help=f"LMs, text steps and weights. Default: {DEFAULT_CONFIG} in this folder unless --lm or --kenlm is given.",
+            help=f"LMs, text steps and weights, as written by attlm tune. {where_else}.",
         ),
         click.option(
             "--text",
@@ -274,6 +285,8 @@ def metric_options(command: Callable) -> Callable:
             raise InputError(f"--bleu-tokenize is for --metric bleu, not for {metric}; --metric-text says what {metric} is to see")
         options = {} if metric_lowercase is None else {"lowercase": metric_lowercase}
         text = parse_steps(filter(None, (metric_text or "").split(","))).load()
+        for line in remarks([text]):
+            note(line)
         return command(
             metric=make_metric(metric, text=text, **options, **({"tokenize": bleu_tokenize} if metric == "bleu" else {})), **rest
         )
@@ -460,6 +473,26 @@ def warn_of_oov(counts: Iterable[OOVCount], advise: Callable[[OOVCount], str | N
             if advise and (advice := advise(count)):
                 warning = f"{warning}. {advice}"
             note(click.style(warning, fg="red", bold=True) if on_terminal() else warning)
+
+
+def say_deviations(scorers: Iterable[Scorer]) -> None:
+    """What a lower precision did to the scores, for each LM."""
+    for told in filter(None, map(deviations, scorers)):
+        note(told)
+
+
+def this_command() -> str:
+    """The command line as a shell takes it: how to get a result again."""
+    return shlex.join(["attlm", *sys.argv[1:]])
+
+
+def given_option(*names: str) -> str | None:
+    """The first option among the parameters ``names`` of this command that the user gave, as its name is written; None for none."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        if parameter.name in names and context.get_parameter_source(parameter.name) == click.core.ParameterSource.COMMANDLINE:
+            return "/".join([*parameter.opts[:1], *parameter.secondary_opts[:1]])
+    return None
 
 
 def warn_of_penalties(setup: Setup) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 import numpy as np
 
-from attlm_cli.options import Setup, note
+from attlm_cli.options import Setup, note, this_command
 from attlm_fairseq import __version__
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.nbest.block_scores import BlockScorer
@@ -17,6 +16,7 @@ from attlm_fairseq.nbest.decision import Decision
 from attlm_fairseq.nbest.evaluation import MeasuredLists, compare
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.repeated_lists import RepeatedLists
 from attlm_fairseq.nbest.report import ReportBuilder
 from attlm_fairseq.nbest.subword_marks import SubwordMarks
 from attlm_fairseq.nbest.tuned_system import answers_of
@@ -39,7 +39,7 @@ def warn_of_same_lists(setup: Setup, weights: Mapping[str, float], references: I
 
 
 def warn_of_repeats(utterances: Sequence[int], also: str = "") -> list[str]:
-    """The line, if there is one to say, to the user and for the page, on :meth:`MeasuredLists.utterances` with several lists."""
+    """The line, if there is one to say, to the user and for the page: where ``utterances`` (of :class:`RepeatedLists`) repeat."""
     repeats = len(utterances) - len(set(utterances))
     if not repeats:
         return []
@@ -67,13 +67,16 @@ class StreamedReport:
         self.metric = metric
         self.builder = ReportBuilder(metric, lm_names)
         self.marks = SubwordMarks(metric.text)
+        self.repeated = RepeatedLists(metric)
         self.references: list[tuple[str, ...]] = []
         self.statistics: list[np.ndarray] = []
         self.answers: list[np.ndarray] = []
 
     def add(self, scored: NbestList, answer: str) -> None:
         """A scored list with references, in the order as read, and its answer."""
-        statistics = self.metric.statistics([*(hypothesis.text for hypothesis in scored.hypotheses), answer], scored.references)
+        texts = [hypothesis.text for hypothesis in scored.hypotheses]
+        statistics = self.metric.statistics([*texts, answer], scored.references)
+        self.repeated.add(scored.references, texts)
         self.builder.add(scored, statistics[:-1], answer, statistics[-1])
         self.marks.add(scored.hypotheses[0].text, scored.references)
         self.references.append(scored.references)
@@ -86,8 +89,10 @@ class StreamedReport:
             note(warning)
         first = np.array([of_list[0] for of_list in self.statistics])
         systems = [("first as read", first), (label, np.array(self.answers)), ("oracle", oracle(self.statistics, self.metric))]
-        notes = warn_of_same_lists(setup, parts["weights"], self.references)
-        rows = compare(systems, self.metric, in_sample=[label] if notes else [])
+        in_sample = warn_of_same_lists(setup, parts["weights"], self.references)
+        utterances = self.repeated.utterances()
+        notes = [*in_sample, *warn_of_repeats(utterances)]
+        rows = compare(systems, self.metric, in_sample=[label] if in_sample else [], groups=utterances)
         parts |= {"rows": rows, "notes": notes, "against": "against first as read"}
         write_report(path, self.builder, setup, loaded, self.references, **parts)
 
@@ -101,7 +106,7 @@ def write_report(
     """
     lms = loaded or BlockScorer.load(setup.config, setup.compute)
     facts = {
-        "command": "attlm " + " ".join(sys.argv[1:]),
+        "command": this_command(),
         "metric": builder.metric.signature(references),
         "attlm": __version__,
         **{f"LM {scorer.name}": ", ".join(f"{key}: {value}" for key, value in scorer.signature().items()) for scorer in lms.scorers},

@@ -14,6 +14,7 @@ from attlm_cli.options import (
     Setup,
     complete_weights,
     format_option,
+    given_option,
     lm_options,
     metric_options,
     note,
@@ -195,12 +196,13 @@ def say_formula(weights: dict[str, float], scores: list[str], decision: Decision
 def refuse_options_of_reports(decision: Decision) -> None:
     """Raises InputError for an option given that only a report uses: ignoring it would let the user believe that something was measured.
 
-    The text steps of the metric, and whether it ignores case, are for losses and votes as well.
+    The text steps of the metric, and whether it ignores case, are for losses and votes as well, and BLEU's tokenizer for its loss.
     """
-    context = click.get_current_context()
-    of_text = ["metric_lowercase", "metric_text"] if decision.rule == "max" else []
-    for name in ("refs", "refs_by", "metric", *of_text, "bleu_tokenize"):
-        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
-            option = "--metric-lowercase/--metric-case" if name == "metric_lowercase" else f"--{name.replace('_', '-')}"
-            or_rules = ", --mbr or --consensus, none of which is given" if name in of_text else ", which is not given"
-            raise InputError(f"{option} is for --report FILE{or_rules}; to measure rescored lists use `attlm eval`")
+    of_text = ("metric_lowercase", "metric_text") if decision.rule == "max" else ()
+    of_bleu = ("metric", "bleu_tokenize") if decision.rule != "mbr-bleu" else ()
+    for names, needed in (
+        (("refs", "refs_by", *of_bleu), "--report FILE, which is not given"),
+        (of_text, "--report FILE, --mbr or --consensus, none of which is given"),
+    ):
+        if option := given_option(*names):
+            raise InputError(f"{option} is for {needed}; to measure rescored lists use `attlm eval`")

@@ -8,7 +8,7 @@ import click
 
 from attlm_cli.options import echo_fields, note
 from attlm_fairseq.compute import parse_device
-from attlm_fairseq.errors import visible
+from attlm_fairseq.errors import require_utf8, visible
 from attlm_fairseq.vocabulary import UNK
 
 
@@ -56,6 +56,7 @@ def sample_command(
     from attlm_fairseq.decoding.decoder_lm import DecoderLM
     from attlm_fairseq.decoding.sampling import SamplingOptions, sample_sentences
 
+    require_utf8(prefix, "--prefix")
     options = SamplingOptions(temperature, top_k, top_p, max_words, unknown)
     model = DecoderLM.load(lm, dictionary, parse_device(device))
     words = prefix.split()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -26,6 +25,7 @@ from attlm_cli.options import (
     parse_weights,
     progress,
     reference_options,
+    this_command,
     warn_of_oov,
     warn_of_subwords,
     warn_of_unused,
@@ -61,7 +61,7 @@ MANY_FEATURES = 100
     "extra",
     multiple=True,
     metavar="NAME",
-    help="One more feature: LM_tokens, or LM_minus_LM in place of the two LMs. Repeatable.",
+    help="One more feature: LM_tokens (LMs over subwords have it anyway), or LM_minus_LM in place of the two LMs. Repeatable.",
 )
 @click.option("--interval", multiple=True, metavar="NAME=LOW:HIGH", help="Bounds of a weight; either end may be missing. Repeatable.")
 @click.option("--fix", multiple=True, metavar="NAME=NUMBER", help="Keep this weight. Intervals are in units of the weights fixed.")
@@ -211,7 +211,7 @@ def tune_command(
         note(f"decision: {decision}")
 
     record = {
-        "command": "attlm " + " ".join(sys.argv[1:]),
+        "command": this_command(),
         "lists": len(lists),
         "hypotheses": sum(map(len, measured.features)),
         "metric": metric.signature(measured.references),

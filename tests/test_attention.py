@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -19,14 +21,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from test_language_model import VARIANTS, WITHOUT_WEIGHTS, V, make_model, reference_log_probs
 
 from attlm_cli.main import main
-from attlm_fairseq.attention import fonts
+from attlm_fairseq.attention import fonts, show
 from attlm_fairseq.attention.distance import DistanceProfile
 from attlm_fairseq.attention.figures import heat_map
 from attlm_fairseq.attention.highlight import highlights
 from attlm_fairseq.attention.weights import BATCH_TOKENS, MEMORIES, SentenceAttention, sentence_attention
 from attlm_fairseq.checkpoints import TrainedModel
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.modules.memory import READERS, AveragingReader
 from attlm_fairseq.vocabulary import EOS, SPECIAL_SYMBOLS, Vocabulary
 
 WINDOW = 4  # of the key-value-predict variants
@@ -93,6 +95,12 @@ def test_the_columns_of_every_reader_with_weights_are_known():
     for variant in WITHOUT_WEIGHTS:
         with pytest.raises(InputError, match=f"{variant} has no attention weights"):
             list(sentence_attention(trained(variant), [["w5"]]))
+
+
+def test_weights_whose_columns_nobody_described_are_not_none(monkeypatch):
+    monkeypatch.delitem(MEMORIES, AveragingReader)
+    with pytest.raises(InputError, match="averaging cannot be labelled: describe the columns of its AveragingReader in MEMORIES"):
+        list(sentence_attention(trained("averaging"), [["w5"]]))
 
 
 def attention(rows: list[list[float | None]]) -> SentenceAttention:
@@ -318,7 +326,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(folder):
     assert "no words" in refused(" \t", *lm)
     assert "a.gif: cannot be written as '.gif'" in refused("the cat", *lm, "-o", "a.gif", "-o", "a.png")
     assert "cannot be written as" in refused("the cat", *lm, "-o", "a.jsonl")
-    assert "nowhere/a.png: cannot be written" in refused("the cat", *lm, "-o", "nowhere/a.png")
+    assert "nowhere/a.png: the output cannot be written" in refused("the cat", *lm, "-o", "nowhere/a.png")
     assert "text: the output would overwrite the input" in refused("--file", "text", *lm, "-o", "text")
     assert "nosuch: cannot be read" in refused("--file", "nosuch", *lm, "-o", "a.png")
     assert "the file is empty" in refused("--file", "-", *lm, "-o", "a.png", stdin="")
@@ -345,7 +353,28 @@ def test_characters_that_no_font_has_are_told(folder, monkeypatch):
     assert not run("the café Ελλάδα кошка", "--lm", "lm.pt", "-o", "a.png").stderr.startswith("note")
 
 
-def test_a_font_that_has_them_is_used(folder, monkeypatch):
+def test_scripts_that_an_older_matplotlib_cannot_write_are_told(folder, monkeypatch, recwarn):
+    sentence = "the أحب हि א café"
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)  # matplotlib's own has no Devanagari: told as boxes
+    monkeypatch.setattr(matplotlib, "__version_info__", (3, 11, 0, "final", 0))
+    assert "matplotlib" not in run(sentence, "--lm", "lm.pt", "-o", "a.svg").stderr
+    monkeypatch.setattr(matplotlib, "__version_info__", (3, 10, 9, "final", 0))
+    note = run(sentence, "--lm", "lm.pt", "-o", "a.svg", "-o", "a.png", "-o", "a.html").stderr
+    assert "draws אأبح (4 characters) apart and from left to right" in note
+    assert note.count("matplotlib older than 3.11") == 1
+    assert "matplotlib" not in run(sentence, "--lm", "lm.pt", "-o", "a.html").stderr
+    assert not [warning for warning in recwarn if "Matplotlib" in str(warning.message)]
+    assert "matplotlib" not in run("the café Ελλάδα", "--lm", "lm.pt", "-o", "a.svg").stderr
+
+
+def test_heads_of_all_scripts_read_the_same_way(folder):
+    """Upright characters, as Chinese has them in vertical text, would stand on their heads after the turn."""
+    run(HARD, "--lm", "lm.pt", "-o", "a.html")
+    [style] = re.findall(r"thead th \{(.*?rotate.*?)\}", (folder / "a.html").read_text())
+    assert "text-orientation: sideways" in style
+
+
+def test_a_font_that_has_them_is_used(folder, monkeypatch, caplog):
     from fontTools.fontBuilder import FontBuilder
     from fontTools.pens.ttGlyphPen import TTGlyphPen
 
@@ -362,7 +391,7 @@ def test_a_font_that_has_them_is_used(folder, monkeypatch):
     builder.setupHorizontalMetrics({".notdef": (1000, 0), "uni6211": (1000, 0)})
     builder.setupHorizontalHeader(ascent=900, descent=-100)
     builder.setupNameTable({"familyName": "Just One Glyph", "styleName": "Regular"})
-    builder.setupOS2()
+    builder.setupOS2(usWeightClass=900)  # not the weight asked for, which matplotlib would tell
     builder.setupPost()
     builder.save(folder / "one.ttf")
     run("the 我", "--lm", "lm.pt", "-o", "boxes.svg")
@@ -371,4 +400,13 @@ def test_a_font_that_has_them_is_used(folder, monkeypatch):
     assert fonts.fonts_for(["the 我"]) == (["DejaVu Sans", "Just One Glyph"], "")
     assert not run("the 我", "--lm", "lm.pt", "-o", "drawn.svg").stderr
     assert (folder / "drawn.svg").read_bytes() != (folder / "boxes.svg").read_bytes()
+    assert not caplog.records
+    assert logging.getLogger("matplotlib.font_manager").isEnabledFor(logging.WARNING)  # for whoever else draws
     assert "欢" in run("the 我 欢", "--lm", "lm.pt", "-o", "a.png").stderr
+
+
+def test_long_lines_are_read_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(show, "BLOCK_LINES", 3)
+    monkeypatch.setattr(show, "BLOCK_WEIGHTS", 100)
+    sentences = [["a"] * length for length in (1, 1, 1, 9, 20, 2, 2)]
+    assert [list(map(len, block)) for block in show.blocks(sentences)] == [[1, 1, 1], [9], [20], [2, 2]]

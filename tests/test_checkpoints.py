@@ -5,14 +5,16 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from lm_files import write_checkpoint, write_dictionary
 
-from attlm_fairseq.checkpoints import load_model
+from attlm_fairseq.checkpoints import load_model, read_plain_data
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.export import export_model
 from attlm_fairseq.model_folder import read_model_folder, write_model_folder
+from attlm_fairseq.plugin import SAFE_GLOBALS
 from attlm_fairseq.vocabulary import Vocabulary
 
 WORDS = ["the", "a", "naïve", "house"]
@@ -41,7 +43,7 @@ def test_the_dictionary_is_found_in_the_data_folder_or_asked_for(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     assert load_model(path).vocabulary.symbols[4:] == tuple(WORDS)
     (tmp_path / "data-bin" / "dict.txt").rename(tmp_path / "elsewhere.txt")
-    with pytest.raises(InputError, match=r"no dict.txt found: looked at .*checkpoints/dict.txt, data-bin/dict.txt \(from .*--dict"):
+    with pytest.raises(InputError, match=r"no dict.txt found: looked at .*/dict.txt, data-bin/dict.txt \(from .* beside the checkpoint$"):
         load_model(path)
     assert len(load_model(path, tmp_path / "elsewhere.txt").vocabulary) == 8
 
@@ -52,7 +54,7 @@ def test_a_data_folder_that_cannot_be_looked_at_is_one_line(tmp_path):
     content = torch.load(path)
     content["cfg"]["task"]["data"] = "long" * 1000
     torch.save(content, path)
-    with pytest.raises(InputError, match=r"lm.pt: no dict.txt found: cannot look at .*\(File name too long\); .*--dict"):
+    with pytest.raises(InputError, match=r"lm.pt: no dict.txt found: cannot look at .*\(File name too long\); .* beside the checkpoint$"):
         load_model(path)
 
 
@@ -113,6 +115,41 @@ def test_hidden_code_is_refused_and_never_runs(tmp_path, legacy):
     with pytest.raises(InputError, match=r"evil.pt: refused: .*code"):
         load_model(path)
     assert not Hidden.ran
+
+
+class Forged:
+    """Pickled as a call with these arguments, and what is then set."""
+
+    def __init__(self, *reduced: object) -> None:
+        self.reduced = reduced
+
+    def __reduce__(self):
+        return self.reduced
+
+
+def test_of_numpy_only_arrays_of_numbers_are_taken(tmp_path):
+    """The plugin allows them, since fairseq's metrics hold some: what the file says of a type must not make numbers into pointers."""
+    torch.serialization.add_safe_globals(SAFE_GLOBALS)
+    path = tmp_path / "arrays.pt"
+    reconstruct, arguments, _ = np.empty(0).__reduce__()
+    pointer = b"A" * 8
+
+    def taken(value: object) -> np.ndarray:
+        torch.save(value, path)
+        return read_plain_data(path)
+
+    for array in (np.arange(4), np.array([0.5, 1.0])):
+        assert np.array_equal(taken(array), array)
+        assert taken(array).dtype == array.dtype
+    as_pointers = (3, "<", None, ("a",), {"a": (np.dtype("int64"), 0)}, -1, -1, 1)  # with fields, and the flag of objects
+    forged = Forged(np.dtype, ("i8", False, True), as_pointers)
+    array = taken(Forged(reconstruct, arguments, (1, (1,), forged, False, pointer)))
+    assert (array.dtype.fields, array.dtype.hasobject) == (None, False)
+    for objects in (np.array([1, "a"], dtype=object), Forged(reconstruct, arguments, (1, (1,), np.dtype("O"), False, pointer))):
+        with pytest.raises(InputError, match=r"arrays.pt: .*expected whole or floating-point numbers"):
+            taken(objects)
+    with pytest.raises(InputError, match="an array of "):
+        taken(np.zeros(1, dtype=[("a", "O")]))
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04" + b"\0" * 100])

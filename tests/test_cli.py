@@ -6,11 +6,14 @@ import json
 import math
 import os
 import re
+import shlex
 import subprocess
 import sys
 from functools import partial
+from itertools import pairwise
 
 import kenlm
+import numpy as np
 import pytest
 import tomlkit
 from click.testing import CliRunner
@@ -240,6 +243,16 @@ def test_text_steps_are_told_and_taken_in_order(folder):
     plain = run("score", "-", "--kenlm", "lm.arpa", "--lm", "lm.pt", stdin="the cat sat\n")
     assert result.stdout == plain.stdout
     assert "text for lm, kenlm: split at white space\n" in plain.stderr
+
+
+def test_languages_without_rules_of_tokenisation_are_told(folder):
+    note = "note: tokenize:jp: sacremoses has no rules of its own for 'jp' and takes general ones; did you mean tokenize:ja?"
+    own = ["--kenlm", "lm.arpa", "--lm", "lm.pt"]
+    for arguments in (["score", "text", *own], ["attention", "the cat", "--lm", "lm.pt"]):
+        assert run(*arguments, "--tokenize", "jp").stderr.splitlines().count(note) == 1
+        assert note not in run(*arguments, "--tokenize", "ja").stderr
+    assert note in run("eval", "dev.json", "--metric-text", "tokenize:jp").stderr
+    assert note in run("export", "lm.pt", "exported", "--text", "tokenize:jp").stderr
 
 
 def test_each_lm_may_have_its_own_steps(folder):
@@ -487,6 +500,9 @@ def test_bad_input_is_one_line(folder):
     (folder / "one.ref").write_text("the cat sat\n")
     assert "3 lists" in refused("tune", "dev.json", "--refs", "one.ref", "--kenlm", "lm.arpa")
     assert sorted(path.name for path in folder.iterdir()) == ["dev.json", "dict.txt", "latin1", "lm.arpa", "lm.pt", "one.ref", "text"]
+    (folder / "dict.txt").unlink()
+    for command in (["ppl", "text", "--lm", "lm.pt"], ["export", "lm.pt", "new"]):
+        assert refused(*command).endswith("; copy it beside the checkpoint or name it with --dict")
 
 
 @pytest.mark.parametrize(
@@ -575,14 +591,70 @@ def test_a_link_in_the_place_of_an_unfinished_output_is_not_followed(folder):
         ("tune dev.json --config attlm.toml --report attlm.toml -o new", "--report would overwrite the configuration"),
         ("mix text --kenlm lm.arpa --lm lm.pt -o text", "the output would overwrite the text"),
         ("ngram text -o text", "the output would overwrite the text"),
+        ("attention a --lm exported -o exported/page.html", "the output would be a file in the folder of the LM lm"),
+        ("attention a --lm exported -o page.html -o ./page.html", "the output and the output would be the same file"),
+        ("rescore dev.json {lms} --text truecase:refs -o refs", "the output would overwrite a text step"),
     ],
 )
 def test_no_output_replaces_what_is_read(folder, command, message):
     (folder / "refs").write_text("the cat sat on the mat\na dog ran\na mat\n")
     (folder / "attlm.toml").write_text('[lm.kenlm]\nkenlm = "lm.arpa"\n[weights]\nkenlm = 1.0\n')
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "exported").mkdir()
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     assert message in refused(*command.format(lms="--kenlm lm.arpa --weight kenlm=1").split())
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    assert not list((folder / "exported").iterdir())
+
+
+@pytest.mark.parametrize(
+    "options", ["--text lowercase", "--lowercase", "--oov penalty:-3", "--devices cpu:2", "--precision bfloat16", "--memory 2G", "--dict d"]
+)
+def test_eval_without_lms_refuses_what_would_change_lms(folder, options):
+    assert f"{options.split()[0]}" in refused("eval", "dev.json", *options.split())
+    (folder / "attlm.toml").write_text('[lm.kenlm]\nkenlm = "lm.arpa"\n[weights]\nkenlm = 1.0\n')
+    assert "is about LMs, and there are none" in refused("eval", "dev.json", *options.split())  # that of the folder does not count
+    assert "rescored" not in run("eval", "dev.json").stdout
+
+
+def test_too_little_memory_is_one_line(folder, monkeypatch):
+    def too_much(*_: object) -> None:
+        np.empty(1 << 50)
+
+    monkeypatch.setattr("attlm_cli.rescore.decide", too_much)
+    result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out.json", code=2)
+    assert result.stderr.splitlines()[-1].startswith("attlm: error: there is not enough memory (Unable to allocate")
+    assert not (folder / "out.json").exists()
+
+
+def test_the_command_recorded_can_be_given_again(folder, monkeypatch):
+    command = ["tune", "my dev.json", "--kenlm", "lm.arpa", "--without", "ran*", "--folds", "0", "--report", "page.html"]
+    (folder / "dev.json").rename(folder / "my dev.json")
+    monkeypatch.setattr(sys, "argv", ["attlm", *command])
+    run(*command)
+    record = tomlkit.parse((folder / "attlm.toml").read_text())["tuning"]
+    assert shlex.split(record["command"]) == ["attlm", *command]
+    assert "attlm tune &#39;my dev.json&#39;" in (folder / "page.html").read_text()
+
+
+def test_perplexities_are_those_of_the_words_scored(folder):
+    (folder / "some.txt").write_text("the cat qat\n\nqat sat\n")
+    lm = ["--kenlm", "lm.arpa"]
+    header, row = (line.split("\t") for line in run("ppl", "some.txt", *lm).stdout.splitlines())
+    events = [line.split("\t") for line in run("score", "some.txt", *lm, "--words", "--no-header").stdout.splitlines()]
+    known = [float(score) for _, _, score, unknown in events if unknown == "0"]
+    predicted = [float(event[2]) for before, event in pairwise(events) if before[0] == event[0]]
+    expected = [sum(float(event[2]) for event in events) / len(events), sum(predicted) / len(events), sum(known) / len(known)]
+    assert (len(events), len(known)) == (8, 6)
+    assert header[1:4] == ["ppl", "ppl_salton2017", "ppl_without_oov"]
+    assert [float(value) for value in row[1:4]] == pytest.approx([math.exp(-mean) for mean in expected], rel=1e-4)
+
+
+def test_every_command_tells_what_a_lower_precision_did(folder):
+    for command in (["score", "text"], ["ppl", "text"], ["mix", "text", "--kenlm", "lm.arpa", "-o", "mix.toml"]):
+        assert "differs from float32 by" in run(*command, "--lm", "lm.pt", "--precision", "bfloat16").stderr
+        assert "differs from float32 by" not in run(*command, "--lm", "lm.pt").stderr
+    for option in (["--precision", "bfloat16"], ["--oov", "penalty:-5"], ["--memory", "2G"]):
+        assert f"{option[0]} changes nothing here" in refused("attention", "a", "--lm", "lm.pt", *option)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

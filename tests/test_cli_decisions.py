@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -373,3 +374,23 @@ def test_tuning_writes_the_text_that_rules_decide_over(lists):
     assert "texts in no list" not in (lists / "page.html").read_text()
     run("tune", "good.json", "--kenlm", "lm.arpa", "--metric-text", STEP)
     assert read_config(lists / "attlm.toml").decision == Decision(text=parse_steps([STEP]))
+
+
+def test_the_loss_of_unspaced_text_is_tokenised_as_the_metric_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = ["今天 天气", "我喜欢北京的苹果", "我喜欢北京的平果", "我很喜欢北京的苹果"]
+    lists = [{"id": f"u{n}", "ref": texts[1], "hyps": [{"text": text, "scores": {"am": 0.0}} for text in texts]} for n in range(6)]
+    Path("zh.jsonl").write_text("".join(json.dumps(nbest) + "\n" for nbest in lists))
+    run("tune", "zh.jsonl", "--metric", "bleu", "--bleu-tokenize", "zh", "--mbr", "bleu", "--no-gain", "write")
+    assert 'tokenize = "zh"' in Path("attlm.toml").read_text()
+    run("rescore", "zh.jsonl", "--mbr", "bleu", "--scale", 0, "--to", "1best", "-o", "tuned.txt")
+    plain = ["rescore", "zh.jsonl", "--weight", "am=1", "--config", "none.toml", "--mbr", "bleu", "--scale", 0, "--to", "1best"]
+    Path("none.toml").write_text("")
+    run(*plain, "-o", "spaces.txt")
+    said = run(*plain, "--metric", "bleu", "--bleu-tokenize", "zh", "-o", "given.txt").stderr
+    assert "tokenized zh" in said
+    first = [Path(name).read_text().splitlines()[0] for name in ("tuned.txt", "spaces.txt", "given.txt")]
+    assert first == [texts[1], texts[0], texts[1]]
+    wrong = ["rescore", "zh.jsonl", "--weight", "am=1", "--config", "wrong.toml"]
+    Path("wrong.toml").write_text('[decision]\nrule = "mbr-bleu"\ntokenize = "no"\n')
+    assert "wrong.toml: [decision] tokenize: unknown BLEU tokenizer 'no'" in refused(*wrong)

@@ -152,6 +152,9 @@ def test_lists_of_a_file_are_measured_with_all_their_sparse_scores():
         nbest.sparse = True
     measured = measure_lists(lists, make_metric("wer"))
     assert (measured.names, measured.left_out) == (["x", "words", "rank", "y"], [])
+    lists[1].sparse = False  # of which a score that is missing is unknown, not 0
+    mixed = measure_lists(lists, make_metric("wer"))
+    assert (mixed.names, mixed.left_out) == (["words", "rank"], ["x", "y"])
     assert [matrix[:, [0, 3]].tolist() for matrix in measured.features] == [[[1, 0], [0, 0]], [[0, 2], [0, 0]]]
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tomlkit
 
 from attlm_fairseq.config import Config, LMSpec, read_config, unused, write_config
 from attlm_fairseq.errors import InputError
@@ -185,7 +186,7 @@ def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
         ("[lm.x]\ncheckpoint = ['a', 'b']\nensemble_weights = [1]", r"ensemble_weights needs 2 numbers"),
         ("[lm.'a b']\nkenlm = 'a'", r"'a b' cannot be the name of an LM"),
         ("[lm.rank]\nkenlm = 'a'", r"'rank' cannot be the name of an LM"),
-        ("[text]\ntokenize = 'english'", r"\[text\] text step 'tokenize:english': 'english' is not a two-letter"),
+        ("[text]\ntokenize = 'english'", r"\[text\] text step 'tokenize:english': 'english' is not a language code of two or three letters"),
         ("[text]\nlowercase = 'yes'", r"lowercase = 'yes', expected true or false"),
         ("[text]\nsteps = 'lowercase'", r"\[text\] steps = 'lowercase', expected a list"),
         ("[text]\nsteps = ['lowercase']\ntokenize = 'en'", r"\[text\] has `steps`: give all of them there"),
@@ -298,8 +299,23 @@ def test_the_record_of_tuning_goes_with_its_weights(tmp_path):
 
 def test_the_scales_of_other_rules_come_back(tmp_path):
     path = tmp_path / "attlm.toml"
-    for decision in (Decision(scales={"mbr-wer": 1.5}), Decision("consensus", 2.0, scales={"mbr-wer": 1.5, "mbr-cer": 0.0}), Decision()):
+    for decision in (
+        Decision(scales={"mbr-wer": 1.5}),
+        Decision("consensus", 2.0, scales={"mbr-wer": 1.5, "mbr-cer": 0.0}),
+        Decision("mbr-bleu", 0.5, tokenize="zh"),
+        Decision(),
+    ):
         write_config(path, Config(decision=decision), {})
         assert read_config(path).decision == decision
     assert Decision("consensus", 2.0, scales={"mbr-wer": 1.5}).scale_of("mbr-wer") == 1.5
     assert [Decision("consensus", 2.0).scale_of(rule) for rule in ("consensus", "mbr-wer")] == [2.0, None]
+
+
+def test_file_names_that_are_not_utf8(tmp_path):
+    path, odd = tmp_path / "attlm.toml", tmp_path / "caf\udce9.arpa"
+    with pytest.raises(InputError, match=r"caf.*arpa: attlm.toml, which is UTF-8, cannot hold this name"):
+        unused(path, Config(lms=(LMSpec("ngram", kenlm=odd),)))  # before the work
+    config = Config(lms=(LMSpec("ngram", kenlm=tmp_path / "lm.arpa"),), weights={"ngram": 1.0})
+    write_config(path, config, {"command": "attlm tune caf\udce9.nbest", "lm": {"ngram": {"checkpoints": ["a\udcff", 3]}}})
+    record = tomlkit.parse(path.read_text())["tuning"]
+    assert record == {"command": "attlm tune caf\\udce9.nbest", "lm": {"ngram": {"checkpoints": ["a\\udcff", 3]}}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import tracemalloc
 from dataclasses import replace
 from fractions import Fraction
 
@@ -21,7 +22,7 @@ from attlm_fairseq.nbest.mbr import LOSSES, expected_losses, least_risk, loss_me
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.posterior import posteriors
-from attlm_fairseq.text import parse_steps
+from attlm_fairseq.text import TextPipeline, parse_steps
 
 texts_of_lists = st.lists(st.lists(st.sampled_from("abc"), max_size=6).map(" ".join), min_size=1, max_size=6)
 
@@ -72,9 +73,25 @@ def test_bleu_and_chrf_losses_are_sacrebleus_sentence_scores(texts):
             assert chrf[i, j] == pytest.approx(1 - sacrebleu.sentence_chrf(chosen, [truth]).score / 100)
 
 
+def test_bleu_losses_of_unspaced_text_need_a_tokenizer():
+    texts = ["今天 天气", "我喜欢北京的苹果", "我喜欢北京的平果", "我很喜欢北京的苹果"]
+    shares = np.full(4, 0.25)
+    assert least_risk(pairwise_losses(texts, loss_metric("bleu")), shares)[0] == 0  # as far from all as each is from each
+    losses = pairwise_losses(texts, loss_metric("bleu", "zh"))
+    assert losses[1, 2] == pytest.approx(1 - sacrebleu.sentence_bleu(texts[1], [texts[2]], tokenize="zh").score / 100)
+    assert least_risk(losses, shares)[0] == 1
+    nbest = NbestList("one", [Hypothesis(text, rank=rank) for rank, text in enumerate(texts, 1)])
+    assert decide(nbest, {"rank": 0.0}, Decision("mbr-bleu", 0.0, tokenize="zh")).hypotheses[0].text == texts[1]
+    decider = Decider("mbr-bleu", [texts], [(texts[1],)], [np.zeros((4, 2))], loss_metric("wer"), TextPipeline(), "zh")
+    assert decider.answers([0], [np.zeros(4)], 0.0)[0][0] == texts[1]
+
+
 def test_ter_losses_count_edits():
     losses = pairwise_losses(["a b c d e", "d e a b c"], loss_metric("ter"))
     assert losses.tolist() == [[0, 1], [1, 0]]  # one shift
+    assert pairwise_losses(["A b", "a b"], loss_metric("ter")).tolist() == [[0, 1], [1, 0]]
+    assert compared_text(make_metric("ter")).prepared("A b") == "a b"  # what makes case not count, where it is not to
+    assert compared_text(make_metric("ter", lowercase=False)).prepared("A b") == "A b"
 
 
 @settings(deadline=None, max_examples=100)
@@ -158,6 +175,28 @@ def test_two_hypotheses_are_aligned_at_levenshteins_distance(texts):
 )
 def test_votes_by_hand(texts, shares, expected):
     assert consensus(confusion_network(texts), np.array(shares)) == expected
+
+
+def test_long_lists_are_decided_in_bounded_memory():
+    """A vote's arrays grow with the list, not with its square, and losses of n-grams are no n-gram counting for each pair."""
+    generator = np.random.default_rng(3)
+    reference = generator.choice(300, 15)
+    texts = []
+    for _ in range(600):
+        words = np.where(generator.random(15) < 0.2, generator.choice(300, 15), reference)
+        texts.append(" ".join(f"w{word}" for word in words[generator.random(15) < 0.95]))
+    shares = np.full(600, 1 / 600)
+    tracemalloc.start()
+    said = consensus(confusion_network(texts), shares)
+    voted = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    best = [texts[least_risk(pairwise_losses(texts, loss_metric(loss)), shares)[0]] for loss in ("bleu", "chrf")]
+    compared = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert said == " ".join(f"w{word}" for word in reference)
+    assert min(loss_metric("wer").distances([said, *best])[0][1:]) < 5
+    assert voted < 20 << 20
+    assert compared < 200 << 20
 
 
 def test_ties_of_votes_go_to_the_earliest_whatever_the_order_of_summation():

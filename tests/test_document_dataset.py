@@ -148,6 +148,11 @@ def read(model: LanguageModel, made: DocumentDataset, batches: list[list[int]], 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+def test_which_memories_have_slots(variant):
+    assert make_model(variant).initial_state(1).has_slots == (variant in SLOTS)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_memory_slots_bound_what_is_carried(dictionary, variant):
     model = make_model(variant)
     made = dataset(dictionary, "a b c d e f g h i j\n" * 3, segment=3)
@@ -218,6 +223,25 @@ def test_a_document_whose_state_was_never_saved_is_said(dictionary):
     segments = made.datasets["train"]
     with pytest.raises(InputError, match=r"no state for documents.*--reset-dataloader"):
         read(make_model("plain"), segments, made.epoch_batches(segments, 1, 2, None, 1)[1:], made.training_state)
+
+
+def test_a_batch_without_room_for_a_segment_is_said(dictionary):
+    task = make_task(dictionary, max_tokens=100, max_tokens_valid=1)
+    task.trains = True
+    valid = dataset(dictionary, TEXT, segment=2)
+    for made, option in ((task.datasets["train"], "--max-tokens"), (valid, "--max-tokens-valid")):
+        with pytest.raises(InputError, match=f"^{option} 1 has no room for one segment of --bptt 2"):
+            task.epoch_batches(made, 1, None, 1, 1)
+
+
+@pytest.mark.parametrize(("limits", "rows"), [({}, 32), ({"max_tokens": 10}, 5), ({"max_tokens": 10, "batch_size": 7}, 7)])
+def test_evaluation_reads_as_many_rows_as_there_is_room_for(dictionary, limits, rows):
+    text = "\n\n".join(["a b c d"] * 40) + "\n"
+    task = make_task(dictionary)
+    batches = list(task.eval_lm_dataloader(dataset(dictionary, text, segment=2), **limits))
+    assert max(batch["target"].size(0) for batch in batches) == rows
+    with pytest.raises(InputError, match=r"^--max-tokens 1 has no room"):
+        task.eval_lm_dataloader(dataset(dictionary, text, segment=2), max_tokens=1)
 
 
 def test_a_negative_number_of_slots_is_said(dictionary):

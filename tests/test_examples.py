@@ -63,9 +63,10 @@ def test_salton(corpus, tmp_path):
 
 
 def test_liu(corpus, tmp_path):
-    printed = run("liu2016", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "trained", SYSTEMS="entropy", EPOCHS="1")
+    once = {"EPOCHS": "1", "ALONE": "1"}
+    printed = run("liu2016", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "trained", SYSTEMS="entropy four_gram", **once)
     assert "(the first 12 of 24 columns)" in printed
-    assert [line.split("\t")[0] for line in printed.splitlines()[-2:]] == ["lstm", "entropy"]
+    assert [line.split("\t")[0] for line in printed.splitlines()[-3:]] == ["lstm", "entropy", "four_gram"]
     toy = [*TOY, "--decoder-hidden-size", 12]
     for system, options, variables in (
         ("entropy", toy, {"EPOCHS": "1", "LAMBDA": "0.1"}),

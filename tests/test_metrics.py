@@ -13,7 +13,8 @@ from sacrebleu.metrics import CHRF as SacreCHRF  # noqa: N811
 from sacrebleu.metrics import TER as SacreTER  # noqa: N811
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.metrics import METRICS, corpus_score, make_metric
+from attlm_fairseq.nbest import metrics
+from attlm_fairseq.nbest.metrics import BLEU, METRICS, ChrF, corpus_score, make_metric
 from attlm_fairseq.nbest.tuning import oracle
 from attlm_fairseq.text import parse_steps
 
@@ -44,6 +45,17 @@ def edits_by_hand(a: list[str], b: list[str]) -> int:
 
 def total(metric, hypotheses, references) -> np.ndarray:
     return np.sum([metric.statistics([h], r)[0] for h, r in zip(hypotheses, references, strict=True)], axis=0)
+
+
+@pytest.mark.parametrize(("pairs", "columns"), [(1, 1), (7, 3), (1 << 18, 4096)])
+@pytest.mark.parametrize("metric", [BLEU(), BLEU(tokenize="char", lowercase=True), ChrF(), ChrF(word_order=2, whitespace=True)])
+def test_statistics_between_texts_are_those_of_one_by_one(metric, pairs, columns, monkeypatch):
+    monkeypatch.setattr(metrics, "PAIRS", pairs)
+    monkeypatch.setattr(metrics, "COLUMNS", columns)
+    texts = ["", "a", "a a a b", "b a a", "The end. The end.", "the end, the", "我喜欢", "x"]
+    found = np.concatenate(list(metric.among(texts)), axis=1)
+    assert found.tolist() == np.stack([metric.statistics(texts, [truth]) for truth in texts], axis=1).tolist()
+    assert np.concatenate(list(metric.among([""])), axis=1).tolist() == metric.statistics([""], [""])[:, None].tolist()
 
 
 @pytest.mark.parametrize("references", [1, 3])

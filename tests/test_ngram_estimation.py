@@ -126,7 +126,10 @@ def test_every_kind_of_text_gives_the_same_model(text, tmp_path, monkeypatch):
     windows.write_bytes(text.read_bytes().replace(b"\n", b"\r\n").replace(b" ", " \u3000\t".encode()))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
     models = []
-    for source in (text, str(text), compressed, windows, Path("-"), text.read_text().splitlines()):
+    marked, unnamed = tmp_path / "marked.txt", tmp_path / "compressed"
+    marked.write_bytes(b"\xef\xbb\xbf" + text.read_bytes())  # a byte order mark is no part of the first word
+    unnamed.write_bytes(compressed.read_bytes())
+    for source in (text, str(text), compressed, unnamed, windows, marked, Path("-"), text.read_text().splitlines()):
         output = tmp_path / f"lm{len(models)}.arpa"
         estimate_ngram(source, output, 3, discount_fallback=True)
         models.append(output.read_bytes())
@@ -168,10 +171,10 @@ def test_reserved_words_are_refused_or_left_out_and_counted(tmp_path, symbol):
 @pytest.mark.parametrize(
     ("content", "line", "found"),
     [
-        (b"a b\nb \xff a\n", 2, "is not UTF-8"),
+        (b"a b\nb \xff a\n", 2, "not UTF-8: found 0xff at byte 3"),
         (b"a b\n\nb\0c\n", 3, "NUL"),
         (b"\n \n", None, "no words"),
-        (b"", None, "no words"),
+        (b"", None, "empty"),
         (b"a b\n", None, "--discount-fallback"),
     ],
 )
@@ -192,13 +195,13 @@ def test_unusable_text_is_one_clear_line_and_changes_nothing(tmp_path, content, 
 
 @pytest.mark.parametrize(
     ("content", "found"),
-    [(None, "No such file"), (b"plain text", "gzip"), (gzip.compress(b"a b\n" * 9999, mtime=0)[:60], "ended before")],
+    [(None, "No such file"), (gzip.compress(b"a b\n" * 9999, mtime=0)[:60], "cut short")],
 )
 def test_unreadable_files_are_named(tmp_path, content, found):
     path = tmp_path / "text.gz"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(InputError, match=rf"{path}: cannot be read.*{found}"):
+    with pytest.raises(InputError, match=rf"^{path}.*{found}"):
         estimate_ngram(path, tmp_path / "lm.arpa", 2)
 
 

@@ -21,10 +21,16 @@ register()
 
 PRESETS = {
     "attentive_lstm_lm_ptb": {"decoder_hidden_size": 650, "dropout": 0.5, "forget_bias": 0.0, "output_bias": "zero"},
+    "attentive_lstm_lm_wikitext2": {"decoder_hidden_size": 1000, "decoder_layers": 2, "dropout": 0.65, "forget_bias": 0.0},
+    "averaging_lstm_lm_ptb": {"decoder_hidden_size": 650, "decoder_layers": 2, "dropout": 0.5, "forget_bias": 1.0},
     "averaging_lstm_lm_wikitext2": {"decoder_embed_dim": 1000, "dropout": 0.65, "forget_bias": 1.0, "output_bias": "zero"},
     "amsrn_lm_independent": {"decoder_layers": 1, "decoder_hidden_size": 50, "selection": "independent", "output_layer": "untied"},
     "kvp_lstm_lm_key_value": {"decoder_hidden_size": 560, "kvp_mode": "key-value", "attention_window": 10, "init_range": 0.1},
     "ngram_rnn_lm_2gram": {"decoder_hidden_size": 564, "decoder_embed_dim": 300, "ngram_order": 2, "dropout": 0.0},
+    "ngram_rnn_lm_3gram": {"decoder_hidden_size": 786, "ngram_order": 3},
+    "ngram_rnn_lm_5gram": {"decoder_hidden_size": 1120, "ngram_order": 5},
+    "amsrn_lm_none": {"decoder_layers": 1, "decoder_embed_dim": 50, "selection": "none"},
+    "amsrn_lm_complementary": {"decoder_layers": 1, "decoder_embed_dim": 50, "selection": "complementary"},
     "plain_lstm_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 300, "output_layer": "untied", "init_range": 0.1},
 }
 

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,15 @@ def load(name):
 corpus = load("corpus")
 noisy_channel = load("noisy_channel")
 Channel, Decoder = noisy_channel.Channel, noisy_channel.Decoder
+
+
+def test_the_readme_trains_as_run_sh_does():
+    found = [
+        re.search(r"fairseq-train data .*? --log-format simple", (FOLDER / name).read_text(), re.DOTALL)[0]
+        for name in ("README.md", "run.sh")
+    ]
+    in_readme, in_script = (command.replace("\\\n", " ").split() for command in found)
+    assert in_readme == in_script
 
 
 # --- corpus ---

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from click.testing import CliRunner
 from lm_files import write_checkpoint
@@ -30,6 +32,14 @@ def test_files_come_out_as_from_the_command(tmp_path):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "expected").read_bytes()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["one", "two"]
     assert rescore_files(files[:2], tmp_path / "out", config, 2, Compute()) == []
+
+
+def test_without_ray_it_says_so_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    (tmp_path / "attlm.toml").write_text("[weights]\nTM0 = 0.5\n")
+    with pytest.raises(InputError, match=r"Ray is not installed: pip install 'ray\[data\]'"):
+        rescore_files(["a"], tmp_path / "out", tmp_path / "attlm.toml", 1, Compute())
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_a_job_cannot_do_is_said_before_it_starts(tmp_path):

@@ -195,9 +195,12 @@ def test_of_several_references_empty_ones_are_none(by):
     assert next(attach_references(lists("0"), [("",)])).references == ("",)
 
 
+UNSPACED = (["明天7点叫我", "打开3号灯"], ["2024年5月3日 开会", "2024年5月4日 休息"], ["u-1", "u-2"])
+
+
 def test_ids_of_references():
     assert ids_of_references([(line,) for line in KALDI], certain=True) == ["u2", "u1", "u3"]
     assert ids_of_references([("a b (x-y)",), ("a c (x_z)",)], certain=True) == ["x-y", "x_z"]
-    for words in (["a b", "c d"], ["2 b", "3 c"], ["u1 a"], ["u1 a", "u1 b"], ["u1 a", "c d"], ["u1 a", ""]):
+    for words in (["a b", "c d"], ["2 b", "3 c"], ["u1 a"], ["u1 a", "u1 b"], ["u1 a", "c d"], ["u1 a", ""], *UNSPACED):
         assert ids_of_references([(line,) for line in words], certain=True) is None
     assert ids_of_references([("a b",), ("c d",)]) == ["a", "c"]

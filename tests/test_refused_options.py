@@ -5,9 +5,13 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
+from fairseq.dataclass.configs import CheckpointConfig
 from omegaconf import OmegaConf
 from test_fairseq_commands import LOGGING, ROOT, data, expect_one_line, fairseq  # noqa: F401 - data is a fixture
 
@@ -15,6 +19,7 @@ from attlm_fairseq import plugin
 from attlm_fairseq.checkpoints import load_model
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.tasks._training_options import refuse_options
+from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask
 
 USER_DIR = ["--user-dir", str(ROOT / "attlm_fairseq")]
 SENTENCES = [*USER_DIR, "--task", "sentence_reset_lm"]
@@ -69,16 +74,30 @@ ADAPTIVE = ["--output-layer", "adaptive", "--adaptive-cutoffs", "5,9", "--decode
         (["--arch", "averaging_lstm_lm", *OURS, "--attention-entropy", "0.1"], ["--attention-entropy", "constants"]),
         (["--arch", "plain_lstm_lm", *OURS, "--cut-sentences", "-3"], ["--cut-sentences -3"]),
         (["--arch", "plain_lstm_lm", *OURS, "--task", "document_reset_lm", "--max-tokens", "20"], ["--batch-size 16", "--max-tokens 20"]),
+        (["--arch", "attentive_lstm_lm", *OURS, "--task", "document_reset_lm", "--memory-slots", "3"], ["--memory-slots 3 has no effect"]),
     ],
 )
 def test_training_that_cannot_be_what_was_asked_for(data, options, parts):  # noqa: F811
     expect_one_line(fairseq("train", data / "bin", *SENTENCES, *SHORT, *options, "--save-dir", data / "no", check=False), *parts)
 
 
+def test_a_validation_line_that_is_too_long(data):  # noqa: F811
+    options = ["--arch", "plain_lstm_lm", *OURS, "--max-tokens-valid", 20]
+    refused = fairseq(
+        "train", data / "bin", *SENTENCES, *TINY, *LOGGING, "--max-update", 1, *options, "--save-dir", data / "no", check=False
+    )
+    expect_one_line(refused, "valid:16: ", "41 tokens", "more than --max-tokens-valid 20", "raise --max-tokens-valid,")
+
+
 @pytest.fixture(scope="module")
 def trained(data) -> Path:  # noqa: F811
     fairseq("train", data / "bin", *SENTENCES, *SHORT, *OURS, "--arch", "attentive_lstm_lm", "--save-dir", data / "refused")
     return data / "refused" / "checkpoint_last.pt"
+
+
+def test_a_context_window(data, trained):  # noqa: F811
+    options = ["--path", trained, "--gen-subset", "valid", "--context-window", 2]
+    expect_one_line(fairseq("eval-lm", data / "bin", *SENTENCES, *options, check=False), "--context-window does not fit")
 
 
 def other_dictionary(data: Path, folder: Path, lines: list[str]) -> Path:  # noqa: F811
@@ -98,6 +117,9 @@ def test_a_dictionary_in_another_order_or_of_another_size(data, trained, tmp_pat
     resumed = ["--arch", "attentive_lstm_lm", "--max-update", 2]
     for options in (["--save-dir", trained.parent], ["--save-dir", tmp_path / "no", "--finetune-from-model", trained]):
         expect_one_line(fairseq("train", turned, *SENTENCES, *SHORT, *OURS, *resumed, *options, check=False), "another order")
+    suffixed = shutil.copy(trained, tmp_path / "checkpoint_last_x.pt").parent
+    options = ["--save-dir", suffixed, "--checkpoint-suffix", "_x"]
+    expect_one_line(fairseq("train", turned, *SENTENCES, *SHORT, *OURS, *resumed, *options, check=False), "another order")
     with pytest.raises(InputError, match="another order"):
         load_model(trained, turned / "dict.txt")
 
@@ -107,6 +129,23 @@ def test_a_dictionary_in_another_order_or_of_another_size(data, trained, tmp_pat
     assert load_model(tmp_path / "old.pt", turned / "dict.txt"), "a checkpoint that does not say is trusted"
     refused = fairseq("validate", longer, *validate, "--path", tmp_path / "old.pt", check=False)
     expect_one_line(refused, "embedding.weight is ", "dict.txt")
+
+
+@pytest.mark.parametrize("suffix", ["", "_x"])
+@pytest.mark.parametrize("restored", ["checkpoint_last.pt", "other.pt", "models.pt/other.pt"])
+def test_the_checkpoint_to_resume_is_the_one_that_fairseq_loads(suffix, restored):
+    options = {"save_dir": "saved", "restore_file": restored, "checkpoint_suffix": suffix}
+    asked = []
+
+    def load_checkpoint(path: str, *options: object, **others: object) -> None:
+        asked.append(Path(path))
+
+    trainer = SimpleNamespace(
+        checkpoint_suffix=suffix, load_checkpoint=load_checkpoint, get_train_iterator=MagicMock(), lr_step=lambda epoch: None
+    )
+    checkpoint_utils.load_checkpoint(OmegaConf.structured(CheckpointConfig(**options)), trainer)
+    task = SentenceResetLMTask(SentenceResetLMConfig(**options), None)
+    assert asked == [task.checkpoint_to_resume()]
 
 
 def test_finetuning_another_model(data, trained, tmp_path):  # noqa: F811

@@ -15,7 +15,7 @@ from attlm_fairseq.nbest import report
 from attlm_fairseq.nbest.evaluation import compare
 from attlm_fairseq.nbest.metrics import make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.report import ReportBuilder, word_differences
+from attlm_fairseq.nbest.report import ReportBuilder, differences
 from attlm_fairseq.scoring.scorer import SentenceScore
 from attlm_fairseq.text import OOVCount, TextPipeline
 
@@ -92,10 +92,31 @@ def page_of(builder: ReportBuilder, lists, **more) -> str:
     return builder.html(rows=rows, against="against", texts=[TextPipeline()], **(options | more))
 
 
-def test_word_differences():
-    assert word_differences("a b c", "a x c d") == [("right", "a", "a"), ("wrong", "x", "b"), ("right", "c", "c"), ("extra", "d", "")]
-    assert word_differences("a b", "b") == [("missing", "", "a"), ("right", "b", "b")]
-    assert word_differences("", "") == []
+@pytest.mark.parametrize(
+    ("metric", "options", "reference", "text", "expected"),  # right (wrong|reference) +extra+ [missing]
+    [
+        ("wer", {}, "a b c", "a  x c d", "a (x|b) c +d+"),
+        ("wer", {}, "a b", "b", "[a] b"),
+        ("wer", {}, "a b", "x y", "(x|a) (y|b)"),
+        ("wer", {}, "", "", ""),
+        ("cer", {}, "我喜欢 NLP", "我喜次 NLP", "我喜(次|欢) NLP"),
+        ("cer", {}, "abcd", "axyd", "a(xy|bc)d"),
+        ("cer", {}, "the cat", "thecat s", "the[␣]cat+␣s+"),
+        ("cer", {"spaces": False}, "the cat", "thecat s", "thecat +s+"),
+        ("cer", {"lowercase": True}, "Ab", "aB", "ab"),
+        ("bleu", {}, "a cat.", "a cat", "a cat[.]"),
+        ("bleu", {}, "cat & dog", "cat &amp; hog", "cat & (hog|dog)"),
+        ("bleu", {"tokenize": "zh"}, "我喜欢 NLP 好", "我喜次 NLP", "我喜(次|欢) NLP [好]"),
+        ("chrf", {}, "我喜欢 it", "我喜次 at", "我喜(次|欢) (at|it)"),
+        ("ter", {}, "a Cat.", "a cat .", "a (cat|cat.) +.+"),
+    ],
+)
+def test_differences_are_marked_in_the_units_of_the_metric(metric, options, reference, text, expected):
+    metric = make_metric(metric, **options)
+    prepared = report.compared_text(metric).prepared
+    form = {"right": "{0.text}", "wrong": "({0.text}|{0.other})", "extra": "+{0.text}+", "missing": "[{0.other}]"}
+    parts = differences(prepared(reference), prepared(text), metric)
+    assert "".join(part.space + form[part.kind].format(part) for part in parts) == expected
 
 
 @pytest.mark.parametrize("metric", ["wer", "bleu"])
@@ -143,6 +164,56 @@ def test_words_are_marked_and_scored():
     assert cells == [("am", "-1.00", "-3.00", "-2.00"), ("lengths", "-9.00", "-7.00", "+0.50")]
     assert "first -11.00, answer -8.00" in text  # 1 + 3 + 3 + 3 and 1, 1 + 3 + 3 and 1
     assert "25.00 %" in text
+
+
+def test_the_features_shown_are_those_weighed():
+    """A list's own ``words`` and ``rank`` are no features."""
+    own = [{"am": -1.0, "words": -50.0, "rank": 7.0}, {"am": -1.5, "words": -90.0, "rank": 3.0}]
+    hypotheses = [Hypothesis("a b x y", own[0], 1), Hypothesis("a b c", own[1], 2)]
+    lists = [NbestList("one", hypotheses, ("a b c",))]
+    weights = {"words": -2.0, "rank": -0.1, "am": 1.0}
+    text = page_of(build(lists, ["a b c"]), lists, weights=weights)
+    cells = re.findall(r"<tr><td>(\w+)</td>" + r"<td class=\"number\">(\S+)</td>" * 3 + "</tr>", text)
+    assert cells == [
+        ("words", "4.00", "3.00", "+2.00"),
+        ("am", "-1.00", "-1.50", "-0.50"),
+        ("rank", "0.00", "1.00", "-0.10"),
+    ]
+
+
+def test_how_often_an_lm_judges_rightly():
+    texts, scores = ["a x", "a b", "x x", "a y"], [-2.0, -1.0, -3.0, -9.0]
+    hypotheses = [Hypothesis(text, {}, rank, {"lengths": score}) for rank, (text, score) in enumerate(zip(texts, scores, strict=True), 1)]
+    lists = [NbestList("one", hypotheses, ("a b",))]
+    page = page_of(build(lists, ["a x"]), lists)  # the better one is preferred and the worse one is not; the fourth is as good
+    assert "Of 2 hypotheses that are better or worse than the first, lengths judges 100.0 % rightly" in page
+    hypotheses[1].lm_scores["lengths"] = -4.0
+    assert "lengths judges 50.0 % rightly" in page_of(build(lists, ["a x"]), lists)
+
+
+def test_the_closest_reference_is_shown():
+    lists = [NbestList("one", [Hypothesis("a x", {}, 1), Hypothesis("a b", {}, 2)], ("c d e f", "a b", "q"))]
+    builder = build(lists, ["a b"])
+    assert [change.reference for _, _, change in builder._heaps[0]] == ["a b"]
+
+
+def test_unspaced_text_and_text_from_right_to_left():
+    """What browsers make of these attributes was looked at; <bdi> inside of running text would hide it from dir="auto"."""
+    reference, first = "أحب NLP في 2024.", "أحب في 2023."
+    hypotheses = [Hypothesis(first, {"am": -1.0}, 1, {"lengths": -9.0}), Hypothesis(reference, {"am": -3.0}, 2, {"lengths": -7.0})]
+    lists = [NbestList("ملف 1", hypotheses, (reference,))]
+    count = OOVCount("lengths")
+    count.add([["NLP", "في"]], [[True, True]])
+    text = page_of(build(lists, [reference], make_metric("cer")), lists, oov=[count])
+    page = Page(text)
+    assert sum(attributes.get("dir") == "auto" for name, attributes in page.tags if name == "span") == 3
+    assert sum(attributes.get("dir") == "auto" for name, attributes in page.tags if name == "div") == 2
+    assert f'<span dir="auto">{reference}</span>' in text
+    wrong = '<span class="wrong" title="reference: 4">3</span>'
+    assert f'أحب <span class="missing" title="missing">[NLP␣]</span>في 202{wrong}.</span>' in text
+    assert "<h3><bdi>ملف 1</bdi>" in text
+    assert "<bdi>في</bdi>&nbsp;" in text
+    assert text.count('<bdi>&lt;/s&gt;</bdi><small dir="ltr">-1.0</small>') == 2
 
 
 def test_nothing_in_the_data_becomes_markup():
@@ -194,6 +265,21 @@ def test_lms_are_loaded_once(folder, monkeypatch):  # noqa: F811
         run(command[0], "dev.json", *command[1:], "--report", "page.html")
         assert len(loaded) == 1
         assert "kenlm: ln p against the first" in (folder / "page.html").read_text()
+
+
+def test_repeated_lists_count_as_one(folder):  # noqa: F811
+    lists = json.loads((folder / "dev.json").read_text())
+    (folder / "thrice.json").write_text(json.dumps(lists * 3))
+    own = ["--kenlm", "lm.arpa", "--weight", "kenlm=1"]
+    rows = {}
+    for command in ("eval", "rescore"):
+        result = run(command, "thrice.json", *own, "--report", "page.html", *(["-o", "out.json"] if command == "rescore" else []))
+        assert "6 of 9 lists repeat" in result.stderr
+        page = (folder / "page.html").read_text()
+        assert "6 of 9 lists repeat" in page
+        rows[command] = re.findall(r"<td>rescored, max</td>.*?</tr>", page, flags=re.DOTALL)
+    assert rows["eval"] == rows["rescore"]
+    assert len(rows["eval"]) == 1
 
 
 def test_commands_write_it(folder):  # noqa: F811

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
+from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask
 
 
 def make_dictionary() -> Dictionary:
@@ -113,6 +114,16 @@ def test_fairseqs_own_symbols_are_no_words(tmp_path, symbol, implementation, ski
     assert len(made([*lines[:3], lines[4]], "without")) == 4 - skip_blank
 
 
-def test_a_line_longer_than_a_batch_is_named():
-    with pytest.raises(InputError, match=r"^corpus:3: the line has 21 tokens.*--max-tokens 20"):
-        make_dataset([3, 0, 20, 5]).batches("length", 1, None, 20)
+@pytest.mark.parametrize("symbol", ["<s>", "<pad>", "</s>"])
+def test_a_typed_line_with_one_is_shown_as_it_was_read(symbol):
+    task = SentenceResetLMTask(SentenceResetLMConfig(), DICTIONARY)
+    lines = [DICTIONARY.encode_line(text, add_if_not_exist=False).long() for text in ("a b", f"a {symbol} unheard-of")]
+    with pytest.raises(InputError, match=rf"^found the word '{symbol}', .* in the line 'a {symbol} <unk>', as it was read: leave it out"):
+        task.build_dataset_for_inference(lines, [len(line) for line in lines])
+    assert len(task.build_dataset_for_inference(lines[:1], [3])) == 1
+
+
+@pytest.mark.parametrize("option", ["--max-tokens", "--max-tokens-valid"])
+def test_a_line_longer_than_a_batch_is_named(option):
+    with pytest.raises(InputError, match=rf"^corpus:3: the line has 21 tokens.* than {option} 20 .* raise {option},"):
+        make_dataset([3, 0, 20, 5]).batches("length", 1, None, 20, option)

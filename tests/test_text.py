@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 import unicodedata
@@ -19,7 +20,7 @@ from subword_nmt.learn_bpe import learn_bpe
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.scorer import SentenceScore
-from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step, parse_steps, split_texts
+from attlm_fairseq.text import OOVCount, Step, TextPipeline, describe_pipelines, parse_step, parse_steps, remarks, split_texts
 from attlm_fairseq.text.advice import advise
 from attlm_fairseq.text.oov import EXAMPLES
 from attlm_fairseq.text.steps import KINDS
@@ -122,6 +123,9 @@ def test_segmentation_is_that_of_the_libraries(models):
     assert words(["sentencepiece:sp.model"], text, models) == sentencepiece_model(models / "sp.model").encode(
         "the lowest newest tower of Berlin", out_type=str
     )
+    odd = models / os.fsdecode(b"\xff.model")  # a name that is not UTF-8
+    odd.write_bytes((models / "sp.model").read_bytes())
+    assert words([f"sentencepiece:{odd.name}"], text, models) == words(["sentencepiece:sp.model"], text, models)
     assert words(["lowercase", "bpe:codes"], "LONDON", models) == words(["bpe:codes"], "london", models)
 
 
@@ -199,12 +203,22 @@ def test_the_signature_has_the_hashes_of_files(models):
         ("lowercase:en", "text step 'lowercase:en': expected lowercase$"),
         ("truecase", "text step 'truecase': expected truecase:FILE"),
         ("unicode:utf8", "expected unicode: and one of nfc, nfkc, nfd, nfkd"),
-        ("tokenize:english", "'english' is not a two-letter language code"),
+        ("tokenize:english", "'english' is not a language code of two or three letters"),
     ],
 )
 def test_wrong_steps_are_named(step, message):
     with pytest.raises(InputError, match=message):
         parse_step(step)
+
+
+def test_languages_without_rules_are_told_once():
+    general = "sacremoses has no rules of its own for"
+    for language in ("en", "de", "zh", "ja", "ko", "yue", "mni"):
+        assert remarks([parse_steps([f"tokenize:{language}"])]) == []
+    assert remarks([parse_steps(["tokenize:jp", "lowercase"]), parse_steps(["tokenize:jp"]), parse_steps(["tokenize:tr"])]) == [
+        f"note: tokenize:jp: {general} 'jp' and takes general ones; did you mean tokenize:ja?",
+        f"note: tokenize:tr: {general} 'tr' and takes general ones",
+    ]
 
 
 def test_subwords_come_last():
@@ -215,6 +229,7 @@ def test_subwords_come_last():
 def test_files_that_are_no_models_are_one_line(tmp_path):
     (tmp_path / "bad").write_bytes(b"one two three\n")
     (tmp_path / "latin1").write_bytes(b"\xe9 \xe9\n")
+    (tmp_path / "empty").touch()
     for step, message in [
         ("truecase:bad", "bad: is not a truecasing model as Moses writes it: .*non-integer count"),
         ("truecase:latin1", "latin1: is not a truecasing model"),
@@ -223,6 +238,7 @@ def test_files_that_are_no_models_are_one_line(tmp_path):
         ("bpe:latin1", "latin1: is not a file of BPE codes"),
         ("bpe:absent", "absent: is not a file"),
         ("sentencepiece:bad", "bad: is not a sentencepiece model"),
+        ("sentencepiece:empty", "empty: is not a sentencepiece model"),
         ("sentencepiece:.", "is not a file"),
     ]:
         with pytest.raises(InputError, match=message) as error:
@@ -291,3 +307,9 @@ def test_the_examples_of_unknown_words_are_few_and_add_up():
     other.add([["gnu"]] * 1000, [(True,)] * 1000)
     count.merge(other)
     assert count.examples == ["a gnu", *["gnu"] * (EXAMPLES - 1)]
+
+
+def test_a_long_unknown_word_does_not_fill_the_warning():
+    count = OOVCount("lm")
+    count.add([["x" * 1_000_000, "y" * 40]], [[True, True]])
+    assert f"{'x' * 40}.. (1), {'y' * 40} (1)" in count.warning()

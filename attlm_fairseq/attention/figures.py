@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from attlm_fairseq.attention.distance import AtDistance, DistanceProfile
-from attlm_fairseq.attention.fonts import fonts_for
+from attlm_fairseq.attention.fonts import fonts_for, unshaped
 from attlm_fairseq.attention.highlight import printable
 from attlm_fairseq.attention.weights import SentenceAttention
 
@@ -27,16 +29,25 @@ DOTS_PER_INCH = 120
 NOT_IN_MEMORY, UNKNOWN, COLOUR = "#e9e9e9", "#b3261e", "Blues"
 
 
-def draw(figure: Callable[[], Figure], texts: Sequence[str], suffix: str) -> tuple[bytes, str]:
-    """Draw a figure in a format of ``PICTURES`` -> its bytes, always the same ones, and the characters that no installed font could draw.
+class Picture(NamedTuple):
+    """A file, and the characters in it that are not as they should be."""
+
+    content: bytes
+    missing: str  # no installed font has them
+    unshaped: str  # drawn one by one from left to right where they should join or run the other way
+
+
+def draw(figure: Callable[[], Figure], texts: Sequence[str], suffix: str) -> Picture:
+    """Draw a figure in a format of ``PICTURES``, always with the same bytes.
 
     ``texts`` is everything that it may write. The user's own settings of matplotlib do not count.
     """
     import matplotlib
 
-    families, missing = fonts_for(texts)
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # told in one line by the caller
+    with matplotlib.rc_context(), warnings.catch_warnings(), errors_alone("matplotlib.font_manager"):
+        families, missing = fonts_for(texts)
+        for told in ("Glyph .* missing from font", "Matplotlib currently does not support"):  # in one line, by the caller
+            warnings.filterwarnings("ignore", message=told)
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(
             {
@@ -49,16 +60,28 @@ def draw(figure: Callable[[], Figure], texts: Sequence[str], suffix: str) -> tup
         output = io.BytesIO()
         dateless = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
         figure().savefig(output, format=suffix[1:], dpi=DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.15, metadata=dateless)
-    return output.getvalue(), missing
+    return Picture(output.getvalue(), missing, unshaped(texts, missing))
 
 
-def picture_of_sentence(attention: SentenceAttention, lm: str, suffix: str) -> tuple[bytes, str]:
+@contextmanager
+def errors_alone(logger: str) -> Iterator[None]:
+    """Warnings of a logger are not printed meanwhile: a font in a weight other than asked for is as good here."""
+    log = logging.getLogger(logger)
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def picture_of_sentence(attention: SentenceAttention, lm: str, suffix: str) -> Picture:
     """The heat map as a file; see :func:`draw`."""
     labels = [label(word) for word in (*attention.inputs, *attention.predicted)]
     return draw(lambda: heat_map(attention, lm), [lm, *labels], suffix)
 
 
-def picture_of_text(profile: DistanceProfile, lm: str, suffix: str) -> tuple[bytes, str]:
+def picture_of_text(profile: DistanceProfile, lm: str, suffix: str) -> Picture:
     """Attention by distance as a file; see :func:`draw`."""
     return draw(lambda: distance_chart(profile, lm), [lm], suffix)
 

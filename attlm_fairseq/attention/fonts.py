@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 
 PREFERRED = ("noto", "source", "wqy", "wenquanyi", "pingfang", "msyh", "droid", "unifont")  # made for reading, many scripts
+SHAPING_SINCE = (3, 11)  # matplotlib: letters that join, stack or run from right to left
 
 
 def fonts_for(texts: Iterable[str]) -> tuple[list[str], str]:
@@ -29,6 +31,21 @@ def fonts_for(texts: Iterable[str]) -> tuple[list[str], str]:
             if not missing:
                 break
     return families, "".join(sorted(missing))
+
+
+def unshaped(texts: Iterable[str], missing: str) -> str:
+    """The characters, but for the missing ones, that this matplotlib draws one by one from left to right where they should not; sorted."""
+    import matplotlib
+
+    if matplotlib.__version_info__[:2] >= SHAPING_SINCE:
+        return ""
+    return "".join(sorted({character for text in texts for character in text if needs_shaping(character)}.difference(missing)))
+
+
+def needs_shaping(character: str) -> bool:
+    """Whether it is written from right to left, or of a script of South or South-East Asia."""
+    indic = "\u0900" <= character <= "\u109f" or "\u1780" <= character <= "\u17ff"  # Devanagari to Thai, Tibetan and Burmese; Khmer
+    return indic or unicodedata.bidirectional(character) in ("R", "AL")
 
 
 def preference(path: str) -> tuple[int, int, str]:

@@ -20,7 +20,8 @@ table { border-collapse: separate; border-spacing: 1px; font-size: 12px }
 th { font-weight: normal; white-space: nowrap; background: Canvas; position: sticky }
 .heat td { min-width: 2.3em; height: 2.1em; text-align: center; padding: 0; background: rgba(40, 110, 200, var(--a)) }
 .heat td.none { background: var(--none) } .heat td.strong { color: var(--strong) }
-.heat thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; padding: .4em 0; top: 0 }
+.heat thead th { writing-mode: vertical-rl; text-orientation: sideways; transform: rotate(180deg); text-align: left }
+.heat thead th { padding: .4em 0; top: 0 }
 .heat tbody th { text-align: right; padding: 0 .5em; left: 0 }
 .unknown { color: var(--unknown); text-decoration: underline dotted }
 mark { background: rgba(40, 110, 200, var(--a)); color: inherit; padding: .1em .15em; border-radius: .2em }

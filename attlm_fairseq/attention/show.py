@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import PurePath
 from typing import Any
 
 from attlm_fairseq.attention import numbers
 from attlm_fairseq.attention.distance import DistanceProfile
-from attlm_fairseq.attention.figures import PICTURES, picture_of_sentence, picture_of_text
+from attlm_fairseq.attention.figures import PICTURES, Picture, picture_of_sentence, picture_of_text
 from attlm_fairseq.attention.highlight import as_text, highlights
 from attlm_fairseq.attention.page import page, sentence_section, text_sections
 from attlm_fairseq.attention.weights import SentenceAttention, require_weights, sentence_attention
 from attlm_fairseq.checkpoints import TrainedModel
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_utf8
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import OOVCount, TextPipeline
@@ -25,6 +24,7 @@ from attlm_fairseq.text import OOVCount, TextPipeline
 FORMS = (*PICTURES, ".html", ".json", ".tsv")
 TEXT_FORMS = (*FORMS, ".jsonl")  # of a text also: a line a sentence
 BLOCK_LINES = 512  # read together, so that sentences of like length can be
+BLOCK_WEIGHTS = 1 << 24  # of the sentences of a block: one of 4,000 words has as many
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,7 @@ class Shower:
         """One sentence: heat map, numbers, highlighted words. Raises InputError, before anything is written."""
         forms = {output: form_of(output, FORMS) for output in self.outputs}
         require_weights(self.trained)
-        try:
-            sentence.encode()
-        except UnicodeEncodeError as error:  # how Python hands on a command line with other bytes
-            raise InputError(f"the sentence is not UTF-8 (character {error.start + 1})") from None
+        require_utf8(sentence, "the sentence")
         words = self.text.words(sentence)
         if not words:
             raise InputError("the sentence has no words: there is nothing to show")
@@ -106,7 +103,7 @@ class Shower:
     def read(self, path: str, with_log_probs: bool, on_progress: Callable[[int], None] | None) -> Iterator[SentenceAttention]:
         """The attention of every line of a file, in order."""
         lines = read_lines(path)
-        while block := [self.text.words(line) for line in islice(lines, BLOCK_LINES)]:
+        for block in blocks(self.text.words(line) for line in lines):
             yield from sentence_attention(self.trained, block, with_log_probs)
             if on_progress:
                 on_progress(len(block))
@@ -117,25 +114,42 @@ class Shower:
             for found in highlights(attention, self.threshold):
                 yield as_text(attention, found, self.marked)
 
-    def write(self, forms: dict[str, str], makers: dict[str, Callable[[], str]], picture: Callable[[str], tuple[bytes, str]]) -> None:
-        """Make everything, then write it; say which characters no font could draw."""
+    def write(self, forms: dict[str, str], makers: dict[str, Callable[[], str]], picture: Callable[[str], Picture]) -> None:
+        """Make everything, then write it; say which characters no font could draw, and which are not drawn as they are written."""
         made: dict[str, bytes] = {}
-        undrawn: set[str] = set()
+        missing, unshaped = "", ""  # of any picture: all have the same texts
         for form in sorted(set(forms.values())):
             if form in makers:
                 made[form] = makers[form]().encode("utf-8")
             else:
-                made[form], missing = picture(form)
-                undrawn.update(missing)
+                made[form], missing, unshaped = picture(form)
         for output, form in forms.items():
             with whole_file(output) as file:
                 file.buffer.write(made[form])
-        if undrawn:
-            shown = "".join(sorted(undrawn))
+        if missing:
             self.note(
-                f"note: no installed font has {shown[:20]}{'..' if len(shown) > 20 else ''} ({len(shown)} characters, drawn as boxes); "
+                f"note: no installed font has {few(missing)} ({len(missing)} characters, drawn as boxes); "
                 "install one that has, such as fonts-noto-cjk for Chinese, or write .html, which needs none"
             )
+        if unshaped:
+            self.note(
+                f"note: matplotlib older than 3.11, which needs Python 3.11, draws {few(unshaped)} ({len(unshaped)} characters) apart and "
+                "from left to right, whatever the script; write .html, which browsers show as it should be"
+            )
+
+
+def blocks(sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+    """Up to BLOCK_LINES of the sentences together, or as many as have BLOCK_WEIGHTS weights, of which each has its length squared."""
+    block: list[list[str]] = []
+    weights = 0
+    for words in sentences:
+        block.append(words)
+        weights += (len(words) + 1) ** 2
+        if len(block) == BLOCK_LINES or weights >= BLOCK_WEIGHTS:
+            yield block
+            block, weights = [], 0
+    if block:
+        yield block
 
 
 def form_of(output: str, forms: Sequence[str]) -> str:
@@ -144,6 +158,10 @@ def form_of(output: str, forms: Sequence[str]) -> str:
     if form not in forms:
         raise InputError(f"cannot be written as {form or 'a file without ending'!r}; name it {', '.join(forms)}", path=output)
     return form
+
+
+def few(characters: str) -> str:
+    return characters[:20] + ".." * (len(characters) > 20)
 
 
 def signature(trained: TrainedModel) -> dict[str, Any]:

@@ -100,8 +100,16 @@ def memory_mask(length: int, newest: int, oldest: int | None = None, initial: bo
 
 
 def require_weights(trained: TrainedModel) -> None:
-    """Raises InputError for a model that has no attention weights."""
-    if type(trained.model.reader) not in MEMORIES:
+    """Raises InputError for a model that has no attention weights, or whose columns nobody has described."""
+    model = trained.model
+    if type(model.reader) not in MEMORIES:
+        _, weights = model.extract_features(torch.full((1, 2), EOS, device=model.embedding.weight.device), need_weights=True)
+        if weights is not None:
+            raise InputError(
+                f"the attention weights of architecture {trained.architecture} cannot be labelled: describe the columns of its "
+                f"{type(model.reader).__name__} in MEMORIES, in attlm_fairseq/attention/weights.py",
+                path=trained.path,
+            )
         raise InputError(
             f"a model of architecture {trained.architecture} has no attention weights to show: it does not choose what it reads",
             path=trained.path,
@@ -148,7 +156,7 @@ def sentence_attention(
                 None if log_probs is None else tuple(log_probs[row, :length].tolist()),
             )
     for place in range(len(sentences)):
-        yield found[place]
+        yield found.pop(place)
 
 
 def batches_of_like_length(lengths: Sequence[int]) -> Iterator[list[int]]:

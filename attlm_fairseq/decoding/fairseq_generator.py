@@ -31,7 +31,7 @@ from attlm_fairseq.checkpoints import check_finite, find_dictionary, is_checkpoi
 from attlm_fairseq.decoding.decoder_lm import DecoderLM, SteppedLM
 from attlm_fairseq.decoding.kenlm_lm import EMPTY, KenLMDecoderLM
 from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.vocabulary import EOS, Vocabulary
 
@@ -371,7 +371,7 @@ def load_lm(
     if dictionary is None:
         try:
             dictionary = find_dictionary(path, config)
-        except InputError:
+        except NoDictionaryError:
             if fallback is None or not fallback.is_file():
                 raise
             dictionary = fallback

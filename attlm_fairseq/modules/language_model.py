@@ -44,9 +44,14 @@ class LanguageModelState(NamedTuple):
         """The same values without what gradients need: truncated backpropagation stops here."""
         return LanguageModelState(self.hidden.detach(), self.cell.detach(), tuple(part.detach() for part in self.memory))
 
+    @property
+    def has_slots(self) -> bool:
+        """Whether the memory has a slot for each state, as :data:`Memory` describes them, rather than sums or a fixed number of outputs."""
+        return bool(self.memory) and self.memory[-1].dtype == torch.bool
+
     def newest(self, slots: int) -> LanguageModelState:
         """This state with no more than the newest slots of a memory of slots; any other memory stays as it is."""
-        if not self.memory or self.memory[-1].dtype != torch.bool:
+        if not self.has_slots:
             return self
         return self._replace(memory=tuple(part[:, -slots:] for part in self.memory))
 
@@ -62,7 +67,7 @@ class LanguageModelState(NamedTuple):
             return torch.where(rows.view(-1, *[1] * (part.dim() - 1)), new, part)
 
         memory = tuple(replaced(part, new) for part, new in zip(self.memory, initial.memory, strict=True))
-        if memory and memory[-1].dtype == torch.bool and memory[-1].size(1):
+        if self.has_slots and memory[-1].size(1):
             first = int(memory[-1].any(dim=0).int().argmax()) if memory[-1].any() else memory[-1].size(1)
             memory = tuple(part[:, first:] for part in memory)
         return LanguageModelState(replaced(self.hidden, initial.hidden), replaced(self.cell, initial.cell), memory)

@@ -6,6 +6,7 @@ most probable word, or no word, in each slot. Shapes: n hypotheses, K slots.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,19 +34,21 @@ def confusion_network(texts: Sequence[str]) -> ConfusionNetwork:
     rows: dict[str, tuple[str, ...]] = {text: tuple(text.split()) for text in texts}
     first = rows[texts[0]]
     slots: list[list[str]] = [[word] for word in first]
+    counts = [Counter(slot) for slot in slots]  # how many of the hypotheses so far have each word there
     aligned: dict[tuple[str, ...], int] = {first: 0}  # a repeated hypothesis goes where the first of them went
     for seen, text in enumerate(texts[1:], start=1):
         words = rows[text]
         if words in aligned:
-            for slot in slots:
-                slot.append(slot[aligned[words]])
-            continue
-        places = _alignment(slots, words, seen)
-        merged: list[list[str]] = []
-        for slot, word in places:
-            merged.append([*(slots[slot] if slot is not None else [""] * seen), word])
-        slots = merged
-        aligned[words] = seen
+            placed = [slot[aligned[words]] for slot in slots]
+        else:
+            aligned[words] = seen
+            places = _alignment(counts, words, seen)
+            slots = [[""] * seen if slot is None else slots[slot] for slot, _ in places]
+            counts = [Counter({"": seen}) if slot is None else counts[slot] for slot, _ in places]
+            placed = [word for _, word in places]
+        for slot, count, word in zip(slots, counts, placed, strict=True):
+            slot.append(word)
+            count[word] += 1
     return ConfusionNetwork(tuple(texts), tuple(map(tuple, slots)))
 
 
@@ -62,7 +65,9 @@ def consensus(network: ConfusionNetwork, probabilities: np.ndarray, written: Seq
 
 def disputed(network: ConfusionNetwork) -> np.ndarray:
     """The slots about which there is something to decide, (D, n): for each hypothesis, the first one that has the same word there."""
-    return np.array([[slot.index(word) for word in slot] for slot in network.slots if len(set(slot)) > 1], dtype=np.int64)
+    first: list[dict[str, int]] = [{} for _ in network.slots]
+    rows = [[known.setdefault(word, i) for i, word in enumerate(slot)] for known, slot in zip(first, network.slots, strict=True)]
+    return np.array([row for row, known in zip(rows, first, strict=True) if len(known) > 1], dtype=np.int64)
 
 
 def vote(slots: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
@@ -70,8 +75,9 @@ def vote(slots: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 
     Of words with equal sums, to a relative TIE, the one counts that the earliest hypothesis has.
     """
-    same = slots[:, None, :] == np.arange(slots.shape[-1])[:, None]  # (D, word, hypothesis)
-    sums = (same * np.atleast_2d(probabilities)[:, None, :]).sum(axis=-1)
+    places = slots + slots.shape[1] * np.arange(len(slots))[:, None]
+    shares = np.broadcast_to(probabilities, slots.shape)
+    sums = np.bincount(places.ravel(), shares.ravel(), slots.size).reshape(slots.shape)
     return (sums >= (1.0 - TIE) * sums.max(axis=-1, keepdims=True)).argmax(axis=-1)
 
 
@@ -93,29 +99,32 @@ def winner(network: ConfusionNetwork, votes: np.ndarray, written: Sequence[str] 
     return " ".join(shown)
 
 
-def _alignment(slots: Sequence[Sequence[str]], words: Sequence[str], seen: int) -> list[tuple[int | None, str]]:
-    """The merged order of slots and words: (slot, word), (slot, "") or (None, word) for a new slot."""
+def _alignment(counts: Sequence[Counter[str]], words: Sequence[str], seen: int) -> list[tuple[int | None, str]]:
+    """The merged order of slots and words: (slot, word), (slot, "") or (None, word) for a new slot.
+
+    ``counts`` are, for each slot, how many of the hypotheses ``seen`` have each word there.
+    """
     # Where all agree at the ends nothing is to be found out: matching there is among the cheapest alignments.
-    start, slots_end, words_end = 0, len(slots), len(words)
-    while start < min(slots_end, words_end) and slots[start].count(words[start]) == seen:
+    start, slots_end, words_end = 0, len(counts), len(words)
+    while start < min(slots_end, words_end) and counts[start][words[start]] == seen:
         start += 1
-    while min(slots_end, words_end) > start and slots[slots_end - 1].count(words[words_end - 1]) == seen:
+    while min(slots_end, words_end) > start and counts[slots_end - 1][words[words_end - 1]] == seen:
         slots_end, words_end = slots_end - 1, words_end - 1
-    inner = slots[start:slots_end]
-    empty = [seen - slot.count("") for slot in inner]  # costs in hypotheses, so that they are exact
+    inner = counts[start:slots_end]
+    empty = [seen - count[""] for count in inner]  # costs in hypotheses, so that they are exact
     costs = [[0]]
     for cost in empty:
         costs[0].append(costs[0][-1] + cost)
     for word in words[start:words_end]:
         above = costs[-1]
         row = [above[0] + seen]
-        for k, slot in enumerate(inner):
-            row.append(min(above[k] + seen - slot.count(word), row[k] + empty[k], above[k + 1] + seen))
+        for k, count in enumerate(inner):
+            row.append(min(above[k] + seen - count[word], row[k] + empty[k], above[k + 1] + seen))
         costs.append(row)
     places: list[tuple[int | None, str]] = [(slots_end + i, word) for i, word in enumerate(words[words_end:])][::-1]
     j, k = words_end - start, slots_end - start
     while j or k:
-        if j and k and costs[j][k] == costs[j - 1][k - 1] + seen - inner[k - 1].count(words[start + j - 1]):
+        if j and k and costs[j][k] == costs[j - 1][k - 1] + seen - inner[k - 1][words[start + j - 1]]:
             j, k = j - 1, k - 1
             places.append((start + k, words[start + j]))
         elif k and costs[j][k] == costs[j][k - 1] + empty[k - 1]:

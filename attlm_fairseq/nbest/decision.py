@@ -11,7 +11,7 @@ import numpy as np
 from attlm_fairseq.nbest.combination import combine
 from attlm_fairseq.nbest.consensus import confusion_network, consensus, disputed, vote, winner
 from attlm_fairseq.nbest.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
-from attlm_fairseq.nbest.metrics import Metric, corpus_score
+from attlm_fairseq.nbest.metrics import BLEU, Metric, corpus_score
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.posterior import posteriors
 from attlm_fairseq.nbest.spread import spread
@@ -26,14 +26,15 @@ class Decision:
     """A rule (one of RULES) and, for all but the maximum, the scale of the posteriors: ``softmax(scale * total)``.
 
     ``text`` are the steps before the losses of mbr and the votes of a consensus, those of the metric (see :func:`compared_text`):
-    subwords are no words. ``scales`` are those of other rules with the same weights, for tuning tries several, and another than the best
-    may be asked for.
+    subwords are no words. ``tokenize`` is sacreBLEU's tokenizer in the loss of ``mbr-bleu``. ``scales`` are those of other rules with
+    the same weights, for tuning tries several, and another than the best may be asked for.
     """
 
     rule: str = "max"
     scale: float = 1.0
     text: TextPipeline = field(default_factory=TextPipeline)
     scales: Mapping[str, float] = field(default_factory=dict, hash=False)
+    tokenize: str = "none"
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -53,7 +54,8 @@ class Decision:
     def __str__(self) -> str:
         if self.rule == "max":
             return self.rule
-        return f"{self.rule} at {self.scale:g}{' over ' if self.text.steps else ''}{','.join(map(str, self.text.steps))}"
+        tokenized = f", tokenized {self.tokenize}" if self.rule == "mbr-bleu" and self.tokenize != "none" else ""
+        return f"{self.rule} at {self.scale:g}{' over ' if self.text.steps else ''}{','.join(map(str, self.text.steps))}{tokenized}"
 
 
 def compared_text(metric: Metric, text: TextPipeline | None = None) -> TextPipeline:
@@ -67,6 +69,11 @@ def compared_text(metric: Metric, text: TextPipeline | None = None) -> TextPipel
         return text
     segmentation = (text.segmentation,) if text.segmentation else ()  # which comes last
     return TextPipeline((*text.of_words().steps, Step("lowercase"), *segmentation))
+
+
+def loss_tokenizer(metric: Metric, default: str = "none") -> str:
+    """The tokenizer of BLEU's loss: that of the metric if this is BLEU, for in unspaced text a white-space word is a whole sentence."""
+    return metric.tokenize if isinstance(metric, BLEU) else default
 
 
 def written_text(text: TextPipeline) -> TextPipeline:
@@ -96,7 +103,7 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
         text = consensus(confusion_network(texts), shares, written)
         rank = as_read[written.index(text)].rank if text in written else 0
         return replace(nbest, hypotheses=[Hypothesis(text, rank=rank)])
-    losses = pairwise_losses(texts, loss_metric(decision.rule.removeprefix("mbr-")))
+    losses = pairwise_losses(texts, loss_metric(decision.rule.removeprefix("mbr-"), decision.tokenize))
     risks = expected_losses(losses, shares)
     return replace(nbest, hypotheses=[replace(as_read[row], total=-float(risks[row])) for row in least_risk(losses, shares)])
 
@@ -104,7 +111,8 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
 class Decider:
     """A rule over many lists with references, prepared so that any totals and scales are cheap to try: lists of one size at a time.
 
-    ``texts[i]`` are the hypotheses of list i as read, ``statistics[i]`` (n_i, S) those of the metric; ``text`` as in :class:`Decision`.
+    ``texts[i]`` are the hypotheses of list i as read, ``statistics[i]`` (n_i, S) those of the metric; ``text`` and
+    ``tokenize`` as in :class:`Decision`.
     """
 
     def __init__(
@@ -115,6 +123,7 @@ class Decider:
         statistics: Sequence[np.ndarray],
         metric: Metric,
         text: TextPipeline,
+        tokenize: str = "none",
     ) -> None:
         self.rule, self.texts, self.references, self.statistics, self.metric = rule, texts, references, statistics, metric
         prepared = [[text.prepared(hypothesis) for hypothesis in of_list] for of_list in texts] if rule != "max" else []
@@ -125,7 +134,7 @@ class Decider:
             self._measured = [dict(zip(of_list, rows, strict=True)) for of_list, rows in zip(texts, statistics, strict=True)]
             self._winners: list[dict[bytes, str]] = [{} for _ in texts]
         elif rule != "max":
-            loss = loss_metric(rule.removeprefix("mbr-"))
+            loss = loss_metric(rule.removeprefix("mbr-"), tokenize)
             self._losses = [pairwise_losses(of_list, loss) for of_list in prepared]
 
     def answers(self, lists: Sequence[int], totals: Sequence[np.ndarray], scale: float) -> list[tuple[str, np.ndarray]]:

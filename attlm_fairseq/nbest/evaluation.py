@@ -13,6 +13,7 @@ from attlm_fairseq.nbest.bootstrap import Interval, PairedComparison, confidence
 from attlm_fairseq.nbest.combination import feature_names, features
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.repeated_lists import RepeatedLists
 from attlm_fairseq.nbest.spread import outliers
 
 
@@ -49,24 +50,11 @@ class MeasuredLists:
         return [(self.lists[i], float(values[i][row]), times) for i, row, times in outliers(values)]
 
     def utterances(self, metric: Metric) -> np.ndarray:
-        """A number (N,) for each list, that of the first list with equal references, in any case and order, or with the same hypotheses.
-
-        Lists of one utterance are no independent samples: what was tuned on one of them has seen the others.
-        """
-        earlier = list(range(len(self.texts)))  # a list of the same utterance, or itself
-        first: dict[tuple[str, tuple[str, ...]], int] = {}
-
-        def earliest(i: int) -> int:
-            while earlier[i] != i:
-                earlier[i] = i = earlier[earlier[i]]
-            return i
-
-        for i, (references, texts) in enumerate(zip(self.references, self.texts, strict=True)):
-            as_scored = sorted(" ".join(metric.prepared(reference).lower().split()) for reference in references)
-            for key in (("references", tuple(as_scored)), ("hypotheses", tuple(sorted(texts)))):
-                one, other = sorted((earliest(i), earliest(first.setdefault(key, i))))
-                earlier[other] = one
-        return np.array([earliest(i) for i in range(len(earlier))])
+        """The utterance (N,) of each list, as :class:`RepeatedLists` numbers them."""
+        repeated = RepeatedLists(metric)
+        for references, texts in zip(self.references, self.texts, strict=True):
+            repeated.add(references, texts)
+        return repeated.utterances()
 
     @property
     def first(self) -> np.ndarray:

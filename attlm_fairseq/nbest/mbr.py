@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attlm_fairseq.nbest.metrics import BLEU, EditRate, ErrorRate, Metric, make_metric
+from attlm_fairseq.nbest.metrics import BLEU, EditRate, ErrorRate, Metric, NgramMetric, make_metric
 
 LOSSES = ("wer", "cer", "bleu", "chrf", "ter")
+PRODUCTS = 1 << 22  # held at a time
 
 
-def loss_metric(name: str) -> Metric:
-    """The metric of a loss (one of LOSSES). BLEU splits at white space: hypotheses are compared as they are."""
-    return make_metric(name, **({"tokenize": "none"} if name == "bleu" else {}))
+def loss_metric(name: str, tokenize: str = "none") -> Metric:
+    """The metric of a loss (one of LOSSES). ``tokenize`` is BLEU's, see :class:`BLEU`; by itself it splits at white space.
+
+    Case counts: where it is not to, the texts are in lower case already.
+    """
+    return make_metric(name, **{"bleu": {"tokenize": tokenize}, "ter": {"lowercase": False}}.get(name, {}))
 
 
 def pairwise_losses(texts: Sequence[str], metric: Metric) -> np.ndarray:
@@ -26,8 +30,15 @@ def pairwise_losses(texts: Sequence[str], metric: Metric) -> np.ndarray:
     distinct = list(dict.fromkeys(texts))
     if isinstance(metric, EditRate):
         losses = metric.distances(distinct)
+    elif isinstance(metric, NgramMetric):
+        losses = np.concatenate([sentence_losses(statistics, metric) / 100.0 for statistics in metric.among(distinct)], axis=1)
+        words: dict[tuple[str, ...], int] = {}
+        same = np.array([words.setdefault(tuple(text.split()), i) for i, text in enumerate(distinct)])
+        losses[same[:, None] == same] = 0.0  # two empty hypotheses agree, though they have no n-gram to say so
     else:
-        losses = np.stack([_losses_against(distinct, truth, metric) for truth in distinct], axis=1)
+        losses = np.stack([metric.statistics(distinct, [truth])[:, 0] for truth in distinct], axis=1)
+    if len(distinct) == len(texts):
+        return losses
     place = {text: i for i, text in enumerate(distinct)}
     of_text = np.array([place[text] for text in texts])
     return losses[of_text[:, None], of_text]
@@ -35,7 +46,11 @@ def pairwise_losses(texts: Sequence[str], metric: Metric) -> np.ndarray:
 
 def expected_losses(losses: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """The risk of each hypothesis, (.., n, n) and (.., n) -> (.., n). Equal hypotheses have equal risks to the last bit."""
-    return (losses * probabilities[..., None, :]).sum(axis=-1)
+    rows = max(1, PRODUCTS * losses.shape[-2] // max(1, losses.size))
+    return np.concatenate(
+        [(losses[..., begin : begin + rows, :] * probabilities[..., None, :]).sum(axis=-1) for begin in range(0, losses.shape[-2], rows)],
+        axis=-1,
+    )
 
 
 def least_risk(losses: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
@@ -61,12 +76,3 @@ def sentence_losses(statistics: np.ndarray, metric: Metric) -> np.ndarray:
     if isinstance(metric, ErrorRate):
         return statistics[..., 0]
     return 100.0 - (sentence_bleu(statistics) if isinstance(metric, BLEU) else metric.score(statistics))
-
-
-def _losses_against(texts: Sequence[str], truth: str, metric: Metric) -> np.ndarray:
-    statistics = metric.statistics(texts, [truth])
-    losses = sentence_losses(statistics, metric)
-    if isinstance(metric, ErrorRate):
-        return losses
-    # Two empty hypotheses agree, though they have no n-gram to say so.
-    return np.where([text.split() == truth.split() for text in texts], 0.0, losses / 100.0)

@@ -6,14 +6,18 @@ S is the number of statistics of a metric.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.text.pipeline import TextPipeline
+
+PAIRS = 1 << 18  # of texts whose statistics are held at a time
+COLUMNS = 4096  # n-grams that are looked for at a time
 
 
 class Metric(Protocol):
@@ -37,6 +41,10 @@ class Metric(Protocol):
 
     def prepared(self, text: str) -> str:
         """A hypothesis or reference as it is compared."""
+        ...
+
+    def units(self, text: str) -> Sequence[str]:
+        """What a prepared text is compared by, or where that is more than an edit at a time, what shows it best: words, characters."""
         ...
 
 
@@ -86,7 +94,7 @@ class EditRate(ErrorRate):
         self.lowercase = lowercase
 
     @abstractmethod
-    def _tokens(self, text: str) -> Sequence[str]: ...
+    def units(self, text: str) -> Sequence[str]: ...
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
         from rapidfuzz.distance import Levenshtein
@@ -115,7 +123,7 @@ class EditRate(ErrorRate):
 
         def encode(text: str) -> str:
             text = self.prepared(text)
-            tokens = self._tokens(text.lower() if self.lowercase else text)
+            tokens = self.units(text.lower() if self.lowercase else text)
             return "".join([alphabet.setdefault(token, chr(len(alphabet))) for token in tokens])
 
         return encode
@@ -136,7 +144,7 @@ class WER(EditRate):
 
     name = "WER"
 
-    def _tokens(self, text: str) -> Sequence[str]:
+    def units(self, text: str) -> Sequence[str]:
         return text.split()
 
     def _token_signature(self) -> str:
@@ -152,7 +160,7 @@ class CER(EditRate):
         super().__init__(lowercase=lowercase)
         self.spaces = spaces
 
-    def _tokens(self, text: str) -> Sequence[str]:
+    def units(self, text: str) -> Sequence[str]:
         return (" " if self.spaces else "").join(text.split())
 
     def _token_signature(self) -> str:
@@ -175,12 +183,43 @@ class _SacreBLEU(_OfText):
 
         return _each_text_once(compare, hypotheses)
 
+    def units(self, text: str) -> Sequence[str]:
+        return self._metric._preprocess_segment(text).split()
+
     def signature(self, references: Iterable[Sequence[str]]) -> str:
         self._metric.num_refs = _nrefs(references) or -1
         return self._metric.get_signature().format() + self._prepared_signature()
 
 
-class BLEU(_SacreBLEU):
+class NgramMetric(_SacreBLEU, ABC):
+    """A sacreBLEU metric of n-grams, whose statistics between many texts are products of matrices."""
+
+    @abstractmethod
+    def _orders(self, text: str) -> Sequence[Mapping[Any, int]]:
+        """How often each n-gram is in a text, order by order."""
+
+    @abstractmethod
+    def _of_pairs(self, own: np.ndarray, others: np.ndarray, matched: np.ndarray) -> np.ndarray:
+        """Numbers of n-grams (O, n, 1) of hypotheses and (O, 1, k) of references, and matched ones (O, n, k) -> statistics (n, k, S)."""
+
+    def among(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
+        """The statistics of every text against each of them as its one reference: (n, k, S), some k references at a time, in order.
+
+        An n-gram that is in two texts c and d times is matched min(c, d) times: as many as there are numbers t that neither c nor d is
+        below. So a text is, for each n-gram and t, a one or a zero, and matches are products.
+        """
+        counts = [list(of_order) for of_order in zip(*map(self._orders, texts), strict=True)]
+        sizes = np.array([[sum(of_text.values()) for of_text in of_order] for of_order in counts], dtype=np.float64)
+        matched = np.empty((len(counts), len(texts), len(texts)), dtype=np.float32)
+        for order, of_order in enumerate(counts):
+            matched[order] = _matches(of_order)
+        at_once = max(1, PAIRS // len(texts))
+        for begin in range(0, len(texts), at_once):
+            some = slice(begin, begin + at_once)
+            yield self._of_pairs(sizes[:, :, None], sizes[:, None, some], matched[:, :, some])
+
+
+class BLEU(NgramMetric):
     """BLEU-4 with exponential smoothing, sacreBLEU's corpus_bleu.
 
     Statistics: length, closest reference length, matched n-grams (n = 1..4), n-grams (n = 1..4).
@@ -196,10 +235,19 @@ class BLEU(_SacreBLEU):
         known = [name for name in SacreBLEU.TOKENIZERS if not name.startswith(("spm", "flores", "spBLEU"))]  # these fetch a model
         if tokenize not in known:
             raise InputError(f"unknown BLEU tokenizer {tokenize!r}; known are {', '.join(known)}")
+        self.tokenize = tokenize
         try:
             self._metric = SacreBLEU(tokenize=tokenize, lowercase=lowercase, force=True)
         except (ImportError, RuntimeError) as error:
             raise InputError(f"BLEU tokenizer {tokenize!r} needs a package that is not installed: {error}") from error
+
+    def _orders(self, text: str) -> list[dict[tuple[str, ...], int]]:
+        found = self._metric._extract_reference_info([self._metric._preprocess_segment(self.prepared(text))])["ref_ngrams"]
+        return [{ngram: count for ngram, count in found.items() if len(ngram) == order} for order in range(1, 5)]
+
+    def _of_pairs(self, own: np.ndarray, others: np.ndarray, matched: np.ndarray) -> np.ndarray:
+        own, others = (np.broadcast_to(numbers, matched.shape) for numbers in (own, others))
+        return np.stack([own[0], others[0], *matched, *own], axis=-1)  # a text has as many words as unigrams
 
     def score(self, totals: np.ndarray) -> np.ndarray:
         totals = np.asarray(totals, dtype=np.float64)
@@ -214,7 +262,11 @@ class BLEU(_SacreBLEU):
         return np.where(none.all(axis=-1) | (ngrams == 0).any(axis=-1), 0.0, score)
 
 
-class ChrF(_SacreBLEU):
+_UNSPACED = "\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"  # Thai to Burmese, Khmer, CJK
+_WORD_OR_UNSPACED = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+
+
+class ChrF(NgramMetric):
     """chrF (character n-grams up to 6; with ``word_order=2`` chrF++), sacreBLEU's corpus_chrf.
 
     Statistics: for each order n-grams of the hypothesis, of the reference, and matched.
@@ -230,6 +282,16 @@ class ChrF(_SacreBLEU):
 
         self.beta = beta
         self._metric = CHRF(char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase, whitespace=whitespace)
+
+    def units(self, text: str) -> Sequence[str]:
+        return _WORD_OR_UNSPACED.findall(text)  # marked by single characters, another translation would be confetti
+
+    def _orders(self, text: str) -> list[Mapping[str, int]]:
+        return self._metric._extract_reference_info([self._metric._preprocess_segment(self.prepared(text))])["ref_ngrams"][0]
+
+    def _of_pairs(self, own: np.ndarray, others: np.ndarray, matched: np.ndarray) -> np.ndarray:
+        own, others = np.broadcast_arrays(np.where(others > 0, own, 0.0), others + 0 * own)
+        return np.stack([own, others, matched], axis=-1).transpose(1, 2, 0, 3).reshape(*matched.shape[1:], -1)
 
     def score(self, totals: np.ndarray) -> np.ndarray:
         totals = np.asarray(totals, dtype=np.float64)
@@ -287,6 +349,25 @@ def _each_text_once(compare: Any, hypotheses: Sequence[str]) -> np.ndarray:
     """Rows of statistics; lists repeat hypotheses, and comparing is the expensive part."""
     rows = {text: compare(text) for text in dict.fromkeys(hypotheses)}
     return np.array([rows[text] for text in hypotheses], dtype=np.float64)
+
+
+def _matches(counts: Sequence[Mapping[Any, int]]) -> np.ndarray:
+    """From how often each n-gram is in each of n texts: how many n-grams each two of them share, (n, n) float32, exact below 2^24."""
+    columns: dict[tuple[Any, int], int] = {}
+    places = [
+        (row, columns.setdefault((ngram, at_least), len(columns)))
+        for row, of_text in enumerate(counts)
+        for ngram, count in of_text.items()
+        for at_least in range(count)
+    ]
+    rows, found = np.array(places, dtype=np.int64).reshape(-1, 2).T
+    matched = np.zeros((len(counts), len(counts)), dtype=np.float32)
+    for begin in range(0, len(columns), COLUMNS):
+        some = (found >= begin) & (found < begin + COLUMNS)
+        present = np.zeros((len(counts), min(COLUMNS, len(columns) - begin)), dtype=np.float32)
+        present[rows[some], found[some] - begin] = 1.0
+        matched += present @ present.T
+    return matched
 
 
 def _nrefs(references: Iterable[Sequence[str]]) -> int | None:

@@ -64,7 +64,7 @@ class RescoreFiles:
 def rescore_files(files: Sequence[str], output: Path, config: Path, concurrency: int, compute: Compute) -> list[dict[str, Any]]:
     """Rescore every file into the folder ``output`` under its own name; returns a row for each with its lists, or its error.
 
-    Raises InputError: two files of one name, weights missing, a decision that makes texts.
+    Raises InputError: no ray, two files of one name, weights missing, a decision that makes texts.
     """
     found = read_config(config)
     names = [lm.name for lm in found.scored]
@@ -75,13 +75,15 @@ def rescore_files(files: Sequence[str], output: Path, config: Path, concurrency:
         raise InputError("a consensus makes texts that are in no list: use `attlm rescore --to 1best`", path=config)
     if len({Path(file).name for file in files}) != len(files):
         raise InputError("two of the files have one name: their outputs would be one", path=output)
+    try:
+        import ray
+    except ImportError:
+        raise InputError("Ray is not installed: pip install 'ray[data]'") from None
     output.mkdir(parents=True, exist_ok=True)
     rows = [{"input": str(Path(file).absolute()), "output": str((output / Path(file).name).absolute())} for file in files]
     todo = [row for row in rows if not Path(row["output"]).exists()]
     if not todo:
         return []
-    import ray
-
     resources = {"num_gpus": 1} if compute.device == "cuda" else {"num_cpus": 1}
     data = ray.data.from_items(todo, override_num_blocks=len(todo))
     actor = {"config": config.absolute(), "compute": compute}

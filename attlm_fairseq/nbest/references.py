@@ -13,7 +13,7 @@ from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.line_ids import keyed_lines, texts_by_id
 from attlm_fairseq.nbest.nbest_list import NbestList
 
-_LIKE_AN_ID = re.compile(r"(?!\d+$)\S*[\d_-]\S*")
+_LIKE_AN_ID = re.compile(r"(?![0-9]+$)[!-~]*[0-9_-][!-~]*")
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)", re.DOTALL)  # by its last number
 
 
@@ -168,12 +168,13 @@ def _number_falls(before: str, after: str) -> bool:
 def ids_of_references(references: Sequence[tuple[str, ...]], *, certain: bool = False) -> list[str] | None:
     """The ids that the lines of the first file carry, each a different one, None where they do not.
 
-    A line may begin with any word. ``certain`` asks for two lines at least and for ids that words do not look like: with a digit, dash or
-    underscore in each of them, and more than a number.
+    A line may begin with any word. ``certain`` asks for two lines at least, for ids that few words look like (ASCII, with a digit, dash or
+    underscore in each of them, and more than a number), and for something to be left of the lines without them.
     """
     for keyed in keyed_lines([row[0] for row in references]):
         ids = [name for name, _ in keyed]
-        if len(set(ids)) == len(ids) and (not certain or (len(ids) > 1 and all(map(_LIKE_AN_ID.fullmatch, ids)))):
+        like_ids = len(ids) > 1 and all(map(_LIKE_AN_ID.fullmatch, ids)) and any(text for _, text in keyed)
+        if len(set(ids)) == len(ids) and (like_ids or not certain):
             return ids
     return None
 

@@ -24,6 +24,7 @@ from attlm_fairseq.text import OOVCount, TextPipeline
 SHOWN = 50  # utterances of each kind
 POINTS = 1500  # of a scatter plot, at most
 COMMONEST = 20  # unknown words
+VISIBLE_SPACE = "\u2423"  # in what is marked
 SPREAD = 1.6  # percent of the height of a plot: how far dots of one loss are spread
 
 
@@ -162,30 +163,54 @@ class ReportBuilder:
         )
 
 
-def word_differences(reference: str, text: str) -> list[tuple[str, str, str]]:
-    """How a text differs from its reference, by Levenshtein over words: (kind, word, word of the reference).
+@dataclass(slots=True)
+class Part:
+    """A piece of a text against the reference: right, wrong, extra (not in the reference, ``other`` is empty) or missing (``text`` is)."""
 
-    Kinds are right, wrong, extra (not in the reference: its word is empty) and missing (the text's word is empty).
-    """
+    kind: str
+    text: str
+    other: str  # of the reference
+    space: str = ""  # white space before it
+
+
+def differences(reference: str, text: str, metric: Metric) -> list[Part]:
+    """How a text differs from its reference, both prepared, by Levenshtein over the metric's units; units that touch are one part."""
     from rapidfuzz.distance import Levenshtein
 
-    ours, theirs = text.split(), reference.split()
-    found = []
+    (ours, spaces), (theirs, their_spaces) = _units(text, metric), _units(reference, metric)
+    found: list[Part] = []
     for tag, start, end, their_start, their_end in Levenshtein.opcodes(ours, theirs):
-        if tag == "equal":
-            found += [("right", word, word) for word in ours[start:end]]
-        elif tag == "replace":
-            found += [("wrong", word, other) for word, other in zip(ours[start:end], theirs[their_start:their_end], strict=True)]
-        elif tag == "delete":
-            found += [("extra", word, "") for word in ours[start:end]]
-        else:
-            found += [("missing", "", word) for word in theirs[their_start:their_end]]
+        kind = {"equal": "right", "replace": "wrong", "delete": "extra", "insert": "missing"}[tag]
+        for place in range(max(end - start, their_end - their_start)):
+            i, j = start + place, their_start + place
+            unit, other = ours[i] if i < end else "", theirs[j] if j < their_end else ""
+            space = spaces[i] if unit and (i or not other) else their_spaces[j]  # at its own start a text has none
+            if kind != "right":
+                unit, other = unit.replace(" ", VISIBLE_SPACE), other.replace(" ", VISIBLE_SPACE)
+            if found and found[-1].kind == kind and not space:
+                found[-1].text += unit
+                found[-1].other += (their_spaces[j] if other else "") + other
+            else:
+                found.append(Part(kind, unit, other, space))
     return found
+
+
+def _units(text: str, metric: Metric) -> tuple[list[str], list[str]]:
+    """The units of a text, and the white space before each that is no unit itself."""
+    text = " ".join(text.split())
+    units, spaces, at = list(metric.units(text)), [], 0
+    for unit in units:
+        begin = text.find(unit, at)
+        if begin < 0 or text[at:begin].strip():  # a token that does not stand in the text, as BLEU's for "&amp;"
+            return units, [" "] * len(units)
+        spaces.append(text[at:begin])
+        at = begin + len(unit)
+    return units, spaces
 
 
 def _values(hypothesis: Hypothesis) -> dict[str, float]:
     """The features of a hypothesis, as :mod:`combination` sees them."""
-    return {name: compute(hypothesis) for name, compute in COMPUTED.items()} | hypothesis.scores | hypothesis.lm_scores
+    return hypothesis.scores | hypothesis.lm_scores | {name: compute(hypothesis) for name, compute in COMPUTED.items()}
 
 
 def _closest(answer: str, references: Sequence[str], metric: Metric) -> str:
@@ -219,7 +244,7 @@ def _weights(weights: Mapping[str, float], influence: Mapping[str, float] | None
 
 
 def _shown(change: Change, weights: Mapping[str, float], words: Mapping[str, Any], metric: Metric, text: TextPipeline) -> dict[str, Any]:
-    """What the page says of one change, its words compared as after ``text``."""
+    """What the page says of one change, its texts compared as after ``text``."""
     parts = []
     if change.values_after is not None:
         for name, weight in weights.items():
@@ -231,8 +256,8 @@ def _shown(change: Change, weights: Mapping[str, float], words: Mapping[str, Any
         "change": change,
         "before": f"{change.loss_before:.0f}" if whole else f"{change.loss_before:.1f}",
         "after": f"{change.loss_after:.0f}" if whole else f"{change.loss_after:.1f}",
-        "first": word_differences(text.prepared(change.reference), text.prepared(change.first)),
-        "answer": word_differences(text.prepared(change.reference), text.prepared(change.answer)),
+        "first": differences(text.prepared(change.reference), text.prepared(change.first), metric),
+        "answer": differences(text.prepared(change.reference), text.prepared(change.answer), metric),
         "parts": sorted(parts, key=lambda part: (-abs(part[3]), part[0])),
         "words": list(zip(words[change.first], words[change.answer], strict=True)),
     }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from attlm_fairseq.nbest.block_scores import BlockScores
-from attlm_fairseq.nbest.combination import COMPUTED, combine
+from attlm_fairseq.nbest.combination import COMPUTED
 from attlm_fairseq.nbest.journal import Journal
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.workers import Workers
@@ -75,10 +75,6 @@ class Rescorer:
             yield replace(nbest, hypotheses=[next(scored) for _ in nbest.hypotheses])
         if self.on_progress:
             self.on_progress(len(hypotheses))
-
-    def rescore(self, lists: Iterable[NbestList], weights: Mapping[str, float]) -> Iterator[NbestList]:
-        """Scored lists, each sorted by its total under the weights, best first."""
-        return (combine(nbest, weights) for nbest in self.score(lists))
 
 
 def differs(own: float | None, value: float) -> bool:

@@ -24,9 +24,13 @@ def outlying(variances: np.ndarray) -> np.ndarray:
 
 def spread(columns: Sequence[np.ndarray]) -> float:
     """The standard deviation within lists of values (n_i,) list by list, outlying lists left out; 0 where values never differ."""
-    squares, sizes = _squares(columns), np.array(list(map(len, columns)))
+    return pooled(_squares(columns), np.array(list(map(len, columns))))
+
+
+def pooled(squares: np.ndarray, sizes: np.ndarray) -> float:
+    """The same from the sums (N,) of the squared distances from each list's mean and the numbers (N,) of its values."""
     usual = ~outlying(squares / sizes)
-    return math.sqrt(sum(squares[usual]) / sizes[usual].sum())
+    return math.sqrt(float(squares[usual].sum() / sizes[usual].sum()))
 
 
 def outliers(columns: Sequence[np.ndarray]) -> list[tuple[int, int, float]]:

@@ -10,7 +10,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.bootstrap import PairedComparison, paired_bootstrap, summed
 from attlm_fairseq.nbest.combination import check_totals, log_linear
-from attlm_fairseq.nbest.decision import Decider, Decision, compared_text, posterior_weights
+from attlm_fairseq.nbest.decision import Decider, Decision, compared_text, loss_tokenizer, posterior_weights
 from attlm_fairseq.nbest.evaluation import MeasuredLists
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
 from attlm_fairseq.nbest.tuning import CrossValidation, TuningResult, cross_validate, oracle, selection, tune
@@ -79,13 +79,14 @@ def tune_system(
     in_sample, folds_of = [], {}
     found: list[tuple[str, Decision, np.ndarray, np.ndarray | None]] = []
     text = compared_text(metric).load()
+    tokenize = loss_tokenizer(metric) if "mbr-bleu" in rules else "none"
     for rule in ("max", *dict.fromkeys(rules)):
         if rule == "max":
             scale, name = 1.0, "tuned"
             answers = selection(features, measured.statistics, result.weights, names=names)
             held_out = validated.statistics if validated else None
         else:
-            decider = Decider(rule, measured.texts, measured.references, measured.statistics, metric, text)
+            decider = Decider(rule, measured.texts, measured.references, measured.statistics, metric, text, tokenize)
             totals = totals_of(measured.features, posterior_weights(result.weights), measured.names)
             scale, name = decider.best_scale(everything, totals), rule
             answers = decider.statistics_of(everything, totals, scale)
@@ -95,7 +96,7 @@ def tune_system(
         if held_out is not None:
             systems.append((f"{name}, {folds}-fold", held_out))
             folds_of[systems[-1][0]] = folds
-        found.append((systems[-1][0], Decision(rule, scale, text), answers, held_out))
+        found.append((systems[-1][0], Decision(rule, scale, text, tokenize=tokenize), answers, held_out))
     sign = 1.0 if metric.higher_is_better else -1.0
     label, decision, _, held_out = max(found, key=lambda system: sign * corpus_score(metric, system[2] if system[3] is None else system[3]))
 

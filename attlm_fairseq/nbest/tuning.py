@@ -22,7 +22,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.combination import log_linear
 from attlm_fairseq.nbest.mbr import sentence_losses
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
-from attlm_fairseq.nbest.spread import outlying
+from attlm_fairseq.nbest.spread import pooled
 
 GAIN = 1e-9  # percent points: what counts as a gain rather than rounding
 ENOUGH = 1e-3  # percent points: a round of smaller gains is the last, for a pull can be followed in ever smaller steps
@@ -307,10 +307,7 @@ class _LineSearch:
         for column, values in enumerate(corpus.features):
             if (np.maximum.reduceat(values, starts) != np.minimum.reduceat(values, starts)).any():
                 centred = values - np.repeat(np.add.reduceat(values, starts) / sizes, sizes)
-                squares = np.square(centred)
-                apart = outlying(np.add.reduceat(squares, starts) / sizes)
-                squares[np.repeat(apart, sizes)] = 0.0
-                self.scale[column] = math.sqrt(float(squares.sum() / sizes[~apart].sum()))
+                self.scale[column] = pooled(np.add.reduceat(np.square(centred), starts), sizes)
                 scaled[column] = centred / (self.scale[column] or 1.0)
         self.lower, self.upper = np.multiply(allowed, self.scale, out=np.zeros_like(allowed), where=self.scale > 0)
         self.free = np.flatnonzero(self.lower < self.upper)

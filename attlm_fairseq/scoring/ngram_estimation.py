@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 import re
 import shutil
@@ -11,13 +10,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.kenlm import gist, read_ngram_counts
+from attlm_fairseq.scoring.text_file import read_lines
 
 ORDERS = range(2, 7)  # KenLM reads no unigram models, and is compiled for 6 unless told otherwise
 RESERVED = frozenset(["<s>", "</s>", "<unk>"])
@@ -62,7 +61,7 @@ def estimate_ngram(
 ) -> NgramReport:
     """Estimate an unpruned n-gram model from text, one sentence a line, and write it as ``.arpa`` or ``.bin`` (by the name).
 
-    ``text`` is a file, which may be compressed (``.gz``), ``-`` for standard input, or any lines (a single string is a file's
+    ``text`` is a file, which may be gzip (recognised by content), ``-`` for standard input, or any lines (a single string is a file's
     name). Lines are split into words at white space, as everywhere in this package; a blank line is an empty sentence. ``memory``
     is what lmplz sorts in: a number with K, M, G or % (of the machine's). ``vocabulary_pad`` shares the unknown words'
     probability as if the vocabulary had that many words.
@@ -89,7 +88,7 @@ def estimate_ngram(
     command = [str(program), "--order", str(order), "--memory", memory]
     command += ["--vocab_pad", str(vocabulary_pad)] if vocabulary_pad else []
     command += ["--discount_fallback"] if discount_fallback else []
-    source = "the text" if not isinstance(text, Path) else "standard input" if text == Path("-") else text
+    source = "the text" if not isinstance(text, Path) else "<stdin>" if text == Path("-") else text
     sentences = _Sentences(text, source, skip_symbols)
     # Beside the output: on its file system, so that the finished model is moved and never copied, and where there is room for it.
     with _temporary_folder(target.parent) as folder:
@@ -184,14 +183,7 @@ class _Sentences:
         if not isinstance(self.text, Path):
             yield from self.text
             return
-        try:
-            if self.text == Path("-"):
-                yield from sys.stdin.buffer
-            else:
-                with gzip.open(self.text) if self.text.suffix == ".gz" else self.text.open("rb") as file:
-                    yield from file
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", path=self.source) from None
+        yield from read_lines(str(self.text))
 
 
 def _run(command: list[str], lines: Iterable[bytes] = ()) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 
 from attlm_fairseq.scoring.scorer import SentenceScore
 
@@ -21,9 +22,9 @@ class PerplexityCounter:
         self.sentences = 0
         self.words = 0
         self.oov = 0
-        self._all: list[float] = []
-        self._first: list[float] = []
-        self._oov: list[float] = []
+        self._all = array("d")  # to be added up exactly
+        self._first = array("d")
+        self._oov = array("d")
 
     def add(self, score: SentenceScore) -> None:
         """Count one more sentence."""

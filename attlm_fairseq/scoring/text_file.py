@@ -1,4 +1,4 @@
-"""Scoring raw text from a file or a pipe, a sentence a line, in constant memory."""
+"""Scoring raw text from a file or a pipe, a sentence a line, a block of lines at a time."""
 
 from __future__ import annotations
 

@@ -84,17 +84,20 @@ class SentenceDataset(FairseqDataset):
             return {}
         return collate([sample["id"] for sample in samples], [sample["target"] for sample in samples], self.dictionary)
 
-    def batches(self, order: str, seed: int, max_sentences: int | None, max_tokens: int | None) -> list[list[int]]:
+    def batches(
+        self, order: str, seed: int, max_sentences: int | None, max_tokens: int | None, option: str = "--max-tokens"
+    ) -> list[list[int]]:
         """All sentences in batches of at most ``max_sentences`` sentences and ``max_tokens`` positions, padding counted.
 
         ``corpus``: consecutive sentences; ``shuffled``: any sentences; ``length``: sentences of like length, in batches whose order is
-        shuffled. Random choices depend on ``seed`` alone. Raises InputError when a single sentence exceeds ``max_tokens``.
+        shuffled. Random choices depend on ``seed`` alone. Raises InputError when a single sentence exceeds ``max_tokens``, which the
+        ``option`` has set.
         """
         longest = int(self.sizes.argmax())
         if max_tokens is not None and self.sizes[longest] > max_tokens:
             raise InputError(
-                f"the line has {self.sizes[longest]} tokens, end of sentence included, more than --max-tokens {max_tokens} allows in a "
-                "batch; raise --max-tokens, or batch with --batch-size alone, or (training only) cut with --cut-sentences",
+                f"the line has {self.sizes[longest]} tokens, end of sentence included, more than {option} {max_tokens} allows in a "
+                f"batch; raise {option}, or batch with --batch-size alone, or (training only) cut with --cut-sentences",
                 path=self.name,
                 line=int(self.kept[longest]) + 1,
             )

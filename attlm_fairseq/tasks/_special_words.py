@@ -22,15 +22,20 @@ def refuse_special_words(lines: Sequence[Tensor], numbers: Iterable[int], name: 
     if all(map(has_line_ends_alone, lines.datasets if isinstance(lines, ConcatDataset) else [lines])):
         return
     for number in numbers:
-        words = lines[int(number)][:-1]
-        special = words[words <= EOS]
-        if len(special):
+        if word := special_word(lines[int(number)]):
             raise InputError(
-                f"found the word {SPECIAL_SYMBOLS[int(special[0])]!r}, which fairseq keeps for itself: take it out of the text or write it "
+                f"found the word {word!r}, which fairseq keeps for itself: take it out of the text or write it "
                 "otherwise (fairseq-preprocess marks the ends of sentences itself), and preprocess again",
                 path=name,
                 line=int(number) + 1,
             )
+
+
+def special_word(line: Tensor) -> str | None:
+    """The first of ``<s>``, ``<pad>`` and ``</s>`` among the words of a line, token ids (n + 1,) ending in ``</s>``, or None."""
+    words = line[:-1]
+    special = words[words <= EOS]
+    return SPECIAL_SYMBOLS[int(special[0])] if len(special) else None
 
 
 def has_line_ends_alone(lines: Sequence[Tensor]) -> bool:

@@ -27,6 +27,11 @@ class TrainingOptions(FairseqDataclass):
     skip_remainder_batch: Optional[bool] = II("optimization.skip_remainder_batch")
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
+    checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
+    max_tokens: Optional[int] = II("dataset.max_tokens")
+    max_tokens_valid: Optional[int] = II("dataset.max_tokens_valid")
+    # fairseq-eval-lm takes the window away from it before there is a task to ask, and then asks for batches with a window: refused there
+    tokens_per_sample: int = II("eval_lm.context_window")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     continue_once: Optional[str] = II("checkpoint.continue_once")
 

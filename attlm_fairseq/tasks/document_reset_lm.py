@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 import torch
 from fairseq.data import iterators
-from fairseq.dataclass import ChoiceEnum
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 from torch import Tensor
@@ -38,12 +38,11 @@ class DocumentResetLMConfig(TrainingOptions):
         default=0,
         metadata={
             "help": "how many of the newest states the memory carries from segment to segment (0: all of the document, however long); for "
-            "models that remember single states (amsrn_lm, kvp_lstm_lm, --attention-score combined), without effect on the others"
+            "models that remember single states: amsrn_lm, kvp_lstm_lm, --attention-score combined"
         },
     )
     seed: int = II("common.seed")
     batch_size: Optional[int] = II("dataset.batch_size")
-    max_tokens: Optional[int] = II("dataset.max_tokens")
     disable_validation: bool = II("dataset.disable_validation")
     validate_after_updates: int = II("dataset.validate_after_updates")
     save_interval_updates: int = II("checkpoint.save_interval_updates")
@@ -71,6 +70,15 @@ class DocumentResetLMTask(SentenceResetLMTask):
         self.training_state, self.validation_state = CarriedState(cfg.memory_slots), CarriedState(cfg.memory_slots)
         self._of_all_ranks: list[dict[str, Any]] = []  # after the last step, where they have been asked for since
 
+    def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> torch.nn.Module:
+        model = super().build_model(cfg, from_checkpoint)
+        if self.trains and self.cfg.memory_slots and self.of_this_package and not model.decoder.model.initial_state(1).has_slots:
+            raise InputError(
+                f"--memory-slots {self.cfg.memory_slots} has no effect on this model, whose memory has no slots: leave it out, or give "
+                "--attention-score combined, --arch amsrn_lm or kvp_lstm_lm"
+            )
+        return model
+
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
         self.datasets[split] = self.make_dataset(split, combine, epoch)
 
@@ -84,9 +92,10 @@ class DocumentResetLMTask(SentenceResetLMTask):
     ) -> list[list[int]]:
         """The batches of all rows, ``max_sentences`` of them or as many as ``max_tokens`` has room for."""
         rows = self.row_count(max_sentences, max_tokens)
-        if rows < 1:
-            raise InputError(f"--max-tokens {max_tokens} has no room for one segment of --bptt {self.cfg.bptt}; give --batch-size ROWS")
         training = dataset is self.datasets.get(self.cfg.train_subset)
+        if rows < 1:
+            limit = f"{self.limit_of_tokens(training)} {max_tokens}"
+            raise InputError(f"{limit} has no room for one segment of --bptt {self.cfg.bptt}; give --batch-size ROWS")
         if training and max_sentences and max_tokens and max_sentences * self.cfg.bptt > max_tokens:
             raise InputError(
                 f"--batch-size {max_sentences} rows of --bptt {self.cfg.bptt} are {max_sentences * self.cfg.bptt} tokens, more than "
@@ -108,8 +117,9 @@ class DocumentResetLMTask(SentenceResetLMTask):
         max_positions: Optional[int] = None,
         **kwargs: Any,
     ) -> iterators.CountingIterator:
-        """What fairseq-eval-lm iterates over."""
-        batches = super().eval_lm_dataloader(dataset, max_tokens, batch_size or 32, context_window, max_positions, **kwargs)
+        """What fairseq-eval-lm iterates over: without a batch size 32 rows, or as many as ``max_tokens`` has room for."""
+        rows = batch_size or min(32, (max_tokens or 36000) // self.cfg.bptt)
+        batches = super().eval_lm_dataloader(dataset, max_tokens, rows, context_window, max_positions, **kwargs)
         return iterators.CountingIterator(self.carrying(batches, CarriedState(self.cfg.memory_slots)), start=0, total=len(batches))
 
     def carrying(self, batches: Iterator[dict[str, Any]], state: CarriedState) -> Iterator[dict[str, Any]]:

@@ -24,6 +24,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.initialisation import initialise_from
 from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
+from attlm_fairseq.tasks._special_words import special_word
 from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_options
 from attlm_fairseq.vocabulary import fingerprint
 
@@ -62,6 +63,7 @@ class SentenceResetLMTask(FairseqTask):
         super().__init__(cfg)
         self.dictionary = dictionary
         self.of_this_package: Optional[bool] = None  # the model, once it is built
+        self.trains = False  # whether it is built to be trained
 
     @classmethod
     def setup_task(cls, cfg: FairseqDataclass, **unused: Any) -> "SentenceResetLMTask":
@@ -77,7 +79,8 @@ class SentenceResetLMTask(FairseqTask):
         return cls(cfg, Dictionary.load(str(path)))
 
     def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> torch.nn.Module:
-        if not from_checkpoint:
+        self.trains = not from_checkpoint
+        if self.trains:
             refuse_options(self.cfg, cfg)
             self.compare_dictionaries()
         model = super().build_model(cfg, from_checkpoint)
@@ -131,9 +134,11 @@ class SentenceResetLMTask(FairseqTask):
         return counts
 
     def checkpoint_to_resume(self) -> Path:
-        """The checkpoint that fairseq-train goes on with where there is one."""
-        last = self.cfg.restore_file == "checkpoint_last.pt"  # by default the save folder's; any other name is a path
-        return Path(self.cfg.save_dir, self.cfg.restore_file) if last else Path(self.cfg.restore_file)
+        """The checkpoint that fairseq-train goes on with where there is one: by the rule of its ``checkpoint_utils.load_checkpoint``."""
+        suffix = f"{self.cfg.checkpoint_suffix}.pt"
+        if self.cfg.restore_file == "checkpoint_last.pt":  # by default the save folder's; any other name is a path
+            return Path(self.cfg.save_dir, f"checkpoint_last{suffix}")
+        return Path(self.cfg.restore_file.replace(".pt", suffix))
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
         """Load a split. Sentences are cut only where fairseq's trainer asks for its training data."""
@@ -208,7 +213,13 @@ class SentenceResetLMTask(FairseqTask):
         self, dataset: SentenceDataset, seed: int, max_sentences: Optional[int], max_tokens: Optional[int], num_shards: int
     ) -> list[list[int]]:
         """The indices of each batch of an epoch. Evaluation groups sentences by length, whatever the training order."""
-        return dataset.batches(str(self.cfg.batch_order) if dataset.training else "length", seed, max_sentences, max_tokens)
+        order = str(self.cfg.batch_order) if dataset.training else "length"
+        return dataset.batches(order, seed, max_sentences, max_tokens, self.limit_of_tokens(dataset.training))
+
+    def limit_of_tokens(self, training: bool) -> str:
+        """The option that limits the tokens of a batch, of training or not: by default fairseq-train's validation follows --max-tokens."""
+        own = self.trains and not training and self.cfg.max_tokens_valid != self.cfg.max_tokens
+        return "--max-tokens-valid" if own else "--max-tokens"
 
     def eval_lm_dataloader(
         self,
@@ -249,7 +260,14 @@ class SentenceResetLMTask(FairseqTask):
         super().reduce_metrics(logging_outputs, criterion)
 
     def build_dataset_for_inference(self, src_tokens: list[Tensor], src_lengths: list[int], **unused: Any) -> SentenceDataset:
-        """Lines typed into fairseq-interactive, as prefixes to continue."""
+        """Lines typed into fairseq-interactive, as prefixes to continue. Raises InputError for one with fairseq's own symbols as words."""
+        for line in src_tokens:
+            if word := special_word(line):
+                text = " ".join(self.dictionary[int(token)] for token in line[:-1])
+                raise InputError(
+                    f"found the word {word!r}, which fairseq keeps for itself, in the line {text!r}, as it was read: leave it out or "
+                    "write it otherwise"
+                )
         return SentenceDataset(src_tokens, src_lengths, self.dictionary, "standard input")
 
     def inference_step(

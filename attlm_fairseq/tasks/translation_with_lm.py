@@ -31,7 +31,7 @@ from attlm_fairseq.decoding.kenlm_lm import KenLMDecoderLM
 from attlm_fairseq.decoding.vocabulary_map import MappedLM, fit_vocabulary
 from attlm_fairseq.decoding.word_fusion import UNK_OFFSET
 from attlm_fairseq.decoding.word_lm import load_word_lm
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 
 PROGRAMS = {"fairseq_cli.generate", "fairseq_cli.interactive"}
@@ -159,9 +159,12 @@ class TranslationWithLMTask(TranslationTask):
         for path, weight in wanted:
             if not weight:
                 continue
-            lm = self.loaded(
-                load_lm, path, vocabulary, dictionary=dictionary, by_symbol=self.cfg.lm_map_symbols, fallback=fallback, device=device
-            )
+            try:
+                lm = self.loaded(
+                    load_lm, path, vocabulary, dictionary=dictionary, by_symbol=self.cfg.lm_map_symbols, fallback=fallback, device=device
+                )
+            except NoDictionaryError as error:
+                raise InputError(f"{error} or name it with --lm-dict") from None
             if isinstance(lm, MappedLM | KenLMDecoderLM) and lm.missing:
                 say(f"{path} lacks {lm.missing} of the {len(vocabulary)} target symbols; they are its <unk>")
             lms.append(FusedLM(str(path), lm, weight))

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
-from attlm_fairseq.text.steps import KINDS, StepKind, TextFunction
+from attlm_fairseq.text.steps import KINDS, StepKind, TextFunction, tokenized_languages
+
+_MISTAKEN = {"cn": "zh", "cz": "cs", "gr": "el", "jp": "ja", "kr": "ko"}  # countries, for their languages
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,8 @@ def parse_step(text: str, folder: Path | None = None) -> Step:
         raise InputError(f"text step {text!r}: expected {usage(name)}")
     if kind.choices and argument not in kind.choices:
         raise InputError(f"text step {text!r}: expected {name}: and one of {', '.join(kind.choices)}")
-    if kind.argument == "LANG" and not re.fullmatch("[a-z]{2}", argument):  # Moses' rules go by such codes
-        raise InputError(f"text step {text!r}: {argument!r} is not a two-letter language code such as en or de")
+    if kind.argument == "LANG" and not re.fullmatch("[a-z]{2,3}", argument):  # Moses' rules go by such codes
+        raise InputError(f"text step {text!r}: {argument!r} is not a language code of two or three letters such as en or yue")
     if kind.argument == "FILE" and folder is not None:
         argument = str(folder / argument)
     return Step(name, argument)
@@ -110,6 +112,16 @@ def describe_pipelines(pipelines: Mapping[str, TextPipeline]) -> list[str]:
     for name, pipeline in pipelines.items():
         lms.setdefault(pipeline, []).append(name)
     return [f"text for {', '.join(names)}: {pipeline}" for pipeline, names in lms.items()]
+
+
+def remarks(pipelines: Iterable[TextPipeline]) -> list[str]:
+    """A line for each distinct step of tokenisation in a language of which its library has no rules."""
+    found = []
+    for step in dict.fromkeys(step for pipeline in pipelines for step in pipeline.steps if step.name == "tokenize"):
+        if step.argument not in tokenized_languages():
+            meant = f"; did you mean {step.name}:{_MISTAKEN[step.argument]}?" if step.argument in _MISTAKEN else ""
+            found.append(f"note: {step}: sacremoses has no rules of its own for {step.argument!r} and takes general ones{meant}")
+    return found
 
 
 def split_texts(pipelines: Sequence[TextPipeline], texts: Sequence[str]) -> list[list[list[str]]]:

@@ -23,7 +23,7 @@ TextFunction = Callable[[str], str]
 
 @dataclass(frozen=True)
 class StepKind:
-    """A step by its name: what its argument is (empty: it has none), how it is built from one, and what it does.
+    """A step by its name: what its argument is (empty: it has none), and how it is built from one.
 
     ``choices`` are all values of the argument; empty where it is a language or a file.
     ``segments`` tells that the step cuts words into the units of one LM: such a step comes last.
@@ -31,7 +31,6 @@ class StepKind:
 
     argument: str
     build: Callable[[str], TextFunction]
-    help: str
     choices: tuple[str, ...] = ()
     segments: bool = False
 
@@ -63,6 +62,13 @@ def _tokenize(language: str) -> TextFunction:
 
     tokenizer = MosesTokenizer(lang=language)
     return lambda text: tokenizer.tokenize(text, return_str=True, escape=False)
+
+
+def tokenized_languages() -> set[str]:
+    """The languages that Moses' tokenisation has abbreviations or letters of; to any other it applies general rules and English's."""
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    return {*NonbreakingPrefixes().available_langs.values(), "ja", "ko", "cjk"}
 
 
 def _detokenize(language: str) -> TextFunction:
@@ -108,10 +114,13 @@ _JOIN: dict[str, TextFunction] = {
 def _sentencepiece(file: str) -> TextFunction:
     package = _package("sentencepiece", "sentencepiece")
     _require_file(file)
+    processor = package.SentencePieceProcessor()
     try:
-        processor = package.SentencePieceProcessor(model_file=file)
-    except (OSError, RuntimeError) as error:
-        raise InputError(f"is not a sentencepiece model ({str(error).splitlines()[0]})", path=file) from None
+        processor.LoadFromSerializedProto(Path(file).read_bytes())  # its own reading of files takes no name that is not UTF-8
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=file) from None
+    except RuntimeError:
+        raise InputError("is not a sentencepiece model", path=file) from None
     return lambda text: " ".join(processor.encode(_encodable(" ".join(text.split())), out_type=str))
 
 
@@ -151,16 +160,16 @@ def _encodable(text: str) -> str:
 
 
 KINDS: dict[str, StepKind] = {
-    "unicode": StepKind("FORM", _unicode, "Unicode normalisation", ("nfc", "nfkc", "nfd", "nfkd")),
-    "normalize-punctuation": StepKind("LANG", _normalize_punctuation, "Moses' uniform quotes, dashes and spaces"),
-    "remove-punctuation": StepKind("", _remove_punctuation, "punctuation becomes white space, but for apostrophes between letters"),
-    "lowercase": StepKind("", lambda _: str.lower, "lower case"),
-    "uppercase": StepKind("", lambda _: str.upper, "upper case"),
-    "tokenize": StepKind("LANG", _tokenize, "Moses tokenisation"),
-    "detokenize": StepKind("LANG", _detokenize, "its reverse; &apos; and the like become characters"),
-    "unescape": StepKind("", _unescape, "Moses' &apos; &amp; &#124; and the like become characters"),
-    "truecase": StepKind("FILE", _truecase, "Moses truecasing with a model"),
-    "join-subwords": StepKind("MARK", _JOIN.__getitem__, "subwords of the decoder become words again", tuple(_JOIN)),
-    "bpe": StepKind("FILE", _bpe, "cut into the LM's own subwords: codes of subword-nmt", segments=True),
-    "sentencepiece": StepKind("FILE", _sentencepiece, "cut into the LM's own subwords: a sentencepiece model", segments=True),
+    "unicode": StepKind("FORM", _unicode, ("nfc", "nfkc", "nfd", "nfkd")),
+    "normalize-punctuation": StepKind("LANG", _normalize_punctuation),
+    "remove-punctuation": StepKind("", _remove_punctuation),
+    "lowercase": StepKind("", lambda _: str.lower),
+    "uppercase": StepKind("", lambda _: str.upper),
+    "tokenize": StepKind("LANG", _tokenize),
+    "detokenize": StepKind("LANG", _detokenize),
+    "unescape": StepKind("", _unescape),
+    "truecase": StepKind("FILE", _truecase),
+    "join-subwords": StepKind("MARK", _JOIN.__getitem__, tuple(_JOIN)),
+    "bpe": StepKind("FILE", _bpe, segments=True),
+    "sentencepiece": StepKind("FILE", _sentencepiece, segments=True),
 }

@@ -14,7 +14,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
-systems=${SYSTEMS:-plain none independent tied complementary entropy averaging single combined kvp_attention key_value_predict 4gram}
+systems=${SYSTEMS:-plain none independent tied complementary entropy averaging single combined kvp_attention key_value_predict four_gram}
 epochs=${EPOCHS:-9} more=${MORE:-2} alone=${ALONE:-6}
 work=${WORK:-$here/work}
 mkdir -p "$work"
@@ -55,9 +55,9 @@ for system in $systems; do
         single | combined) model=(--arch attentive_lstm_lm --attention-score "$system") ;;
         kvp_attention) model=(--arch kvp_lstm_lm --kvp-mode attention --attention-window 10) ;;
         # an output of 50 needs states of 3 and 4 times 50
-        key_value_predict | 4gram) schedule=(0.006 "$alone" $(((alone + 3) / 2))) ;;&
+        key_value_predict | four_gram) schedule=(0.006 "$alone" $(((alone + 3) / 2))) ;;&
         key_value_predict) model=(--arch kvp_lstm_lm --decoder-hidden-size 150) ;;
-        4gram) model=(--arch ngram_rnn_lm --ngram-order 4 --decoder-hidden-size 200) ;;
+        four_gram) model=(--arch ngram_rnn_lm --ngram-order 4 --decoder-hidden-size 200) ;;
         *) echo "run.sh: SYSTEMS: $system is not known" >&2; exit 2 ;;
     esac
     train "$system" "${schedule[@]}" "${model[@]}" "$@"

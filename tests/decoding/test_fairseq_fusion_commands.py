@@ -133,3 +133,22 @@ def test_an_lm_of_another_dictionary_is_one_line(folder):
     assert "shuffled/lm.pt: its dictionary has" in line
     assert "--lm-map-symbols" in line
     assert "Traceback" not in output
+
+
+def test_a_model_trained_with_bleu_is_resumed_and_decoded(folder):
+    """fairseq keeps the counts of BLEU in the checkpoint, as numpy's arrays."""
+    sizes = [f"--{side}-{what}=8" for side in ("encoder", "decoder") for what in ("embed-dim", "hidden-size")]
+    training = [
+        "--arch", "lstm", *sizes, "--decoder-out-embed-dim=8", "--optimizer", "sgd", "--lr", 0.1, "--batch-size", 8, "--cpu",
+        "--distributed-world-size", 1, "--num-workers", 0, "--valid-subset", "test", "--no-epoch-checkpoints", "--save-dir", "bleu",
+        "--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}',
+    ]  # fmt: skip
+    task = ["--task", "translation_with_lm", *USER_DIR, "-s", "x", "-t", "y"]
+    fairseq(folder, "train", "data", *task, *training, "--max-epoch", 1)
+    content = torch.load(folder / "bleu" / "checkpoint_last.pt", weights_only=False)
+    meters = {name: state for _, name, _, state in content["extra_state"]["metrics"]["valid"]}
+    assert len(meters["_bleu_counts"]["sum"]) == 4
+    resumed = fairseq(folder, "train", "data", *task, *training, "--max-epoch", 2)
+    assert "Loaded checkpoint bleu/checkpoint_last.pt (epoch 2 @ " in resumed
+    decoding = [*task, "--path", "bleu/checkpoint_last.pt", "--max-len-b", 9, "--cpu", "--lms", "lm/lm.pt=0.6"]
+    assert len(hypotheses(fairseq(folder, "generate", "data", *decoding))) == 17

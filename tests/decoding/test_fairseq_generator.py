@@ -384,7 +384,7 @@ def test_the_dictionary_may_be_named_or_be_the_translations_own(tmp_path, monkey
     expected = decode(make_task(lms=f"{path}=0.6"), make_model())
     (tmp_path / "data").mkdir()
     (path.parent / "dict.txt").rename(tmp_path / "elsewhere.txt")
-    with pytest.raises(InputError, match=r"no dict.txt found"):
+    with pytest.raises(InputError, match=r"no dict.txt found: .* beside the checkpoint or name it with --lm-dict$"):
         decode(make_task(lms=f"{path}=0.6", data=str(tmp_path / "data")), make_model())
     assert_same(decode(make_task(lms=f"{path}=0.6", lm_dict=str(tmp_path / "elsewhere.txt")), make_model()), expected)
     (tmp_path / "elsewhere.txt").rename(tmp_path / "data" / "dict.txt")

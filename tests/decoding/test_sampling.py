@@ -114,5 +114,9 @@ def test_options_that_make_no_sense(path, options):
     assert result.stderr.startswith("attlm: error: cannot sample with")
 
 
+def test_a_prefix_that_is_not_utf8_is_refused(path):
+    assert run("--lm", path, "--prefix", "the caf\udce9", code=2).stderr == "attlm: error: --prefix is not UTF-8 (character 8)\n"
+
+
 def test_a_missing_model_is_one_line(tmp_path):
     assert run("--lm", tmp_path / "nosuch.pt", code=2).stderr.count("\n") == 1

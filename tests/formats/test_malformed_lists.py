@@ -63,6 +63,7 @@ BROKEN = [
     ("hyporadise", '[{"input":\n "a"}]', 2, "item 1: input is '\"a\"': expected a list"),
     ("hyporadise", '[{"input":\n ["a",\n null]}]', 3, "item 1: input[1] is 'null': expected a text"),
     ("hyporadise", '[{"input":\n ["a",\n "\\ud800"]}]', 3, "item 1: input[1] holds one half of a surrogate pair"),
+    ("hyporadise", '[{"input": ["a"], "\\ud83d_score": [1]}]', 1, 'item 1: has a score named "\\ud83d_score", which holds one half'),
     ("hyporadise", PRETTY_SCORES % "NaN", 6, "item 1: am_score[1] is nan: expected a finite number"),
     ("hyporadise", PRETTY_SCORES % "1e999", 6, "item 1: am_score[1] is inf: expected a finite number"),
     ("hyporadise", PRETTY_SCORES % ("9" * 400), 6, "item 1: am_score[1] is inf: expected a finite number"),
@@ -81,6 +82,12 @@ BROKEN = [
     ("jsonl", FIRST + '{"hyps": ["a"]}\n', 2, "list 1: hyps[0] is '\"a\"': expected"),
     ("jsonl", FIRST + '{"hyps": [{"text": 3}]}\n', 2, "list 1: hyps[0].text is '3': expected a text"),
     ("jsonl", FIRST + '{"hyps": [{"text": "a", "scores": {"lm": NaN}}]}\n', 2, "hyps[0].scores.lm is nan: expected a finite number"),
+    (
+        "jsonl",
+        FIRST + '{"hyps": [{"text": "a", "scores": {"\\ud83d": 1}}]}\n',
+        2,
+        'hyps[0].scores has a score named "\\ud83d", which holds one half',
+    ),
     ("jsonl", FIRST + '{"hyps": [{"text": "a", "scores": [1]}]}\n', 2, "hyps[0].scores is '[1]': expected"),
     ("jsonl", FIRST + '{"id": [1], "hyps": [{"text": "a"}]}\n', 2, "id is '[1]': expected a text"),
     ("jsonl", FIRST + '{"ref": 1, "hyps": [{"text": "a"}]}\n', 2, "ref is '1': expected a text"),
@@ -101,6 +108,7 @@ BROKEN = [
     ("mlm", '{"u": {\n"hyp_1": {\n"score": NaN, "text": "a"}}}', 3, "utterance 'u': hyp_1.score is nan: expected a finite number"),
     ("mlm", '{"u": {\n"hyp_1": {"score": "-1", "text": "a"}}}', 2, "utterance 'u': hyp_1.score is '\"-1\"': expected a number"),
     ("mlm", '{"u": {\n"hyp_1": {"score": -1, "text": ["a"]}}}', 2, "utterance 'u': hyp_1.text is"),
+    ("mlm", '{"u": {\n"hyp_1": {"score": -1, "\\udc00": 2, "text": "a"}}}', 2, 'hyp_1 has a score named "\\udc00", which holds one half'),
     ("mlm", '{"u": 1}', 1, "utterance 'u': is '1': expected"),
     ("mlm", '{"u" {}}', 1, "expected a key in quotes and ':' for item 1"),
     # plain
@@ -127,6 +135,7 @@ BROKEN = [
     ("nemo:2", "a\t-1.0\nb\tx\n", 2, "the score is 'x': expected a number"),
     ("nemo:2", "a\t-1.0\nb\tinf\n", 2, "the score is inf: expected a finite number"),
     ("nemo:2", "a\t-1.0\nb\t-1.0\t7\n", 2, "found the column '7': expected name=value"),
+    ("nemo:2", "a\t-1.0\tlm=2\tlm=3\nb\t-1.0\n", 1, "found the column 'lm=3': expected name=value, each name once"),
     ("nemo:3", NEMO, 4, "the last list has 1 of 3 hypotheses"),
     ("nemo", NEMO, None, "give the beam size, --format nemo:BEAM"),
 ]

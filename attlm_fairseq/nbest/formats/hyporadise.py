@@ -56,7 +56,7 @@ def _nbest_list(item: Item, number: int, path: str) -> NbestList:
         raise place.error(f"is {quoted(json.dumps(texts))}: expected a list of at least one hypothesis", "input")
     hypotheses = [Hypothesis(place.text(text, "input", i), rank=i + 1) for i, text in enumerate(texts)]
     for key in _score_keys(value):
-        scores = value[key]
+        scores = value[place.score_name(key)]
         if not isinstance(scores, list) or len(scores) != len(texts):
             raise place.error(f"is {quoted(json.dumps(scores))}: expected a list of {len(texts)} numbers, one per hypothesis", key)
         for i, score in enumerate(scores):

@@ -151,9 +151,15 @@ class Place:
         """``value`` if it is a text that can be written, else the error."""
         if not isinstance(value, str):
             raise self.error(f"is {quoted(json.dumps(value))}: expected a text", *steps)
-        if not value.isascii() and re.search("[\ud800-\udfff]", value):
+        if _has_half(value):
             raise self.error("holds one half of a surrogate pair: not a Unicode text", *steps)
         return value
+
+    def score_name(self, key: str, *steps: str | int) -> str:
+        """``key``, of what stands at ``steps``, if it can be written, else the error."""
+        if _has_half(key):
+            raise self.error(f"has a score named {json.dumps(key)}, which holds one half of a surrogate pair: not a Unicode text", *steps)
+        return key
 
     def number(self, value: Any, *steps: str | int) -> float:
         """``value`` as a float if it is a finite number, else the error."""
@@ -180,6 +186,11 @@ class Place:
         if value is None:
             return str(number)
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else self.text(value, "id")
+
+
+def _has_half(text: str) -> bool:
+    """Whether a text holds half a surrogate pair, which JSON can write and UTF-8 cannot."""
+    return not text.isascii() and re.search("[\ud800-\udfff]", text) is not None
 
 
 def is_number(value: Any) -> bool:

@@ -89,7 +89,10 @@ def _hypothesis(value: Any, index: int, place: Place) -> Hypothesis:
     scores = value.get("scores", {})
     if not isinstance(scores, dict):
         raise place.error(f"is {quoted(json.dumps(scores))}: expected {{name: value}}", "hyps", index, "scores")
-    checked = {name: place.number(score, "hyps", index, "scores", name) for name, score in scores.items()}
+    checked = {
+        place.score_name(name, "hyps", index, "scores"): place.number(score, "hyps", index, "scores", name)
+        for name, score in scores.items()
+    }
     return Hypothesis(place.text(value["text"], "hyps", index, "text"), checked, index + 1)
 
 

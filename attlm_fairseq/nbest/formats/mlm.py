@@ -62,7 +62,9 @@ def _hypothesis(value: Any, key: str, rank: int, place: Place) -> Hypothesis:
     if not isinstance(value, dict) or "text" not in value or "score" not in value:
         raise place.error(f'is {quoted(json.dumps(value))}: expected {{"score": ..., "text": ...}}', key)
     scores = {
-        name: place.number(score, key, name) for name, score in value.items() if name == "score" or (is_number(score) and name != TOTAL)
+        place.score_name(name, key): place.number(score, key, name)
+        for name, score in value.items()
+        if name == "score" or (is_number(score) and name != TOTAL)
     }
     return Hypothesis(place.text(value["text"], key, "text"), scores, rank)
 
