@@ -80,7 +80,8 @@ def test_the_other_device_is_one():
 def test_the_rest_of_the_process_does_not_see_it():
     register()
     [batch] = torch.utils.data.DataLoader([1.0, 2.0], batch_size=2, pin_memory=True)  # as fairseq's iterators
-    assert batch.tolist() == [1.0, 2.0] and batch.device.type == "cpu"
+    assert batch.tolist() == [1.0, 2.0]
+    assert batch.device.type == "cpu"
 
 
 @pytest.mark.parametrize("compute_dtype", ["float32", "bf16"])

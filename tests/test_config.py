@@ -186,7 +186,7 @@ def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
         ("[lm.x]\ncheckpoint = ['a', 'b']\nensemble_weights = [1]", r"ensemble_weights needs 2 numbers"),
         ("[lm.'a b']\nkenlm = 'a'", r"'a b' cannot be the name of an LM"),
         ("[lm.rank]\nkenlm = 'a'", r"'rank' cannot be the name of an LM"),
-        ("[text]\ntokenize = 'english'", r"\[text\] text step 'tokenize:english': 'english' is not a language code of two or three letters"),
+        ("[text]\ntokenize = 'english'", r"\[text\] text step 'tokenize:english': 'english' is not a language code of two"),
         ("[text]\nlowercase = 'yes'", r"lowercase = 'yes', expected true or false"),
         ("[text]\nsteps = 'lowercase'", r"\[text\] steps = 'lowercase', expected a list"),
         ("[text]\nsteps = ['lowercase']\ntokenize = 'en'", r"\[text\] has `steps`: give all of them there"),
