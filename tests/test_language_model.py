@@ -8,7 +8,7 @@ import pytest
 import reference
 import torch
 
-from attlm_fairseq.modules import bfloat16_lstm, language_model
+from attlm_fairseq.modules import bfloat16_lstm, language_model, linear_nll
 from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
 from attlm_fairseq.vocabulary import EOS, PAD
 
@@ -232,6 +232,24 @@ def test_loss_in_pieces_is_cross_entropy(variant, monkeypatch):
         torch.testing.assert_close(own, torchs, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 100, 250])
+def test_loss_in_lower_precision_rounds_products_alone(monkeypatch, rows):
+    """With float32 as the lower precision of a model in float64."""
+    monkeypatch.setattr("attlm_fairseq.modules.linear_nll.ROUNDED_LOGITS", rows * V)
+    leaves = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((200, SIZE), (V, SIZE), (V,))]
+    targets = torch.arange(200) % V
+    features, weight, bias = leaves
+    losses = (
+        linear_nll._LinearNLL.apply(features, weight, bias, targets, torch.float32),
+        torch.nn.functional.cross_entropy(features @ weight.t() + bias, targets, reduction="sum"),
+    )
+    gradients = [torch.autograd.grad(loss, leaves) for loss in losses]
+    for own, torchs in zip((losses[0], *gradients[0]), (losses[1], *gradients[1]), strict=True):
+        assert own.dtype == torch.float64
+        torch.testing.assert_close(own, torchs, rtol=1e-5, atol=1e-5)
+    assert not torch.equal(gradients[0][0], gradients[1][0])
+
+
 def test_adaptive_output_is_a_distribution_and_its_loss_is_exact():
     model = make_model("single", output_layer="adaptive", adaptive_cutoffs="5,11", decoder_embed_dim=4, decoder_hidden_size=16)
     tokens = sentences()
@@ -419,7 +437,7 @@ def test_bfloat16_lstm_rounds_products_alone(monkeypatch):
     states, (_, cell) = bfloat16_lstm.bfloat16_lstm(lstm, inputs, before)
     assert states.dtype == cell.dtype == torch.float32
     assert not torch.equal(states, states.bfloat16().float())
-    monkeypatch.setattr(torch, "bfloat16", torch.float32)
+    monkeypatch.setattr(bfloat16_lstm, "DTYPE", torch.float32)
     results = []
     for run in (lambda: bfloat16_lstm.bfloat16_lstm(lstm, inputs, before), lambda: lstm(inputs, before)):
         states, (hidden, cell) = run()
@@ -439,7 +457,8 @@ def test_dropout_is_at_the_three_places_and_not_in_the_memory():
     kept = memory_only.reader(states)[0]
     dropped = memory_only.extract_features(tokens)[0]
     surviving = dropped != 0
-    torch.testing.assert_close(dropped[surviving], kept[surviving] / 0.1)  # dropout scales by 1 / (1 - p), after the reader
+    # dropout scales by 1 / (1 - p), p in steps of 2^-16, after the reader
+    torch.testing.assert_close(dropped[surviving], kept[surviving] / 0.1, rtol=1e-4, atol=0)
 
 
 def test_parameter_counts_of_the_papers():

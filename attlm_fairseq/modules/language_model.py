@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attlm_fairseq.modules.adaptive_output import AdaptiveOutput
 from attlm_fairseq.modules.bfloat16_lstm import bfloat16_lstm
+from attlm_fairseq.modules.dropout import Dropout
 from attlm_fairseq.modules.linear_nll import linear_nll
 from attlm_fairseq.modules.memory import READERS, Memory, Reader
 
@@ -121,8 +122,8 @@ class LanguageModel(nn.Module):
             self.output = nn.Linear(reader.feature_size, vocabulary_size)
         if output == "tied":
             self.output.weight = self.embedding.weight
-        self.embedding_dropout = nn.Dropout(embedding_dropout)
-        self.feature_dropout = nn.Dropout(feature_dropout)
+        self.embedding_dropout = Dropout(embedding_dropout)
+        self.feature_dropout = Dropout(feature_dropout)
 
     @torch.no_grad()
     def initialise(self, init_range: float, forget_bias: float) -> None:

@@ -10,7 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attlm_fairseq.modules.low_precision import rounded
+
 LOGITS = {"cpu": 2_097_152, "cuda": 67_108_864}  # logits held at once: what a processor's cache holds; what fills a GPU
+ROUNDED_LOGITS = 6_291_456  # on a processor with products in lower precision: so fast that adding their gradients up should be rare
 
 
 def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
@@ -29,23 +32,19 @@ class _LinearNLL(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
         exact = torch.promote_types(weight.dtype, torch.float32)
-        rows = max(1, LOGITS["cpu" if features.device.type == "cpu" else "cuda"] // len(weight))
+        most = LOGITS["cuda"] if features.device.type != "cpu" else LOGITS["cpu"] if dtype == exact else ROUNDED_LOGITS
+        pieces = -(-len(features) // max(1, most // len(weight)))
+        rows = -(-len(features) // max(1, pieces))  # in each, evenly
         differentiate = any(ctx.needs_input_grad[:3])
         with torch.autocast(features.device.type, enabled=False):
-            inputs, matrix, offsets = features.to(dtype), weight.to(dtype), bias.to(exact)
-            held = torch.empty(min(rows, len(features)), len(weight), dtype=exact, device=features.device)
+            products = _Products if dtype == exact else _RoundedProducts
+            layer = products(features.to(dtype), weight, bias.to(exact), rows, differentiate)
             total = torch.zeros((), dtype=torch.float64, device=features.device)
-            if differentiate:
-                grad_features = torch.empty_like(features)
-                grad_weight = torch.zeros(weight.shape[::-1], dtype=exact, device=weight.device).t()  # so laid out, a product adds faster
-                grad_bias = torch.zeros_like(offsets)
-            for begin in range(0, len(features), rows):
-                piece, target = inputs[begin : begin + rows], targets[begin : begin + rows].unsqueeze(1)
-                logits = held[: len(piece)]
-                if dtype == exact:
-                    torch.addmm(offsets, piece, matrix.t(), out=logits)
-                else:
-                    torch.add(piece @ matrix.t(), offsets, out=logits)
+            grad_bias = torch.zeros_like(bias, dtype=exact)
+            for begin in range(0, len(features), max(1, rows)):
+                piece = slice(begin, begin + rows)
+                target = targets[piece].unsqueeze(1)
+                logits = layer.logits(piece)
                 reached = logits.gather(1, target)
                 top = logits.amax(1, keepdim=True)
                 sums = logits.sub_(top).exp_().sum(1, keepdim=True)
@@ -54,17 +53,64 @@ class _LinearNLL(torch.autograd.Function):
                     errors = logits.mul_(sums.reciprocal_())  # the softmax
                     errors.scatter_add_(1, target, errors.new_full(target.shape, -1.0))  # less the one-hot targets
                     grad_bias += errors.sum(0)
-                    errors = errors.to(dtype)
-                    grad_features[begin : begin + rows] = errors @ matrix
-                    if dtype == exact:
-                        grad_weight.addmm_(errors.t(), piece)
-                    else:
-                        grad_weight += errors.t() @ piece
+                    layer.add_gradients(piece, errors)
         if differentiate:
-            ctx.save_for_backward(grad_features, grad_weight.to(weight.dtype).contiguous(), grad_bias.to(bias.dtype))
+            ctx.save_for_backward(
+                layer.grad_features.to(features.dtype), layer.grad_weight.to(weight.dtype).contiguous(), grad_bias.to(bias.dtype)
+            )
         return total.to(exact)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         needed = ctx.needs_input_grad[:3]
         return *(saved * grad.to(saved.dtype) if use else None for saved, use in zip(ctx.saved_tensors, needed, strict=True)), None, None
+
+
+class _Products:
+    """The three products of a piece, and the sums of their gradients, in the dtype of the features, that of the weight at least."""
+
+    def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
+        self.features, self.weight, self.bias = features, weight.to(features.dtype), bias
+        self.held = features.new_empty(rows, len(weight))
+        if differentiate:
+            self.grad_features = torch.empty_like(features)
+            self.grad_weight = features.new_zeros(weight.shape[::-1]).t()  # so laid out, a product adds faster
+
+    def logits(self, piece: slice) -> Tensor:
+        features = self.features[piece]
+        return torch.addmm(self.bias, features, self.weight.t(), out=self.held[: len(features)])
+
+    def add_gradients(self, piece: slice, errors: Tensor) -> None:
+        self.grad_features[piece] = errors @ self.weight
+        self.grad_weight.addmm_(errors.t(), self.features[piece])
+
+
+class _RoundedProducts:
+    """The same with what enters a product, and what comes of it, in the features' lower precision; sums are in that of the bias."""
+
+    def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
+        self.features, self.weight = rounded(features, features.dtype), rounded(weight, features.dtype, rows=True)
+        self.bias = bias
+        # all that is as large as the weight or the logits is used again: memory that the system gives anew costs more than its use
+        self.low = self.features.new_zeros(rows, len(self.weight))
+        self.held = bias.new_empty(rows, len(weight))
+        if differentiate:
+            self.grad_features = torch.empty_like(features)
+            self.product = torch.empty_like(self.weight)
+            self.grad_weight = bias.new_empty(weight.shape)
+
+    def logits(self, piece: slice) -> Tensor:
+        features = self.features[piece]
+        held = self.held[: len(features)]
+        held.copy_(torch.mm(features, self.weight.t(), out=self.low[: len(features)])[:, : held.size(1)])
+        return held.add_(self.bias)
+
+    def add_gradients(self, piece: slice, errors: Tensor) -> None:
+        (words, size), low = self.grad_weight.shape, self.low[: len(errors)]
+        low[:, :words] = errors
+        self.grad_features[piece] = (low @ self.weight)[:, :size]
+        product = torch.mm(low.t(), self.features[piece], out=self.product)[:words, :size]
+        if piece.start:
+            self.grad_weight += product
+        else:
+            self.grad_weight.copy_(product)

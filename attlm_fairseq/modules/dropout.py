@@ -1,0 +1,40 @@
+"""Dropout whose random numbers cost a processor an eighth of what torch's do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+BITS = 16  # of the random numbers: probabilities are multiples of 2^-16
+
+
+def dropout(values: Tensor, probability: float, training: bool) -> Tensor:
+    """As ``torch.nn.functional.dropout``: each value 0 with the probability, or divided by the probability that it stays."""
+    if not training or not 0 < probability < 1 or values.device.type != "cpu":
+        return nn.functional.dropout(values, probability, training)
+    return _Dropout.apply(values, probability)
+
+
+class Dropout(nn.Dropout):
+    def forward(self, values: Tensor) -> Tensor:
+        return dropout(values, self.p, self.training)
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, probability: float) -> Tensor:
+        # torch draws a number a value, one after the other; of 64 random bits four values have enough
+        bits = torch.empty(-(-values.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
+        numbers = bits.view(torch.int16)[: values.numel()].view(values.shape)
+        of_all = 1 << BITS
+        dropped = min(round(probability * of_all), of_all - 1)
+        factors = (numbers >= dropped - of_all // 2).view(torch.int8).to(values.dtype).mul_(of_all / (of_all - dropped))
+        ctx.save_for_backward(factors)
+        return values * factors
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        [factors] = ctx.saved_tensors
+        return grad * factors, None
