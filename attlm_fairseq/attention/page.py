@@ -75,7 +75,7 @@ def sentence_section(attention: SentenceAttention, threshold: float | None = Non
                 weight = attention.weights[found.row, column]
                 text.append(f'<mark{shade(weight)} title="{weight:.4f}">{plain}</mark>' if highlighted else plain)
             predicted = word(attention.predicted[found.row], attention.unknown_prediction(found.row))
-            yield f'<li>{" ".join(text)} → <span class="to">{predicted}</span></li>\n'
+            yield f'<li dir="auto">{" ".join(text)} → <span class="to">{predicted}</span></li>\n'
         yield "</ul>\n"
 
 
