@@ -14,6 +14,7 @@ from attlm_fairseq.modules.low_precision import rounded
 
 LOGITS = {"cpu": 2_097_152, "cuda": 67_108_864}  # logits held at once: what a processor's cache holds; what fills a GPU
 ROUNDED_LOGITS = 6_291_456  # on a processor with products in lower precision: so fast that adding their gradients up should be rare
+ROUNDED_ROWS = 128  # such a product has a multiple of these: the first product of a size takes several times as long, while it is compiled
 
 
 def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
@@ -89,10 +90,10 @@ class _RoundedProducts:
     """The same with what enters a product, and what comes of it, in the features' lower precision; sums are in that of the bias."""
 
     def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
-        self.features, self.weight = rounded(features, features.dtype), rounded(weight, features.dtype, rows=True)
-        self.bias = bias
+        self.features, self.weight, self.bias = features, rounded(weight, features.dtype, rows=True), bias
         # all that is as large as the weight or the logits is used again: memory that the system gives anew costs more than its use
-        self.low = self.features.new_zeros(rows, len(self.weight))
+        self.low = features.new_zeros(-(-rows // ROUNDED_ROWS) * ROUNDED_ROWS, len(self.weight))
+        self.low_features = features.new_zeros(len(self.low), self.weight.size(1))
         self.held = bias.new_empty(rows, len(weight))
         if differentiate:
             self.grad_features = torch.empty_like(features)
@@ -101,15 +102,17 @@ class _RoundedProducts:
 
     def logits(self, piece: slice) -> Tensor:
         features = self.features[piece]
+        self.low_features[: len(features), : features.size(1)] = features
+        self.low_features[len(features) :] = 0
+        torch.mm(self.low_features, self.weight.t(), out=self.low)
         held = self.held[: len(features)]
-        held.copy_(torch.mm(features, self.weight.t(), out=self.low[: len(features)])[:, : held.size(1)])
-        return held.add_(self.bias)
+        return held.copy_(self.low[: len(held), : held.size(1)]).add_(self.bias)
 
     def add_gradients(self, piece: slice, errors: Tensor) -> None:
-        (words, size), low = self.grad_weight.shape, self.low[: len(errors)]
-        low[:, :words] = errors
-        self.grad_features[piece] = (low @ self.weight)[:, :size]
-        product = torch.mm(low.t(), self.features[piece], out=self.product)[:words, :size]
+        words, size = self.grad_weight.shape
+        self.low[: len(errors), :words] = errors  # the rows behind are those of features of zero
+        self.grad_features[piece] = (self.low @ self.weight)[: len(errors), :size]
+        product = torch.mm(self.low.t(), self.low_features, out=self.product)[:words, :size]
         if piece.start:
             self.grad_weight += product
         else:
