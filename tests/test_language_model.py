@@ -232,6 +232,23 @@ def test_loss_in_pieces_is_cross_entropy(variant, monkeypatch):
         torch.testing.assert_close(own, torchs, rtol=1e-9, atol=1e-10)
 
 
+def test_gradients_of_the_loss_can_be_had_again():
+    """They were computed along with the loss: neither adding to them nor asking for them at another scale may change what is kept."""
+    model, tokens = make_model("plain"), sentences()
+    features, _ = model.extract_features(tokens)
+    loss = model.nll(features.flatten(0, 1), tokens.flatten())
+    weight = model.output.weight
+    [once] = torch.autograd.grad(loss, weight, retain_graph=True)
+    once = once.clone()
+    for _ in range(2):
+        loss.backward(retain_graph=True)
+    torch.testing.assert_close(weight.grad, 2 * once)
+    weight.grad.zero_()
+    (loss * 3).backward(retain_graph=True)
+    torch.testing.assert_close(weight.grad, 3 * once)
+    torch.testing.assert_close(torch.autograd.grad(loss, weight)[0], once)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 100, 250])
 def test_loss_in_lower_precision_rounds_products_alone(monkeypatch, rows):
     """With float32 as the lower precision of a model in float64."""

@@ -64,7 +64,9 @@ class _LinearNLL(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         needed = ctx.needs_input_grad[:3]
-        return *(saved * grad.to(saved.dtype) if use else None for saved, use in zip(ctx.saved_tensors, needed, strict=True)), None, None
+        as_they_are = grad.device.type == "cpu" and grad == 1  # as in training: a copy of a large weight's takes time
+        scaled = (saved if as_they_are else saved * grad.to(saved.dtype) for saved in ctx.saved_tensors)
+        return *(saved if use else None for saved, use in zip(scaled, needed, strict=True)), None, None
 
 
 class _Products:
