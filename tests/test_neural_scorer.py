@@ -130,7 +130,7 @@ def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
         torch.set_num_threads(3)
         levels = []
 
-        def fail_or_wait(model, tree, step_limit, check):
+        def fail_or_wait(model, tree, step_limit, check, low):
             """One part fails; the others go on until they are told."""
             if not levels:
                 levels.append(1)
