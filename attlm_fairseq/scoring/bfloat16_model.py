@@ -131,7 +131,8 @@ def with_bfloat16_products(reader: Reader) -> Reader:
     """A copy whose linear layers take their products in bfloat16."""
     changed = copy.deepcopy(reader)
     for name, layer in reader.named_children():
-        setattr(changed, name, Bfloat16Linear(layer))
+        if isinstance(layer, nn.Linear):
+            setattr(changed, name, Bfloat16Linear(layer))
     return changed
 
 
