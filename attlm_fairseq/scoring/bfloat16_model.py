@@ -53,7 +53,7 @@ class Bfloat16Model:
         return LanguageModelState(hidden, cell, self.reader.empty_memory(cell[:, 0]))
 
     def input_gates(self, tokens: Tensor) -> Tensor:
-        """As LanguageModel's: token ids (N,) -> (N, 4 H), float32."""
+        """Token ids (N,) -> what they add to the first layer's four gates (N, 4 H), biases included, in float32."""
         gates = self.biases[0].new_empty(len(tokens), len(self.biases[0]))
         for some, of_some in zip(tokens.split(1024), gates.split(1024), strict=True):
             embedded = selected(self.embedding, some)
@@ -149,6 +149,7 @@ def selected(matrix: Tensor, rows: Tensor) -> Tensor:
 
 
 def padded(size: int) -> int:
+    """An inner dimension with its padding."""
     return -(-size // COLUMNS) * COLUMNS
 
 

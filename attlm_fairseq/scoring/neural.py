@@ -57,8 +57,8 @@ class NeuralScorer:
     are divided by their sum). A word outside the vocabulary is scored as ``<unk>``, whose probability stands for all unknown words
     together.
 
-    ``compute.precision`` ``bfloat16`` takes the matrix products in bfloat16; states, memories, the scored events' own logits and all sums
-    stay in float32. ``deviation`` then tells what that did to the first sentences scored.
+    ``compute.precision`` ``bfloat16`` rounds what enters the matrix products and what comes out of them; gates, cells, memories, features,
+    the scored events' own logits and all sums stay in float32. ``deviation`` then tells what that did to the first sentences scored.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ def event_log_probs(
 
     The first result (N,) holds for each node the probability of its last token after its parent (the root's is 0); the second
     (S,) that of ``</s>``. ``step_limit``: bytes for the intermediate results of a step, which takes a level in pieces. ``check``
-    is called between levels and pieces, and may raise what ends this.
+    is called between levels and pieces, and may raise what ends this. ``low``: the model in bfloat16, if it is to be computed so.
     """
     features = tree_features(model, tree, step_limit, check, low)
     device = features.device
@@ -234,7 +234,7 @@ def target_log_probs(
 ) -> Tensor:
     """ln p(tokens[e] | features[contexts[e]]) for events e, the softmax of a context computed once: (N, F), (E,), (E,) -> (E,).
 
-    The logits of the events themselves are computed apart, in float32 whatever the precision of the rest: the rounding errors of
+    The logits of the events themselves are computed apart, in float32 even where ``low`` has the rest in bfloat16: the rounding errors of
     the many logits in a normaliser even out, that of an event's own logit would not.
     """
     values = features.new_empty(len(contexts))
