@@ -130,7 +130,7 @@ def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
         torch.set_num_threads(3)
         levels = []
 
-        def fail_or_wait(model, tree, step_limit, check):
+        def fail_or_wait(model, tree, step_limit, check, low):
             """One part fails; the others go on until they are told."""
             if not levels:
                 levels.append(1)
@@ -244,8 +244,9 @@ def test_one_long_sentence_costs_no_more_than_its_length():
     assert peak < 10 << 20
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["combined", "amsrn_lm"])
-def test_memory_stays_within_its_option(tmp_path, name):
+def test_memory_stays_within_its_option(tmp_path, name, precision):
     """A trunk of 90 words under 3,000 leaves: in one block it takes 480 MB with `combined`, 180 MB with `amsrn_lm`."""
     path = write_checkpoint(tmp_path / "lm.pt", WORDS, decoder_embed_dim=64, decoder_hidden_size=64, **MODELS[name])
     program = f"""
@@ -253,7 +254,7 @@ import resource
 from pathlib import Path
 from attlm_fairseq.compute import Compute
 from attlm_fairseq.scoring.neural import NeuralScorer
-scorer = NeuralScorer.load([Path({str(path)!r})], compute=Compute(memory=128 << 20))
+scorer = NeuralScorer.load([Path({str(path)!r})], compute=Compute(precision={precision!r}, memory=128 << 20))
 words = {WORDS!r}
 trunk = words * 3
 scorer.score([words])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from attlm_fairseq.compute import DEFAULT_COMPUTE, SMALLEST_MEMORY, Compute
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.adaptive_output import AdaptiveOutput
 from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
+from attlm_fairseq.scoring.bfloat16_model import Bfloat16Model, piece_sizes
 from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
 from attlm_fairseq.scoring.scorer import SentenceScore
 from attlm_fairseq.scoring.threads import side_by_side
@@ -55,8 +57,8 @@ class NeuralScorer:
     are divided by their sum). A word outside the vocabulary is scored as ``<unk>``, whose probability stands for all unknown words
     together.
 
-    ``compute.precision`` ``bfloat16`` takes the matrix products in bfloat16; states, memories, the scored events' own logits and all sums
-    stay in float32. ``deviation`` then tells what that did to the first sentences scored.
+    ``compute.precision`` ``bfloat16`` rounds what enters the matrix products and what comes out of them; gates, cells, memories, features,
+    the scored events' own logits and all sums stay in float32. ``deviation`` then tells what that did to the first sentences scored.
     """
 
     def __init__(
@@ -122,22 +124,24 @@ class NeuralScorer:
         counts = [count for count in range(1, min(threads, most) + 1) if threads % count == 0]  # so that no thread is left over
         parts = split_evenly(distinct, counts, PART_NODES)
         memory = self.compute.memory // len(parts)
-        found = side_by_side(lambda part, check: self._of_part(distinct[slice(*part)], precision, memory, check), parts)
+        with torch.inference_mode():
+            lows = [Bfloat16Model(member.model) if precision == "bfloat16" else None for member in self.models]
+        found = side_by_side(lambda part, check: self._of_part(distinct[slice(*part)], lows, memory, check), parts)
         return {sentence: values for of_part in found for sentence, values in of_part.items()}
 
     @torch.inference_mode()
     def _of_part(
-        self, distinct: Sequence[tuple[int, ...]], precision: str, memory: int, check: Callable[[], None]
+        self, distinct: Sequence[tuple[int, ...]], lows: Sequence[Bfloat16Model | None], memory: int, check: Callable[[], None]
     ) -> dict[tuple[int, ...], tuple[float, ...]]:
         log_probs: dict[tuple[int, ...], tuple[float, ...]] = {}
         step_limit = memory // 8
-        device = self.models[0].model.embedding.weight.device
         for begin, end in split_into_blocks(distinct, self.tree_memory, memory - step_limit - OTHER_BYTES):
             block = distinct[begin:end]
             tree = build_prefix_tree(block)
             ends = np.array([path[-1] if len(path) else 0 for path in tree.paths])
-            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-                members = [event_log_probs(member.model, tree, ends, step_limit, check) for member in self.models]
+            members = [
+                event_log_probs(member.model, tree, ends, step_limit, check, low) for member, low in zip(self.models, lows, strict=True)
+            ]
             into_node, to_end = (
                 np.logaddexp.reduce([values[kind] + weight for values, weight in zip(members, self.log_weights, strict=True)])
                 for kind in (0, 1)
@@ -154,52 +158,62 @@ class NeuralScorer:
 
 
 def event_log_probs(
-    model: LanguageModel, tree: PrefixTree, ends: np.ndarray, step_limit: int, check: Callable[[], None]
+    model: LanguageModel, tree: PrefixTree, ends: np.ndarray, step_limit: int, check: Callable[[], None], low: Bfloat16Model | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Natural-log probabilities, float64, of every step of a tree and of the sentence ends after the nodes ``ends`` (S,).
 
     The first result (N,) holds for each node the probability of its last token after its parent (the root's is 0); the second
     (S,) that of ``</s>``. ``step_limit``: bytes for the intermediate results of a step, which takes a level in pieces. ``check``
-    is called between levels and pieces, and may raise what ends this.
+    is called between levels and pieces, and may raise what ends this. ``low``: the model in bfloat16, if it is to be computed so.
     """
-    features = tree_features(model, tree, step_limit, check)
+    features = tree_features(model, tree, step_limit, check, low)
     device = features.device
     widths = [1, *map(len, tree.tokens)]
     starts = np.concatenate(([0], np.cumsum(widths)))
     contexts = [parents + starts[level] for level, parents in enumerate(tree.parents)]
     contexts = np.concatenate((*contexts, ends)).astype(np.int64)
     tokens = np.concatenate((*tree.tokens, np.full(len(ends), EOS))).astype(np.int64)
-    values = target_log_probs(model, features, torch.from_numpy(contexts).to(device), torch.from_numpy(tokens).to(device), check)
+    values = target_log_probs(model, features, torch.from_numpy(contexts).to(device), torch.from_numpy(tokens).to(device), check, low)
     values = values.double().cpu().numpy()
     return np.concatenate(([0.0], values[: tree.size - 1])), values[tree.size - 1 :]
 
 
-def tree_features(model: LanguageModel, tree: PrefixTree, step_limit: int, check: Callable[[], None]) -> Tensor:
+def tree_features(model: LanguageModel, tree: PrefixTree, step_limit: int, check: Callable[[], None], low: Bfloat16Model | None) -> Tensor:
     """The features (N, F) of every node, the root's first: those of the word after ``</s>``, which begins each sentence."""
     device = model.embedding.weight.device
     # what a word adds to the first layer's gates does not depend on where it stands: once for each distinct word
     words, places = np.unique(np.concatenate((np.array([EOS]), *tree.tokens)), return_inverse=True)
-    gates = model.input_gates(torch.from_numpy(words).to(device))
+    gates = (low or model).input_gates(torch.from_numpy(words).to(device))
     places = torch.from_numpy(places).to(device)
+    step = low.step if low else partial(step_from, model)
     features = torch.empty(tree.size, model.reader.feature_size, device=device)
-    features[:1], state = model.step_inputs(gates[places[:1]], model.initial_state(1))
+    features[:1], state = step(gates, places[:1], (low or model).initial_state(1), places.new_zeros(1))
     parents_of_all = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *tree.parents])).to(device)  # at once: a GPU waits for each
     begin = 1
     for parents in tree.parents:
         check()
         end = begin + len(parents)
-        row_bytes = STEP_COPIES * (sum(part[:1].numel() * part.element_size() for part in (state.hidden, state.cell, *state.memory)))
-        rows = max(1, min(step_rows(device), step_limit // (row_bytes + STEP_COPIES * gates[:1].numel() * gates.element_size())))
+        lstm_bytes, memory_bytes = (
+            sum(part[:1].numel() * part.element_size() for part in parts) for parts in ((state.hidden, state.cell, gates), state.memory)
+        )
+        row_bytes = STEP_COPIES * memory_bytes + (1 if low else STEP_COPIES) * lstm_bytes  # the bfloat16 step overwrites its own
+        rows = max(1, min(step_rows(device), step_limit // row_bytes))
         states = []
-        for size in even_sizes(len(parents), rows):
+        for size in piece_sizes(len(parents), rows) if low else even_sizes(len(parents), rows):
             last = begin + size
-            chosen = state.select(parents_of_all[begin - 1 : last - 1])
-            features[begin:last], new = model.step_inputs(gates.index_select(0, places[begin:last]), chosen)
+            features[begin:last], new = step(gates, places[begin:last], state, parents_of_all[begin - 1 : last - 1])
             states.append(new)
             begin = last
         state = joined(states)
         assert begin == end
     return features
+
+
+def step_from(
+    model: LanguageModel, input_gates: Tensor, places: Tensor, state: LanguageModelState, rows: Tensor
+) -> tuple[Tensor, LanguageModelState]:
+    """Features and the state after words whose gates are ``input_gates[places]`` and the state before them ``state[rows]``."""
+    return model.step_inputs(input_gates.index_select(0, places), state.select(rows))
 
 
 def joined(states: Sequence[LanguageModelState]) -> LanguageModelState:
@@ -211,16 +225,21 @@ def joined(states: Sequence[LanguageModelState]) -> LanguageModelState:
 
 
 def target_log_probs(
-    model: LanguageModel, features: Tensor, contexts: Tensor, tokens: Tensor, check: Callable[[], None] = lambda: None
+    model: LanguageModel,
+    features: Tensor,
+    contexts: Tensor,
+    tokens: Tensor,
+    check: Callable[[], None] = lambda: None,
+    low: Bfloat16Model | None = None,
 ) -> Tensor:
     """ln p(tokens[e] | features[contexts[e]]) for events e, the softmax of a context computed once: (N, F), (E,), (E,) -> (E,).
 
-    The logits of the events themselves are computed apart, in float32 whatever the precision of the rest: the rounding errors of
+    The logits of the events themselves are computed apart, in float32 even where ``low`` has the rest in bfloat16: the rounding errors of
     the many logits in a normaliser even out, that of an event's own logit would not.
     """
     values = features.new_empty(len(contexts))
     adaptive = isinstance(model.output, AdaptiveOutput)
-    width = max(features.size(1), model.output.widest if adaptive else 0)
+    width = max(features.size(1), model.output.widest) if adaptive else 2 * features.size(1)  # both factors of an event's logit
     piece = max(1, logits_at_once(features.device) // width)
     pieces = [slice(begin, begin + piece) for begin in range(0, len(contexts), piece)]
     if adaptive:  # a cluster's normaliser is needed by its own events alone
@@ -228,26 +247,38 @@ def target_log_probs(
             values[some] = model.output.log_probs_of(features[contexts[some]], tokens[some])
         return values
     weight, bias = model.output.weight, model.output.bias
-    norms = normalisers(weight, bias, features, check)
+    norms = normalisers(weight, bias, features, check, low)
     for some in pieces:
         context, token = contexts[some], tokens[some]
-        with torch.autocast(features.device.type, enabled=False):
-            values[some] = torch.linalg.vecdot(features[context], weight[token]) + bias[token] - norms[context]
+        own = torch.linalg.vecdot(features.index_select(0, context), weight.index_select(0, token))  # faster than indexing
+        values[some] = own + bias[token] - norms[context]
     return values
 
 
-def normalisers(weight: Tensor, bias: Tensor, features: Tensor, check: Callable[[], None] = lambda: None) -> Tensor:
-    """``ln sum_v exp(logit_v)`` (N,) for features (N, F) and an output layer (V, F), (V,): in pieces of rows and of the vocabulary.
+def normalisers(
+    weight: Tensor, bias: Tensor, features: Tensor, check: Callable[[], None] = lambda: None, low: Bfloat16Model | None = None
+) -> Tensor:
+    """``ln sum_v exp(logit_v)`` (N,) for features (N, F) and an output layer (V, F), (V,).
 
-    The pieces are as wide as the matrix product wants them, and their logits few enough to stay in the cache until they are summed.
     The sums are taken as they are, without the largest logit's being subtracted first: two passes over the logits in place of five.
     The few rows, if any, whose sums come near what float32 can hold are computed again, in the usual way.
     """
-    columns = min(len(weight), 2048 if features.device.type == "cpu" else 4096)
-    rows = min(logits_at_once(features.device) // columns, len(features))
-    autocast = torch.is_autocast_enabled(features.device.type)
-    if autocast:
-        weight = weight.to(torch.get_autocast_dtype(features.device.type))
+    norms = low.normalisers(features, check) if low else direct_normalisers(weight, bias, features, check)
+    unsafe = (~(norms.abs() < LARGEST_NORMALISER)).nonzero().squeeze(1)  # infinite and undefined ones are, too
+    columns, rows = widths_at_once(weight, features)
+    for some in unsafe.split(rows):
+        pieces = zip(weight.split(columns), bias.split(columns), strict=True)
+        parts = [torch.logsumexp(features[some] @ piece.t() + offsets, dim=-1) for piece, offsets in pieces]
+        norms[some] = torch.logsumexp(torch.stack(parts), dim=0)
+    return norms
+
+
+def direct_normalisers(weight: Tensor, bias: Tensor, features: Tensor, check: Callable[[], None]) -> Tensor:
+    """As :func:`normalisers`, infinite or undefined where float32 cannot hold the sum: in pieces of rows and of the vocabulary.
+
+    The pieces are as wide as the matrix product wants them, and their logits few enough to stay in the cache until they are summed.
+    """
+    columns, rows = widths_at_once(weight, features)
     factors = bias.exp()
     held = features.new_empty(rows * columns)  # what the system gives anew costs more than the sums
     norms = []
@@ -256,19 +287,16 @@ def normalisers(weight: Tensor, bias: Tensor, features: Tensor, check: Callable[
         sums = features.new_zeros(len(some))
         for piece, of_piece in zip(weight.split(columns), factors.split(columns), strict=True):
             logits = held[: len(some) * len(piece)].view(len(some), len(piece))
-            if autocast:
-                logits.copy_(some @ piece.t())
-            else:
-                torch.mm(some, piece.t(), out=logits)
+            torch.mm(some, piece.t(), out=logits)
             sums.addmv_(logits.exp_(), of_piece)
         norms.append(sums.log_())
-    norms = torch.cat(norms)
-    unsafe = (~(norms.abs() < LARGEST_NORMALISER)).nonzero().squeeze(1)  # infinite and undefined ones are, too
-    for some in unsafe.split(rows):
-        pieces = zip(weight.split(columns), bias.split(columns), strict=True)
-        parts = [torch.logsumexp((features[some] @ piece.t()).to(offsets) + offsets, dim=-1) for piece, offsets in pieces]
-        norms[some] = torch.logsumexp(torch.stack(parts), dim=0)
-    return norms
+    return torch.cat(norms)
+
+
+def widths_at_once(weight: Tensor, features: Tensor) -> tuple[int, int]:
+    """Words of the vocabulary and rows of features whose logits are held at once."""
+    columns = min(len(weight), 2048 if features.device.type == "cpu" else 4096)
+    return columns, min(logits_at_once(features.device) // columns, len(features))
 
 
 def step_rows(device: torch.device) -> int:
