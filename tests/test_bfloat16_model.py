@@ -20,7 +20,7 @@ PARENTS = torch.tensor([[0, 0, 0, 0], [3, 0, 1, 1], [2, 2, 0, 3]])
 @pytest.fixture
 def float32_for_bfloat16(monkeypatch):
     """Nothing is rounded."""
-    monkeypatch.setattr(torch, "bfloat16", torch.float32)
+    monkeypatch.setattr(bfloat16_model, "DTYPE", torch.float32)
 
 
 @pytest.fixture

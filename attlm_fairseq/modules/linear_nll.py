@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attlm_fairseq.modules.low_precision import rounded
+from attlm_fairseq.modules.low_precision import ROWS, rounded
 
 LOGITS = {"cpu": 2_097_152, "cuda": 67_108_864}  # logits held at once: what a processor's cache holds; what fills a GPU
 ROUNDED_LOGITS = 6_291_456  # on a processor with products in lower precision: so fast that adding their gradients up should be rare
-ROUNDED_ROWS = 128  # such a product has a multiple of these: the first product of a size takes several times as long, while it is compiled
 
 
 def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
@@ -94,7 +93,7 @@ class _RoundedProducts:
     def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
         self.features, self.weight, self.bias = features, rounded(weight, features.dtype, rows=True), bias
         # all that is as large as the weight or the logits is used again: memory that the system gives anew costs more than its use
-        self.low = features.new_zeros(-(-rows // ROUNDED_ROWS) * ROUNDED_ROWS, len(self.weight))
+        self.low = features.new_zeros(-(-rows // ROWS) * ROWS, len(self.weight))
         self.low_features = features.new_zeros(len(self.low), self.weight.size(1))
         self.held = bias.new_empty(rows, len(weight))
         if differentiate:

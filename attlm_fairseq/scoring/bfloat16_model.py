@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
+from attlm_fairseq.modules.low_precision import ROWS, rounded
 from attlm_fairseq.modules.memory import Reader
 
-COLUMNS = 32  # the inner dimension of a product is a multiple: 672 columns are twice as fast as 650
-ROWS = 128  # so is the number of rows: the first product of each shape takes as long again, its kernels are made then
+DTYPE = torch.bfloat16
 CACHED = 1 << 17  # numbers in float32 that stay in a processor's cache from one operation to the next
 # rows, and words of the vocabulary, of a product that gives logits; words whose logits are summed at once: few enough for the cache
 LOGITS = {"cpu": (512, 5000, 256), "cuda": (1024, 4096, 4096)}
@@ -35,16 +35,16 @@ class Bfloat16Model:
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
         lstm = model.lstm
-        self.padded_size = padded(lstm.hidden_size)
-        self.embedding = rounded(model.embedding.weight)
-        self.input_weight = rounded(lstm.weight_ih_l0)
+        self.embedding = rounded(model.embedding.weight, DTYPE)
+        self.input_weight = rounded(lstm.weight_ih_l0, DTYPE)
         self.biases = [getattr(lstm, f"bias_ih_l{layer}") + getattr(lstm, f"bias_hh_l{layer}") for layer in range(lstm.num_layers)]
-        own = [rounded(getattr(lstm, f"weight_hh_l{layer}")) for layer in range(lstm.num_layers)]
-        below = [rounded(getattr(lstm, f"weight_ih_l{layer}")) for layer in range(1, lstm.num_layers)]
+        own = [rounded(getattr(lstm, f"weight_hh_l{layer}"), DTYPE) for layer in range(lstm.num_layers)]
+        below = [rounded(getattr(lstm, f"weight_ih_l{layer}"), DTYPE) for layer in range(1, lstm.num_layers)]
+        self.padded_size = own[0].size(1)
         self.weights = [own[0], *(torch.cat(pair, dim=1) for pair in zip(below, own[1:], strict=True))]  # (4 H, P), then (4 H, 2 P)
         self.reader = with_bfloat16_products(model.reader)
         if isinstance(model.output, nn.Linear):
-            self.output = self.embedding if model.output.weight is model.embedding.weight else rounded(model.output.weight)
+            self.output = self.embedding if model.output.weight is model.embedding.weight else rounded(model.output.weight, DTYPE)
             self.factors = model.output.bias.exp()
 
     def initial_state(self, batch: int) -> LanguageModelState:
@@ -116,7 +116,7 @@ class Bfloat16Linear(nn.Module):
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
-        self.weight, self.bias = rounded(layer.weight), layer.bias
+        self.weight, self.bias = rounded(layer.weight, DTYPE), layer.bias
 
     def forward(self, inputs: Tensor) -> Tensor:
         rows = inputs.flatten(0, -2)
@@ -136,21 +136,11 @@ def with_bfloat16_products(reader: Reader) -> Reader:
     return changed
 
 
-def rounded(weight: Tensor) -> Tensor:
-    """(R, C) -> the same in bfloat16, with columns of zeros behind."""
-    return nn.functional.pad(weight.detach().to(torch.bfloat16), (0, padded(weight.size(1)) - weight.size(1)))
-
-
 def selected(matrix: Tensor, rows: Tensor) -> Tensor:
     """The rows (N,) of a matrix, and behind them what happens to be there, up to :func:`whole_rows`."""
     chosen = matrix.new_empty(whole_rows(len(rows)), matrix.size(1))
     torch.index_select(matrix, 0, rows, out=chosen[: len(rows)])
     return chosen
-
-
-def padded(size: int) -> int:
-    """An inner dimension with its padding."""
-    return -(-size // COLUMNS) * COLUMNS
 
 
 def whole_rows(count: int) -> int:
