@@ -4,8 +4,8 @@ Same sizes (2 x 650, V = 10,000), dropout (0.5), batch (32 sentences of 35 words
 fairseq's own Trainer: forward, loss, backward, clipping, update. Each model is a process of its own, so that its peak memory is its
 own, beyond what its imports took. All take a step in turn, round after round, and the median counts: what else the machine does
 slows all of them alike. Two ratios: by the clock, and by the processor time that a step took, which other work hardly changes.
-Beside them what the matrix products of such a step would take at the rate that the machine reaches, in the same run, on the output
-layer's product alone: the share of that rate (clock), and the ratio that a step of nothing but products at that rate would have.
+Beside them what the matrix products of such a step would take at the rate that the machine reaches, in the same run and dtype, on the
+output layer's product alone: the share of that rate (clock), and the ratio that a step of nothing but products at that rate would have.
 
 fairseq's `lstm_lm` is measured in float32 alone: its --bf16 does not run on a CPU. The states of key-value-predict have 651 numbers
 and those of the 4-gram RNN 652, which divide into their parts.
@@ -158,18 +158,19 @@ def machine(device: str) -> str:
     return f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, {bf16} bf16 instructions"
 
 
-def matmul_rate(device: str) -> float:
-    """Floating-point operations a second of the output layer's product in float32, the best of some."""
+def matmul_rate(device: str, dtype: str) -> float:
+    """Floating-point operations a second of the output layer's product, the best of some; in bf16 with sizes that its instructions divide."""
     import torch
 
-    rows, weight = torch.randn(SENTENCES * WORDS, SIZE, device=device), torch.randn(VOCABULARY, SIZE, device=device)
-    out, best = torch.empty(len(rows), VOCABULARY, device=device), 0.0
+    words, size, kind = (VOCABULARY, SIZE, torch.float32) if dtype == "float32" else (10_016, 672, torch.bfloat16)
+    rows, weight = (torch.randn(count, size, device=device, dtype=kind) for count in (SENTENCES * WORDS, words))
+    out, best = torch.empty(len(rows), words, device=device, dtype=kind), 0.0
     for _ in range(10):
         begin = time.perf_counter()
         torch.mm(rows, weight.t(), out=out)
         if device == "cuda":
             torch.cuda.synchronize()
-        best = max(best, 2 * out.numel() * SIZE / (time.perf_counter() - begin))
+        best = max(best, 2 * out.numel() * size / (time.perf_counter() - begin))
     return best
 
 
@@ -232,21 +233,21 @@ def main() -> None:
     workers = [Worker(model, dtype, options.device) for model, dtype in asked]
     for worker in workers:  # which begin all at once
         worker.parameters, worker.operations = worker.receive()
-    rates = []
+    rates: dict[str, list[float]] = {dtype: [] for dtype in {*dtypes, "float32"}}
     for number in range(options.steps + 1):
         for worker in workers:
             seconds = worker.ask("step")
             if number:  # the first one warms up
                 worker.seconds.append(seconds)
-        rates.append(matmul_rate(options.device))
-    rate = statistics.median(rates)
+        for dtype, found in rates.items():
+            found.append(matmul_rate(options.device, dtype))
     print(f"training, 2 x {SIZE}, V = {VOCABULARY:,}, batches of {SENTENCES} x {WORDS}, {options.steps} steps; {machine(options.device)}")
     print(f"{'model':20}{'dtype':9}{'parameters':>11}{'words/s':>10}{'ratio':>7}{'CPU':>7}", end="")
     print(f"{'products':>10}{'at most':>9}{'peak MiB':>10}  outside LSTM and output layer")
     for worker in workers:
         end = worker.ask("end")
         ratios = [worker.words_a_second(clock) / workers[0].words_a_second(clock) for clock in (0, 1)]
-        share = worker.operations / rate * worker.words_a_second(0) / (SENTENCES * WORDS)
+        share = worker.operations / statistics.median(rates[worker.dtype]) * worker.words_a_second(0) / (SENTENCES * WORDS)
         outside = "" if end["outside"] is None else f"{end['outside']:.0%}"
         print(
             f"{worker.model:20}{worker.dtype:9}{worker.parameters / 1e6:9.1f} M"
