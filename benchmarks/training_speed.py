@@ -159,7 +159,7 @@ def machine(device: str) -> str:
 
 
 def matmul_rate(device: str, dtype: str) -> float:
-    """Floating-point operations a second of the output layer's product, the best of some; in bf16 with sizes that its instructions divide."""
+    """Floating-point operations a second of the output layer's product, the best of ten; in bf16 with sizes that suit its instructions."""
     import torch
 
     words, size, kind = (VOCABULARY, SIZE, torch.float32) if dtype == "float32" else (10_016, 672, torch.bfloat16)
