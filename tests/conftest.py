@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 CHECKOUT = [str(ROOT), str(ROOT / "tests" / "checkout")]
@@ -16,3 +19,19 @@ CHECKOUT = [str(ROOT), str(ROOT / "tests" / "checkout")]
 sys.path[:0] = CHECKOUT
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and what they compute is small
 os.environ["PYTHONPATH"] = os.pathsep.join([*CHECKOUT, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def pytest_configure() -> None:
+    """In every process of tests, whichever of them it runs: see there."""
+    import pretend_device
+
+    pretend_device.register()
+
+
+@pytest.fixture
+def pretended_device() -> Iterator[None]:
+    """For tests that use it: the device is there always, but what makes tensors on it only for them."""
+    import pretend_device
+
+    with pretend_device.made_there():
+        yield

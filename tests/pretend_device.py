@@ -9,9 +9,10 @@ It is made with torch's experimental backends in Python (torch 2.9 or later).
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -158,9 +159,7 @@ class Module:
 
 
 def register() -> None:
-    """Make ``pretend`` a device of this process, once."""
-    if LIBRARIES:
-        return
+    """Make ``pretend`` a device of this process, once and before the first backward pass, when torch's autograd counts the devices."""
     backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=Module())
     backend, aten = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
     backend.fallback(on_raw_tensors, "PrivateUse1")
@@ -170,7 +169,17 @@ def register() -> None:
             packet, _, overload = name.partition(".")
             aten.impl(name, rule(getattr(getattr(torch.ops.aten, packet), overload or "default")), "AutocastPrivateUse1")
     LIBRARIES.extend((backend, aten))
-    torch.tensor = functools.partial(tensor, torch.tensor)
+
+
+@contextlib.contextmanager
+def made_there() -> Iterator[None]:
+    """``torch.tensor(.., device="pretend")`` works."""
+    original = torch.tensor
+    torch.tensor = functools.partial(tensor, original)
+    try:
+        yield
+    finally:
+        torch.tensor = original
 
 
 def tensor(original: Callable[..., Tensor], data: Any, *, device: Any = None, **options: Any) -> Tensor:
@@ -223,7 +232,6 @@ def summed_in_float32(operation: Any) -> Callable:
 
 def on_pretend_device(model: nn.Module) -> nn.Module:
     """A copy of a language model there. What is tied stays tied, which torch does only for tensors of its own kind."""
-    register()
     moved = copy.deepcopy(model).to(NAME)
     if getattr(model.output, "weight", None) is model.embedding.weight:
         moved.output.weight = moved.embedding.weight

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from lm_files import OPTIONS, write_dictionary
-from pretend_device import NAME, PretendTensor, on_pretend_device, register
+from pretend_device import NAME, PretendTensor, on_pretend_device
 from test_language_model import VARIANTS, WITHOUT_WEIGHTS, V, make_model, sentences
 from torch import Tensor
 
@@ -24,6 +24,7 @@ from attlm_fairseq.tasks._carried_state import CarriedState
 from attlm_fairseq.vocabulary import EOS, PAD, Vocabulary
 
 WORDS = [f"w{number}" for number in range(V - 4)]
+pytestmark = pytest.mark.usefixtures("pretended_device")
 MODELS = {
     **{name: {} for name in VARIANTS},
     **{f"{name}, adaptive": {"output_layer": "adaptive", "adaptive_cutoffs": "7"} for name in ("plain", "combined", "selection tied")},
@@ -63,7 +64,6 @@ def trained(model: torch.nn.Module, vocabulary: Vocabulary, tmp_path) -> Trained
 
 
 def test_the_other_device_is_one():
-    register()
     here, there = torch.ones(3, 3), torch.ones(3, 3).to(NAME)
     assert there.device.type == NAME
     assert there.cpu().device.type == "cpu"
@@ -78,7 +78,6 @@ def test_the_other_device_is_one():
 
 
 def test_the_rest_of_the_process_does_not_see_it():
-    register()
     [batch] = torch.utils.data.DataLoader([1.0, 2.0], batch_size=2, pin_memory=True)  # as fairseq's iterators
     assert batch.tolist() == [1.0, 2.0]
     assert batch.device.type == "cpu"

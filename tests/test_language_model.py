@@ -239,7 +239,8 @@ def test_gradients_of_the_loss_can_be_had_again():
     loss = model.nll(features.flatten(0, 1), tokens.flatten())
     weight = model.output.weight
     [once] = torch.autograd.grad(loss, weight, retain_graph=True)
-    once = once.clone()
+    [again] = torch.autograd.grad(loss, weight, retain_graph=True)
+    again.zero_()
     for _ in range(2):
         loss.backward(retain_graph=True)
     torch.testing.assert_close(weight.grad, 2 * once)
@@ -252,12 +253,13 @@ def test_gradients_of_the_loss_can_be_had_again():
 @pytest.mark.parametrize("rows", [1, 3, 100, 250])
 def test_loss_in_lower_precision_rounds_products_alone(monkeypatch, rows):
     """With float32 as the lower precision of a model in float64."""
-    monkeypatch.setattr("attlm_fairseq.modules.linear_nll.ROUNDED_LOGITS", rows * V)
+    monkeypatch.setattr(linear_nll, "ROUNDED_LOGITS", rows * V)
+    monkeypatch.setattr(linear_nll, "ROWS", 7)
     leaves = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((200, SIZE), (V, SIZE), (V,))]
     targets = torch.arange(200) % V
     features, weight, bias = leaves
     losses = (
-        linear_nll._LinearNLL.apply(features, weight, bias, targets, torch.float32),
+        linear_nll._LinearNLL.apply(features, weight, bias, targets, torch.float32, True),
         torch.nn.functional.cross_entropy(features @ weight.t() + bias, targets, reduction="sum"),
     )
     gradients = [torch.autograd.grad(loss, leaves) for loss in losses]
@@ -265,6 +267,42 @@ def test_loss_in_lower_precision_rounds_products_alone(monkeypatch, rows):
         assert own.dtype == torch.float64
         torch.testing.assert_close(own, torchs, rtol=1e-5, atol=1e-5)
     assert not torch.equal(gradients[0][0], gradients[1][0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_loss_of_no_predictions(dtype):
+    """As of a batch that is all padding; what the gradients are made in may have held anything."""
+    leaves = [torch.randn(size, requires_grad=True) for size in ((0, SIZE), (V, SIZE), (V,))]
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(1).isnan()
+        loss = linear_nll._LinearNLL.apply(*leaves, torch.empty(0, dtype=torch.int64), dtype, True)
+        gradients = torch.autograd.grad(loss, leaves)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert loss == 0
+    assert not any(gradient.any() for gradient in gradients)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_loss_without_gradients_makes_none(dtype, monkeypatch):
+    model, tokens = make_model("plain", torch.float32), sentences()
+    for products in (linear_nll._Products, linear_nll._RoundedProducts):
+        monkeypatch.setattr(products, "add_gradients", lambda *_: pytest.fail("gradients of an evaluation"))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        features, _ = model.extract_features(tokens)
+        assert model.nll(features.flatten(0, 1), tokens.flatten()) > 0
+
+
+def test_a_large_scale_of_the_loss_in_half_precision():
+    """fairseq's --fp16 begins with 128 and may reach more than float16 holds, 65,504."""
+    features, weight = (torch.full(size, 2.0**-6, dtype=torch.float16, requires_grad=True) for size in ((1, SIZE), (V, SIZE)))
+    bias = torch.zeros(V, dtype=torch.float16)
+    loss = linear_nll.linear_nll(features, weight, bias, torch.tensor([0]))
+    [scaled] = torch.autograd.grad(loss * 2.0**17, weight, retain_graph=True)
+    [alone] = torch.autograd.grad(loss, weight)
+    assert alone.all()
+    torch.testing.assert_close(scaled.double(), alone.double() * 2.0**17, rtol=1e-3, atol=0)
 
 
 def test_adaptive_output_is_a_distribution_and_its_loss_is_exact():

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from attlm_fairseq.modules.dropout import dropout
 from attlm_fairseq.modules.low_precision import rounded
@@ -67,6 +68,7 @@ class _Layer(torch.autograd.Function):
         return states.transpose(0, 1), cells[-1]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad_outputs: Tensor, grad_cell: Tensor) -> tuple[Tensor, ...]:
         low_inputs, low_ih, low_hh, gates, low_states, cells = ctx.saved_tensors
         size = cells.size(2)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 BITS = 16  # of the random numbers: probabilities are multiples of 2^-16
 
@@ -35,6 +36,7 @@ class _Dropout(torch.autograd.Function):
         return values * factors
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         [factors] = ctx.saved_tensors
         return grad * factors, None

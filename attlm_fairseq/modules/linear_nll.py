@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from attlm_fairseq.modules.low_precision import ROWS, rounded
 
@@ -20,22 +21,28 @@ def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) 
     """``- sum_n ln softmax(weight features_n + bias)[targets_n]``, a float32 scalar, for features (N, F) and targets (N,).
 
     The same as cross entropy on the logits, without ever holding (N, V) of them: for V = 10,000 and N = 1,120 these
-    are four arrays of 43 MiB. Under autocast the matrix products run in its dtype; the softmax, the sum and the gradients of
-    weight and bias are float32.
+    are four arrays of 43 MiB. Under autocast the matrix products run in its dtype, and so are rounded what enters them and what comes of
+    them, pieces of the gradients of features and weight included; the softmax, all sums and the gradient of the bias are float32.
+    So it is with weights in half precision; the scale of a loss comes after these products, and does not save what float16 loses in them.
     """
     device = features.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else features.dtype
-    return _LinearNLL.apply(features, weight, bias, targets, dtype)
+    return _LinearNLL.apply(features, weight, bias, targets, dtype, torch.is_grad_enabled())
 
 
 class _LinearNLL(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, dtype: torch.dtype, grad_enabled: bool
+    ) -> Tensor:
         exact = torch.promote_types(weight.dtype, torch.float32)
-        most = LOGITS["cuda"] if features.device.type != "cpu" else LOGITS["cpu"] if dtype == exact else ROUNDED_LOGITS
-        pieces = -(-len(features) // max(1, most // len(weight)))
+        if features.device.type == "cpu" and dtype != exact:
+            most = max(ROWS, ROUNDED_LOGITS // len(weight))
+        else:
+            most = max(1, LOGITS["cpu" if features.device.type == "cpu" else "cuda"] // len(weight))
+        pieces = -(-len(features) // most)
         rows = -(-len(features) // max(1, pieces))  # in each, evenly
-        differentiate = any(ctx.needs_input_grad[:3])
+        differentiate = grad_enabled and any(ctx.needs_input_grad[:3])  # which is true within no_grad, too
         with torch.autocast(features.device.type, enabled=False):
             products = _Products if dtype == exact else _RoundedProducts
             layer = products(features.to(dtype), weight, bias.to(exact), rows, differentiate)
@@ -54,18 +61,16 @@ class _LinearNLL(torch.autograd.Function):
                     errors.scatter_add_(1, target, errors.new_full(target.shape, -1.0))  # less the one-hot targets
                     grad_bias += errors.sum(0)
                     layer.add_gradients(piece, errors)
-        if differentiate:
-            ctx.save_for_backward(
-                layer.grad_features.to(features.dtype), layer.grad_weight.to(weight.dtype).contiguous(), grad_bias.to(bias.dtype)
-            )
+        if differentiate:  # rounded to lower precision last of all: the scale of mixed precision is for that
+            ctx.save_for_backward(layer.grad_features, layer.grad_weight.contiguous(), grad_bias)
+            ctx.dtypes = features.dtype, weight.dtype, bias.dtype
         return total.to(exact)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        needed = ctx.needs_input_grad[:3]
-        as_they_are = grad.device.type == "cpu" and grad == 1  # as in training: a copy of a large weight's takes time
-        scaled = (saved if as_they_are else saved * grad.to(saved.dtype) for saved in ctx.saved_tensors)
-        return *(saved if use else None for saved, use in zip(scaled, needed, strict=True)), None, None
+        wanted = zip(ctx.saved_tensors, ctx.dtypes, ctx.needs_input_grad[:3], strict=True)
+        return *((saved * grad.to(saved.dtype)).to(dtype) if use else None for saved, dtype, use in wanted), None, None, None
 
 
 class _Products:
@@ -97,9 +102,9 @@ class _RoundedProducts:
         self.low_features = features.new_zeros(len(self.low), self.weight.size(1))
         self.held = bias.new_empty(rows, len(weight))
         if differentiate:
-            self.grad_features = torch.empty_like(features)
+            self.grad_features = bias.new_empty(features.shape)
             self.product = torch.empty_like(self.weight)
-            self.grad_weight = bias.new_empty(weight.shape)
+            self.grad_weight = bias.new_empty(weight.shape) if len(features) else bias.new_zeros(weight.shape)
 
     def logits(self, piece: slice) -> Tensor:
         features = self.features[piece]

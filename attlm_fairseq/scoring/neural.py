@@ -196,7 +196,9 @@ def tree_features(model: LanguageModel, tree: PrefixTree, step_limit: int, check
         lstm_bytes, memory_bytes = (
             sum(part[:1].numel() * part.element_size() for part in parts) for parts in ((state.hidden, state.cell, gates), state.memory)
         )
-        row_bytes = STEP_COPIES * memory_bytes + (1 if low else STEP_COPIES) * lstm_bytes  # the bfloat16 step overwrites its own
+        # the bfloat16 step overwrites its own; what it holds beside is small on a processor, and as large again elsewhere
+        copies = STEP_COPIES if low is None else 1 if device.type == "cpu" else 3
+        row_bytes = STEP_COPIES * memory_bytes + copies * lstm_bytes
         rows = max(1, min(step_rows(device), step_limit // row_bytes))
         states = []
         for size in piece_sizes(len(parents), rows) if low else even_sizes(len(parents), rows):

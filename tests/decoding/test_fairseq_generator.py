@@ -13,7 +13,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from lm_files import VARIANTS, write_arpa, write_checkpoint
-from pretend_device import NAME, register
+from pretend_device import NAME
 
 import attlm_fairseq.plugin
 from attlm_fairseq.checkpoints import load_model
@@ -132,12 +132,12 @@ def test_the_same_as_lm_path_for_every_family(tmp_path, monkeypatch, family):
     assert changed == 2
 
 
+@pytest.mark.usefixtures("pretended_device")
 @pytest.mark.parametrize("family", [*READERS, *VARIANTS])
 def test_on_a_device_that_is_not_the_processor(tmp_path, family):
     """Translation model, neural LM, a KenLM model beside it and the search: the same hypotheses, and no two devices mixed."""
     path = write_checkpoint(tmp_path / "lm.pt", WORDS, **VARIANTS.get(family, {"_name": family}))
     lms = f"{path}=0.4:{write_arpa(tmp_path / 'lm.arpa', WORDS)}=0.2"
-    register()
     sample = make_sample()
     sample["net_input"] = {name: tokens.to(NAME) for name, tokens in sample["net_input"].items()}
     found = decode(make_task(lms=lms), make_model().to(NAME), sample)
