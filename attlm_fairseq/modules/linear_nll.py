@@ -61,7 +61,7 @@ class _LinearNLL(torch.autograd.Function):
                     errors.scatter_add_(1, target, errors.new_full(target.shape, -1.0))  # less the one-hot targets
                     grad_bias += errors.sum(0)
                     layer.add_gradients(piece, errors)
-        if differentiate:  # rounded to lower precision last of all: the scale of mixed precision is for that
+        if differentiate:  # rounded last of all: the scale of a loss may be more than float16 holds
             ctx.save_for_backward(layer.grad_features, layer.grad_weight.contiguous(), grad_bias)
             ctx.dtypes = features.dtype, weight.dtype, bias.dtype
         return total.to(exact)
