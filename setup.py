@@ -29,8 +29,8 @@ setup(
     package_data={"attlm_fairseq.nbest": ["templates/*.html"]},
     entry_points={"console_scripts": ["attlm = attlm_cli.main:main"]},
     install_requires=[
-        "torch>=2.4",
-        # fairseq itself cannot be imported from Python 3.11 on; fairseq-fixed is the same module, repaired.
+        "torch>=2.6",  # before it, fairseq runs code hidden in the checkpoints that it loads
+        # fairseq itself cannot be imported from Python 3.11 on; fairseq-fixed is its main branch with 53 added lines.
         'fairseq==0.12.2; python_version < "3.11"',
         'fairseq-fixed==0.12.3.1; python_version >= "3.11"',
         # fairseq uses np.compat, which numpy 2 no longer has.

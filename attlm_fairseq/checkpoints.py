@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import pickle
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,9 @@ WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the Languag
 # what it raises to take a file's content for a model's where parts are missing, of another kind or of another size
 MISSHAPEN = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
-torch.serialization.add_safe_globals([argparse.Namespace])  # fairseq saves some options as one; a container, it runs nothing
+PLAIN_GLOBALS = [argparse.Namespace]  # fairseq saves some options as one; a container, it runs nothing
+torch.serialization.add_safe_globals(PLAIN_GLOBALS)  # so that torch.load reads what this package wrote
+_ALLOWING = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,20 @@ def is_checkpoint(path: Path) -> bool:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from None
 
 
+@contextmanager
+def allowed_globals(names: Sequence[Any]) -> Iterator[None]:
+    """Context in which torch's ``weights_only`` loading allows exactly these names besides its own; the list is global to the process."""
+    with _ALLOWING:
+        before = torch.serialization.get_safe_globals()
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals([*names])
+        try:
+            yield
+        finally:
+            torch.serialization.clear_safe_globals()
+            torch.serialization.add_safe_globals(before)
+
+
 def read_plain_data(path: Path) -> Any:
     """What torch saved in a file, on the CPU, if it is nothing but data. Raises InputError."""
     try:
@@ -173,7 +191,8 @@ def read_plain_data(path: Path) -> Any:
     if head.startswith((b"\\data\\", b"mmap lm ")):  # ARPA text, KenLM's binary
         raise InputError("is an n-gram model, not a neural one; give it with --kenlm", path=path)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with allowed_globals(PLAIN_GLOBALS):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None
     except Exception as error:  # broken bytes make torch raise almost anything

@@ -6,38 +6,26 @@ import argparse
 import collections
 import importlib
 import os
-import pickle
 import pkgutil
 import sys
 import typing
 import warnings
 from types import TracebackType
 
-import numpy as np
+import fairseq.distributed.utils
 import omegaconf
 import omegaconf.base
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
 
+from attlm_fairseq.checkpoints import allowed_globals
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.plain_arrays import STAND_INS
 
+FILE_GLOBALS = [argparse.Namespace, *STAND_INS]
+"""What a checkpoint file may name besides tensors: the options of fairseq's argparse models, and arrays of numbers in its metrics."""
 
-def builtin_dtype(code: typing.Any, *copied: bool) -> np.dtype:
-    """What a checkpoint gets for ``numpy.dtype``: numpy's one int64 or float64, which cannot be changed.
-
-    ``numpy.dtype`` itself would give a copy, whose ``__setstate__`` takes anything a file says: int64 could be declared to be pointers.
-    Raises UnpicklingError for any other type.
-    """
-    if code not in ("i8", "f8"):
-        raise pickle.UnpicklingError(f"an array of {code!r}, expected whole or floating-point numbers of 64 bits")
-    return np.dtype(code)
-
-
-builtin_dtype.__module__, builtin_dtype.__name__, builtin_dtype.__qualname__ = "numpy", "dtype", "dtype"  # torch goes by the name
-
-SAFE_GLOBALS = [
-    # what checkpoints of fairseq's argparse models and a distributed resume hold besides tensors: containers of options, no code
-    argparse.Namespace,
+BROADCAST_GLOBALS = [
     omegaconf.DictConfig,
     omegaconf.ListConfig,
     omegaconf.base.ContainerMetadata,
@@ -49,14 +37,8 @@ SAFE_GLOBALS = [
     list,
     collections.defaultdict,
     _TensorPlaceholder,
-    # arrays of numbers, which fairseq's metrics hold after --eval-bleu. torch calls nothing but what stands here, and changes only objects
-    # of the classes that do: no array of objects can be filled
-    np.empty(0).__reduce__()[0],  # _reconstruct, of numpy.core or, from numpy 2 on, numpy._core
-    np.ndarray,
-    builtin_dtype,
-    np.dtypes.Int64DType,
-    np.dtypes.Float64DType,
 ]
+"""What the processes of one training send each other besides, when it is resumed: never allowed while a file is read."""
 
 OTHERS_WARNINGS = [
     # what fairseq's way of calling hydra and torch makes these say in every run: nothing that our users could change
@@ -77,15 +59,40 @@ def register() -> None:
     fairseq's commands get this from ``--user-dir attlm_fairseq``; a Python program that imported this package before fairseq
     calls it itself. Calling it again does nothing.
     """
-    torch.serialization.add_safe_globals(SAFE_GLOBALS)
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = one_line_input_errors
+    refuse_unsafe_loading()
+    torch.serialization.add_safe_globals(FILE_GLOBALS)
+    if fairseq.distributed.utils.broadcast_object is not broadcast_object:
+        fairseq.distributed.utils.broadcast_object = broadcast_object
     for message in OTHERS_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     for folder in ("criterions", "tasks", "models"):
         package = importlib.import_module(f"attlm_fairseq.{folder}")
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
-    if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = one_line_input_errors
+
+
+def refuse_unsafe_loading() -> None:
+    """Raise InputError if this torch, as it is set up, would run code hidden in a checkpoint that fairseq loads."""
+    major, minor = torch.__version__.split(".")[:2]
+    if (int(major), int(minor)) < (2, 6):
+        raise InputError(f"torch {torch.__version__} runs code hidden in checkpoints when fairseq loads them; install torch 2.6 or later")
+    name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+    if os.environ.get(name, "0").lower() in ("1", "y", "yes", "true"):
+        raise InputError(f"{name} is set: fairseq would run code hidden in checkpoints; unset it")
+
+
+def broadcast_object(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+    """fairseq's ``broadcast_object``, during which objects that no file may hold can be received from the first process.
+
+    That process has read its checkpoint with ``FILE_GLOBALS`` alone.
+    """
+    with allowed_globals([*FILE_GLOBALS, *BROADCAST_GLOBALS]):
+        return _broadcast_object(*args, **kwargs)
+
+
+_broadcast_object = fairseq.distributed.utils.broadcast_object
 
 
 def one_line_input_errors(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

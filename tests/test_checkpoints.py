@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
+import collections
 import pickle
 from pathlib import Path
 
 import numpy as np
+import omegaconf
 import pytest
 import torch
 from lm_files import write_checkpoint, write_dictionary
 
-from attlm_fairseq.checkpoints import load_model, read_plain_data
+from attlm_fairseq.checkpoints import allowed_globals, load_model, read_plain_data
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.export import export_model
 from attlm_fairseq.model_folder import read_model_folder, write_model_folder
-from attlm_fairseq.plugin import SAFE_GLOBALS
+from attlm_fairseq.plain_arrays import NumberType, PlainArray, reconstruct
+from attlm_fairseq.plugin import FILE_GLOBALS, refuse_unsafe_loading
 from attlm_fairseq.vocabulary import Vocabulary
 
 WORDS = ["the", "a", "naïve", "house"]
@@ -127,29 +131,125 @@ class Forged:
         return self.reduced
 
 
+def loaded_as_fairseq_does(path: Path) -> object:
+    """What ``torch.load`` gives a fairseq command with this plugin."""
+    with allowed_globals(FILE_GLOBALS):
+        return torch.load(path, weights_only=True)
+
+
 def test_of_numpy_only_arrays_of_numbers_are_taken(tmp_path):
     """The plugin allows them, since fairseq's metrics hold some: what the file says of a type must not make numbers into pointers."""
-    torch.serialization.add_safe_globals(SAFE_GLOBALS)
     path = tmp_path / "arrays.pt"
     reconstruct, arguments, _ = np.empty(0).__reduce__()
     pointer = b"A" * 8
 
     def taken(value: object) -> np.ndarray:
         torch.save(value, path)
-        return read_plain_data(path)
+        return loaded_as_fairseq_does(path)
 
-    for array in (np.arange(4), np.array([0.5, 1.0])):
-        assert np.array_equal(taken(array), array)
-        assert taken(array).dtype == array.dtype
+    for array in (np.arange(4), np.array([0.5, 1.0]), np.asfortranarray(np.arange(6.0).reshape(2, 3))):
+        found = taken(array)
+        assert np.array_equal(found, array)
+        assert (found.dtype, found.shape) == (array.dtype, array.shape)
+        assert np.array_equal(pickle.loads(pickle.dumps(found + 1)), array + 1)
+        assert type(pickle.loads(pickle.dumps(found))) is np.ndarray  # saved again as anybody's array
     as_pointers = (3, "<", None, ("a",), {"a": (np.dtype("int64"), 0)}, -1, -1, 1)  # with fields, and the flag of objects
     forged = Forged(np.dtype, ("i8", False, True), as_pointers)
     array = taken(Forged(reconstruct, arguments, (1, (1,), forged, False, pointer)))
     assert (array.dtype.fields, array.dtype.hasobject) == (None, False)
-    for objects in (np.array([1, "a"], dtype=object), Forged(reconstruct, arguments, (1, (1,), np.dtype("O"), False, pointer))):
-        with pytest.raises(InputError, match=r"arrays.pt: .*expected whole or floating-point numbers"):
+    for objects, message in [
+        (np.array([1, "a"], dtype=object), "an array of 'O8', expected integers"),
+        (np.zeros(1, dtype=[("a", "O")]), "an array of 'V8', expected integers"),
+        (np.zeros(2, np.float32), "an array of 'f4', expected integers"),
+        (Forged(reconstruct, arguments, (1, (1,), np.dtype("O"), False, pointer)), "an array of 'O8', expected integers"),
+        (Forged(reconstruct, (np.ndarray, (0,), "O"), (1, (1,), np.dtype("i8"), False, pointer)), "not saved in numpy's way"),
+        (Forged(reconstruct, (np.ndarray, (1,), b"b")), "not saved in numpy's way"),
+        (Forged(np.ndarray, ((1,), "O", pointer)), "a numpy.ndarray that is called"),
+        (Forged(reconstruct, arguments, (1, (2,), np.dtype("i8"), False, pointer)), "in 8 bytes, expected 8 bytes a number"),
+        (Forged(reconstruct, arguments, (1, (-1,), np.dtype("i8"), False, pointer)), r"not \(version, shape"),
+        (Forged(reconstruct, arguments, (1, (1,), "O", False, pointer)), r"not \(version, shape"),
+        (np.zeros(1, ">i8"), "not a plain little-endian number"),
+    ]:
+        with pytest.raises(pickle.UnpicklingError, match=message):
             taken(objects)
-    with pytest.raises(InputError, match="an array of "):
-        taken(np.zeros(1, dtype=[("a", "O")]))
+
+
+class LikeText:
+    """Equal to a text without being one, as ``omegaconf.AnyNode("i8")`` is, with attributes that NumPy would ask for."""
+
+    dtype = "O"
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return other == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def test_what_only_equals_the_name_of_a_type_is_no_type():
+    with pytest.raises(pickle.UnpicklingError, match="an array of LikeText, expected integers"):
+        NumberType(LikeText("i8"))
+    with pytest.raises(pickle.UnpicklingError, match="not a plain little-endian number"):
+        NumberType("i8").__setstate__((3, LikeText("<")))
+    with pytest.raises(pickle.UnpicklingError, match="not saved in numpy's way"):
+        reconstruct(PlainArray, (0,), LikeText("b"))
+    array = reconstruct(PlainArray, (0,), b"b")
+    for state in [
+        (1, (1,), LikeText("i8"), False, b"A" * 8),
+        (1, (1,), np.dtype("O"), False, b"A" * 8),
+        (True, (1,), NumberType("i8"), False, b"A" * 8),
+        (1, (True,), NumberType("i8"), False, b"A" * 8),
+        [1, (1,), NumberType("i8"), False, b"A" * 8],
+    ]:
+        with pytest.raises(pickle.UnpicklingError, match="an array whose content"):
+            array.__setstate__(state)
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        omegaconf.AnyNode("i8"),
+        Forged(np.dtype, (omegaconf.AnyNode("i8"), False, True)),
+        omegaconf.DictConfig({"a": 1}),
+        collections.defaultdict(list),
+        np.float64(1.0),
+    ],
+    ids=["AnyNode", "dtype of AnyNode", "DictConfig", "defaultdict", "scalar"],
+)
+def test_objects_that_change_while_they_are_made_are_in_no_file(tmp_path, evil):
+    """omegaconf's classes deep-copy and compare what a file gives them: only processes of one training send each other some."""
+    path = tmp_path / "evil.pt"
+    torch.save(evil, path)
+    with pytest.raises(pickle.UnpicklingError):
+        loaded_as_fairseq_does(path)
+    with allowed_globals(FILE_GLOBALS), pytest.raises(InputError, match="refused"):  # whatever else is allowed meanwhile
+        read_plain_data(path)
+
+
+def test_plain_reading_allows_tensors_and_containers_alone(tmp_path):
+    path = tmp_path / "array.pt"
+    torch.save({"cfg": argparse.Namespace(a=1), "array": np.arange(2)}, path)
+    with allowed_globals(FILE_GLOBALS):
+        before = torch.serialization.get_safe_globals()
+        with pytest.raises(InputError, match=r"refused: .*numpy"):
+            read_plain_data(path)
+        assert torch.serialization.get_safe_globals() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda patch: patch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1"), "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set: .* unset it"),
+        (lambda patch: patch.setattr(torch, "__version__", "2.5.1+cpu"), r"torch 2.5.1\+cpu runs code .* install torch 2.6 or later"),
+    ],
+)
+def test_a_torch_that_would_run_code_is_refused(monkeypatch, change, message):
+    change(monkeypatch)
+    with pytest.raises(InputError, match=message):
+        refuse_unsafe_loading()
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04" + b"\0" * 100])
