@@ -23,10 +23,9 @@ setup(
     license="MIT",
     author="attlm contributors",
     python_requires=">=3.10,<3.13",
-    # A top-level package called `cli` would collide with others in site-packages.
     packages=[*find_packages(include=["attlm_fairseq", "attlm_fairseq.*"]), "attlm_cli"],
-    package_dir={"attlm_cli": "cli"},
-    package_data={"attlm_fairseq.nbest": ["templates/*.html"]},
+    package_dir={"attlm_cli": "cli/attlm_cli"},
+    package_data={"attlm_fairseq.nbest.report": ["templates/*.html"]},
     entry_points={"console_scripts": ["attlm = attlm_cli.main:main"]},
     install_requires=[
         "torch>=2.6",  # before it, fairseq runs code hidden in the checkpoints that it loads

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from attlm_fairseq import __version__
-from attlm_fairseq.checkpoints import MISSHAPEN, TrainedModel, load_model, read_checkpoint
+from attlm_fairseq.checkpoints.folder import StoredModel, write_model_folder
+from attlm_fairseq.checkpoints.reading import MISSHAPEN, TrainedModel, load_model, read_checkpoint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_folder
-from attlm_fairseq.model_folder import StoredModel, write_model_folder
 from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.text_file import score_text
-from attlm_fairseq.text import OOVCount, TextPipeline
+from attlm_fairseq.text import TextPipeline
 
 TRAINING_OPTIONS = {
     # section of fairseq's configuration: what of it tells how a model was trained; None for all of it

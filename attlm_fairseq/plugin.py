@@ -18,9 +18,9 @@ import omegaconf.base
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
 
-from attlm_fairseq.checkpoints import allowed_globals
+from attlm_fairseq.checkpoints.plain_arrays import STAND_INS
+from attlm_fairseq.checkpoints.reading import allowed_globals
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.plain_arrays import STAND_INS
 
 FILE_GLOBALS = [argparse.Namespace, *STAND_INS]
 """What a checkpoint file may name besides tensors: the options of fairseq's argparse models, and arrays of numbers in its metrics."""

@@ -28,12 +28,12 @@ from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 
-from attlm_fairseq.checkpoints import TrainedModel
+from attlm_fairseq.checkpoints.reading import TrainedModel
+from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fairseq_generator import FusedGenerator, FusedLM
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.plugin import register
-from attlm_fairseq.vocabulary import Vocabulary
 
 WEIGHT = 0.3
 VARIANTS = {"attentive_lstm_lm combined": ("attentive_lstm_lm", {"attention_score": "combined"})}

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
+from attlm_fairseq.checkpoints.vocabulary import PAD
 from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
 from attlm_fairseq.modules.memory import PlainReader
-from attlm_fairseq.vocabulary import PAD
 
 SENTENCES, SIZE, VOCABULARY = 8, 650, 10_000
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024)

@@ -27,14 +27,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from attlm_fairseq.checkpoints import TrainedModel
-from attlm_fairseq.compute import Compute
+from attlm_fairseq.checkpoints.reading import TrainedModel
+from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.modules.language_model import build_language_model
+from attlm_fairseq.scoring.compute import Compute
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.neural import NeuralScorer, target_log_probs
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
 from attlm_fairseq.scoring.prefix_tree import build_prefix_tree
-from attlm_fairseq.vocabulary import EOS, PAD, SPECIAL_SYMBOLS, Vocabulary
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data"

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch
 
+from attlm_fairseq.checkpoints.vocabulary import PAD, SPECIAL_SYMBOLS
 from attlm_fairseq.modules.language_model import build_language_model
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
-from attlm_fairseq.vocabulary import PAD, SPECIAL_SYMBOLS
 
 ROOT = Path(__file__).parents[1]
 WORDS = [f"w{rank}" for rank in range(1, 2001)]

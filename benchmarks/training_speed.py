@@ -41,7 +41,7 @@ MODELS = {
 }
 LSTM_OPERATIONS = (
     *("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn", "aten::_cudnn_rnn_backward"),
-    *("_Layer", "_LayerBackward"),  # of attlm_fairseq.modules.bfloat16_lstm
+    *("_Layer", "_LayerBackward"),  # of attlm_fairseq.modules.kernels.bfloat16_lstm
 )
 OUTPUT_OPERATIONS = ("_LinearNLL", "_LinearNLLBackward")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
+from attlm_fairseq.checkpoints.vocabulary import PAD
 from attlm_fairseq.modules.language_model import build_language_model
 from attlm_fairseq.modules.memory import READERS
-from attlm_fairseq.vocabulary import PAD
 
 OPTIONS = {
     "_name": "attentive_lstm_lm",

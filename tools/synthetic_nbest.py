@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from itertools import accumulate, count
 from pathlib import Path
 
-from attlm_fairseq.compute import UNITS
+from attlm_fairseq.scoring.compute import UNITS
 
 DIFFERENT = 5000
 

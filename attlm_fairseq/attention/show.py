@@ -15,11 +15,12 @@ from attlm_fairseq.attention.figures import PICTURES, Picture, picture_of_senten
 from attlm_fairseq.attention.highlight import as_text, highlights
 from attlm_fairseq.attention.page import page, sentence_section, text_sections
 from attlm_fairseq.attention.weights import SentenceAttention, require_weights, sentence_attention
-from attlm_fairseq.checkpoints import TrainedModel
+from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.errors import InputError, require_utf8
 from attlm_fairseq.files import whole_file
+from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.text_file import read_lines
-from attlm_fairseq.text import OOVCount, TextPipeline
+from attlm_fairseq.text import TextPipeline
 
 FORMS = (*PICTURES, ".html", ".json", ".tsv")
 TEXT_FORMS = (*FORMS, ".jsonl")  # of a text also: a line a sentence

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attlm_fairseq.checkpoints import TrainedModel
+from attlm_fairseq.checkpoints.reading import TrainedModel
+from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.memory import AttentiveReader, AveragingReader, KeyValuePredictReader, Reader, SelectionReader
-from attlm_fairseq.vocabulary import EOS, PAD, UNK
 
 BATCH_TOKENS = 2048  # read together, padding included; `combined` holds 32 state vectors a token
 INITIAL_STATE = "h_0"

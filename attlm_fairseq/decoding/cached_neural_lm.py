@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.vocabulary import UNK
 from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
-from attlm_fairseq.vocabulary import UNK
 
 
 class NeuralHistory:

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from attlm_fairseq.checkpoints import TrainedModel, load_model
+from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
+from attlm_fairseq.checkpoints.vocabulary import EOS, Vocabulary
 from attlm_fairseq.modules.language_model import LanguageModelState
-from attlm_fairseq.vocabulary import EOS, Vocabulary
 
 
 class SteppedLM(Protocol):

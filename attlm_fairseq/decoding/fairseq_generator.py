@@ -27,13 +27,13 @@ from fairseq.sequence_generator import (
 )
 from torch import Tensor
 
-from attlm_fairseq.checkpoints import check_finite, find_dictionary, is_checkpoint, read_plain_data
+from attlm_fairseq.checkpoints.reading import check_finite, find_dictionary, is_checkpoint, read_plain_data
+from attlm_fairseq.checkpoints.vocabulary import EOS, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM, SteppedLM
 from attlm_fairseq.decoding.kenlm_lm import EMPTY, KenLMDecoderLM
 from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
 from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.modules.memory import READERS
-from attlm_fairseq.vocabulary import EOS, Vocabulary
 
 PIECE = 64  # values whose maximum is taken together where a few of very many are looked for
 

@@ -13,8 +13,8 @@ import kenlm
 import torch
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.vocabulary import EOS, UNK, Vocabulary
 from attlm_fairseq.scoring.kenlm import LN_10, UNKNOWN, as_looked_up, load_kenlm
-from attlm_fairseq.vocabulary import EOS, UNK, Vocabulary
 
 EMPTY = -1  # no token yet, in a state
 CACHED_SCORES = 1 << 16  # of single tokens, about 270 bytes each: more than a batch asks for, and a miss costs microseconds

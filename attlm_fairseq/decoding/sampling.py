@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, PAD, UNK
 from attlm_fairseq.decoding.decoder_lm import SteppedLM
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.vocabulary import BOS, EOS, PAD, UNK
 
 BATCH = 64  # sentences drawn together; the n-th sentence of a seed is the same however many are drawn
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.vocabulary import EOS, UNK, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import SteppedLM
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.vocabulary import EOS, UNK, Vocabulary
 
 SPECIAL = UNK + 1  # symbols before the first word
 SUBWORD_MARKS = {"@@": str.endswith, "\u2581": str.startswith}  # of subword-nmt: a word goes on; of SentencePiece: a word begins

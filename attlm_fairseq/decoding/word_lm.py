@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from attlm_fairseq.checkpoints import is_checkpoint
+from attlm_fairseq.checkpoints.reading import is_checkpoint
+from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from attlm_fairseq.decoding.cached_kenlm import CachedKenLM
 from attlm_fairseq.decoding.cached_lm import CachedLM
 from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
@@ -19,7 +20,6 @@ from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.surfaces import surfaces
 from attlm_fairseq.decoding.word_fusion import UNK_OFFSET, WordFusion, WordState
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 NO_WORD = b" \xff "  # a word that no LM knows: no text has this byte
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.adaptive_output import AdaptiveOutput
-from attlm_fairseq.modules.bfloat16_lstm import bfloat16_lstm
-from attlm_fairseq.modules.dropout import Dropout
-from attlm_fairseq.modules.linear_nll import linear_nll
+from attlm_fairseq.modules.kernels.bfloat16_lstm import bfloat16_lstm
+from attlm_fairseq.modules.kernels.dropout import Dropout
+from attlm_fairseq.modules.kernels.linear_nll import linear_nll
 from attlm_fairseq.modules.memory import READERS, Memory, Reader
+from attlm_fairseq.modules.output.adaptive import AdaptiveOutput
 
 OUTPUT_LAYERS = ("tied", "untied", "adaptive")
 CACHED_LOGITS = 1 << 17  # that stay in a processor's cache until they are summed

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.kernels.low_precision import ROWS, rounded
 from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
-from attlm_fairseq.modules.low_precision import ROWS, rounded
 from attlm_fairseq.modules.memory import Reader
 
 DTYPE = torch.bfloat16

@@ -15,17 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attlm_fairseq.checkpoints import TrainedModel, load_model
-from attlm_fairseq.compute import DEFAULT_COMPUTE, SMALLEST_MEMORY, Compute
+from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
+from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.modules.adaptive_output import AdaptiveOutput
 from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
+from attlm_fairseq.modules.output.adaptive import AdaptiveOutput
 from attlm_fairseq.scoring.bfloat16_model import Bfloat16Model, piece_sizes
+from attlm_fairseq.scoring.compute import DEFAULT_COMPUTE, SMALLEST_MEMORY, Compute
 from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
 from attlm_fairseq.scoring.scorer import SentenceScore
 from attlm_fairseq.scoring.threads import side_by_side
 from attlm_fairseq.scoring.tree_memory import TreeMemory, split_evenly, split_into_blocks
-from attlm_fairseq.vocabulary import EOS, UNK
 
 DEVIATION_SENTENCES = 64  # on which the effect of a lower precision is measured
 PART_NODES = 256  # fewer are not worth a thread of their own

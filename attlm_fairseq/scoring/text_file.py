@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
-from attlm_fairseq.text import OOVCount, TextPipeline, split_texts
+from attlm_fairseq.text import TextPipeline, split_texts
 
 BLOCK_LINES = 4096  # scored together
 

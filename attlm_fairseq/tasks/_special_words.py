@@ -9,8 +9,8 @@ from fairseq.data import ConcatDataset
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.vocabulary import EOS, SPECIAL_SYMBOLS
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.vocabulary import EOS, SPECIAL_SYMBOLS
 
 
 def refuse_special_words(lines: Sequence[Tensor], numbers: Iterable[int], name: str) -> None:

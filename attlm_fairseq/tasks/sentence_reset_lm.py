@@ -19,14 +19,14 @@ from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 from torch import Tensor
 
-from attlm_fairseq.checkpoints import read_plain_data
+from attlm_fairseq.checkpoints.initialisation import initialise_from
+from attlm_fairseq.checkpoints.reading import read_plain_data
+from attlm_fairseq.checkpoints.vocabulary import fingerprint
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.initialisation import initialise_from
 from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
 from attlm_fairseq.tasks._special_words import special_word
 from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_options
-from attlm_fairseq.vocabulary import fingerprint
 
 logger = logging.getLogger(__name__)
 

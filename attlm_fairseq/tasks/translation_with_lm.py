@@ -18,6 +18,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import SteppedLM
 from attlm_fairseq.decoding.fairseq_generator import (
     FairseqLM,
@@ -32,7 +33,6 @@ from attlm_fairseq.decoding.vocabulary_map import MappedLM, fit_vocabulary
 from attlm_fairseq.decoding.word_fusion import UNK_OFFSET
 from attlm_fairseq.decoding.word_lm import load_word_lm
 from attlm_fairseq.errors import InputError, NoDictionaryError
-from attlm_fairseq.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 
 PROGRAMS = {"fairseq_cli.generate", "fairseq_cli.interactive"}
 """The modules of the programs that decode: they tell no task when they have come to their end."""

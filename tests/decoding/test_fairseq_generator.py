@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data import Dictionary
-from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from lm_files import VARIANTS, write_arpa, write_checkpoint
 from pretend_device import NAME
+from translation_models import BEAM, WORDS, decode, make_dictionary, make_model, make_sample, make_task, texts
 
 import attlm_fairseq.plugin
-from attlm_fairseq.checkpoints import load_model
+from attlm_fairseq.checkpoints.reading import load_model
+from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.decoding import fairseq_generator
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fairseq_generator import FewTokensBeamSearch, FusedLM, parse_lms
@@ -25,56 +25,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.export import export_model
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.vocabulary import Vocabulary
 
 attlm_fairseq.plugin.register()
-
-from attlm_fairseq.tasks.translation_with_lm import TranslationWithLMConfig, TranslationWithLMTask  # noqa: E402
-
-WORDS = [f"w{number}" for number in range(25)]
-BEAM = 4
-
-
-def make_dictionary(words: list[str]) -> Dictionary:
-    dictionary = Dictionary()
-    for word in words:
-        dictionary.add_symbol(word)
-    return dictionary
-
-
-def make_task(words: list[str] = WORDS, **options) -> TranslationWithLMTask:
-    config = TranslationWithLMConfig(source_lang="x", target_lang="y", **options)
-    return TranslationWithLMTask(config, make_dictionary(WORDS), make_dictionary(words))
-
-
-def make_model(seed: int = 0) -> TransformerModelBase:
-    """A translation model with random weights, whose hypotheses end soon or late and whose beams move a lot."""
-    torch.manual_seed(seed)
-    config = TransformerConfig()
-    for side in (config.encoder, config.decoder):
-        side.embed_dim, side.ffn_embed_dim, side.layers, side.attention_heads = 16, 16, 1, 2
-    config.decoder.input_dim = config.decoder.output_dim = 16
-    model = TransformerModelBase.build_model(config, make_task())
-    with torch.no_grad():
-        model.decoder.output_projection.weight.normal_(0, 0.7)
-        model.decoder.output_projection.weight[2] *= 2.5  # the end: now likely, now not
-    return model.eval()
-
-
-def make_sample(sentences: int = 6, seed: int = 0) -> dict:
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(4, 4 + len(WORDS), (sentences, 7), generator=generator)
-    tokens[:, -1] = 2
-    return {"id": torch.arange(sentences), "net_input": {"src_tokens": tokens, "src_lengths": torch.full((sentences,), 7)}}
-
-
-def decode(task, model, sample=None, lm_model=None, lm_weight=0.0, prefix_tokens=None, **options) -> list[list[dict]]:
-    arguments = SimpleNamespace(beam=BEAM, max_len_b=12, lm_weight=lm_weight, **options)
-    extra = {"lm_model": lm_model, "lm_weight": lm_weight} if lm_model else None
-    generator = task.build_generator([model], arguments, extra_gen_cls_kwargs=extra)
-    hypotheses = task.inference_step(generator, [model], sample or make_sample(), prefix_tokens=prefix_tokens)
-    task.last_generator = generator
-    return hypotheses
 
 
 def stock(model, path, weight: float, sample=None, prefix_tokens=None, **options) -> list[list[dict]]:
@@ -98,10 +50,6 @@ def full_pass(path, tokens: torch.Tensor) -> list[float]:
     with torch.inference_mode():
         log_probs = model.log_probs(model.extract_features(torch.cat((torch.tensor([2]), tokens[:-1])).unsqueeze(0))[0])[0]
     return log_probs[range(len(tokens)), tokens].tolist()
-
-
-def texts(hypotheses) -> list[list[list[int]]]:
-    return [[hypothesis["tokens"].tolist() for hypothesis in of_sentence] for of_sentence in hypotheses]
 
 
 def assert_same(found, expected) -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from lm_files import write_arpa, write_checkpoint
 
+from attlm_fairseq.checkpoints.vocabulary import EOS, SPECIAL_SYMBOLS, UNK, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.kenlm_lm import KenLMDecoderLM
 from attlm_fairseq.decoding.vocabulary_map import MappedLM, fit_vocabulary
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.vocabulary import EOS, SPECIAL_SYMBOLS, UNK, Vocabulary
 
 WORDS = [f"w{number}" for number in range(12)]
 VOCABULARY = Vocabulary([*SPECIAL_SYMBOLS, *WORDS, "two words", "unseen"])

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from lm_files import write_checkpoint
 
 from attlm_cli.main import main
+from attlm_fairseq.checkpoints.vocabulary import BOS, PAD, UNK
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.sampling import Sample, SamplingOptions, choose, sample_sentences
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.scoring.neural import NeuralScorer
-from attlm_fairseq.vocabulary import BOS, PAD, UNK
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat"]
 

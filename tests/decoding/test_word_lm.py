@@ -7,15 +7,15 @@ import random
 import pytest
 import torch
 from lm_files import write_arpa, write_checkpoint
-from test_fairseq_generator import WORDS, decode, make_dictionary, make_model, make_sample, make_task, texts
 from toy_lms import biased_lm
+from translation_models import WORDS, decode, make_dictionary, make_model, make_sample, make_task, texts
 
+from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, SPECIAL_SYMBOLS, UNK, Vocabulary
 from attlm_fairseq.decoding.fairseq_generator import FusedGenerator, FusedLM
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.word_fusion import UNK_OFFSET
 from attlm_fairseq.decoding.word_lm import WordLM, load_word_lm
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.vocabulary import BOS, EOS, SPECIAL_SYMBOLS, UNK, Vocabulary
 
 PIECES = [*"abcde", "ab", "bc", "cd", "de", "ea"]
 BPE = [f"{piece}@@" for piece in PIECES] + PIECES + ["aa", "bb", "cc", "dd", "ee"]

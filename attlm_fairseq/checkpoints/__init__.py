@@ -1,0 +1,1 @@
+"""From what fairseq-train wrote to a model: checkpoints, exported folders, the vocabulary, initialisation."""

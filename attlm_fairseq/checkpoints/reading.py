@@ -1,0 +1,228 @@
+"""From a checkpoint of fairseq-train to a language model that runs without fairseq, executing nothing that is hidden in the file."""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attlm_fairseq.checkpoints.folder import StoredModel, read_model_folder
+from attlm_fairseq.checkpoints.vocabulary import PAD, Vocabulary, fingerprint
+from attlm_fairseq.errors import InputError, NoDictionaryError
+from attlm_fairseq.files import sha256
+from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
+from attlm_fairseq.modules.memory import READERS
+
+TORCH_MAGIC = (b"PK", b"\x80")  # zip files and older pickles
+WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the LanguageModel
+# what it raises to take a file's content for a model's where parts are missing, of another kind or of another size
+MISSHAPEN = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+
+PLAIN_GLOBALS = [argparse.Namespace]  # fairseq saves some options as one; a container, it runs nothing
+torch.serialization.add_safe_globals(PLAIN_GLOBALS)  # so that torch.load reads what this package wrote
+_ALLOWING = threading.RLock()
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A language model in evaluation mode, the words it knows and where it came from."""
+
+    model: LanguageModel
+    vocabulary: Vocabulary
+    path: Path
+    architecture: str
+    sha256: str
+
+
+def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu") -> TrainedModel:
+    """Load a checkpoint of one of this package's models, or a folder written by ``attlm export``; float32 whatever it was trained in.
+
+    Without ``dictionary``, a checkpoint's ``dict.txt`` is looked for beside it and then in the data folder that it names; a folder has
+    its own vocabulary. Raises InputError: no such file, not a checkpoint, another architecture, no dictionary or one that does not fit,
+    options or weights that are not those of one model, weights that are no finite numbers.
+    """
+    try:
+        stored = stored_in_folder(path, dictionary) if path.is_dir() else stored_in_checkpoint(path, dictionary)
+        check_sizes(stored)
+        model = build_language_model(find_family(stored.architecture, path), stored.options, len(stored.vocabulary), PAD)
+        if stored.options["output_layer"] == "tied":
+            stored.weights["output.weight"] = stored.weights["embedding.weight"]  # a folder holds it once
+        model.load_state_dict(stored.weights)
+    except MISSHAPEN as error:
+        raise misshapen(error, path) from None
+    check_finite(model, path)
+    return TrainedModel(model.to(device).eval(), stored.vocabulary, path, stored.architecture, stored.sha256)
+
+
+def misshapen(error: Exception, path: Path) -> InputError:
+    """The one line for a ``MISSHAPEN`` error."""
+    found = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+    return InputError(
+        f"the weights do not fit the model's options: {found}; give what fairseq-train or attlm export wrote with this version of attlm "
+        "or an earlier one",
+        path=path,
+    )
+
+
+def check_sizes(stored: StoredModel) -> None:
+    """Raises ValueError where the options ask for other sizes than the weights have: to build those could take all memory, or for ever."""
+    options, weights = stored.options, stored.weights
+    layers = sum(name.startswith("lstm.weight_ih_l") for name in weights)
+    found = (*weights["embedding.weight"].shape, *weights["lstm.weight_ih_l0"].shape[:1], layers)
+    asked = (len(stored.vocabulary), options["decoder_embed_dim"], 4 * options["decoder_hidden_size"], options["decoder_layers"])
+    if asked != found:
+        raise ValueError(f"words, embeddings, LSTM gates and layers are {asked} by vocabulary and options, {found} in the weights")
+
+
+def check_numbers(weights: Mapping[str, Any], path: Path) -> None:
+    """Raises InputError for weights that are no floating-point numbers: torch would convert complex or whole ones without a word."""
+    for name, value in weights.items():
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            found = str(value.dtype) if isinstance(value, Tensor) else type(value).__name__
+            raise InputError(f"its weights {name} are {found}, expected floating-point numbers; train or export the model again", path=path)
+
+
+def check_finite(model: torch.nn.Module, path: Path) -> None:
+    """Raises InputError for weights that are nan or infinite: every probability would be nan."""
+    for name, weights in model.named_parameters():
+        if not weights.sum().isfinite():  # as soon as one of them is not, and in a tenth of the time of looking at each
+            raise InputError(
+                f"its weights are no finite numbers ({name}): training has diverged; take an earlier checkpoint, or train with a smaller "
+                "--lr or --clip-norm",
+                path=path,
+            )
+
+
+def stored_in_folder(path: Path, dictionary: Path | None) -> StoredModel:
+    """What a folder of ``attlm export`` holds. A dictionary may be given, but must be the same."""
+    stored = read_model_folder(path)
+    check_numbers(stored.weights, path)
+    if dictionary is not None and Vocabulary.read(dictionary) != stored.vocabulary:
+        raise InputError(f"has a vocabulary of its own, which is not that of {dictionary}; leave the other one out", path=path)
+    return stored
+
+
+def stored_in_checkpoint(path: Path, dictionary: Path | None) -> StoredModel:
+    """What a checkpoint and its ``dict.txt`` hold."""
+    checkpoint = read_checkpoint(path)
+    options = checkpoint["cfg"]["model"]
+    weights = {name.removeprefix(WEIGHTS_PREFIX): value for name, value in checkpoint["model"].items() if name.startswith(WEIGHTS_PREFIX)}
+    architecture = str(options["_name"])
+    find_family(architecture, path)  # a foreign model is named before its dictionary is looked for
+    check_numbers(weights, path)
+    dictionary = dictionary or find_dictionary(path, checkpoint["cfg"])
+    vocabulary = Vocabulary.read(dictionary)
+    rows = len(weights["embedding.weight"]) if "embedding.weight" in weights else 0
+    if rows != len(vocabulary):
+        raise InputError(
+            f"the dictionary {dictionary} has {len(vocabulary)} symbols, special ones included, the model {rows}; "
+            "give the dict.txt that the model was trained with",
+            path=path,
+        )
+    trained = (checkpoint.get("task_state") or {}).get("dictionary")
+    if trained not in (None, fingerprint(vocabulary.symbols)):  # checkpoints of before it was saved have none
+        raise InputError(
+            f"the dictionary {dictionary} has other words than the model, or in another order; give the dict.txt that it was trained with",
+            path=path,
+        )
+    return StoredModel(architecture, options, vocabulary, weights, sha256(path))
+
+
+def find_family(architecture: str, path: Path) -> str:
+    """The family of an architecture or preset, a key of ``READERS``. Raises InputError for those of others."""
+    family = max((name for name in READERS if architecture.startswith(name)), key=len, default=None)
+    if family is None:
+        raise InputError(f"architecture {architecture!r} is none of this package's: {', '.join(READERS)}", path=path)
+    return family
+
+
+def read_checkpoint(path: Path) -> Mapping[str, Any]:
+    """The content of a checkpoint written by fairseq-train, on the CPU: at least ``cfg`` and ``model``. Raises InputError."""
+    checkpoint = read_plain_data(path)
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("cfg"), dict) or not isinstance(checkpoint.get("model"), dict):
+        raise InputError("holds no `cfg` and `model`; give a checkpoint written by fairseq-train", path=path)
+    if not isinstance(checkpoint["cfg"].get("model"), dict):
+        raise InputError(f"architecture is none of this package's: {', '.join(READERS)}", path=path)
+    return checkpoint
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file is one that torch has written, rather than an n-gram model. Raises InputError where there is none."""
+    try:
+        with path.open("rb") as file:
+            return file.read(2).startswith(TORCH_MAGIC)
+    except FileNotFoundError:
+        raise InputError("there is no such file; give a checkpoint, a folder of attlm export or a KenLM file", path=path) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from None
+
+
+@contextmanager
+def allowed_globals(names: Sequence[Any]) -> Iterator[None]:
+    """Context in which torch's ``weights_only`` loading allows exactly these names besides its own; the list is global to the process."""
+    with _ALLOWING:
+        before = torch.serialization.get_safe_globals()
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals([*names])
+        try:
+            yield
+        finally:
+            torch.serialization.clear_safe_globals()
+            torch.serialization.add_safe_globals(before)
+
+
+def read_plain_data(path: Path) -> Any:
+    """What torch saved in a file, on the CPU, if it is nothing but data. Raises InputError."""
+    try:
+        if not path.is_file():
+            raise InputError("there is no such file; give a checkpoint written by fairseq-train", path=path)
+        with path.open("rb") as file:
+            head = file.read(16).lstrip()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from None
+    if head.startswith((b"\\data\\", b"mmap lm ")):  # ARPA text, KenLM's binary
+        raise InputError("is an n-gram model, not a neural one; give it with --kenlm", path=path)
+    try:
+        with allowed_globals(PLAIN_GLOBALS):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None
+    except Exception as error:  # broken bytes make torch raise almost anything
+        raise InputError(f"is not a checkpoint written by fairseq-train, or is cut short ({first_sentence(error)})", path=path) from None
+
+
+def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:
+    """``dict.txt`` beside the checkpoint, or in the data folder it was trained on.
+
+    A relative data folder is looked for from the checkpoint's folder and those above it, the nearest first, since fairseq-train was started
+    in one of them as a rule, and then from the current folder. Raises NoDictionaryError.
+    """
+    task = config.get("task")
+    data = (task.get("data") if isinstance(task, dict) else getattr(task, "data", None)) or ""
+    named = [Path(folder) / "dict.txt" for folder in str(data).split(":") if folder]
+    beside = path.parent / "dict.txt"
+    for candidate in (beside, *(above / place for place in named for above in (*path.resolve().parents, Path()))):
+        try:
+            if candidate.is_file():
+                return candidate
+        except OSError as error:  # a name that is too long, a folder closed to the user
+            raise NoDictionaryError(
+                f"no dict.txt found: cannot look at {candidate} ({error.strerror}); copy it beside the checkpoint", path=path
+            ) from None
+    above = "" if all(place.is_absolute() for place in named) else " (from here and from each folder above the checkpoint)"
+    looked = ", ".join(map(str, [beside, *named])) + above
+    raise NoDictionaryError(f"no dict.txt found: looked at {looked}; copy it beside the checkpoint", path=path)
+
+
+def first_sentence(error: BaseException) -> str:
+    """The gist of torch's long explanations, which give advice that would be unsafe here."""
+    text = str(error).split("WeightsUnpickler error:")[-1]
+    return text.strip().split("\n")[0].split(". ")[0][:200]

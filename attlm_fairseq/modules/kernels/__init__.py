@@ -1,0 +1,1 @@
+"""Fast paths, each next to the plain computation that it equals."""

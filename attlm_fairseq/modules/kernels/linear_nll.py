@@ -1,0 +1,125 @@
+"""The loss of a full-softmax output layer in pieces that stay in the cache, its gradients computed along the way.
+
+Shapes: N predictions, F features, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from attlm_fairseq.modules.kernels.low_precision import ROWS, rounded
+
+LOGITS = {"cpu": 2_097_152, "cuda": 67_108_864}  # logits held at once: what a processor's cache holds; what fills a GPU
+ROUNDED_LOGITS = 6_291_456  # on a processor with products in lower precision: so fast that adding their gradients up should be rare
+
+
+def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    """``- sum_n ln softmax(weight features_n + bias)[targets_n]``, a float32 scalar, for features (N, F) and targets (N,).
+
+    The same as cross entropy on the logits, without ever holding (N, V) of them: for V = 10,000 and N = 1,120 these
+    are four arrays of 43 MiB. Under autocast the matrix products run in its dtype, and so are rounded what enters them and what comes of
+    them, pieces of the gradients of features and weight included; the softmax, all sums and the gradient of the bias are float32.
+    So it is with weights in half precision; the scale of a loss comes after these products, and does not save what float16 loses in them.
+    """
+    device = features.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else features.dtype
+    return _LinearNLL.apply(features, weight, bias, targets, dtype, torch.is_grad_enabled())
+
+
+class _LinearNLL(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, dtype: torch.dtype, grad_enabled: bool
+    ) -> Tensor:
+        exact = torch.promote_types(weight.dtype, torch.float32)
+        if features.device.type == "cpu" and dtype != exact:
+            most = max(ROWS, ROUNDED_LOGITS // len(weight))
+        else:
+            most = max(1, LOGITS["cpu" if features.device.type == "cpu" else "cuda"] // len(weight))
+        pieces = -(-len(features) // most)
+        rows = -(-len(features) // max(1, pieces))  # in each, evenly
+        differentiate = grad_enabled and any(ctx.needs_input_grad[:3])  # which is true within no_grad, too
+        with torch.autocast(features.device.type, enabled=False):
+            products = _Products if dtype == exact else _RoundedProducts
+            layer = products(features.to(dtype), weight, bias.to(exact), rows, differentiate)
+            total = torch.zeros((), dtype=torch.float64, device=features.device)
+            grad_bias = torch.zeros_like(bias, dtype=exact)
+            for begin in range(0, len(features), max(1, rows)):
+                piece = slice(begin, begin + rows)
+                target = targets[piece].unsqueeze(1)
+                logits = layer.logits(piece)
+                reached = logits.gather(1, target)
+                top = logits.amax(1, keepdim=True)
+                sums = logits.sub_(top).exp_().sum(1, keepdim=True)
+                total += (top + sums.log() - reached).sum(dtype=torch.float64)
+                if differentiate:
+                    errors = logits.mul_(sums.reciprocal_())  # the softmax
+                    errors.scatter_add_(1, target, errors.new_full(target.shape, -1.0))  # less the one-hot targets
+                    grad_bias += errors.sum(0)
+                    layer.add_gradients(piece, errors)
+        if differentiate:  # rounded last of all: the scale of a loss may be more than float16 holds
+            ctx.save_for_backward(layer.grad_features, layer.grad_weight.contiguous(), grad_bias)
+            ctx.dtypes = features.dtype, weight.dtype, bias.dtype
+        return total.to(exact)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        wanted = zip(ctx.saved_tensors, ctx.dtypes, ctx.needs_input_grad[:3], strict=True)
+        return *((saved * grad.to(saved.dtype)).to(dtype) if use else None for saved, dtype, use in wanted), None, None, None
+
+
+class _Products:
+    """The three products of a piece, and the sums of their gradients, in the dtype of the features, that of the weight at least."""
+
+    def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
+        self.features, self.weight, self.bias = features, weight.to(features.dtype), bias
+        self.held = features.new_empty(rows, len(weight))
+        if differentiate:
+            self.grad_features = torch.empty_like(features)
+            self.grad_weight = features.new_zeros(weight.shape[::-1]).t()  # so laid out, a product adds faster
+
+    def logits(self, piece: slice) -> Tensor:
+        features = self.features[piece]
+        return torch.addmm(self.bias, features, self.weight.t(), out=self.held[: len(features)])
+
+    def add_gradients(self, piece: slice, errors: Tensor) -> None:
+        self.grad_features[piece] = errors @ self.weight
+        self.grad_weight.addmm_(errors.t(), self.features[piece])
+
+
+class _RoundedProducts:
+    """The same with what enters a product, and what comes of it, in the features' lower precision; sums are in that of the bias."""
+
+    def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
+        self.features, self.weight, self.bias = features, rounded(weight, features.dtype, rows=True), bias
+        # all that is as large as the weight or the logits is used again: memory that the system gives anew costs more than its use
+        self.low = features.new_zeros(-(-rows // ROWS) * ROWS, len(self.weight))
+        self.low_features = features.new_zeros(len(self.low), self.weight.size(1))
+        self.held = bias.new_empty(rows, len(weight))
+        if differentiate:
+            self.grad_features = bias.new_empty(features.shape)
+            self.product = torch.empty_like(self.weight)
+            self.grad_weight = bias.new_empty(weight.shape) if len(features) else bias.new_zeros(weight.shape)
+
+    def logits(self, piece: slice) -> Tensor:
+        features = self.features[piece]
+        self.low_features[: len(features), : features.size(1)] = features
+        self.low_features[len(features) :] = 0
+        torch.mm(self.low_features, self.weight.t(), out=self.low)
+        held = self.held[: len(features)]
+        return held.copy_(self.low[: len(held), : held.size(1)]).add_(self.bias)
+
+    def add_gradients(self, piece: slice, errors: Tensor) -> None:
+        words, size = self.grad_weight.shape
+        self.low[: len(errors), :words] = errors  # the rows behind are those of features of zero
+        self.grad_features[piece] = (self.low @ self.weight)[: len(errors), :size]
+        product = torch.mm(self.low.t(), self.low_features, out=self.product)[:words, :size]
+        if piece.start:
+            self.grad_weight += product
+        else:
+            self.grad_weight.copy_(product)

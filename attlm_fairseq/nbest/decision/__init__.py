@@ -1,0 +1,1 @@
+"""From scored hypotheses to one output for each list."""

@@ -1,0 +1,185 @@
+"""How a list's answer is decided once its totals are known: by the maximum, by the least expected loss, or by a vote over words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from attlm_fairseq.nbest.decision.consensus import confusion_network, consensus, disputed, vote, winner
+from attlm_fairseq.nbest.decision.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
+from attlm_fairseq.nbest.decision.posterior import posteriors
+from attlm_fairseq.nbest.features.combination import combine
+from attlm_fairseq.nbest.features.spread import spread
+from attlm_fairseq.nbest.metrics import BLEU, Metric, corpus_score
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.text import Step, TextPipeline
+
+RULES = ("max", *(f"mbr-{loss}" for loss in LOSSES), "consensus")
+STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0)  # scales tried, in units of the totals' spread
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A rule (one of RULES) and, for all but the maximum, the scale of the posteriors: ``softmax(scale * total)``.
+
+    ``text`` are the steps before the losses of mbr and the votes of a consensus, those of the metric (see :func:`compared_text`):
+    subwords are no words. ``tokenize`` is sacreBLEU's tokenizer in the loss of ``mbr-bleu``. ``scales`` are those of other rules with
+    the same weights, for tuning tries several, and another than the best may be asked for.
+    """
+
+    rule: str = "max"
+    scale: float = 1.0
+    text: TextPipeline = field(default_factory=TextPipeline)
+    scales: Mapping[str, float] = field(default_factory=dict, hash=False)
+    tokenize: str = "none"
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise ValueError(f"rule {self.rule!r}, expected one of {', '.join(RULES)}")
+        if not 0 <= self.scale < math.inf:
+            raise ValueError(f"scale is {self.scale}, expected a finite number that is not negative")
+
+    def scale_of(self, rule: str) -> float | None:
+        """The scale of this or another rule; None where there is none."""
+        return self.scale if rule == self.rule else self.scales.get(rule)
+
+    @property
+    def makes_text(self) -> bool:
+        """Whether the answer may be a text that is not in the list."""
+        return self.rule == "consensus"
+
+    def __str__(self) -> str:
+        if self.rule == "max":
+            return self.rule
+        tokenized = f", tokenized {self.tokenize}" if self.rule == "mbr-bleu" and self.tokenize != "none" else ""
+        return f"{self.rule} at {self.scale:g}{' over ' if self.text.steps else ''}{','.join(map(str, self.text.steps))}{tokenized}"
+
+
+def compared_text(metric: Metric, text: TextPipeline | None = None) -> TextPipeline:
+    """The text steps of the metric (or others, ``text``), and ``lowercase`` where the metric ignores case.
+
+    Texts that are the same to the metric must not split the posterior between them.
+    """
+    text = metric.text if text is None else text
+    ours, theirs = metric.statistics(["A", "a"], ["a"])
+    if (ours != theirs).any() or any(step.name == "lowercase" for step in text.steps):
+        return text
+    segmentation = (text.segmentation,) if text.segmentation else ()  # which comes last
+    return TextPipeline((*text.of_words().steps, Step("lowercase"), *segmentation))
+
+
+def loss_tokenizer(metric: Metric, default: str = "none") -> str:
+    """The tokenizer of BLEU's loss: that of the metric if this is BLEU, for in unspaced text a white-space word is a whole sentence."""
+    return metric.tokenize if isinstance(metric, BLEU) else default
+
+
+def written_text(text: TextPipeline) -> TextPipeline:
+    """The steps after which a new text is written: a last ``lowercase`` is for comparing alone, and leaves the words their number."""
+    return TextPipeline(text.steps[:-1]) if text.steps and text.steps[-1].name == "lowercase" else text
+
+
+def posterior_weights(weights: Mapping[str, float]) -> dict[str, float]:
+    """The weights by which posteriors go: where all are 0, which leaves lists as they are, ``rank`` alone, which says the same."""
+    return dict(weights) if any(weights.values()) else {**weights, "rank": -1.0}
+
+
+def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -> NbestList:
+    """The list with its answer under these weights first.
+
+    ``max``: as :func:`combination.combine` leaves it. ``mbr-..``: sorted by risk, and ``total`` is minus the risk. ``consensus``: one
+    hypothesis, the new text, with rank 0, or that of the hypothesis whose text it is, and without scores; where the decision has text
+    steps, the text is as after them but for a last ``lowercase``: of equal words, that of the earliest hypothesis is written.
+    """
+    if decision.rule == "max":
+        return combine(nbest, weights)
+    as_read = sorted(combine(nbest, posterior_weights(weights)).hypotheses, key=lambda hypothesis: hypothesis.rank)
+    texts = [decision.text.prepared(hypothesis.text) for hypothesis in as_read]
+    shares = posteriors(np.array([hypothesis.total for hypothesis in as_read]), decision.scale)
+    if decision.rule == "consensus":
+        written = [written_text(decision.text).prepared(hypothesis.text) for hypothesis in as_read]
+        text = consensus(confusion_network(texts), shares, written)
+        rank = as_read[written.index(text)].rank if text in written else 0
+        return replace(nbest, hypotheses=[Hypothesis(text, rank=rank)])
+    losses = pairwise_losses(texts, loss_metric(decision.rule.removeprefix("mbr-"), decision.tokenize))
+    risks = expected_losses(losses, shares)
+    return replace(nbest, hypotheses=[replace(as_read[row], total=-float(risks[row])) for row in least_risk(losses, shares)])
+
+
+class Decider:
+    """A rule over many lists with references, prepared so that any totals and scales are cheap to try: lists of one size at a time.
+
+    ``texts[i]`` are the hypotheses of list i as read, ``statistics[i]`` (n_i, S) those of the metric; ``text`` and
+    ``tokenize`` as in :class:`Decision`.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        texts: Sequence[Sequence[str]],
+        references: Sequence[Sequence[str]],
+        statistics: Sequence[np.ndarray],
+        metric: Metric,
+        text: TextPipeline,
+        tokenize: str = "none",
+    ) -> None:
+        self.rule, self.texts, self.references, self.statistics, self.metric = rule, texts, references, statistics, metric
+        prepared = [[text.prepared(hypothesis) for hypothesis in of_list] for of_list in texts] if rule != "max" else []
+        if rule == "consensus":
+            self._written = [[written_text(text).prepared(hypothesis) for hypothesis in of_list] for of_list in texts]
+            self._networks = [confusion_network(of_list) for of_list in prepared]
+            self._disputed = [disputed(network) for network in self._networks]
+            self._measured = [dict(zip(of_list, rows, strict=True)) for of_list, rows in zip(texts, statistics, strict=True)]
+            self._winners: list[dict[bytes, str]] = [{} for _ in texts]
+        elif rule != "max":
+            loss = loss_metric(rule.removeprefix("mbr-"), tokenize)
+            self._losses = [pairwise_losses(of_list, loss) for of_list in prepared]
+
+    def answers(self, lists: Sequence[int], totals: Sequence[np.ndarray], scale: float) -> list[tuple[str, np.ndarray]]:
+        """What the named lists answer, text and statistics (S,), under the ``totals`` of all lists: as :func:`decide` would."""
+        answers: dict[int, tuple[str, np.ndarray]] = {}
+        by_size: dict[int, list[int]] = {}
+        for i in lists:
+            by_size.setdefault(len(self.texts[i]), []).append(i)
+        for group in by_size.values():
+            of_group = np.stack([totals[i] for i in group])
+            if self.rule == "consensus":
+                self._vote(group, posteriors(of_group, scale), answers)
+                continue
+            if self.rule == "max":
+                rows = of_group.argmax(axis=1)
+            else:
+                rows = least_risk(np.stack([self._losses[i] for i in group]), posteriors(of_group, scale))[:, 0]
+            answers |= {i: (self.texts[i][row], self.statistics[i][row]) for i, row in zip(group, rows, strict=True)}
+        return [answers[i] for i in lists]
+
+    def statistics_of(self, lists: Sequence[int], totals: Sequence[np.ndarray], scale: float) -> np.ndarray:
+        """The statistics (len(lists), S) of their answers."""
+        return np.array([statistics for _, statistics in self.answers(lists, totals, scale)])
+
+    def best_scale(self, lists: Sequence[int], totals: Sequence[np.ndarray]) -> float:
+        """The scale with the best corpus score on the named lists; of equally good ones the largest, which is nearest to the maximum.
+
+        Tried are STEPS over the :func:`spread.spread` of the totals. 1 where totals never differ.
+        """
+        unit = spread([totals[i] for i in lists])
+        if not unit or self.rule == "max":
+            return 1.0
+        sign = 1.0 if self.metric.higher_is_better else -1.0
+        scales = [float(f"{step / unit:.3g}") for step in STEPS]
+        return max(scales, key=lambda scale: (sign * corpus_score(self.metric, self.statistics_of(lists, totals, scale)), scale))
+
+    def _vote(self, group: Sequence[int], shares: np.ndarray, answers: dict[int, tuple[str, np.ndarray]]) -> None:
+        counts = [len(self._disputed[i]) for i in group]
+        slots = np.concatenate([self._disputed[i].reshape(-1, shares.shape[1]) for i in group])
+        votes = vote(slots, np.repeat(shares, counts, axis=0))
+        for i, of_list in zip(group, np.split(votes, np.cumsum(counts)[:-1]), strict=True):
+            winners, measured, key = self._winners[i], self._measured[i], of_list.tobytes()
+            if key not in winners:
+                winners[key] = winner(self._networks[i], of_list, self._written[i])
+            text = winners[key]
+            if text not in measured:
+                measured[text] = self.metric.statistics([text], self.references[i])[0]
+            answers[i] = (text, measured[text])

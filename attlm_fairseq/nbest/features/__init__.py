@@ -1,0 +1,1 @@
+"""The named numbers of a hypothesis, and their weighted sum."""

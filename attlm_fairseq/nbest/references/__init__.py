@@ -1,0 +1,1 @@
+"""Reference texts and the lists they belong to."""

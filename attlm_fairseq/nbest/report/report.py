@@ -1,0 +1,302 @@
+"""A report in one HTML file: what was gained, by which weights, and which utterances changed for better and for worse, word by word.
+
+The file needs nothing else: no script, no font, no picture, no address. Its size is bounded: what is left out is counted and said.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attlm_fairseq.nbest.decision.decision import compared_text
+from attlm_fairseq.nbest.decision.mbr import sentence_losses
+from attlm_fairseq.nbest.features.combination import COMPUTED
+from attlm_fairseq.nbest.metrics import ErrorRate, Metric
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.statistics.evaluation import Row
+from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.text import TextPipeline
+
+SHOWN = 50  # utterances of each kind
+POINTS = 1500  # of a scatter plot, at most
+COMMONEST = 20  # unknown words
+VISIBLE_SPACE = "\u2423"  # in what is marked
+SPREAD = 1.6  # percent of the height of a plot: how far dots of one loss are spread
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An utterance whose answer is not the text that stood first. Losses are in the metric's units, lower is better."""
+
+    id: str
+    number: int
+    reference: str
+    first: str
+    answer: str
+    loss_before: float
+    loss_after: float
+    values_before: Mapping[str, float]
+    values_after: Mapping[str, float] | None  # None: the answer is in no hypothesis
+
+
+@dataclass
+class _Scatter:
+    """One LM's differences to the hypothesis that stands first, against the differences in loss: every ``step``-th of them."""
+
+    points: list[tuple[float, float, bool]] = field(default_factory=list)
+    step: int = 1
+    seen: int = 0
+    agreed: int = 0  # pairs with a different loss in which the LM prefers the lesser
+    compared: int = 0
+
+    def add(self, score: float, loss: float, chosen: bool) -> None:
+        if loss and score:
+            self.compared += 1
+            self.agreed += (score > 0) == (loss < 0)
+        if self.seen % self.step == 0:
+            self.points.append((score, loss, chosen))
+            if len(self.points) > POINTS:
+                del self.points[1::2]
+                self.step *= 2
+        self.seen += 1
+
+
+class ReportBuilder:
+    """Sees each list once, with its answer; keeps the largest changes and what the plots need."""
+
+    def __init__(self, metric: Metric, lm_names: Sequence[str]) -> None:
+        self.metric = metric
+        self._compared = compared_text(metric)
+        self.lists = self.changed = self.better = self.worse = self.new = 0
+        self._heaps: tuple[list, list] = ([], [])
+        self._scatters = {name: _Scatter() for name in lm_names}
+
+    def add(self, nbest: NbestList, statistics: np.ndarray, answer: str, answer_statistics: np.ndarray) -> None:
+        """A scored list with references in the order as read, the statistics (n, S) of its hypotheses, its answer and that one's (S,)."""
+        texts = [hypothesis.text for hypothesis in nbest.hypotheses]
+        losses, loss = sentence_losses(statistics, self.metric), float(sentence_losses(answer_statistics, self.metric))
+        first, row = nbest.hypotheses[0], self._row(texts, answer)
+        for name, scatter in self._scatters.items():
+            for place, hypothesis in enumerate(nbest.hypotheses[1:], start=1):
+                if hypothesis.text != first.text and name in hypothesis.lm_scores:
+                    difference = hypothesis.lm_scores[name] - first.lm_scores[name]
+                    scatter.add(difference, float(losses[place] - losses[0]), place == row)
+        self.lists += 1
+        if row is not None and texts[row] == first.text:
+            return
+        self.changed += 1
+        self.new += row is None
+        gain = float(losses[0]) - loss
+        if not gain:
+            return
+        self.better += gain > 0
+        self.worse += gain < 0
+        change = Change(
+            nbest.id,
+            self.lists,
+            _closest(answer, nbest.references, self.metric),
+            first.text,
+            answer,
+            float(losses[0]),
+            loss,
+            _values(first),
+            None if row is None else _values(nbest.hypotheses[row]),
+        )
+        heap = self._heaps[gain < 0]
+        heapq.heappush(heap, (abs(gain), -self.lists, change))
+        if len(heap) > SHOWN:
+            heapq.heappop(heap)
+
+    def _row(self, texts: Sequence[str], answer: str) -> int | None:
+        """The hypothesis that the answer is: as read, or as the metric sees it, for so a consensus is written. None: it is new."""
+        if answer in texts:
+            return texts.index(answer)
+        prepared = list(map(self._compared.prepared, texts))
+        return next((prepared.index(text) for text in (answer, self._compared.prepared(answer)) if text in prepared), None)
+
+    def html(
+        self,
+        *,
+        title: str,
+        rows: Sequence[Row],
+        against: str,
+        weights: Mapping[str, float],
+        decision: str,
+        influence: Mapping[str, float] | None = None,
+        scorers: Sequence[Scorer] = (),
+        texts: Sequence[TextPipeline] = (),
+        oov: Sequence[OOVCount] = (),
+        notes: Sequence[str] = (),
+        facts: Mapping[str, object] | None = None,
+    ) -> str:
+        """The page. ``texts`` are the LMs' pipelines; the LMs score the utterances shown again, now word by word."""
+        from jinja2 import Environment, PackageLoader
+
+        better, worse = ([change for *_, change in sorted(heap, key=lambda item: (-item[0], -item[1]))] for heap in self._heaps)
+        words = _word_scores([*better, *worse], scorers, texts)
+        environment = Environment(
+            loader=PackageLoader("attlm_fairseq.nbest.report", "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        )
+        return environment.get_template("report.html").render(
+            title=title,
+            metric=self.metric,
+            unit="errors" if isinstance(self.metric, ErrorRate) else f"points of sentence {self.metric.name} lost",
+            rows=rows,
+            against=against,
+            decision=decision,
+            weights=_weights(weights, influence),
+            shares=bool(influence),
+            builder=self,
+            groups=[
+                ("Better", "better", self.better, [_shown(change, weights, words, self.metric, self._compared) for change in better]),
+                ("Worse", "worse", self.worse, [_shown(change, weights, words, self.metric, self._compared) for change in worse]),
+            ],
+            scatters=[_plot(name, scatter) for name, scatter in self._scatters.items() if scatter.points],
+            oov=[(count, sorted(count.unknown.items(), key=lambda item: (-item[1], item[0]))[:COMMONEST]) for count in oov],
+            texts={scorer.name: str(text) for scorer, text in zip(scorers, texts, strict=True)},
+            notes=notes,
+            facts=facts or {},
+        )
+
+
+@dataclass(slots=True)
+class Part:
+    """A piece of a text against the reference: right, wrong, extra (not in the reference, ``other`` is empty) or missing (``text`` is)."""
+
+    kind: str
+    text: str
+    other: str  # of the reference
+    space: str = ""  # white space before it
+
+
+def differences(reference: str, text: str, metric: Metric) -> list[Part]:
+    """How a text differs from its reference, both prepared, by Levenshtein over the metric's units; units that touch are one part."""
+    from rapidfuzz.distance import Levenshtein
+
+    (ours, spaces), (theirs, their_spaces) = _units(text, metric), _units(reference, metric)
+    found: list[Part] = []
+    for tag, start, end, their_start, their_end in Levenshtein.opcodes(ours, theirs):
+        kind = {"equal": "right", "replace": "wrong", "delete": "extra", "insert": "missing"}[tag]
+        for place in range(max(end - start, their_end - their_start)):
+            i, j = start + place, their_start + place
+            unit, other = ours[i] if i < end else "", theirs[j] if j < their_end else ""
+            space = spaces[i] if unit and (i or not other) else their_spaces[j]  # at its own start a text has none
+            if kind != "right":
+                unit, other = unit.replace(" ", VISIBLE_SPACE), other.replace(" ", VISIBLE_SPACE)
+            if found and found[-1].kind == kind and not space:
+                found[-1].text += unit
+                found[-1].other += (their_spaces[j] if other else "") + other
+            else:
+                found.append(Part(kind, unit, other, space))
+    return found
+
+
+def _units(text: str, metric: Metric) -> tuple[list[str], list[str]]:
+    """The units of a text, and the white space before each that is no unit itself."""
+    text = " ".join(text.split())
+    units, spaces, at = list(metric.units(text)), [], 0
+    for unit in units:
+        begin = text.find(unit, at)
+        if begin < 0 or text[at:begin].strip():  # a token that does not stand in the text, as BLEU's for "&amp;"
+            return units, [" "] * len(units)
+        spaces.append(text[at:begin])
+        at = begin + len(unit)
+    return units, spaces
+
+
+def _values(hypothesis: Hypothesis) -> dict[str, float]:
+    """The features of a hypothesis, as :mod:`combination` sees them."""
+    return hypothesis.scores | hypothesis.lm_scores | {name: compute(hypothesis) for name, compute in COMPUTED.items()}
+
+
+def _closest(answer: str, references: Sequence[str], metric: Metric) -> str:
+    """Of several references the one to show: with which the answer loses least."""
+    if len(references) == 1:
+        return references[0]
+    return min(references, key=lambda reference: float(sentence_losses(metric.statistics([answer], [reference])[0], metric)))
+
+
+def _word_scores(
+    changes: Sequence[Change], scorers: Sequence[Scorer], texts: Sequence[TextPipeline]
+) -> dict[str, list[tuple[str, list[tuple[str, float, bool]], float]]]:
+    """For each text shown, per LM: its name, (word, ln p, unknown) with the end of the sentence last, and the sum."""
+    shown = list(dict.fromkeys(text for change in changes for text in (change.first, change.answer)))
+    found: dict[str, list] = {text: [] for text in shown}
+    for scorer, pipeline in zip(scorers, texts, strict=True):
+        sentences = [pipeline.words(text) for text in shown]
+        for text, sentence, score in zip(shown, sentences, scorer.score(sentences), strict=True):
+            words = list(zip([*sentence, "</s>"], score.log_probs, [*score.oov, False], strict=True))
+            found[text].append((scorer.name, words, score.total))
+    return found
+
+
+def _weights(weights: Mapping[str, float], influence: Mapping[str, float] | None) -> list[tuple[str, float, float | None]]:
+    """(name, weight, share of the decision), the weightiest first."""
+    shares = influence or {}
+    return sorted(
+        ((name, weight, shares.get(name, 0.0) if influence else None) for name, weight in weights.items()),
+        key=lambda row: (-(row[2] if row[2] is not None else abs(row[1])), row[0]),
+    )
+
+
+def _shown(change: Change, weights: Mapping[str, float], words: Mapping[str, Any], metric: Metric, text: TextPipeline) -> dict[str, Any]:
+    """What the page says of one change, its texts compared as after ``text``."""
+    parts = []
+    if change.values_after is not None:
+        for name, weight in weights.items():
+            before, after = change.values_before.get(name, 0.0), change.values_after.get(name, 0.0)
+            if weight and before != after:
+                parts.append((name, before, after, weight * (after - before)))
+    whole = isinstance(metric, ErrorRate)
+    return {
+        "change": change,
+        "before": f"{change.loss_before:.0f}" if whole else f"{change.loss_before:.1f}",
+        "after": f"{change.loss_after:.0f}" if whole else f"{change.loss_after:.1f}",
+        "first": differences(text.prepared(change.reference), text.prepared(change.first), metric),
+        "answer": differences(text.prepared(change.reference), text.prepared(change.answer), metric),
+        "parts": sorted(parts, key=lambda part: (-abs(part[3]), part[0])),
+        "words": list(zip(words[change.first], words[change.answer], strict=True)),
+    }
+
+
+def _plot(name: str, scatter: _Scatter) -> dict[str, Any]:
+    """Places of the dots in a plot of 100 x 100, with the ticks of both axes. The most extreme stand at the edge."""
+    scores, losses = np.array([(score, loss) for score, loss, _ in scatter.points]).T
+    low, high = np.quantile(scores, [0.005, 0.995])
+    low, high = min(float(low), -1.0), max(float(high), 1.0)
+    bottom, top = np.quantile(losses, [0.005, 0.99])
+    bottom, top = min(float(bottom), -1.0), max(float(top), 1.0)
+    spread = np.random.default_rng(1).uniform(-SPREAD, SPREAD, len(losses))
+
+    def across(score: float) -> float:
+        return round(2 + 96 * (min(max(score, low), high) - low) / (high - low), 2)
+
+    def down(loss: float) -> float:
+        return round(4 + 92 * (min(max(loss, bottom), top) - bottom) / (top - bottom), 2)
+
+    dots = [
+        (across(score), round(down(loss) + jitter, 2), chosen) for (score, loss, chosen), jitter in zip(scatter.points, spread, strict=True)
+    ]
+    return {
+        "name": name,
+        "dots": sorted(dots, key=lambda dot: dot[2]),
+        "x_ticks": [(across(tick), f"{tick:+g}" if tick else "0") for tick in _ticks(low, high)],
+        "y_ticks": [(down(tick), f"{tick:+g}" if tick else "0") for tick in _ticks(bottom, top)],
+        "seen": scatter.seen,
+        "shown": len(scatter.points),
+        "compared": scatter.compared,
+        "agreed": scatter.agreed / scatter.compared if scatter.compared else None,
+    }
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers within the range, 0 among them, about five."""
+    raw = (high - low) / 5
+    size = 10.0 ** np.floor(np.log10(raw))
+    step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= raw)
+    return [float(round(k * step, 10)) for k in range(int(np.ceil(low / step)), int(np.floor(high / step)) + 1)]

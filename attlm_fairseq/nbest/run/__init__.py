@@ -1,0 +1,1 @@
+"""Running over files: configuration, blocks, processes, resuming."""

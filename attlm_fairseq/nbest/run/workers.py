@@ -1,0 +1,222 @@
+"""Who scores the blocks of hypotheses: this process, several on this machine, or those that torchrun started on several machines.
+
+All give the results in the order of the blocks, and all take the blocks as they come, so that a list may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
+from attlm_fairseq.nbest.run.config import Config
+from attlm_fairseq.scoring.compute import Compute
+from attlm_fairseq.scoring.oov import OOVCount
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+WAITING = 2  # blocks for each process that are read ahead, so that none waits for work
+
+
+class Workers(Protocol):
+    """A context: leaving it lets go of the processes."""
+
+    leads: bool  # whether this process has the results and writes the output
+    scorer: BlockScorer | None  # the LMs in this process, also after the context; None where only other processes have them
+
+    def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
+        """The scores of each block of texts, in order. Where another process leads, an empty result for each of them."""
+        ...
+
+    def signatures(self) -> dict[str, Mapping[str, Any]]:
+        """By LM, what is needed to get the same scores again."""
+        ...
+
+    def advise(self, count: OOVCount) -> str | None:
+        """The text steps that would make the unknown words of an LM known."""
+        ...
+
+    def agree(self, value: Any) -> Any:
+        """The leading process' value, in every process."""
+        ...
+
+
+class OneProcess(contextlib.AbstractContextManager):
+    """Everything here and now."""
+
+    leads = True
+
+    def __init__(self, scorer: BlockScorer) -> None:
+        self.scorer = scorer
+
+    def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
+        return map(self.scorer.score, blocks)
+
+    def signatures(self) -> dict[str, Mapping[str, Any]]:
+        return self.scorer.signatures()
+
+    def advise(self, count: OOVCount) -> str | None:
+        return self.scorer.advise(count)
+
+    def agree(self, value: Any) -> Any:
+        return value
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to let go of."""
+
+
+class Processes(contextlib.AbstractContextManager):
+    """A process of this machine for each of ``computes``, every one with LMs of its own."""
+
+    leads = True
+    scorer = None
+
+    def __init__(self, config: Config, computes: Sequence[Compute], features: Sequence[str] = ()) -> None:
+        import multiprocessing  # here: a single process does without
+        from concurrent.futures import ProcessPoolExecutor
+
+        on_cpu = sum(compute.device == "cpu" for compute in computes)
+        threads = max(1, (os.cpu_count() or 1) // on_cpu) if on_cpu else None
+        context = multiprocessing.get_context("spawn")  # a fork would inherit threads of torch that do not run in it
+        places = context.SimpleQueue()
+        for compute in computes:
+            places.put(compute)
+        self._count = len(computes)
+        self._pool = ProcessPoolExecutor(self._count, context, _start, (config, places, tuple(features), threads))
+
+    def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
+        waiting: deque[Future] = deque()
+        blocks = iter(blocks)
+        while True:
+            waiting.extend(self._pool.submit(_score, block) for block in islice(blocks, WAITING * self._count - len(waiting)))
+            if not waiting:
+                return
+            yield self._result(waiting.popleft())
+
+    def signatures(self) -> dict[str, Mapping[str, Any]]:
+        return self._result(self._pool.submit(_signatures))
+
+    def advise(self, count: OOVCount) -> str | None:
+        return self._result(self._pool.submit(_advise, count))
+
+    def agree(self, value: Any) -> Any:
+        return value
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _result(self, future: Future) -> Any:
+        from concurrent.futures.process import BrokenProcessPool
+
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            raise InputError("a scoring process has died, perhaps for lack of memory: try fewer --devices or less --memory") from None
+
+
+_scorer: BlockScorer | InputError  # of a process of the pool
+
+
+def _start(config: Config, places: Any, features: tuple[str, ...], threads: int | None) -> None:
+    global _scorer
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    compute = places.get()
+    if threads is not None and "OMP_NUM_THREADS" not in os.environ:
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is imported
+    try:
+        _scorer = BlockScorer.load(config, compute, features)
+    except InputError as error:  # an initialiser that raises would break the pool without saying why
+        _scorer = error
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed tells nobody, and a process that waits for work would wait, with its LMs, for good."""
+    import multiprocessing.connection
+
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
+
+
+def _loaded() -> BlockScorer:
+    if isinstance(_scorer, InputError):
+        raise _scorer
+    return _scorer
+
+
+def _score(texts: Sequence[str]) -> BlockScores:
+    return _loaded().score(texts)
+
+
+def _signatures() -> dict[str, Mapping[str, Any]]:
+    return _loaded().signatures()
+
+
+def _advise(count: OOVCount) -> str | None:
+    return _loaded().advise(count)
+
+
+class Ranks(contextlib.AbstractContextManager):
+    """The processes that ``torchrun`` started: each reads the whole list and scores its share, rank 0 leads.
+
+    They take turns: of every so many blocks as there are ranks, each scores one and hands it to rank 0.
+    """
+
+    def __init__(self, scorer: BlockScorer) -> None:
+        import torch.distributed
+
+        self._distributed = torch.distributed
+        self._distributed.init_process_group("gloo")
+        self._rank, self._size = self._distributed.get_rank(), self._distributed.get_world_size()
+        self.scorer = scorer
+        self.leads = self._rank == 0
+
+    def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
+        blocks = iter(blocks)
+        while turn := list(islice(blocks, self._size)):
+            own = self.scorer.score(turn[self._rank]) if self._rank < len(turn) else None
+            gathered = [None] * self._size if self.leads else None
+            self._distributed.gather_object((text_hash(turn[self._rank]) if own else None, own), gathered)
+            if not self.leads:
+                yield from (BlockScores({}, {}, {}) for _ in turn)
+                continue
+            for rank, (block, (found, scores)) in enumerate(zip(turn, gathered, strict=False)):
+                if found != text_hash(block):
+                    raise InputError(f"rank {rank} reads another list than rank 0: all need the same file, in the same version")
+                yield scores
+
+    def signatures(self) -> dict[str, Mapping[str, Any]]:
+        return self.scorer.signatures()
+
+    def advise(self, count: OOVCount) -> str | None:
+        return self.scorer.advise(count)
+
+    def agree(self, value: Any) -> Any:
+        values = [value]
+        self._distributed.broadcast_object_list(values)
+        return values[0]
+
+    def __exit__(self, *_: object) -> None:
+        self._distributed.destroy_process_group()
+
+
+def text_hash(texts: Sequence[str]) -> str:
+    """What identifies a block of hypotheses: SHA-256, in hexadecimal."""
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def under_torchrun() -> bool:
+    """Whether torchrun started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ and "MASTER_ADDR" in os.environ

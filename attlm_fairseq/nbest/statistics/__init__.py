@@ -1,0 +1,1 @@
+"""How good a system is, and how sure that is."""

@@ -1,0 +1,135 @@
+"""Lists with references as tuning and evaluation need them, and the comparison of systems on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import numpy as np
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.features.combination import feature_names, features
+from attlm_fairseq.nbest.features.spread import outliers
+from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_bootstrap, summed
+from attlm_fairseq.nbest.statistics.repeated_lists import RepeatedLists
+
+
+@dataclass
+class MeasuredLists:
+    """N lists: ``features[i]`` (n_i, F) with columns ``names``, ``statistics[i]`` (n_i, S) of the metric, ``references[i]``.
+
+    ``texts[i]`` are the hypotheses of ``lists[i]``.
+
+    ``left_out`` names the scores that some hypothesis lacks and that therefore cannot be features.
+    """
+
+    names: list[str]
+    left_out: list[str]
+    features: list[np.ndarray] = field(default_factory=list)
+    statistics: list[np.ndarray] = field(default_factory=list)
+    references: list[tuple[str, ...]] = field(default_factory=list)
+    texts: list[list[str]] = field(default_factory=list)
+    lists: list[NbestList] = field(default_factory=list)
+
+    def redundant(self, names: Sequence[str]) -> list[str]:
+        """Those of these features that tell no two hypotheses of a list apart, or that equal an earlier one of them."""
+        columns = {name: np.concatenate([matrix[:, self.names.index(name)] for matrix in self.features]) for name in names}
+        starts = np.cumsum([0, *map(len, self.features)])[:-1]
+        constant = [
+            name for name, values in columns.items() if not (values != np.repeat(values[starts], list(map(len, self.features)))).any()
+        ]
+        equal = [name for place, name in enumerate(names) if any(np.array_equal(columns[name], columns[other]) for other in names[:place])]
+        return list(dict.fromkeys([*constant, *equal]))
+
+    def outliers(self, name: str) -> list[tuple[NbestList, float, float]]:
+        """The lists in which this feature lies apart beyond comparison: the list, the value farthest off, its range in spreads."""
+        values = [matrix[:, self.names.index(name)] for matrix in self.features]
+        return [(self.lists[i], float(values[i][row]), times) for i, row, times in outliers(values)]
+
+    def utterances(self, metric: Metric) -> np.ndarray:
+        """The utterance (N,) of each list, as :class:`RepeatedLists` numbers them."""
+        repeated = RepeatedLists(metric)
+        for references, texts in zip(self.references, self.texts, strict=True):
+            repeated.add(references, texts)
+        return repeated.utterances()
+
+    @property
+    def first(self) -> np.ndarray:
+        """Statistics (N, S) of the hypotheses that stand first."""
+        return np.array([of_list[0] for of_list in self.statistics])
+
+
+def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
+    """Measure lists that carry references. Raises InputError for one without, for scores that are not finite, and for no lists."""
+    # hypotheses as ranked: a list's first is the same here, in ties, and where weights of 0 leave it as read
+    lists = [replace(nbest, hypotheses=sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank)) for nbest in lists]
+    if not lists:
+        raise InputError("there are no lists")
+    names_of_lists = [feature_names(nbest) for nbest in lists]
+    together = set.union if all(nbest.sparse for nbest in lists) else set.intersection
+    everywhere = together(*map(set, names_of_lists))
+    anywhere = dict.fromkeys(
+        name for nbest in lists for hypothesis in nbest.hypotheses for name in (*hypothesis.scores, *hypothesis.lm_scores)
+    )
+    measured = MeasuredLists(
+        [name for name in dict.fromkeys(chain.from_iterable(names_of_lists)) if name in everywhere],
+        [name for name in anywhere if name not in everywhere],
+    )
+    measured.lists = lists
+    for nbest in lists:
+        if not nbest.references:
+            raise nbest.error(f"list {nbest.id!r} has no reference; give references with --refs")
+        measured.features.append(features(nbest, measured.names))
+        measured.texts.append([hypothesis.text for hypothesis in nbest.hypotheses])
+        measured.statistics.append(metric.statistics(measured.texts[-1], nbest.references))
+        measured.references.append(nbest.references)
+    return measured
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One system of a comparison: its score with a 95 % interval and, but for the first and for oracles, how it differs from the first.
+
+    ``in_sample``: the system was tuned on these lists, which flatter it; its comparison has no p-value. ``folds``: of the
+    cross-validation whose held-out answers these are, which the comparison allows for; 0 without.
+    """
+
+    label: str
+    interval: Interval
+    comparison: PairedComparison | None = None
+    in_sample: bool = False
+    folds: int = 0
+
+
+def compare(
+    systems: Sequence[tuple[str, np.ndarray]],
+    metric: Metric,
+    *,
+    seed: int = 1,
+    unpaired: Sequence[str] = ("oracle",),
+    in_sample: Sequence[str] = (),
+    folds: Mapping[str, int] | None = None,
+    groups: Sequence[int] | None = None,
+) -> list[Row]:
+    """Each system, (label, statistics (N, S) of its answers), against the first one by paired bootstrap; not those called ``unpaired``.
+
+    Those called ``in_sample`` were tuned on these lists: they get no p-value. ``folds`` maps the label of cross-validated answers to the
+    number of folds. ``groups`` (N,) are of lists that are drawn together, such as those of one utterance.
+    """
+    folds = folds or {}
+    if groups is not None:
+        systems = [(label, summed(statistics, groups)) for label, statistics in systems]
+    baseline = systems[0][1]
+    rows = []
+    for place, (label, statistics) in enumerate(systems):
+        comparison = None
+        if place and label not in unpaired:
+            comparison = paired_bootstrap(statistics, baseline, metric, seed=seed, folds=folds.get(label, 0))
+            if label in in_sample:
+                comparison = replace(comparison, p_value=None)
+        interval = confidence_interval(statistics, metric, seed=seed)
+        rows.append(Row(label, interval, comparison, label in in_sample, folds.get(label, 0)))
+    return rows

@@ -1,0 +1,69 @@
+"""Which text step would make an LM's unknown words known: the answer to a high rate of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.text.pipeline import TextPipeline, parse_steps
+from attlm_fairseq.text.steps import KINDS
+
+TYPES = 300  # the commonest unknown words are tried
+WORTH_SAYING = 0.25  # share of their occurrences that a step must make known
+WORTH_A_SECOND_STEP = 0.1
+
+_SINGLE = ("lowercase", "uppercase", "remove-punctuation", "normalize-punctuation:en", "unicode:nfkc", "tokenize:en")
+_DOUBLE = ("remove-punctuation,lowercase", "remove-punctuation,uppercase", "tokenize:en,lowercase", "tokenize:en,uppercase")
+_TRUECASE = "truecase:MODEL"  # what it would give, nearly: a capital first letter
+
+
+def advise(count: OOVCount, scorer: Scorer, text: TextPipeline) -> str | None:
+    """A sentence naming the steps, after those of ``text``, that would make most of the unknown words known; None without such steps.
+
+    Joining subwords is tried first, on whole sentences; the other steps on each of the commonest unknown words by itself.
+    """
+    if text.segmentation is not None or not count.unknown:
+        return None
+    as_given = Counter(word for example in count.examples for word in example.split())
+    unknown_as_given = sum(times for word, times in as_given.items() if word in count.unknown)
+    for mark in KINDS["join-subwords"].choices:
+        join = f"join-subwords:{mark}"
+        words = Counter(word for example in count.examples for word in parse_steps([join]).words(example))
+        if (as_given - words).total() <= WORTH_SAYING * unknown_as_given:
+            continue  # few such marks or none
+        shares = _known_shares(words.items(), scorer, {"": lambda word: [word], **_changers()})
+        best, share = _best({f"{join},{steps}" if steps else join: share for steps, share in shares.items()})
+        if 1.0 - share <= (1.0 - WORTH_SAYING) * unknown_as_given / as_given.total():
+            return f"{_with(text, best)} it would know {share:.0%} of the words"
+    unknown = sorted(count.unknown.items(), key=lambda item: (-item[1], item[0]))[:TYPES]
+    best, share = _best(_known_shares(unknown, scorer, _changers()))
+    return f"{_with(text, best)} it would know {share:.0%} of these" if share >= WORTH_SAYING else None
+
+
+def _known_shares(words: Iterable[tuple[str, int]], scorer: Scorer, changers: dict[str, Callable[[str], list[str]]]) -> dict[str, float]:
+    """By steps: the share of the words, (word, times), that the LM knows after them."""
+    words = list(words)
+    changed = {steps: [changer(word) for word, _ in words] for steps, changer in changers.items()}
+    pieces = sorted({piece for columns in changed.values() for column in columns for piece in column})
+    known = {piece for piece, score in zip(pieces, scorer.score([[piece] for piece in pieces]), strict=True) if not any(score.oov)}
+    total = sum(times for _, times in words) or 1
+    return {
+        steps: sum(times for column, (_, times) in zip(columns, words, strict=True) if known.issuperset(column)) / total
+        for steps, columns in changed.items()
+    }
+
+
+def _best(shares: dict[str, float]) -> tuple[str, float]:
+    """The steps with the highest share, the first of equals; every further step has to be worth it."""
+    return max(shares.items(), key=lambda item: item[1] - WORTH_A_SECOND_STEP * item[0].count(","))
+
+
+def _with(text: TextPipeline, steps: str) -> str:
+    return f"With --text {','.join([*map(str, text.steps), steps])}"
+
+
+def _changers() -> dict[str, Callable[[str], list[str]]]:
+    pipelines = {steps: parse_steps(steps.split(",")).words for steps in (*_SINGLE, *_DOUBLE)}
+    return pipelines | {_TRUECASE: lambda word: [word[:1].upper() + word[1:]]}

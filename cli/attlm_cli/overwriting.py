@@ -1,0 +1,54 @@
+"""Before a run begins: no output may replace what it reads, or another output, and each must have a place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import is_stream
+from attlm_fairseq.nbest.run.config import Config
+from attlm_fairseq.text import TextPipeline
+
+
+def check_outputs(
+    outputs: Mapping[str, str | Path | Sequence[str] | None],
+    inputs: Mapping[str, Sequence[str | Path | None]],
+    config: Config | None = None,
+) -> None:
+    """``outputs`` by option and ``inputs`` by what they are; the files of ``config`` and the folders of its LMs are inputs, too.
+
+    Nothing of this is asked of standard streams, devices and pipes. Raises InputError.
+    """
+    written: dict[Path, str] = {}
+    given = ((option, [files] if isinstance(files, str | Path) else files or ()) for option, files in outputs.items())
+    for option, output in ((option, output) for option, files in given for output in files):
+        if is_stream(str(output)):
+            continue
+        target = Path(os.path.realpath(output))
+        if not target.parent.is_dir():
+            raise InputError(f"{option} cannot be written: there is no folder {target.parent}", path=output)
+        for what, files in (*inputs.items(), *(files_of(config) if config else ())):
+            for file in files:
+                if file not in (None, "-") and target.exists() and Path(file).exists() and target.samefile(file):
+                    raise InputError(f"{option} would overwrite {what}; name another file", path=output)
+        for lm in config.lms if config else ():
+            if any(folder.is_dir() and target.parent.samefile(folder) for folder in lm.checkpoints):
+                raise InputError(f"{option} would be a file in the folder of the LM {lm.name}; name another folder", path=output)
+        if target in written:
+            raise InputError(f"{option} and {written[target]} would be the same file; name another one", path=output)
+        written[target] = option
+
+
+def files_of(config: Config) -> Iterator[tuple[str, list[Path | None]]]:
+    """The files that a configuration names, by what they are; not the one that it was read from."""
+    for lm in config.lms:
+        yield f"the LM {lm.name}", [lm.kenlm, *lm.checkpoints]
+        yield f"the dictionary of {lm.name}", [lm.dictionary]
+        yield f"a text step of {lm.name}", _files_of_steps(lm.text)
+    yield "a text step", _files_of_steps(config.text)
+
+
+def _files_of_steps(text: TextPipeline | None) -> list[Path | None]:
+    return [Path(step.argument) for step in text.steps if step.needs_file] if text else []

@@ -1,0 +1,412 @@
+"""What `attlm attention` shows: the weights against the equations, distances by hand, and the files as their readers see them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from lm_files import write_checkpoint
+from matplotlib import font_manager
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from small_models import VARIANTS, WITHOUT_WEIGHTS, V, make_model, reference_log_probs
+
+from attlm_cli.main import main
+from attlm_fairseq.attention import fonts, show
+from attlm_fairseq.attention.distance import DistanceProfile
+from attlm_fairseq.attention.figures import heat_map
+from attlm_fairseq.attention.highlight import highlights
+from attlm_fairseq.attention.weights import BATCH_TOKENS, MEMORIES, SentenceAttention, sentence_attention
+from attlm_fairseq.checkpoints.reading import TrainedModel
+from attlm_fairseq.checkpoints.vocabulary import EOS, SPECIAL_SYMBOLS, Vocabulary
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.modules.memory import READERS, AveragingReader
+
+WINDOW = 4  # of the key-value-predict variants
+WITH_WEIGHTS = [variant for variant in VARIANTS if variant not in WITHOUT_WEIGHTS]
+VOCABULARY = Vocabulary([*SPECIAL_SYMBOLS, *(f"w{index}" for index in range(4, V))])
+
+
+def trained(variant: str) -> TrainedModel:
+    return TrainedModel(make_model(variant), VOCABULARY, Path("lm.pt"), variant, "0")
+
+
+def expected_weights(variant: str, alpha: list[list[float]]) -> tuple[np.ndarray, np.ndarray]:
+    """From what the loops over the equations attend to at each position: weights and memory, by the columns h_0, <s>, w_1, .. w_n."""
+    weights = np.zeros((len(alpha), len(alpha) + 1))
+    in_memory = np.zeros_like(weights, dtype=bool)
+    for t, of_position in enumerate(alpha):
+        if variant == "averaging":  # h_0 .. h_{t+1}, the current one included
+            slots = dict.fromkeys(range(t + 2), 1 / (t + 2))
+        elif variant.startswith("selection"):  # h_0 .. h_t
+            slots = dict(enumerate(of_position))
+        else:  # the states after the inputs 0 .. t - 1, of which a window holds the last
+            window = WINDOW if VARIANTS[variant][0] == "kvp_lstm_lm" else t
+            slots = {1 + place: value for place, value in enumerate(of_position) if place >= t - window}  # the current one too, where read
+        for column, value in slots.items():
+            weights[t, column], in_memory[t, column] = value, True
+    return weights, in_memory
+
+
+@pytest.mark.parametrize("variant", WITH_WEIGHTS)
+def test_every_column_is_the_state_that_the_equations_read(variant):
+    lm = trained(variant)
+    words = [f"w{4 + (3 * place) % 11}" for place in range(9)] + ["unheard-of"]
+    [found] = sentence_attention(lm, [words], with_log_probs=True)
+    tokens = [EOS, *lm.vocabulary.ids(words)]
+    with torch.no_grad():
+        log_probs, alpha = reference_log_probs(lm.model, tokens, variant)
+    weights, in_memory = expected_weights(variant, [[float(value) for value in of_position] for of_position in alpha])
+    np.testing.assert_allclose(found.weights, weights, atol=1e-6)
+    np.testing.assert_array_equal(found.in_memory, in_memory)
+    np.testing.assert_allclose(found.log_probs, log_probs[range(11), [*tokens[1:], EOS]].tolist(), atol=1e-5)
+    assert found.inputs == ("h_0", "<s>", *words)
+    assert found.predicted == (*words, "</s>")
+    assert found.oov == (False,) * 9 + (True,)
+    reads_initial = variant == "averaging" or variant.startswith("selection")
+    newest = 11 if variant == "averaging" or variant.endswith("current too") else 10
+    assert found.columns == list(range(0 if reads_initial else 1, newest + 1))
+
+
+def test_a_sentence_reads_the_same_among_others():
+    lm = trained("combined")
+    many = [[f"w{4 + (place * length) % 15}" for place in range(length)] for length in (0, 1, 200, 3, 3, 90, 700, 2, 17) for _ in range(3)]
+    assert sum(map(len, many)) > BATCH_TOKENS  # more than one batch
+    for words, found in zip(many, sentence_attention(lm, many), strict=True):
+        assert found.words == tuple(words)
+        [alone] = sentence_attention(lm, [words])
+        np.testing.assert_allclose(found.weights, alone.weights, atol=1e-6)
+        np.testing.assert_array_equal(found.in_memory, alone.in_memory)
+
+
+def test_the_columns_of_every_reader_with_weights_are_known():
+    for variant, (family, _) in VARIANTS.items():
+        _, weights = make_model(variant)(torch.full((1, 3), EOS), need_weights=True)
+        assert (weights is not None) == (READERS[family] in MEMORIES), variant
+    for variant in WITHOUT_WEIGHTS:
+        with pytest.raises(InputError, match=f"{variant} has no attention weights"):
+            list(sentence_attention(trained(variant), [["w5"]]))
+
+
+def test_weights_whose_columns_nobody_described_are_not_none(monkeypatch):
+    monkeypatch.delitem(MEMORIES, AveragingReader)
+    with pytest.raises(InputError, match="averaging cannot be labelled: describe the columns of its AveragingReader in MEMORIES"):
+        list(sentence_attention(trained("averaging"), [["w5"]]))
+
+
+def attention(rows: list[list[float | None]]) -> SentenceAttention:
+    """From weights by hand, None where there is no such state in memory."""
+    array = np.array(rows, dtype=float)
+    words = tuple(f"w{place}" for place in range(1, len(rows)))
+    return SentenceAttention(words, (False,) * len(words), np.nan_to_num(array), ~np.isnan(array))
+
+
+TWO_WORDS = attention([[None, None, None, None], [None, 1.0, None, None], [None, 0.25, 0.75, None]])
+ONE_WORD_WITH_INITIAL = attention([[1.0, None, None], [0.6, 0.4, None]])
+CURRENT_TOO = attention([[0.5, 0.5, None], [1 / 3, 1 / 3, 1 / 3]])
+
+
+def test_attention_by_distance_by_hand():
+    profile = DistanceProfile()
+    for sentence in (TWO_WORDS, ONE_WORD_WITH_INITIAL, CURRENT_TOO):
+        profile.add(sentence)
+    assert (profile.sentences, profile.predictions, profile.without_memory) == (3, 7, 1)
+    rows = {row.distance: row for row in profile.rows()}
+    assert list(rows) == [0, 1, 2, None]
+    got = {distance: (row.predictions, row.mean, row.equal, row.share) for distance, row in rows.items()}
+    assert got[0] == pytest.approx((2, (1 / 2 + 1 / 3) / 2, (1 / 2 + 1 / 3) / 2, (1 / 2 + 1 / 3) / 6))
+    assert got[1] == pytest.approx((4, (1 + 0.75 + 0.4 + 1 / 3) / 4, (1 + 1 / 2 + 1 / 2 + 1 / 3) / 4, (1 + 0.75 + 0.4 + 1 / 3) / 6))
+    assert got[2] == pytest.approx((1, 0.25, 0.5, 0.25 / 6))  # the sentences too short for it do not count
+    assert got[None] == pytest.approx((4, (1 + 0.6 + 1 / 2 + 1 / 3) / 4, (1 + 1 / 2 + 1 / 2 + 1 / 3) / 4, (1 + 0.6 + 1 / 2 + 1 / 3) / 6))
+    assert sum(row.share for row in rows.values()) == pytest.approx(1)
+    assert profile.start_share == pytest.approx((1 + 0.25 + 0.4 + 1 / 2 + 1 / 3) / 6)
+
+
+def test_highlights_by_hand():
+    [first, second] = highlights(TWO_WORDS, 0.75)
+    assert (first.row, first.columns, first.highlighted) == (1, (1, 2), (True, False))
+    assert (second.row, second.columns, second.highlighted) == (2, (1, 2, 3), (False, True, False))
+    assert [found.row for found in highlights(ONE_WORD_WITH_INITIAL, 0.7)] == [0]
+    assert list(highlights(CURRENT_TOO, 0.51)) == []
+
+
+@pytest.mark.parametrize(("words", "values"), [(1, True), (12, True), (40, True), (63, True), (200, False)])
+def test_the_heat_map_is_legible(words, values):
+    """Labels do not run into each other, values lie inside their cells, the picture can be opened."""
+    size = words + 1
+    weights = np.tril(np.ones((size, size + 1)), 0) / np.arange(1, size + 1)[:, None]
+    long_words = tuple(("Donaudampfschifffahrtsgesellschaft", "a")[place % 2] for place in range(words))
+    in_memory = np.tril(np.ones((size, size + 1), dtype=bool), 0)
+    figure = heat_map(SentenceAttention(long_words, (False,) * words, weights, in_memory), "lm")
+    figure.set_dpi(120)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    for labels, low, high in ((axes.get_xticklabels(), "x0", "x1"), (axes.get_yticklabels(), "y0", "y1")):
+        boxes = sorted((label.get_window_extent(renderer) for label in labels), key=lambda box: getattr(box, low))
+        assert all(getattr(before, high) <= getattr(after, low) + 1 for before, after in pairwise(boxes))
+        assert all(label.get_fontsize() >= 4.5 for label in labels)
+    cell = axes.get_window_extent().height / size
+    assert bool(axes.texts) == values
+    for text in axes.texts[::7]:
+        box = text.get_window_extent(renderer)
+        assert max(box.width, box.height) < cell - 2
+    assert max(figure.get_size_inches()) * 120 <= 5000
+
+
+WORDS = ["the", "cat", "sat", "on", "mat", "<b>&\"'", "$x$", "我", "喜欢"]
+HARD = "the cat <b>&\"' $x$ 我 喜欢 \x1b[31mred zebra"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_checkpoint(tmp_path / "lm.pt", WORDS)
+    (tmp_path / "text").write_text("the cat sat\n\non the mat the cat sat on\nthe zebra\n")
+    return tmp_path
+
+
+def run(*arguments: object, code: int = 0, stdin: str | bytes | None = None):
+    result = CliRunner().invoke(main, ["attention", *map(str, arguments)], input=stdin)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+class Cells(HTMLParser):
+    """The body cells of the first table and all text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.tables = 0
+        self.text: list[str] = []
+        self.marks: list[str] = []
+        self.mark = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tables += tag == "table"
+        self.mark = self.mark or tag == "mark"
+        if tag == "tr" and self.tables == 1:
+            self.rows.append([])
+        if tag == "td" and self.tables == 1:
+            self.rows[-1].append(dict(attributes).get("title", "").rpartition(": ")[2])
+
+    def handle_endtag(self, tag):
+        self.mark = self.mark and tag != "mark"
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if self.mark:
+            self.marks.append(data)
+
+
+def test_all_forms_say_the_same(folder):
+    outputs = [f"-o{name}" for name in ("a.png", "a.svg", "a.pdf", "a.html", "a.json", "a.tsv")]
+    run(HARD, "--lm", "lm.pt", *outputs)
+    header, *rows = (line.split("\t") for line in (folder / "a.tsv").read_text().splitlines())
+    words = HARD.split()
+    assert header == ["predicted", "oov", "log_prob", "<s>", *words[:-1]]  # the state after the last word is never in memory
+    assert [row[0] for row in rows] == [*words, "</s>"]
+    assert [row[1] for row in rows] == ["0"] * 6 + ["1", "1", "0"]
+    for t, row in enumerate(rows):
+        assert [cell != "" for cell in row[3:]] == [column < t for column in range(len(words))]
+        assert sum(float(cell or 0) for cell in row[3:]) == pytest.approx(min(t, 1), abs=1e-5)
+    record = json.loads((folder / "a.json").read_text())
+    assert record["inputs"] == header[3:]
+    assert [[f"{value:.6f}" if value is not None else "" for value in row] for row in record["weights"]] == [row[3:] for row in rows]
+    assert [f"{value:.6f}" for value in record["log_probs"]] == [row[2] for row in rows]
+    assert record["lm"]["architecture"] == "attentive_lstm_lm"
+    score = CliRunner().invoke(main, ["score", "-", "--lm", "lm.pt", "--words", "--no-header"], input=HARD + "\n")
+    assert [float(line.split("\t")[2]) for line in score.stdout.splitlines()] == pytest.approx(record["log_probs"], abs=2e-5)
+
+    page = Cells((folder / "a.html").read_text())
+    assert [[cell != "" for cell in row] for row in page.rows[1:]] == [[cell != "" for cell in row[3:]] for row in rows]
+    in_page, in_table = ([float(cell) for row in shown for cell in row if cell] for shown in (page.rows[1:], [row[3:] for row in rows]))
+    assert in_page == pytest.approx(in_table, abs=6e-5)  # four decimals
+    assert {"<b>&\"'", "$x$", "喜欢", "\ufffd[31mred"} <= set(page.text)
+    assert not re.search(r"https?:|<script|\x1b", (folder / "a.html").read_text())  # nothing from elsewhere, nothing that runs
+    ElementTree.parse(folder / "a.svg")
+    assert (folder / "a.png").read_bytes().startswith(b"\x89PNG")
+    first = {path.name: path.read_bytes() for path in folder.glob("a.*")}
+    run(HARD, "--lm", "lm.pt", *outputs)
+    assert {path.name: path.read_bytes() for path in folder.glob("a.*")} == first
+
+
+def test_without_an_output_the_table_is_printed(folder):
+    run("the cat sat", "--lm", "lm.pt", "-o", "a.tsv")
+    assert run("the cat sat", "--lm", "lm.pt").stdout == (folder / "a.tsv").read_text()
+    assert run("THE Cat sat", "--lm", "lm.pt", "--lowercase").stdout == (folder / "a.tsv").read_text()
+
+
+def test_highlighted_words_in_lines_and_in_the_page(folder):
+    shown = run("the cat zebra", "--lm", "lm.pt", "--highlight", 0.5, "-o", "a.html").stdout.splitlines()
+    record = json.loads(run("the cat zebra", "--lm", "lm.pt", "-o", "a.json") and (folder / "a.json").read_text())
+    labels = ["<s>", "the", "cat", "<unk:zebra>"]
+    expected = []
+    for row, predicted in zip(record["weights"], [*labels[1:], "</s>"], strict=True):
+        current = record["weights"].index(row)
+        text = [
+            f"[{word} {weight:.2f}]" if weight is not None and weight >= 0.5 else word
+            for word, weight in zip(labels[: current + 1], [*row, None], strict=False)
+        ]
+        if any(word.startswith("[") for word in text):
+            expected.append(" ".join([*text, "->", predicted]))
+    assert shown == expected
+    assert shown[0] == "[<s> 1.00] the -> cat"
+    assert len(Cells((folder / "a.html").read_text()).marks) == sum(line.count("[") for line in shown)
+
+
+def test_a_text_by_distance(folder):
+    lines = ["the cat sat", "", "on the mat the cat sat on", "the zebra"]
+    table = run("--file", "text", "--lm", "lm.pt", "-o", "d.png", "-o", "d.html", "-o", "d.json", "-o", "d.jsonl", "-o", "-").stdout
+    header, *rows = (line.split("\t") for line in table.splitlines())
+    assert header == ["distance", "predictions", "mean", "equal", "share"]
+    records = [json.loads(line) for line in (folder / "d.jsonl").read_text().splitlines()]
+    assert [(record["line"], record["words"]) for record in records] == [(1 + place, line.split()) for place, line in enumerate(lines)]
+    for distance, predictions, mean, _, _ in rows:
+        back = int(distance)
+        weights = [row[t - back] for record in records for t, row in enumerate(record["weights"]) if t >= back]
+        assert int(predictions) == len(weights)
+        assert float(mean) == pytest.approx(sum(weights) / len(weights), abs=2e-6)
+    assert [row[0] for row in rows] == ["1", "2", "3", "4", "5", "6", "7"]
+    record = json.loads((folder / "d.json").read_text())
+    assert (record["sentences"], record["predictions"], record["without_memory"]) == (4, 16, 4)
+    assert [f"{row['mean']:.6f}" for row in record["distances"]] == [row[2] for row in rows]
+    page = Cells((folder / "d.html").read_text())
+    assert page.tables == 1 + 3  # distances, and a heat map of each line with words
+    assert "Line 4" in page.text
+    assert (folder / "d.png").read_bytes().startswith(b"\x89PNG")
+
+    run("--file", "-", "--lm", "lm.pt", "-o", "e.html", "--sentences", 1, stdin=(folder / "text").read_bytes())
+    assert Cells((folder / "e.html").read_text()).tables == 2
+    assert "the first 1 of 4 sentences" in (folder / "e.html").read_text()
+    lines = run("--file", "text", "--lm", "lm.pt", "--highlight", 1).stdout.splitlines()
+    assert lines == ["1\t[<s> 1.00] the -> cat", "3\t[<s> 1.00] on -> the", "4\t[<s> 1.00] the -> <unk:zebra>"]
+
+
+@pytest.mark.parametrize("family", ["averaging_lstm_lm", "amsrn_lm", "kvp_lstm_lm"])
+def test_every_family_with_weights_can_be_shown(folder, family):
+    write_checkpoint(folder / "other.pt", WORDS, _name=family)
+    header = run("the cat sat on the mat", "--lm", "other.pt", "-o", "-", "-o", "a.png", "-o", "a.html").stdout.splitlines()[0].split("\t")
+    assert ("h_0" in header) == (family != "kvp_lstm_lm")
+    assert ("mat" in header) == (family == "averaging_lstm_lm")  # the state after the last word, current when the end is predicted
+    distances = [line.split("\t")[0] for line in run("--file", "text", "--lm", "other.pt").stdout.splitlines()[1:]]
+    assert (
+        distances
+        == {
+            "averaging_lstm_lm": [*"01234567", "h_0"],
+            "amsrn_lm": [*"1234567", "h_0"],
+            "kvp_lstm_lm": [*"123"],  # the window
+        }[family]
+    )
+
+
+def refused(*arguments: object, stdin: str | bytes | None = None) -> str:
+    [line] = run(*arguments, code=2, stdin=stdin).stderr.splitlines()
+    assert line.startswith("attlm: error: ")
+    return line
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(folder):
+    before = sorted(folder.iterdir())
+    lm = ["--lm", "lm.pt"]
+    assert "a sentence in quotes, or --file" in refused(*lm)
+    assert "a sentence in quotes, or --file" in refused("the cat", "--file", "text", *lm)
+    assert "a sentence in quotes, or --file" in refused("-", *lm)
+    assert "no words" in refused(" \t", *lm)
+    assert "a.gif: cannot be written as '.gif'" in refused("the cat", *lm, "-o", "a.gif", "-o", "a.png")
+    assert "cannot be written as" in refused("the cat", *lm, "-o", "a.jsonl")
+    assert "nowhere/a.png: the output cannot be written" in refused("the cat", *lm, "-o", "nowhere/a.png")
+    assert "text: the output would overwrite the input" in refused("--file", "text", *lm, "-o", "text")
+    assert "nosuch: cannot be read" in refused("--file", "nosuch", *lm, "-o", "a.png")
+    assert "the file is empty" in refused("--file", "-", *lm, "-o", "a.png", stdin="")
+    assert "<stdin>:2: not UTF-8" in refused("--file", "-", *lm, "-o", "a.png", "-o", "a.jsonl", stdin=b"the\ncaf\xe9\n")
+    assert "not UTF-8" in refused("caf\udce9", *lm, "-o", "a.png")
+    assert "no neural LM" in refused("the cat")
+    assert "an n-gram LM (kenlm) has no attention weights" in refused("the cat", "--kenlm", "lm.arpa")
+    assert "2 are given" in refused("the cat", "--lm", "lm.pt:lm.pt")
+    assert "2 are given" in refused("the cat", "--lm", "lm.pt", "--lm", "lm.pt")
+    assert sorted(folder.iterdir()) == before
+    for family in ("plain_lstm_lm", "ngram_rnn_lm"):
+        write_checkpoint(folder / "none.pt", WORDS, _name=family)
+        assert f"architecture {family} has no attention weights" in refused("the cat", "--lm", "none.pt", "-o", "a.png")
+        assert f"architecture {family} has no attention weights" in refused("--file", "text", "--lm", "none.pt")
+    assert "2.0 is not in the range" in run("the cat", *lm, "--highlight", "2", code=2).stderr
+
+
+def test_characters_that_no_font_has_are_told(folder, monkeypatch):
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
+    note = run("the 我 喜欢", "--lm", "lm.pt", "-o", "a.png", "-o", "a.html").stderr
+    assert "no installed font has 喜我欢 (3 characters, drawn as boxes)" in note
+    assert note.count("\n") == 1
+    assert not run("the 我 喜欢", "--lm", "lm.pt", "-o", "a.html").stderr
+    assert not run("the café Ελλάδα кошка", "--lm", "lm.pt", "-o", "a.png").stderr.startswith("note")
+
+
+def test_scripts_that_an_older_matplotlib_cannot_write_are_told(folder, monkeypatch, recwarn):
+    sentence = "the أحب हि א café"
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)  # matplotlib's own has no Devanagari: told as boxes
+    monkeypatch.setattr(matplotlib, "__version_info__", (3, 11, 0, "final", 0))
+    assert "matplotlib" not in run(sentence, "--lm", "lm.pt", "-o", "a.svg").stderr
+    monkeypatch.setattr(matplotlib, "__version_info__", (3, 10, 9, "final", 0))
+    note = run(sentence, "--lm", "lm.pt", "-o", "a.svg", "-o", "a.png", "-o", "a.html").stderr
+    assert "draws אأبح (4 characters) apart and from left to right" in note
+    assert note.count("matplotlib older than 3.11") == 1
+    assert "matplotlib" not in run(sentence, "--lm", "lm.pt", "-o", "a.html").stderr
+    assert not [warning for warning in recwarn if "Matplotlib" in str(warning.message)]
+    assert "matplotlib" not in run("the café Ελλάδα", "--lm", "lm.pt", "-o", "a.svg").stderr
+
+
+def test_heads_of_all_scripts_read_the_same_way(folder):
+    """Upright characters, as Chinese has them in vertical text, would stand on their heads after the turn."""
+    run(HARD, "--lm", "lm.pt", "-o", "a.html")
+    [style] = re.findall(r"thead th \{(.*?rotate.*?)\}", (folder / "a.html").read_text())
+    assert "text-orientation: sideways" in style
+
+
+def test_a_font_that_has_them_is_used(folder, monkeypatch, caplog):
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+
+    pen = TTGlyphPen(None)
+    pen.moveTo((0, 0))
+    pen.lineTo((0, 900))
+    pen.lineTo((900, 0))
+    pen.closePath()
+    square = pen.glyph()
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupGlyphOrder([".notdef", "uni6211"])
+    builder.setupCharacterMap({ord("我"): "uni6211"})
+    builder.setupGlyf({".notdef": TTGlyphPen(None).glyph(), "uni6211": square})
+    builder.setupHorizontalMetrics({".notdef": (1000, 0), "uni6211": (1000, 0)})
+    builder.setupHorizontalHeader(ascent=900, descent=-100)
+    builder.setupNameTable({"familyName": "Just One Glyph", "styleName": "Regular"})
+    builder.setupOS2(usWeightClass=900)  # not the weight asked for, which matplotlib would tell
+    builder.setupPost()
+    builder.save(folder / "one.ttf")
+    run("the 我", "--lm", "lm.pt", "-o", "boxes.svg")
+    (folder / "broken.ttf").write_bytes(b"not a font")
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(folder / "broken.ttf"), str(folder / "one.ttf")])
+    assert fonts.fonts_for(["the 我"]) == (["DejaVu Sans", "Just One Glyph"], "")
+    assert not run("the 我", "--lm", "lm.pt", "-o", "drawn.svg").stderr
+    assert (folder / "drawn.svg").read_bytes() != (folder / "boxes.svg").read_bytes()
+    assert not caplog.records
+    assert logging.getLogger("matplotlib.font_manager").isEnabledFor(logging.WARNING)  # for whoever else draws
+    assert "欢" in run("the 我 欢", "--lm", "lm.pt", "-o", "a.png").stderr
+
+
+def test_long_lines_are_read_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(show, "BLOCK_LINES", 3)
+    monkeypatch.setattr(show, "BLOCK_WEIGHTS", 100)
+    sentences = [["a"] * length for length in (1, 1, 1, 9, 20, 2, 2)]
+    assert [list(map(len, block)) for block in show.blocks(sentences)] == [[1, 1, 1], [9], [20], [2, 2]]

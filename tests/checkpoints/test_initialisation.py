@@ -1,0 +1,67 @@
+"""``--init-from``: what of a trained model another one begins with, and what it says of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from lm_files import FAMILY_OPTIONS, OPTIONS, write_checkpoint
+
+from attlm_fairseq.checkpoints.initialisation import initialise_from
+from attlm_fairseq.checkpoints.reading import load_model
+from attlm_fairseq.checkpoints.vocabulary import PAD, SPECIAL_SYMBOLS
+from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
+
+WORDS = ["a", "b", "c"]
+
+
+def untrained(family: str, **options: object) -> LanguageModel:
+    torch.manual_seed(7)
+    model = build_language_model(family, OPTIONS | FAMILY_OPTIONS.get(family, {}) | options, 4 + len(WORDS), PAD)
+    model.initialise(0.3, 1.0)
+    return model
+
+
+def began(model: LanguageModel, trained: Path) -> tuple[set[str], set[str]]:
+    """Begin with a checkpoint -> the names said to be taken and to be new, after seeing that it is so."""
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    said = initialise_from(model, [*SPECIAL_SYMBOLS, *WORDS], trained).split(": took ")[1]
+    taken, new = ({name.split(" (")[0] for name in part.split(", ")} - {"nothing"} for part in said.split("; new: "))
+    weights = load_model(trained).model.state_dict()
+    for name, parameter in model.named_parameters():
+        assert (name in new) == (name not in taken), name
+        if name in taken and weights[name].shape == parameter.shape:
+            assert torch.equal(parameter, weights[name]), name
+        if name in new:
+            assert torch.equal(parameter, before[name]), name
+    return taken, new
+
+
+BODY = {"embedding.weight", *(f"lstm.{kind}_l{layer}" for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh") for layer in range(2))}
+OUTPUT = {"output.weight", "output.bias"}
+READER = {"reader.score_vector", "reader.state_scores.weight", "reader.merge.weight", "reader.merge.bias"}
+CASES = {
+    # the checkpoint, the new model, and what it takes besides embeddings and LSTM
+    "a reader of the same kind": ({}, {}, {*READER, "output.bias"}),
+    "a reader that has more": ({}, {"attention_score": "combined"}, {*READER, "output.bias"}),
+    "another with weights of the same name": (
+        {"_name": "kvp_lstm_lm", "kvp_mode": "attention"}, {"_name": "attentive_lstm_lm", "output_layer": "untied"}, OUTPUT,
+    ),
+    "another, the same name once more": ({"attention_score": "combined"}, {"_name": "amsrn_lm", "selection": "none"}, set()),
+    "features of another size": ({"_name": "kvp_lstm_lm"}, {"_name": "averaging_lstm_lm", "output_layer": "untied"}, set()),
+    "an output layer of its own into a tied one": ({"_name": "plain_lstm_lm", "output_layer": "untied"}, {"_name": "plain_lstm_lm"}, set()),
+    "a tied one into one of its own": ({"_name": "plain_lstm_lm"}, {"_name": "plain_lstm_lm", "output_layer": "untied"}, OUTPUT),
+    "AMSRN's beginning": ({"_name": "plain_lstm_lm"}, {"_name": "amsrn_lm"}, OUTPUT),
+    "clusters": ({"_name": "plain_lstm_lm", "output_layer": "adaptive", "adaptive_cutoffs": "5"}, {"_name": "plain_lstm_lm"}, set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_taken(tmp_path, case):
+    trained, options, expected = CASES[case]
+    path = write_checkpoint(tmp_path / "trained.pt", WORDS, **trained)
+    model = untrained(options.get("_name", "attentive_lstm_lm"), **{name: value for name, value in options.items() if name != "_name"})
+    taken, new = began(model, path)
+    assert taken == BODY | expected
+    assert "output.weight" not in new or model.output.weight is not model.embedding.weight

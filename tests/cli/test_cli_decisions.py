@@ -1,0 +1,396 @@
+"""What tune, rescore and eval decide, and on what grounds: rules, constraints, and the refusal to make lists worse."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomlkit
+from cli_runs import refused, run
+
+from attlm_fairseq.nbest.decision.decision import Decision
+from attlm_fairseq.nbest.run.config import read_config
+from attlm_fairseq.text import parse_steps
+
+SENTENCES = ["the cat sat on the mat", "a dog sat on a mat", "the dog ran", "a cat ran", "the cat sat on a dog"]
+
+
+@pytest.fixture
+def lists(folder):
+    """Lists on which the n-gram helps (helps.json), and lists with the best already first (good.json)."""
+    generator = np.random.default_rng(5)
+    helps, good = [], []
+    for number, parts in enumerate(list(itertools.product(SENTENCES, repeat=3))[::3][:40]):
+        reference = " ".join(parts)
+        words = reference.split()
+        wrong = [" ".join([*words[:place], "blah", *words[place + 1 :]]) for place in generator.choice(len(words), 2, replace=False)]
+        texts = [wrong[0], reference, wrong[1]] if number % 2 else [reference, *wrong]
+        scores = sorted((round(float(score), 3) for score in generator.normal(-0.5, 0.1, size=3)), reverse=True)
+        helps.append({"input": texts, "output": reference, "am_score": scores})
+        good.append({"input": [reference, *wrong] if number % 8 else wrong, "output": reference})
+    (folder / "helps.json").write_text(json.dumps(helps))
+    (folder / "good.json").write_text(json.dumps(good))
+    return folder
+
+
+def rows_of(output: str) -> dict[str, list[str]]:
+    """Label -> score, lower, upper, difference, p or what stands for it."""
+    found = {}
+    for line in output.splitlines():
+        if match := re.match(
+            r"(.+?) +([\d.]+)  ([\d.]+) \.\. ([\d.]+)(?:   ([+-][\d.]+), (?:p = )?([\d.]+|on the lists tuned on))?$", line
+        ):
+            found[match[1]] = list(match.groups()[1:])
+    return found
+
+
+def test_a_real_gain_is_written_and_told(lists):
+    result = run("tune", "helps.json", "--kenlm", "lm.arpa", "--mbr", "wer", "--consensus")
+    rows = rows_of(result.stdout)
+    assert list(rows) == [
+        "first as read",
+        *(label for name in ("tuned", "mbr-wer", "consensus") for label in (name, f"{name}, 5-fold")),
+        "kenlm alone",
+        "oracle",
+    ]
+    assert rows["first as read"][3:] == rows["oracle"][3:] == [None, None]
+    for name in ("tuned", "mbr-wer", "consensus"):  # on the lists that they were tuned on, anything is significant
+        assert rows[name][4] == "on the lists tuned on"
+        assert 0 < float(rows[f"{name}, 5-fold"][4]) <= 1
+    assert float(rows["tuned, 5-fold"][3]) < 0
+    assert float(rows["tuned, 5-fold"][4]) <= 0.05
+    assert "p of cross-validated rows allows for folds" in result.stdout
+    assert "WARNING: cross" not in result.stderr
+    assert "decision: max" in result.stderr  # no rule is better than the maximum here
+    config = read_config(lists / "attlm.toml")
+    assert any(config.weights.values())
+    record = tomlkit.parse((lists / "attlm.toml").read_text())["tuning"]
+    assert record["gain"] is True
+    assert record["p"] <= 0.05
+    assert "tuned_weights" not in record
+
+
+def test_lists_that_repeat_another_are_told(lists):
+    helps = json.loads((lists / "helps.json").read_text())
+    (lists / "twice.json").write_text(json.dumps(helps + helps[:10]))
+    message = "note: 10 of 50 lists repeat the references or the hypotheses of another: such lists count as one"
+    assert message in run("tune", "twice.json", "--kenlm", "lm.arpa", "--report", "twice.html").stderr
+    assert message.removeprefix("note: ") in (lists / "twice.html").read_text()
+    assert "repeat" not in run("tune", "helps.json", "--kenlm", "lm.arpa").stderr
+
+
+def test_without_a_gain_the_lists_stay_as_read(lists):
+    result = run("tune", "good.json", "--kenlm", "lm.arpa")
+    assert "WARNING: cross-validation shows no gain over the lists as read (tuned, 5-fold: " in result.stderr
+    config = read_config(lists / "attlm.toml")
+    assert set(config.weights.values()) == {0.0}
+    run("rescore", "good.json", "-o", "out.json")
+    before, after = (json.loads((lists / name).read_text()) for name in ("good.json", "out.json"))
+    assert [item["input"] for item in before] == [item["input"] for item in after]
+    assert tomlkit.parse((lists / "attlm.toml").read_text())["tuning"]["gain"] is False
+
+
+def test_refusal_writes_nothing(lists):
+    options = ["good.json", "--kenlm", "lm.arpa"]
+    result = run("tune", *options, "--no-gain", "fail", code=2)
+    assert "nothing is written" in result.stderr
+    assert not (lists / "attlm.toml").exists()
+    result = run("tune", *options, "--no-gain", "write")
+    assert "may make other lists worse" in result.stderr
+    assert (lists / "attlm.toml").exists()
+
+
+def test_without_cross_validation_it_says_so(lists):
+    result = run("tune", "helps.json", "--kenlm", "lm.arpa", "--folds", 0)
+    assert "note: without cross-validation" in result.stderr
+    assert not any("-fold" in label for label in rows_of(result.stdout))
+    assert "cross-validated" not in result.stdout
+    assert any(read_config(lists / "attlm.toml").weights.values())
+
+
+def test_intervals_and_fixed_weights(lists):
+    run("tune", "helps.json", "--kenlm", "lm.arpa", "--fix", "am_score=1", "--interval", "kenlm=0.25:0.5", "--interval", "words=:0")
+    weights = read_config(lists / "attlm.toml").weights
+    assert weights["am_score"] == 1
+    assert 0.25 <= weights["kenlm"] <= 0.5
+    assert weights["words"] <= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--interval", "kenlm=1"], "--interval 'kenlm=1': expected NAME=LOW:HIGH"),
+        (["--interval", "kenlm=2:1"], "the lower one first"),
+        (["--interval", "kenlm=nan:1"], "the lower one first"),
+        (["--interval", "x=0:1"], "the features are am_score, kenlm"),
+        (["--fix", "kenlm"], "expected NAME=NUMBER"),
+        (["--fix", "kenlm=inf"], "expected finite numbers"),
+        (["--fix", "kenlm=1", "--interval", "kenlm=0:1"], "has been given"),
+        (["--start", "x=1"], "the features are"),
+        (["--l2", "1", "--without", "rank"], "--l2 pulls towards the lists as read"),
+        (["--l2", "1", "--start", "kenlm=0"], "nothing to pull towards"),
+    ],
+)
+def test_bad_constraints_are_one_line(lists, options, message):
+    result = run("tune", "helps.json", "--kenlm", "lm.arpa", *options, code=2)
+    assert message in result.stderr.splitlines()[-1]
+    assert not (lists / "attlm.toml").exists()
+
+
+def test_l2_holds_the_lists_as_read(lists):
+    run("tune", "helps.json", "--kenlm", "lm.arpa", "--l2", 1000, "--folds", 0, "--restarts", 1)
+    weights = read_config(lists / "attlm.toml").weights
+    assert weights["rank"] < 0
+    run("rescore", "helps.json", "-o", "out.json")
+    before, after = (json.loads((lists / name).read_text()) for name in ("helps.json", "out.json"))
+    assert [item["input"] for item in before] == [item["input"] for item in after]
+
+
+def test_mbr_orders_by_risk_and_says_so(lists):
+    options = ["--kenlm", "lm.arpa", "--weight", "kenlm=0.3", "--weight", "rank=-0.2"]
+    result = run("rescore", "helps.json", *options, "--mbr", "wer", "--scale", 0.5, "-o", "out.json")
+    assert "total = 0.3 kenlm + -0.2 rank; decision: mbr-wer at 0.5" in result.stderr
+    out = json.loads((lists / "out.json").read_text())
+    for item in out:
+        assert item["total_score"] == sorted(item["total_score"], reverse=True)
+        # the risk of the second wrong hypothesis: 1 from the reference, 2 from the other
+        assert -2 < item["total_score"][-1] < item["total_score"][0] <= 0
+    assert sum(item["input"][0] == item["output"] for item in out) == 40  # the reference lies between the others
+
+
+def test_consensus_writes_texts(lists):
+    (lists / "votes.txt").write_text("a x c d\na b y d\nz b c d\n\nthe mat\n")
+    result = run("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--scale", 0.1)
+    assert result.stdout == "a b c d\nthe mat\n"
+    assert "2 lists, 4 hypotheses; 1 changed (their first text is another), 1 as read; 1 texts in no list" in result.stderr
+    kaldi = run("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--scale", 0.1, "--to", "1best-kaldi").stdout
+    assert kaldi == "0 a b c d\n1 the mat\n"
+    assert "--to jsonl: a consensus" in refused("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--to", "jsonl")
+
+
+def test_the_decision_of_the_configuration_counts(lists):
+    (lists / "attlm.toml").write_text('[weights]\nrank = -1\n[decision]\nrule = "consensus"\nscale = 0.1\n')
+    (lists / "votes.txt").write_text("a x c d\na b y d\nz b c d\n\nthe mat\n")
+    assert read_config(lists / "attlm.toml").decision == Decision("consensus", 0.1)
+    assert run("rescore", "votes.txt").stdout == "a b c d\nthe mat\n"
+    assert run("rescore", "votes.txt", "--max", "--to", "1best").stdout == "a x c d\nthe mat\n"
+    assert run("rescore", "votes.txt", "--scale", 50).stdout == "a x c d\nthe mat\n"
+    (lists / "attlm.toml").write_text('[decision]\nrule = "vote"\n')
+    assert "[decision] rule = 'vote', expected one of max, mbr-wer" in refused("rescore", "votes.txt")
+    (lists / "attlm.toml").write_text("[decision]\nscale = true\n")
+    assert "[decision] scale = True, expected a finite number" in refused("rescore", "votes.txt")
+
+
+def test_rules_exclude_each_other(lists):
+    options = ["rescore", "helps.json", "--weight", "rank=-1"]
+    assert "exclude each other" in refused(*options, "--mbr", "wer", "--consensus")
+    assert "the maximum has none" in refused(*options, "--max", "--scale", 1)
+
+
+def test_eval_rescores_where_asked(lists):
+    run("tune", "helps.json", "--kenlm", "lm.arpa")
+    plain = run("eval", "helps.json")  # an attlm.toml of this folder does not count by itself
+    assert list(rows_of(plain.stdout)) == ["helps.json", "oracle"]
+    rows = rows_of(run("eval", "helps.json", "--config", "attlm.toml").stdout)
+    assert list(rows) == ["helps.json", "rescored, max", "kenlm alone", "oracle"]
+    run("rescore", "helps.json", "-o", "out.json")
+    rows = rows_of(run("eval", "helps.json", "out.json", "--config", "attlm.toml", "--consensus", "--scale", 40).stdout)
+    assert list(rows) == ["helps.json", "rescored, consensus at 40", "kenlm alone", "out.json", "oracle"]
+    assert rows["rescored, consensus at 40"] == rows["out.json"]
+    assert float(rows["out.json"][3]) < 0
+    own = rows_of(run("eval", "helps.json", "--weight", "am_score=1", "--mbr", "cer").stdout)
+    assert list(own) == ["helps.json", "rescored, mbr-cer at 1", "oracle"]
+    assert "no weight for kenlm" in run("eval", "helps.json", "--kenlm", "lm.arpa", code=2).stderr
+
+
+def test_scales_of_rules_that_did_not_win_are_kept(lists):
+    result = run("tune", "helps.json", "--kenlm", "lm.arpa", "--mbr", "wer", "--consensus")
+    decision = read_config(lists / "attlm.toml").decision
+    assert (decision.rule, list(decision.scales)) == ("max", ["mbr-wer", "consensus"])
+    table = result.stdout[result.stdout.index("scales of the posteriors") :]
+    for rule, options in (("mbr-wer", ("--mbr", "wer")), ("consensus", ("--consensus",))):
+        scale = decision.scale_of(rule)
+        assert re.search(rf"^  {rule} +{scale:.6g}$", table, re.MULTILINE)
+        found = run("rescore", "helps.json", *options, "-o", "out")
+        assert f"decision: {rule} at {scale:g}" in found.stderr
+        assert "was not tuned" not in found.stderr
+        assert f"rescored, {rule} at {scale:g}" in rows_of(run("eval", "helps.json", "--config", "attlm.toml", *options).stdout)
+    for command in (("rescore", "helps.json", "-o", "out"), ("eval", "helps.json", "--config", "attlm.toml")):
+        told = "note: scale 1 was not tuned for these weights: `attlm tune --mbr cer` finds one, --scale sets it"
+        assert told in run(*command, "--mbr", "cer").stderr
+        assert "was not tuned for these weights: `attlm tune --consensus`" in run(*command, "--consensus", "--weight", "kenlm=9").stderr
+        assert "was not tuned" not in run(*command, "--mbr", "cer", "--scale", 1).stderr
+        assert "was not tuned" not in run(*command).stderr
+
+
+def test_lists_that_tuning_leaves_as_read_stay_so_under_every_rule(lists):
+    run("tune", "good.json", "--kenlm", "lm.arpa", "--mbr", "wer")
+    assert read_config(lists / "attlm.toml").decision == Decision()
+    for options in (["--mbr", "wer"], ["--mbr", "cer"], ["--consensus"]):
+        result = run("rescore", "good.json", *options, "--to", "1best", "-o", "out")
+        assert "note: all weights are 0: posteriors go by rank" in result.stderr
+        assert (lists / "out").read_text().splitlines() == [item["input"][0] for item in json.loads((lists / "good.json").read_text())]
+        rows = rows_of(run("eval", "good.json", "--config", "attlm.toml", *options).stdout)
+        assert rows["good.json"][0] == next(row[0] for label, row in rows.items() if label.startswith("rescored"))
+
+
+CASES = """\
+{"ref": "hello world", "hyps": [{"text": "a b", "scores": {"s": -1.0}}, {"text": "Hello World", "scores": {"s": -1.2}},\
+ {"text": "hello world", "scores": {"s": -1.2}}]}
+"""
+
+
+def test_rules_ignore_case_where_the_metric_does(lists):
+    (lists / "cases").write_text(CASES)
+    own = ("--weight", "s=1")
+    for rule in (["--mbr", "wer"], ["--mbr", "bleu"], ["--consensus"]):
+        for metric, score in (([], "100.00"), (["--metric-lowercase"], "0.00"), (["--metric-text", "lowercase"], "0.00")):
+            rows = rows_of(run("eval", "cases", *own, *rule, *metric).stdout)
+            assert next(row[0] for label, row in rows.items() if label.startswith("rescored")) == score
+            if metric:
+                assert run("rescore", "cases", *own, *rule, *metric, "--to", "1best").stdout == "Hello World\n"  # as read
+    assert "--metric-lowercase/--metric-case is for --report FILE, --mbr or --consensus" in refused(
+        "rescore", "cases", *own, "--metric-lowercase"
+    )
+    run("tune", "cases", "--metric-lowercase", "--mbr", "wer", "--folds", 0)
+    assert read_config(lists / "attlm.toml").decision.text == parse_steps(["lowercase"])
+    assert "over lowercase" in run("rescore", "cases", "--mbr", "cer", "-o", "out").stderr
+
+
+TWICE = """\
+{"ref": "a b", "hyps": [{"text": "a b", "scores": {"s": -1.0}}, {"text": "a b", "scores": {"s": -0.5}}]}
+{"ref": "a b", "hyps": [{"text": "a c", "scores": {"s": -1.0}}, {"text": "a b", "scores": {"s": -0.5}}]}
+"""
+
+
+@pytest.mark.parametrize("rule", [["--max"], ["--mbr", "wer"], ["--consensus"]])
+def test_the_same_text_from_another_hypothesis_is_no_change(lists, rule):
+    (lists / "twice").write_text(TWICE)
+    result = run("rescore", "twice", "--weight", "s=1", *rule, "--report", "page.html", "-o", "out")
+    assert "2 lists, 4 hypotheses; 1 changed (their first text is another), 1 as read" in result.stderr
+    page = (lists / "page.html").read_text()
+    assert "<b>1</b>as read" in page
+    assert '<b class="gain">1</b>changed, better' in page
+
+
+def test_weights_get_no_p_on_the_lists_that_they_were_tuned_on(lists):
+    """In any order, under any metric, in table and pages; other lists and other weights have one."""
+    run("tune", "helps.json", "--kenlm", "lm.arpa")
+    items = json.loads((lists / "helps.json").read_text())
+    (lists / "same.json").write_text(json.dumps(items[::-1]))
+    others = [{**item, "output": f"{item['output']} {place}"} for place, item in enumerate(items)]
+    (lists / "other.json").write_text(json.dumps(others))
+    told = "the weights were tuned on these lists, which flatters them, so there is no p"
+    for name, same in (("same.json", True), ("other.json", False)):
+        result = run("eval", name, "--config", "attlm.toml", "--metric", "cer", "--report", "eval.html")
+        p_value = rows_of(result.stdout)["rescored, max"][4]
+        assert (p_value == "on the lists tuned on") is same
+        again = run("rescore", name, "--report", "rescore.html", "-o", "out.json")
+        for line, page in ((result.stderr, "eval.html"), (again.stderr, "rescore.html")):
+            text = (lists / page).read_text()
+            assert (f"note: {told}" in line) is (told.capitalize() in text) is ("on the lists tuned on" in text) is same
+    own = [option for name in read_config(lists / "attlm.toml").weights for option in ("--weight", f"{name}=3")]
+    assert told not in run("eval", "same.json", "--config", "attlm.toml", *own).stderr
+    text = (lists / "attlm.toml").read_text()
+    (lists / "attlm.toml").write_text(re.sub("^reference_sketch = .*\n", "", text, flags=re.MULTILINE))  # as written before there was one
+    assert told not in run("eval", "same.json", "--config", "attlm.toml").stderr
+
+
+def test_the_report_is_there_though_nobody_reads_the_table(lists, monkeypatch):
+    """As in `attlm eval .. --report page.html | head -1`."""
+
+    def gone(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("attlm_cli.eval.print_table", gone)
+    run("eval", "helps.json", "--report", "page.html", code=141)
+    assert "</html>" in (lists / "page.html").read_text()
+
+
+STEP = "join-subwords:bpe"
+PIECES = """\
+0 ||| ni@@ ght ||| LM0= -1 ||| -1
+0 ||| ni@@ ghty ||| LM0= -1 ||| -1
+0 ||| ri@@ ghts ||| LM0= -1 ||| -1
+0 ||| li@@ ghts ||| LM0= -1 ||| -1
+1 ||| a@@ b c@@ d e ||| LM0= -1 ||| -1
+1 ||| x@@ y c@@ d f ||| LM0= -2 ||| -2
+"""
+
+
+def test_rules_decide_over_words_where_the_metric_does(lists):
+    (lists / "pieces").write_text(PIECES)
+    warning = (
+        "WARNING: the hypotheses of 2 of 2 lists carry subword marks (@@): consensus decides over pieces; "
+        f"--metric-text {STEP} joins them for it"
+    )
+    votes = ("rescore", "pieces", "--weight", "LM0=1", "--consensus")
+    result = run(*votes)
+    assert (result.stdout.splitlines()[0], warning in result.stderr) == ("ni@@ ghts", True)
+    result = run(*votes, "--metric-text", STEP)
+    assert (result.stdout, "WARNING" in result.stderr) == ("night\nab cd e\n", False)
+    assert f"decision: consensus at 1 over {STEP}" in result.stderr
+    assert "2 lists, 6 hypotheses; 0 changed (their first text is another), 2 as read; 0 texts in no list" in result.stderr
+    mbr = ("rescore", "pieces", "--weight", "LM0=1", "--mbr", "wer", "-o", "out")
+    risks = []
+    for options in ([], ["--metric-text", STEP]):
+        assert ("WARNING" in run(*mbr, *options).stderr) == (not options)
+        last = (lists / "out").read_text().splitlines()[-1]
+        assert last.split(" ||| ")[1] == "x@@ y c@@ d f"
+        risks.append(-float(last.split()[-1]))
+    assert risks == pytest.approx([3 / (1 + math.exp(-1)), 2 / (1 + math.exp(-1))], rel=1e-4)  # errors in pieces, in words
+    assert "--metric-text is for --report FILE, --mbr or --consensus" in refused(
+        "rescore", "pieces", "--weight", "LM0=1", "--metric-text", STEP
+    )
+    assert "--metric is for --report" in refused(*votes, "--metric", "cer")
+
+
+def test_tuning_writes_the_text_that_rules_decide_over(lists):
+    cut = re.compile(r"(?<=\w)(?=\w{2}\b)")
+    helps = json.loads((lists / "helps.json").read_text())
+    for item in helps:
+        item["input"] = [cut.sub("@@ ", text) for text in item["input"]]
+    (lists / "pieces.json").write_text(json.dumps(helps))
+    lms = ("--kenlm", "lm.arpa", "--text", STEP)
+    options = (*lms, "--mbr", "wer", "--consensus", "--without", "words")  # the number of words is that of pieces
+    words = run("tune", "helps.json", *options)
+    pieces = run("tune", "pieces.json", *options, "--metric-text", STEP)
+    assert rows_of(words.stdout) == rows_of(pieces.stdout)
+    tuned = read_config(lists / "attlm.toml")
+    assert tuned.decision.text == parse_steps([STEP])  # whatever rule is the best: another may be asked for
+
+    run("rescore", "helps.json", "--consensus", "-o", "words.txt")
+    result = run("rescore", "pieces.json", "--consensus", "-o", "pieces.txt")
+    assert "subword marks" not in result.stderr
+    assert (lists / "pieces.txt").read_text() == (lists / "words.txt").read_text()
+    options = ("--config", "attlm.toml", "--consensus", "--metric-text", STEP, "--report", "page.html")
+    rows = rows_of(run("eval", "pieces.json", "pieces.txt", *options).stdout)
+    assert rows[f"rescored, consensus at {tuned.decision.scale_of('consensus'):g} over {STEP}"] == rows["pieces.txt"]
+    assert "texts in no list" not in (lists / "page.html").read_text()
+    run("tune", "good.json", "--kenlm", "lm.arpa", "--metric-text", STEP)
+    assert read_config(lists / "attlm.toml").decision == Decision(text=parse_steps([STEP]))
+
+
+def test_the_loss_of_unspaced_text_is_tokenised_as_the_metric_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = ["今天 天气", "我喜欢北京的苹果", "我喜欢北京的平果", "我很喜欢北京的苹果"]
+    lists = [{"id": f"u{n}", "ref": texts[1], "hyps": [{"text": text, "scores": {"am": 0.0}} for text in texts]} for n in range(6)]
+    Path("zh.jsonl").write_text("".join(json.dumps(nbest) + "\n" for nbest in lists))
+    run("tune", "zh.jsonl", "--metric", "bleu", "--bleu-tokenize", "zh", "--mbr", "bleu", "--no-gain", "write")
+    assert 'tokenize = "zh"' in Path("attlm.toml").read_text()
+    run("rescore", "zh.jsonl", "--mbr", "bleu", "--scale", 0, "--to", "1best", "-o", "tuned.txt")
+    plain = ["rescore", "zh.jsonl", "--weight", "am=1", "--config", "none.toml", "--mbr", "bleu", "--scale", 0, "--to", "1best"]
+    Path("none.toml").write_text("")
+    run(*plain, "-o", "spaces.txt")
+    said = run(*plain, "--metric", "bleu", "--bleu-tokenize", "zh", "-o", "given.txt").stderr
+    assert "tokenized zh" in said
+    first = [Path(name).read_text().splitlines()[0] for name in ("tuned.txt", "spaces.txt", "given.txt")]
+    assert first == [texts[1], texts[0], texts[1]]
+    wrong = ["rescore", "zh.jsonl", "--weight", "am=1", "--config", "wrong.toml"]
+    Path("wrong.toml").write_text('[decision]\nrule = "mbr-bleu"\ntokenize = "no"\n')
+    assert "wrong.toml: [decision] tokenize: unknown BLEU tokenizer 'no'" in refused(*wrong)

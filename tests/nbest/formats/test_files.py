@@ -1,0 +1,342 @@
+"""Opening, recognising, writing: standard streams, gzip, broken files, memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nbest_samples import ALL_SAMPLES, FAIRSEQ, HYPORADISE, JSONL, MLM, MOSES, PLAIN_IDS, cut, read
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+ROOT = Path(__file__).parents[3]
+
+
+class Pipe(io.RawIOBase):
+    """A stream that gives one byte at a time and cannot be rewound."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self._data = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        return self._data.readinto(memoryview(buffer)[:1])
+
+
+def stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Pipe(data))))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "text"), [("moses", MOSES), ("fairseq", FAIRSEQ), ("hyporadise", HYPORADISE), ("jsonl", JSONL), ("mlm", MLM)]
+)
+def test_standard_input_and_gzip_by_content(name, text, packed, tmp_path, monkeypatch):
+    data = gzip.compress(text.encode(), mtime=0) if packed else text.encode()
+    path = tmp_path / "no-suffix"
+    path.write_bytes(data)
+    stdin(monkeypatch, data)
+    for source in (str(path), "-"):
+        form, lists = open_nbest(source)
+        assert form.name == name
+        assert [nbest.id for nbest in lists] == [nbest.id for nbest in read(text, name)]
+    assert not sys.stdin.buffer.closed
+
+
+def test_a_named_pipe(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=lambda: path.write_text(MOSES))
+    writer.start()
+    assert len(list(open_nbest(str(path))[1])) == 2
+    writer.join()
+
+
+def test_several_gzip_members_are_one_file(tmp_path):
+    path = tmp_path / "list.gz"
+    path.write_bytes(gzip.compress(MOSES[:50].encode(), mtime=0) + gzip.compress(MOSES[50:].encode(), mtime=0))
+    assert len(list(open_nbest(str(path))[1])) == 2
+
+
+@pytest.mark.parametrize("size", [5, 30, 60])
+def test_gzip_cut_short(size, tmp_path):
+    path = tmp_path / "list.gz"
+    path.write_bytes(gzip.compress(MOSES.encode(), mtime=0)[:size])
+    with pytest.raises(InputError, match=r"list\.gz:.* the gzip data is damaged or cut short"):
+        list(open_nbest(str(path))[1])
+
+
+def test_gzip_damaged_late(tmp_path):
+    lines = "".join(f"{i} ||| a{i * 7919 % 10007} ||| L= {i * 104729 % 1000003} ||| {i}\n" for i in range(50_000))
+    data = bytearray(gzip.compress(lines.encode(), mtime=0))
+    data[-1000] ^= 0xFF
+    path = tmp_path / "list.gz"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"list\.gz:\d+: "):
+        list(open_nbest(str(path))[1])
+
+
+@pytest.mark.parametrize("name", ["moses", "hyporadise"])
+@pytest.mark.parametrize("ahead", [3, 5000])
+def test_bad_utf8_has_a_line_number(name, ahead, tmp_path):
+    """In the head by which the format is recognised, and beyond."""
+    line = "0 ||| {} ||| LM= -1 ||| -2\n" if name == "moses" else '{{"input": ["{}"]}},\n'
+    text = ("[" if name == "hyporadise" else "") + "".join(line.format("gr\u00fcn") for _ in range(ahead)) + line.format("BAD")
+    path = tmp_path / "list"
+    path.write_bytes(text.encode().replace(b"BAD", b"\xfc"))
+    with pytest.raises(InputError, match=rf"list:{ahead + 1}: not UTF-8: found 0xfc"):
+        list(open_nbest(str(path))[1])
+
+
+def test_utf8_cut_by_the_edge_of_the_head_is_not_bad(tmp_path):
+    for shift in range(4):
+        text = " " * shift + "0 ||| " + "\U0001f600" * 17_000 + " ||| LM= -1 ||| -2\n"
+        path = tmp_path / "list"
+        path.write_text(text, encoding="utf-8")
+        assert len(list(open_nbest(str(path))[1])) == 1
+    path.write_bytes("0 ||| gr\u00fcn".encode()[:-2])
+    with pytest.raises(InputError, match="list:1: not UTF-8: found 0xc3 at byte 9 of the line"):
+        open_nbest(str(path))
+
+
+def test_what_cannot_be_opened(tmp_path):
+    empty, blank, text, odd = (tmp_path / name for name in ("empty", "blank", "one-best", "odd"))
+    empty.touch()
+    blank.write_text("\n \n\n")
+    text.write_text("one line\nanother line\n")
+    odd.write_bytes(bytes(range(1, 9)))
+    for path, message in [
+        (tmp_path / "absent", "cannot be read: No such file or directory"),
+        (empty, "the file is empty"),
+        (blank, "nothing but blank lines"),
+        (text, "tried moses, fairseq, hyporadise, mlm, jsonl, srilm, nemo, kaldi, plain.*--format"),
+        (odd, "not recognised"),
+        (tmp_path, "a folder|not recognised as a folder"),
+    ]:
+        with pytest.raises(InputError, match=message) as caught:
+            open_nbest(str(path))
+        assert str(caught.value).startswith(f"{path}:")
+    with pytest.raises(InputError, match="expected a folder, as espnet has it"):
+        open_nbest(str(text), "espnet")
+    with pytest.raises(InputError, match="expected a file, as moses has it"):
+        open_nbest(str(tmp_path), "moses")
+    assert [nbest.hypotheses[0].text for nbest in open_nbest(str(text), "plain")[1]] == ["one line"]
+
+
+def test_a_format_that_is_named_is_not_guessed(tmp_path):
+    path = tmp_path / "list"
+    path.write_text("a 0\t2\n")
+    assert open_nbest(str(path))[0].name == "plain"
+    assert [nbest.id for nbest in open_nbest(str(path), "nemo:1")[1]] == ["0"]
+
+
+@pytest.mark.parametrize("name", ["list", "list.gz"])
+def test_written_files_are_whole_and_the_same_each_time(name, tmp_path):
+    path = tmp_path / name
+    lists = read(MOSES, "moses")
+    write_nbest(lists, FORMATS["moses"], str(path))
+    first = path.read_bytes()
+    assert (gzip.decompress(first) if name.endswith(".gz") else first).decode() == MOSES
+    assert not name.endswith(".gz") or first[4:8] == bytes(4)  # no time stamp
+    write_nbest(lists, FORMATS["moses"], str(path))
+    assert path.read_bytes() == first
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@pytest.mark.parametrize("name", ["list", "list.gz"])
+@pytest.mark.parametrize("error", [InputError("broken"), RuntimeError("broken"), KeyboardInterrupt()])
+def test_a_failure_leaves_everything_as_it_was(name, error, tmp_path):
+    path = tmp_path / name
+    path.write_text("precious")
+
+    def lists() -> Iterator[NbestList]:
+        yield from read(MOSES, "moses")
+        raise error
+
+    with pytest.raises(type(error)):
+        write_nbest(lists(), FORMATS["moses"], str(path))
+    with pytest.raises(type(error)):
+        write_one_best(lists(), str(path))
+    assert [found.name for found in tmp_path.iterdir()] == [name]
+    assert path.read_text() == "precious"
+
+
+@pytest.mark.parametrize(("name", "sample"), ALL_SAMPLES)
+def test_every_list_tells_where_it_begins(name, sample):
+    for nbest in read(sample, name):
+        assert str(nbest.error("wrong")) == f"FILE:{nbest.line}: wrong"
+
+
+def test_a_list_can_replace_itself(tmp_path):
+    path = tmp_path / "list"
+    path.write_text(MOSES)
+    form, lists = open_nbest(str(path))
+    write_nbest(lists, form, str(path))
+    assert path.read_text() == MOSES
+
+
+def test_a_link_stays_a_link_and_a_device_a_device(tmp_path):
+    real, link, pipe = tmp_path / "real", tmp_path / "link", tmp_path / "pipe"
+    real.write_text("old")
+    link.symlink_to(real)
+    write_nbest(read(MOSES, "moses"), FORMATS["moses"], str(link))
+    assert link.is_symlink()
+    assert real.read_text() == MOSES
+    os.mkfifo(pipe)
+    found: list[str] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    write_nbest(read(MOSES, "moses"), FORMATS["moses"], str(pipe))
+    reader.join()
+    assert found == [MOSES]
+    assert pipe.is_fifo()
+
+
+def test_what_has_no_name_but_the_shells_is_written_to():
+    """`-o >(program)` is /dev/fd/63, which resolves to a name that does not exist."""
+    reading, writing = os.pipe()
+    write_nbest(read(MOSES, "moses"), FORMATS["moses"], f"/dev/fd/{writing}")
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read() == MOSES
+
+
+def test_standard_output_by_its_name_adds_to_a_file(tmp_path):
+    """`-o /dev/stdout >> all`."""
+    (tmp_path / "all").write_text("before\n")
+    program = "from attlm_fairseq.files import whole_file\nwith whole_file('/dev/stdout') as out: out.write('after\\n')"
+    with (tmp_path / "all").open("a") as out:
+        subprocess.run([sys.executable, "-c", program], stdout=out, check=True)
+    assert (tmp_path / "all").read_text() == "before\nafter\n"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    for path in ("absent/list", "file/list", "."):
+        with pytest.raises(InputError, match="cannot be written"):
+            write_nbest(read(MOSES, "moses"), FORMATS["moses"], str(tmp_path / path))
+    if Path("/dev/full").exists():
+        with pytest.raises(InputError, match="/dev/full: cannot be written: No space left on device"):
+            write_nbest(read(MOSES, "moses"), FORMATS["moses"], "/dev/full")
+
+
+def test_standard_output_gets_all_or_nothing(capfdbinary, monkeypatch):
+    write_nbest(read(FAIRSEQ, "fairseq"), FORMATS["fairseq"], "-")
+    assert capfdbinary.readouterr().out.decode() == FAIRSEQ
+
+    def lists() -> Iterator[NbestList]:
+        yield from read(FAIRSEQ, "fairseq")
+        raise InputError("broken")
+
+    with pytest.raises(InputError):
+        write_nbest(lists(), FORMATS["fairseq"], "-")
+    assert capfdbinary.readouterr().out == b""
+    print("still open")
+    assert capfdbinary.readouterr().out == b"still open\n"
+
+
+def test_one_best(tmp_path):
+    path = tmp_path / "best"
+    expected = {"text": "a b\n\nc d\n", "kaldi": "u1 a b\nu2\nu3 c d\n", "sclite": "a b (u1)\n(u2)\nc d (u3)\n"}
+    lists = [NbestList(f"u{i}", [Hypothesis(text), Hypothesis("worse")]) for i, text in enumerate(["a b", "", "c\nd"], 1)]
+    assert set(expected) == set(ONE_BEST_STYLES)
+    for style, text in expected.items():
+        write_one_best(lists, str(path), style)
+        assert path.read_text() == text
+    for bad in ("a b", "", "u1"):
+        with pytest.raises(InputError, match=r"has white space in it|two lists have the id"):
+            write_one_best([*lists, NbestList(bad, [Hypothesis("x")])], str(path), "kaldi")
+        assert path.read_text() == expected["sclite"]
+    write_one_best(read(PLAIN_IDS, "plain"), str(path))
+    assert path.read_text() == "a b\nc d\n"
+
+
+PADDING = "and so on " * 30
+LONG = {
+    "moses": lambda i: "".join(f"{i} ||| word{i} {PADDING} ||| LM= -{k}.5 ||| -1\n" for k in range(3)),
+    "fairseq": lambda i: "".join(f"H-{i * 7919 % 10007}\t-{k}.5\tword{i}\nP-{i * 7919 % 10007}\t{'-1 ' * 90}\n" for k in range(3)),
+    "hyporadise": lambda i: f'{"," if i else "["}{{"input": ["word{i} {PADDING}", "word {PADDING}", "b"], "am_score": [-1, -2, -3]}}',
+    "mlm": lambda i: f'{"," if i else "{"}"{i}": {{"hyp_1": {{"score": -1.5, "text": "word{i} {PADDING}"}}, "ref": "{PADDING}"}}',
+    "jsonl": lambda i: f'{{"id": {i}, "hyps": [{{"text": "word{i} {PADDING}", "scores": {{"lm": -1.5}}}}, {{"text": "b {PADDING}"}}]}}\n',
+    "plain": lambda i: f"word{i} {PADDING}\nword {PADDING}\nanother\n\n",
+    "kaldi": lambda i: f"{i}-1 word{i} {PADDING}\n{i}-2 word {PADDING}\n",
+    "nemo:2": lambda i: f"word{i} {PADDING}\t-1.5\nword {PADDING}\t-2.5\n",
+}
+ENDS = {"hyporadise": "]", "mlm": "}"}
+
+
+def test_a_fault_early_in_a_long_document_is_found_early():
+    def pieces() -> Iterator[str]:
+        yield '[{"input": ["a"]}, {"input": ["b"],, "output": "c"}, ' + " " * 1000
+        raise AssertionError("read on after the fault")
+
+    with pytest.raises(InputError, match="FILE:1: item 2 is not valid JSON"):
+        list(find_format("hyporadise").read(pieces(), "FILE"))
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_no_list_is_kept_once_it_is_written(name):
+    """A list takes about 2 kB: what is still held after 600 of them is much less than that."""
+    held = []
+
+    def text() -> Iterator[str]:
+        for i in range(700):
+            yield from cut(LONG[name](i), name, 500)
+        yield ENDS.get(name, "")
+
+    def watched() -> Iterator[NbestList]:
+        for i, nbest in enumerate(find_format(name).read(text(), "FILE")):
+            if i == 100:
+                tracemalloc.start()
+            if i in (101, 699):
+                held.append(tracemalloc.get_traced_memory()[0])
+            yield nbest
+        tracemalloc.stop()
+
+    class Nowhere(io.TextIOBase):
+        def write(self, text: str) -> int:
+            return len(text)
+
+    find_format(name).write(watched(), Nowhere())
+    assert held[1] - held[0] < 50_000
+
+
+MEASURE = """
+from pathlib import Path
+from attlm_fairseq.nbest.formats import open_nbest, write_nbest
+form, lists = open_nbest("-")
+write_nbest(lists, form, "/dev/null")
+print(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from Linux's /proc")
+def test_a_long_file_takes_no_more_memory_than_a_short_one():
+    """20,000 lines more (six megabytes) from standard input to a file: less than two megabytes more of memory."""
+
+    def megabytes(lists: int) -> float:
+        text = "".join(LONG["moses"](i) for i in range(lists))
+        found = subprocess.run([sys.executable, "-c", MEASURE], input=text, capture_output=True, text=True, check=True, cwd=ROOT)
+        return int(found.stdout) / 1024
+
+    assert megabytes(7_000) - megabytes(300) < 2

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from attlm_fairseq.nbest.metrics import make_metric
+from attlm_fairseq.nbest.statistics import bootstrap
+from attlm_fairseq.nbest.statistics.bootstrap import confidence_interval, paired_bootstrap
+
+WER = make_metric("wer")
+
+
+def errors(values) -> np.ndarray:
+    """Lists of ten reference words with so many errors."""
+    return np.array([[value, 10] for value in values], dtype=np.float64)
+
+
+def test_interval_of_a_mean_agrees_with_the_normal_approximation():
+    generator = np.random.default_rng(1)
+    statistics = errors(generator.binomial(10, 0.2, size=2000))
+    interval = confidence_interval(statistics, WER, resamples=4000)
+    rates = 10 * statistics[:, 0]
+    half = 1.96 * rates.std() / math.sqrt(len(rates))
+    assert interval.score == pytest.approx(rates.mean())
+    assert interval.low == pytest.approx(rates.mean() - half, abs=0.06 * half)
+    assert interval.high == pytest.approx(rates.mean() + half, abs=0.06 * half)
+    narrower = confidence_interval(statistics, WER, resamples=4000, level=0.5)
+    assert interval.low < narrower.low < narrower.score < narrower.high < interval.high
+    assert narrower.level == 0.5
+
+
+def test_resamples_draw_lists_and_not_statistics():
+    """With two lists there are three corpora, 1/4, 1/2, 1/4; the ratio of sums is not the mean of ratios."""
+    statistics = np.array([[0, 10], [20, 30]], dtype=np.float64)
+    scores = np.concatenate([WER.score(counts @ statistics) for counts in bootstrap._draws(2, 4000, 7)])
+    values, counts = np.unique(scores.round(9), return_counts=True)
+    assert values.tolist() == pytest.approx([0, 50, 200 / 3])
+    assert counts / 4000 == pytest.approx([0.25, 0.5, 0.25], abs=0.03)
+
+
+def test_memory_is_bounded_and_every_resample_has_all_its_draws(monkeypatch):
+    monkeypatch.setattr(bootstrap, "CHUNK", 1000)
+    parts = list(bootstrap._draws(300, 10, 1))
+    assert [len(part) for part in parts] == [3, 3, 3, 1]
+    assert (np.concatenate(parts).sum(axis=1) == 300).all()
+    assert len({part.tobytes() for part in parts}) == 4
+
+
+def test_same_seed_same_interval():
+    statistics = errors(np.random.default_rng(2).integers(0, 5, size=50))
+    first = confidence_interval(statistics, WER, seed=3, resamples=99)
+    assert confidence_interval(statistics, WER, seed=3, resamples=99) == first
+    assert any(confidence_interval(statistics, WER, seed=seed, resamples=99) != first for seed in (4, 5, 6))
+
+
+def test_one_list_has_no_spread():
+    interval = confidence_interval(errors([3]), WER)
+    assert (interval.score, interval.low, interval.high) == (30, 30, 30)
+
+
+@pytest.mark.parametrize(("lists", "least"), [(5, 0.9), (10, 0.92), (20, 0.92)])
+def test_intervals_of_few_lists_cover_the_truth(lists, least):
+    """Of lists with 15 % errors; the plain percentiles cover 84, 90 and 91 %."""
+    generator, covered = np.random.default_rng(11), 0
+    for seed in range(500):
+        lengths = generator.integers(3, 25, size=lists)
+        statistics = np.stack([generator.binomial(lengths, 0.15), lengths], axis=1)
+        interval = confidence_interval(statistics, WER, resamples=400, seed=seed)
+        covered += interval.low <= 15 <= interval.high
+    assert least <= covered / 500 <= 0.98
+
+
+def test_intervals_of_few_lists_are_widened_about_the_score():
+    statistics = errors([1, 2, 2, 4, 3])
+    scores = np.concatenate([WER.score(counts @ statistics) for counts in bootstrap._draws(5, 1000, 1)])
+    wider = 2.776445 / 1.959964 * math.sqrt(5 / 4)  # Student's t of 4 degrees of freedom
+    interval = confidence_interval(statistics, WER)
+    assert [interval.low, interval.high] == pytest.approx(24 + wider * (np.quantile(scores, [0.025, 0.975]) - 24), rel=1e-5)
+    many = errors(np.random.default_rng(12).integers(0, 5, size=200))  # of many the percentiles themselves
+    scores = np.concatenate([WER.score(counts @ many) for counts in bootstrap._draws(200, 1000, 1)])
+    interval = confidence_interval(many, WER)
+    assert [interval.low, interval.high] == np.quantile(scores, [0.025, 0.975]).tolist()
+
+
+def test_intervals_keep_to_what_there_is():
+    assert confidence_interval(errors([0, 0, 5]), WER).low == 0
+    bleu = make_metric("bleu")
+    statistics = bleu.statistics(["a b c d e f g h", "a b c d e f g h", "a b c d x"], ["a b c d e f g h"])
+    assert confidence_interval(statistics, bleu).high == 100
+    nothing = bleu.statistics(["x", "x", "x"], ["a b c d e f g h"])
+    assert paired_bootstrap(statistics, nothing, bleu).difference.high == 100
+    assert paired_bootstrap(nothing, statistics, bleu).difference.low == -100
+
+
+def test_a_system_does_not_differ_from_itself():
+    statistics = errors(np.random.default_rng(5).integers(0, 5, size=80))
+    comparison = paired_bootstrap(statistics, statistics.copy(), WER)
+    assert comparison.p_value == 1
+    assert (comparison.difference.score, comparison.difference.low, comparison.difference.high) == (0, 0, 0)
+
+
+def test_lists_are_paired():
+    """Lists differ far more among themselves than the systems do, which only pairing can see."""
+    generator = np.random.default_rng(6)
+    worse = generator.integers(1, 10, size=200)
+    better = worse - (generator.random(200) < 0.3)
+    comparison = paired_bootstrap(errors(better), errors(worse), WER, resamples=999)
+    assert comparison.p_value == 1 / 1000
+    assert comparison.difference.low < comparison.difference.score < comparison.difference.high < 0
+    alone = confidence_interval(errors(worse), WER)
+    assert alone.high - alone.low > 3 * (comparison.difference.high - comparison.difference.low)
+    swapped = paired_bootstrap(errors(worse), errors(better), WER, resamples=999)
+    assert swapped.p_value == comparison.p_value
+    assert swapped.difference.low == pytest.approx(-comparison.difference.high)
+
+
+def test_p_values_of_equal_systems_are_uniform():
+    generator = np.random.default_rng(7)
+    values = [
+        paired_bootstrap(
+            errors(generator.binomial(10, 0.3, size=100)), errors(generator.binomial(10, 0.3, size=100)), WER, resamples=200, seed=i
+        ).p_value
+        for i in range(300)
+    ]
+    assert np.mean(values) == pytest.approx(0.5, abs=0.06)
+    assert np.mean(np.array(values) <= 0.1) == pytest.approx(0.1, abs=0.06)
+
+
+def test_few_lists_need_a_permutation_test():
+    """With n lists no system can be told from another at less than 2 / 2^n, however clear the gain on each of them."""
+    for lists in (1, 2, 3, 4, 6):
+        comparison = paired_bootstrap(errors([1] * lists), errors([5] * lists), WER)
+        assert comparison.p_value == 2 / 2**lists
+    assert paired_bootstrap(errors([1] * 29), errors([5] * 29), WER, resamples=99).p_value == 0.01
+
+
+@pytest.mark.parametrize("name", ["wer", "bleu"])
+def test_permutations_by_a_loop_over_all_of_them(name):
+    """Corpus metrics: which system a list's statistics go to is exchanged, and the corpora are scored anew."""
+    metric, generator = make_metric(name), np.random.default_rng(8)
+    vocabulary = list("abcdefgh")
+    a, b = [], []
+    for _ in range(7):
+        reference = generator.choice(vocabulary, 8)
+        texts = [" ".join(np.where(generator.random(8) < rate, "x", reference)) for rate in (0.2, 0.4)]
+        for system, row in zip((a, b), metric.statistics(texts, [" ".join(reference)]), strict=True):
+            system.append(row)
+    a, b = np.array(a), np.array(b)
+
+    def difference(changed) -> float:
+        one = np.array([b[i] if change else a[i] for i, change in enumerate(changed)])
+        other = np.array([a[i] if change else b[i] for i, change in enumerate(changed)])
+        return float(metric.score(one.sum(axis=0)) - metric.score(other.sum(axis=0)))
+
+    observed = abs(difference([False] * 7))
+    values = [abs(difference(changed)) for changed in itertools.product([False, True], repeat=7)]
+    expected = sum(value >= observed - 1e-9 for value in values) / 2**7
+    assert 2 / 2**7 < expected < 1
+    assert paired_bootstrap(a, b, metric).p_value == expected
+
+
+@pytest.mark.parametrize("lists", [4, 8, 14])
+def test_p_values_of_few_lists_are_not_too_small(lists):
+    generator = np.random.default_rng(9)
+    values = [
+        paired_bootstrap(*(errors(generator.binomial(10, 0.3, size=lists)) for _ in range(2)), WER, resamples=200, seed=i).p_value
+        for i in range(300)
+    ]
+    assert np.mean(np.array(values) <= 0.05) < 0.075  # 0.05 and two standard errors
+
+
+@pytest.mark.parametrize(("folds", "low", "high"), [(2, 1.1, 1.2), (5, 1.2, 1.3), (20, 1.35, 1.47)])
+def test_cross_validated_differences_are_spread_wider(folds, low, high):
+    generator = np.random.default_rng(10)
+    a, b = (errors(generator.binomial(10, 0.3, size=100)) for _ in range(2))
+    plain, wider = paired_bootstrap(a, b, WER), paired_bootstrap(a, b, WER, folds=folds)
+    factor = bootstrap.cross_validation_factor(folds)
+    assert low <= factor <= high
+    assert wider.difference.score == plain.difference.score
+    assert wider.difference.high - wider.difference.low == pytest.approx(factor * (plain.difference.high - plain.difference.low))
+    assert wider.p_value > plain.p_value
+
+
+def test_permuted_differences_are_spread_wider_too():
+    """A gain that is the same on 12 lists: with one of them the other way it is 10 / 12 of it, times 1.35 more than all of it."""
+    assert paired_bootstrap(errors([1] * 12), errors([5] * 12), WER, resamples=9999).p_value == 2 / 2**12
+    assert paired_bootstrap(errors([1] * 12), errors([5] * 12), WER, resamples=9999, folds=12).p_value == (2 + 2 * 12) / 2**12
+    with pytest.raises(ValueError, match="1 folds are no cross-validation"):
+        paired_bootstrap(errors([1] * 6), errors([5] * 6), WER, folds=1)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="same lists"):
+        paired_bootstrap(errors([1, 2]), errors([1]), WER)
+    with pytest.raises(ValueError, match="at least one list"):
+        confidence_interval(np.zeros((0, 2)), WER)
+    with pytest.raises(ValueError, match="level"):
+        confidence_interval(errors([1]), WER, level=95)

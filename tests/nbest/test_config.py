@@ -1,0 +1,321 @@
+"""attlm.toml: read, written, and every wrong entry named."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tomlkit
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.decision.decision import Decision
+from attlm_fairseq.nbest.references.reference_sketch import reference_sketch
+from attlm_fairseq.nbest.run.config import Config, LMSpec, read_config, unused, write_config
+from attlm_fairseq.text import Step, TextPipeline, parse_steps
+
+EXAMPLE = """\
+# by hand
+[lm.attentive]
+checkpoint = ["a.pt", "/elsewhere/b.pt"]
+ensemble_weights = [1, 3]
+dict = "data-bin/dict.txt"
+
+[lm.ngram]
+kenlm = "lm.arpa"
+
+[text]
+lowercase = true
+tokenize = "en"
+
+[weights]
+attentive = 0.25
+rank = -1
+"""
+
+
+def test_reading(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text(EXAMPLE)
+    assert read_config(path) == Config(
+        lms=(
+            LMSpec(
+                "attentive",
+                checkpoints=(tmp_path / "a.pt", Path("/elsewhere/b.pt")),
+                ensemble_weights=(1.0, 3.0),
+                dictionary=tmp_path / "data-bin" / "dict.txt",
+            ),
+            LMSpec("ngram", kenlm=tmp_path / "lm.arpa"),
+        ),
+        text=TextPipeline((Step("tokenize", "en"), Step("lowercase"))),
+        weights={"attentive": 0.25, "rank": -1.0},
+    )
+
+
+def test_writing_keeps_comments_and_gives_the_same_back(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text(EXAMPLE)
+    config = read_config(path)
+    write_config(path, config, {"metric": "WER", "lm": {"ngram": {"order": 3}}})
+    assert read_config(path) == config
+    assert path.read_text().startswith("# by hand\n")
+    assert [file.name for file in tmp_path.iterdir()] == ["attlm.toml"]
+    once = path.read_bytes()
+    write_config(path, config, {"metric": "WER", "lm": {"ngram": {"order": 3}}})
+    assert path.read_bytes() == once
+
+
+def test_writing_to_another_folder_keeps_the_files_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    config = Config((LMSpec("a", kenlm=Path("lm.arpa")), LMSpec("b", kenlm=Path("sub/lm.arpa"))))
+    write_config(Path("sub/attlm.toml"), config, {})
+    read = read_config(Path("sub/attlm.toml"))
+    assert [lm.kenlm.resolve() for lm in read.lms] == [tmp_path / "lm.arpa", tmp_path / "sub" / "lm.arpa"]
+
+
+COMMENTED = """\
+# by hand
+[lm.big]  # from the cluster
+checkpoint = "big.pt"  # seed 3
+
+[lm.ngram]
+kenlm = "./lm.arpa"  # 4-gram
+
+[text]  # as trained
+lowercase = true
+
+[weights]
+# tuned in March
+big = 0.5  # was 0.4
+rank = -1
+
+[decision]
+rule = "mbr-wer"
+scale = 2
+
+[mixing]
+text = "valid"
+"""
+
+
+def test_what_stays_the_same_stays_as_it_was_written(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text(COMMENTED)
+    config = read_config(path)
+    write_config(path, replace(config, weights={"big": 0.75, "rank": -1.0}), {"metric": "WER"})
+    assert path.read_text() == COMMENTED.replace("big = 0.5", "big = 0.75") + '\n[tuning]\nmetric = "WER"\n'
+
+
+def test_what_a_run_from_elsewhere_does_not_use_is_named_and_goes(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text(COMMENTED)
+    assert unused(path, read_config(path)) == []
+    assert unused(path, replace(read_config(path), text=TextPipeline())) == []  # the user's own change to what was read
+    assert unused(tmp_path / "absent", Config()) == []
+    run = Config((LMSpec("ngram", kenlm=tmp_path / "lm.arpa"), LMSpec("new", kenlm=tmp_path / "new.arpa")))
+    assert unused(path, run) == ["[lm.big]", "[text]", "[weights]", "[decision]"]
+    assert unused(path, replace(run, text=TextPipeline((Step("lowercase"),)), weights={"new": 1.0})) == [
+        "[lm.big]",
+        "[weights]",
+        "[decision]",
+    ]
+    other = Config((LMSpec("ngram", kenlm=tmp_path / "other.arpa"),), weights={"ngram": 1.0})
+    assert unused(path, other)[:2] == ["[lm.big]", "[lm.ngram]"]
+    write_config(path, run, {})
+    assert read_config(path) == run
+    assert path.read_text().startswith('# by hand\n[lm.ngram]\nkenlm = "./lm.arpa"  # 4-gram\n')
+
+
+def test_tables_in_any_order_are_rewritten(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text("[lm.a]\nkenlm = 'a'\n[text]\nlowercase = true\n[lm.b]\nkenlm = 'b'\n[weights]\na = 1\n[lm.c]\nkenlm = 'c'\n")
+    config = read_config(path)
+    write_config(path, replace(config, weights={"a": 2.0}), {})
+    assert read_config(path) == replace(config, weights={"a": 2.0})
+    config = replace(config, lms=(config.lms[1], LMSpec("d", kenlm=tmp_path / "d")))
+    write_config(path, config, {})
+    assert read_config(path) == config
+
+
+def test_weights_that_are_no_numbers_are_not_written(tmp_path):
+    with pytest.raises(InputError, match=r"attlm\.toml: weights that are not finite are not written"):
+        write_config(tmp_path / "attlm.toml", Config(weights={"a": float("nan")}), {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_byte_order_mark_is_no_entry(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text("\ufeff[weights]\nrank = -1\n", encoding="utf-8")
+    assert read_config(path).weights == {"rank": -1.0}
+
+
+def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
+    real, link, pipe = tmp_path / "real.toml", tmp_path / "link.toml", tmp_path / "pipe"
+    real.write_text(EXAMPLE)
+    link.symlink_to(real)
+    config = Config((LMSpec("a", kenlm=tmp_path / "lm.arpa"),), weights={"a": 1.0})
+    write_config(link, config, {})
+    assert link.is_symlink()
+    assert read_config(real) == read_config(link) == config
+    os.mkfifo(pipe)
+    found: list[str] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    write_config(pipe, config, {})
+    reader.join()
+    assert "[weights]\na = 1.0\n" in found[0]
+    assert pipe.is_fifo()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link.toml", "pipe", "real.toml"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[weights]\na = 'x'", r"\[weights\] a = 'x', expected a finite number"),
+        ("[weights]\na = nan", r"\[weights\] a = nan"),
+        ("[weights]\na = true", r"\[weights\] a = True"),
+        ("[weigths]\na = 1", r"'weigths' is no table; known are decision, lm, mixing, text, tuning, weights"),
+        ("weights = 3", r"`weights` is 3, expected a table"),
+        ("[lm.x]", r"\[lm.x\] needs either `kenlm`, `checkpoint` or `mixture`"),
+        ("[lm.x]\nkenlm = 'a'\ncheckpoint = 'b'", r"\[lm.x\] needs either"),
+        ("[lm.x]\nkenlm = ['a', 'b']", r"\[lm.x\] `kenlm` and `dict` are a file name"),
+        ("[lm.x]\nkenlm = 'a'\ndict = 'd'", r"'dict' is no entry of \[lm.x\]"),
+        ("[lm.x]\ncheckpoint = ['a', 'b']\nensemble_weights = [1]", r"ensemble_weights needs 2 numbers"),
+        ("[lm.'a b']\nkenlm = 'a'", r"'a b' cannot be the name of an LM"),
+        ("[lm.rank]\nkenlm = 'a'", r"'rank' cannot be the name of an LM"),
+        ("[text]\ntokenize = 'english'", r"\[text\] text step 'tokenize:english': 'english' is not a language code of two"),
+        ("[text]\nlowercase = 'yes'", r"lowercase = 'yes', expected true or false"),
+        ("[text]\nsteps = 'lowercase'", r"\[text\] steps = 'lowercase', expected a list"),
+        ("[text]\nsteps = ['lowercase']\ntokenize = 'en'", r"\[text\] has `steps`: give all of them there"),
+        ("[decision]\ntext = { steps = ['shout'] }", r"\[decision.text\] 'shout' is no text step; known are unicode:FORM, "),
+        ("[decision]\ntext = 'lowercase'", r"`text` is 'lowercase', expected a table \[decision.text\]"),
+        ("[tuning]\nreference_sketch = 3", r"\[tuning\] reference_sketch = 3, expected a text, as `attlm tune` writes it"),
+        ("[decision]\nscales = { vote = 1 }", r"'vote' is no rule with a scale; known are consensus, mbr-bleu, "),
+        ("[decision]\nscales = { consensus = -1 }", r"\[decision.scales\] consensus = -1, expected a finite number that is not negative"),
+        ("[text]\nsteps = ['shout']", r"\[text\] 'shout' is no text step; known are unicode:FORM, "),
+        ("[lm.x]\nkenlm = 'a'\ntext = { step = [] }", r"'step' is no entry of \[lm.x.text\]"),
+        ("[lm.x]\nkenlm = 'a'\ntext = 'lowercase'", r"`text` is 'lowercase', expected a table \[lm.x.text\]"),
+        ("[lm.x]\nkenlm = 'a'\noov = 'spread'", r"\[lm.x\] oov: 'spread' is no OOV policy; expected unk, penalty:"),
+        ("[lm.x]\nkenlm = 'a'\noov = 3", r"\[lm.x\] oov = 3, expected a policy"),
+        ("[lm.x]\nmixture = {}", r"\[lm.x\] mixture = \{NAME = WEIGHT, ..\} needs names of LMs"),
+        ("[lm.x]\nmixture = { y = 1.0 }", r"attlm.toml: \[lm.x\] mixes 'y', which is no LM of this run"),
+        ("[lm.x]\nmixture = { x = 1.0 }", r"attlm.toml: \[lm.x\] mixes 'x', which is no LM of this run"),
+        ("[lm.x\n", r"attlm.toml:1: is not TOML"),
+    ],
+)
+def test_wrong_entries_are_named(tmp_path, text, message):
+    path = tmp_path / "attlm.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_config(path)
+
+
+MIXED = """\
+[lm.ngram]
+kenlm = "ngram.arpa"
+oov = "spread:1000"
+
+[lm.pieces]
+checkpoint = "pieces.pt"
+[lm.pieces.text]
+steps = ["lowercase", "bpe:codes"]
+
+[lm.mix]
+mixture = { ngram = 0.25, pieces = 0.75 }
+oov = "penalty:-12.5"
+
+[text]
+steps = ["lowercase"]
+"""
+
+
+def test_mixtures_policies_and_steps_of_one_lm(tmp_path):
+    path = tmp_path / "attlm.toml"
+    path.write_text(MIXED)
+    config = read_config(path)
+    lowercase = Step("lowercase")
+    assert [(lm.name, lm.oov.kind, lm.oov.value) for lm in config.lms] == [
+        ("ngram", "spread", 1000.0),
+        ("pieces", "unk", 0.0),
+        ("mix", "penalty", -12.5),
+    ]
+    assert config.lms[1].text == TextPipeline((lowercase, Step("bpe", str(tmp_path / "codes"))))
+    assert config.texts == {"mix": TextPipeline((lowercase,))}  # its members have no score of their own
+    for written in (path, tmp_path / "new.toml"):
+        write_config(written, config, {})
+        assert read_config(written) == config
+    assert "mixture = {ngram = 0.25, pieces = 0.75}" in written.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "pieces", "expected"),
+    [
+        ([], [], []),
+        (["bpe:codes"], ["bpe:codes"], ["bpe:codes"]),
+        (["bpe:codes"], ["bpe:other"], []),
+        (["lowercase"], ["lowercase", "bpe:codes"], ["lowercase"]),
+        (["lowercase"], ["bpe:codes"], None),
+        (["tokenize:en"], ["tokenize:de"], None),
+    ],
+)
+def test_the_words_of_a_mixture(words, pieces, expected):
+    specs = [LMSpec(name, kenlm=Path(name), text=parse_steps(steps)) for name, steps in (("words", words), ("pieces", pieces))]
+    config = Config((*specs, LMSpec("mix", mixture=(("words", 1.0), ("pieces", 1.0)))))
+    if expected is not None:
+        assert config.texts == {"mix": parse_steps(expected)}
+        return
+    with pytest.raises(InputError, match=r"\[lm.mix\] mixes LMs that see different words \(text for words: .*; text for pieces: .*\)"):
+        _ = config.texts
+
+
+def test_the_text_of_a_decision_comes_back(tmp_path):
+    path = tmp_path / "attlm.toml"
+    config = Config(decision=Decision("mbr-wer", 2.0, parse_steps(["join-subwords:bpe", f"truecase:{tmp_path}/model"])))
+    write_config(path, config, {})
+    assert '"truecase:model"' in path.read_text()
+    assert read_config(path) == config
+    write_config(path, Config(decision=Decision("mbr-wer")), {})
+    assert read_config(path).decision == Decision("mbr-wer")
+
+
+def test_the_record_of_tuning_goes_with_its_weights(tmp_path):
+    path = tmp_path / "attlm.toml"
+    config = Config((LMSpec("a", kenlm=tmp_path / "a"),), weights={"a": 1.0})
+    references = [("the cat",), ("a mat",)]
+    write_config(path, config, {"reference_sketch": reference_sketch(references)})
+    read = read_config(path)
+    assert read.tuned_on_these({"a": 1.0, "rank": 0.5}, references)
+    assert not read.tuned_on_these({"a": 0.5}, references)  # others than those tuned
+    assert not read.tuned_on_these({"a": 1.0}, [*references, ("x",), ("y",)])
+    write_config(path, config, {}, "mixing")
+    assert read_config(path).tuned_on == read.tuned_on
+    write_config(path, replace(config, weights={}), {}, "mixing")
+    assert read_config(path).tuned_on == ""
+    assert "[tuning]" not in path.read_text()
+
+
+def test_the_scales_of_other_rules_come_back(tmp_path):
+    path = tmp_path / "attlm.toml"
+    for decision in (
+        Decision(scales={"mbr-wer": 1.5}),
+        Decision("consensus", 2.0, scales={"mbr-wer": 1.5, "mbr-cer": 0.0}),
+        Decision("mbr-bleu", 0.5, tokenize="zh"),
+        Decision(),
+    ):
+        write_config(path, Config(decision=decision), {})
+        assert read_config(path).decision == decision
+    assert Decision("consensus", 2.0, scales={"mbr-wer": 1.5}).scale_of("mbr-wer") == 1.5
+    assert [Decision("consensus", 2.0).scale_of(rule) for rule in ("consensus", "mbr-wer")] == [2.0, None]
+
+
+def test_file_names_that_are_not_utf8(tmp_path):
+    path, odd = tmp_path / "attlm.toml", tmp_path / "caf\udce9.arpa"
+    with pytest.raises(InputError, match=r"caf.*arpa: attlm.toml, which is UTF-8, cannot hold this name"):
+        unused(path, Config(lms=(LMSpec("ngram", kenlm=odd),)))  # before the work
+    config = Config(lms=(LMSpec("ngram", kenlm=tmp_path / "lm.arpa"),), weights={"ngram": 1.0})
+    write_config(path, config, {"command": "attlm tune caf\udce9.nbest", "lm": {"ngram": {"checkpoints": ["a\udcff", 3]}}})
+    record = tomlkit.parse(path.read_text())["tuning"]
+    assert record == {"command": "attlm tune caf\\udce9.nbest", "lm": {"ngram": {"checkpoints": ["a\\udcff", 3]}}}

@@ -1,0 +1,72 @@
+"""What is usual for a feature, and that one logarithm of 0 does not change what tuning finds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from cli_runs import LISTS, run
+from tuning_lists import WER, wer_lists
+
+from attlm_fairseq.nbest.decision.decision import Decider
+from attlm_fairseq.nbest.features.spread import outliers, outlying, spread
+from attlm_fairseq.nbest.tuning.risk_tuning import tune_by_risk
+from attlm_fairseq.nbest.tuning.tuning import tune
+from attlm_fairseq.text import TextPipeline
+
+
+def test_the_spread_of_usual_lists_is_the_standard_deviation_within_lists():
+    generator = np.random.default_rng(1)
+    columns = [generator.normal(size=size) * scale for size, scale in ((5, 1.0), (9, 30.0), (2, 0.1), (7, 900.0), (4, 0.0))]
+    within = np.concatenate([values - values.mean() for values in columns])
+    assert spread(columns) == pytest.approx(math.sqrt(np.square(within).mean()))
+    assert outliers(columns) == []
+    assert spread([np.ones(3)]) == 0
+    assert outliers([np.ones(3)]) == []
+
+
+def test_an_outlying_list_does_not_count():
+    columns = [np.array([0.0, 1.0, 2.0]) * scale for scale in range(1, 11)]
+    usual = spread(columns)
+    outlier = np.array([-5.0, -1e10, -6.0, -7.0])
+    assert spread([*columns, outlier]) == usual
+    [(place, row, times)] = outliers([*columns, outlier])
+    assert (place, row) == (10, 1)
+    assert times == pytest.approx((1e10 - 5) / usual)
+    assert outlying(np.array([1.0, 1e5, 1e7])).tolist() == [False, False, False]  # 1e7 is not beyond comparison with 1e5
+    assert outlying(np.array([1.0, 1.0, 1e7])).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("tuner", [tune, tune_by_risk])
+def test_one_logarithm_of_zero_does_not_change_what_is_found(tuner):
+    matrices, statistics = wer_lists(1, 60, 3, sizes=(3, 9))
+    usual = tuner(matrices, statistics, WER, names=list("abc"))
+    worst = max(range(60), key=lambda i: len(matrices[i]))
+    row = int(statistics[worst][:, 0].argmax())
+    matrices = [matrix.copy() for matrix in matrices]
+    matrices[worst][row, 0] = -1e10
+    found = tuner(matrices, statistics, WER, names=list("abc"))
+    assert found.score == pytest.approx(usual.score, abs=0.3)
+    assert found.influence == pytest.approx(usual.influence, abs=0.1)
+    assert found.weights["a"] == pytest.approx(usual.weights["a"], rel=0.3)
+
+
+def test_one_logarithm_of_zero_does_not_change_the_scale_of_a_rule():
+    matrices, statistics = wer_lists(2, 30, 1, sizes=(4, 4))
+    totals = [matrix[:, 0] for matrix in matrices]
+    texts = [[str(place) for place, _ in enumerate(of_list)] for of_list in totals]
+    decider = Decider("mbr-wer", texts, [("x",)] * 30, statistics, WER, TextPipeline())
+    usual = decider.best_scale(range(30), totals)
+    totals[7] = np.array([-1.0, -1e10, -2.0, -3.0])
+    assert 0.2 * usual < decider.best_scale(range(30), totals) < 5 * usual
+
+
+def test_the_user_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lists = [LISTS.splitlines()[0].replace("u1", f"u{number}") for number in range(12)]
+    lists[4] = lists[4].replace('"am": -2', '"am": -1e10')
+    (tmp_path / "lists").write_text("\n".join(lists) + "\n")
+    result = run("tune", "lists", "--folds", "0", "--restarts", "0")
+    assert "WARNING: list 'u4': am is -1e+10, and its range 2e+10 times the spread of the other lists: " in result.stderr
+    assert result.stderr.count("WARNING") == 1

@@ -1,0 +1,281 @@
+"""Several processes and interrupted runs: whatever happens on the way, the output has the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from lm_files import write_checkpoint
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import whole_file
+from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
+from attlm_fairseq.nbest.run.config import Config, LMSpec
+from attlm_fairseq.nbest.run.journal import Journal
+from attlm_fairseq.nbest.run.workers import OneProcess, Processes, text_hash
+from attlm_fairseq.scoring.compute import Compute, parse_devices, parse_memory
+from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+
+WORDS = [f"w{number}" for number in range(40)]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+SMALL_BLOCKS = "from attlm_fairseq.nbest.run import rescoring; rescoring.BLOCK_CHARACTERS = 3000; from attlm_cli.main import main; main()"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Two LMs and a list of 500 utterances, in about 40 blocks."""
+    folder = tmp_path_factory.mktemp("work")
+    generator = random.Random(5)
+
+    def sentence() -> str:
+        return " ".join(generator.choices([*WORDS, "unheard-of"], k=generator.randint(0, 12)))
+
+    (folder / "text").write_text("".join(sentence() + "\n" for _ in range(400)))
+    estimate_ngram(str(folder / "text"), folder / "lm.arpa", 2, discount_fallback=True)
+    write_checkpoint(folder / "lm.pt", WORDS)
+    with (folder / "list").open("w") as out:
+        for number in range(500):
+            for _ in range(4):
+                out.write(f"{number} ||| {sentence()} ||| TM0= {generator.uniform(-9, 0):.3f} ||| -1\n")
+    return folder
+
+
+def command(folder: Path, output: str, *options: str) -> list[str]:
+    lms = ["--lm", folder / "lm.pt", "--kenlm", folder / "lm.arpa", "--weight", "lm=1", "--weight", "kenlm=0.5", "--weight", "TM0=1"]
+    return [sys.executable, "-c", SMALL_BLOCKS, "rescore", *map(str, [folder / "list", "-o", folder / output, *lms, *options])]
+
+
+def finish(arguments: list[str]) -> str:
+    result = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True, timeout=200, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stderr
+
+
+@pytest.fixture(scope="module")
+def expected(folder) -> bytes:
+    finish(command(folder, "expected"))
+    return (folder / "expected").read_bytes()
+
+
+def kill_in_the_middle(arguments: list[str], journal: Path) -> None:
+    process = subprocess.Popen(arguments, env=ENVIRONMENT, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 100
+    while not journal.exists() or journal.read_bytes().count(b"\n") < 6:
+        assert process.poll() is None, "finished before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.parametrize("output", ["out", "out.gz"])
+def test_a_killed_run_continues_and_ends_with_the_same_bytes(folder, expected, output):
+    journal = folder / f"{output}.unfinished"
+    kill_in_the_middle(command(folder, output), journal)
+    assert not (folder / output).exists()
+    with journal.open("ab") as file:
+        file.write(b'{"block": "cut sho')  # a line that the kill cut short
+    told = finish(command(folder, output))
+    assert "continued: the scores of " in told
+    content = (folder / output).read_bytes()
+    assert (gzip.decompress(content) if output.endswith(".gz") else content) == expected
+    assert "500 lists, 2000 hypotheses" in told
+    assert not journal.exists()
+    assert not (folder / f".{output}.part").exists()
+
+
+def test_several_processes_write_the_bytes_of_one(folder, expected):
+    told = finish(command(folder, "several", "--devices", "cpu:2"))
+    assert (folder / "several").read_bytes() == expected
+    assert "unknown to kenlm" in told or "500 lists, 2000 hypotheses" in told
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_processes_end_with_the_one_that_started_them(folder, how):
+    """Their standard error is a pipe that stays open as long as one of them lives."""
+    arguments = command(folder, "left-alone", "--devices", "cpu:2", "--no-resume")
+    process = subprocess.Popen(arguments, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 100
+    while not (folder / ".left-alone.part").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(1.0)  # the processes are being started, or have the LMs
+    process.send_signal(how)
+    process.communicate(timeout=60)
+    assert process.returncode == -how
+
+
+def test_torchrun_writes_the_bytes_of_one(folder, expected):
+    program = folder / "program.py"
+    program.write_text(SMALL_BLOCKS)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+    told = finish([*torchrun, *command(folder, "ranks")[3:]])
+    assert (folder / "ranks").read_bytes() == expected
+    assert told.count("500 lists, 2000 hypotheses") == 1
+    (folder / "broken").write_text((folder / "list").read_text() + "500 ||| a\n")
+    arguments = [argument.replace(str(folder / "list"), str(folder / "broken")) for argument in command(folder, "none")[3:]]
+    result = subprocess.run([*torchrun, *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode
+    assert "broken:2001: 2 fields" in result.stderr
+    assert not (folder / "none").exists()
+
+
+def test_bad_input_in_a_process_is_one_line(folder):
+    config = Config((LMSpec("lm", checkpoints=(folder / "text",)),))
+    with Processes(config, [Compute()]) as workers, pytest.raises(InputError, match=r"text: .*checkpoint"):
+        next(workers.score([["w1"]]))
+
+
+def test_blocks_come_back_in_order_and_are_not_read_far_ahead(folder):
+    config = Config((LMSpec("kenlm", kenlm=folder / "lm.arpa"),))
+    taken = []
+    blocks = ([f"w{number % 40}"] * (1 + number % 7) for number in range(60) if taken.append(number) or True)
+    with Processes(config, [Compute(), Compute()], ["kenlm_oov"]) as workers:
+        scores = workers.score(blocks)
+        sizes = [len(next(scores).values["kenlm"]) for _ in range(10)]
+        assert len(taken) <= 10 + 2 * 2 + 1
+        sizes += [len(block.values["kenlm_oov"]) for block in scores]
+    assert sizes == [1 + number % 7 for number in range(60)]
+
+
+class Counting(BlockScorer):
+    def __init__(self, lms: BlockScorer, features: tuple[str, ...] = ("kenlm_oov",)) -> None:
+        super().__init__(lms.scorers, lms.texts, features)
+        self.scored = 0
+
+    def score(self, texts: list[str]) -> BlockScores:
+        self.scored += 1
+        return super().score(texts)
+
+
+def test_a_journal_gives_back_what_it_was_given(folder, tmp_path):
+    lms = Counting(BlockScorer.load(Config((LMSpec("kenlm", kenlm=folder / "lm.arpa"),)), Compute()))
+    blocks = [["w1 w2", "unheard-of \u00e9"], ["w3"], [""], ["w4 w5"], ["w6"]]
+    place = tmp_path / "out.unfinished"
+    journal = Journal(place)
+    assert len(list(journal.score(OneProcess(lms), blocks[:1]))) == 1
+    assert not place.exists()  # one block alone leaves no journal
+    scored = journal.score(OneProcess(lms), blocks)
+    whole = [next(scored) for _ in range(4)]
+    lines = place.read_bytes().splitlines(keepends=True)
+    assert [json.loads(line)["block"] for line in lines[1:]] == list(map(text_hash, blocks[:4]))
+    for count in (0, 2, 3, 4):
+        place.write_bytes(b"".join(lines[: 1 + count]) + b'{"block": ')
+        before, told = lms.scored, []
+        again = list(Journal(place, on_resume=told.append).score(OneProcess(lms), blocks))
+        assert lms.scored == before + len(blocks) - count
+        assert [block.values for block in again][:4] == [block.values for block in whole]
+        assert [block.oov["kenlm"].unknown for block in again][:4] == [block.oov["kenlm"].unknown for block in whole]
+        assert told == ([sum(map(len, blocks[:count]))] if count else [])
+        assert place.read_bytes().count(b"\n") == 6
+    journal.finish()
+    assert not place.exists()
+
+
+def test_a_damaged_journal_is_not_believed(folder, tmp_path):
+    """Bits that flip, numbers that change, lines of another shape: scored again from there."""
+    lms = Counting(BlockScorer.load(Config((LMSpec("kenlm", kenlm=folder / "lm.arpa"),)), Compute()))
+    blocks = [["w1 w2"], ["w3"], ["w4 w5", "unheard-of"], ["w6"]]
+    place = tmp_path / "out.unfinished"
+    whole = list(Journal(place).score(OneProcess(lms), blocks))
+    content = place.read_bytes()
+    random_ = random.Random(3)
+    damaged = [content.replace(b'"words"', b'"wordt"', 1), content.replace(b"[-", b"[-9", 1)]
+    for _ in range(200):
+        where = random_.randrange(content.index(b"\n"), len(content))
+        damaged.append(content[:where] + bytes([content[where] ^ 1 << random_.randrange(8)]) + content[where + 1 :])
+    for one in damaged:
+        place.write_bytes(one)
+        again = list(Journal(place).score(OneProcess(lms), blocks))
+        assert [(block.values, block.oov["kenlm"].unknown) for block in again] == [
+            (block.values, block.oov["kenlm"].unknown) for block in whole
+        ]
+        assert place.read_bytes() == content
+
+
+def test_a_journal_of_other_lms_settings_or_hypotheses_is_not_continued(folder, tmp_path):
+    config = Config((LMSpec("kenlm", kenlm=folder / "lm.arpa"),))
+    renamed = Config((LMSpec("other", kenlm=folder / "lm.arpa"),))
+    lms, other_lms = (Counting(BlockScorer.load(each, Compute()), ()) for each in (config, renamed))
+    blocks = [["w1 w2"], ["w3"], ["w4 w5"]]
+    place = tmp_path / "out.unfinished"
+
+    def scored_again(scorer: Counting, settings: object, blocks: list[list[str]]) -> int:
+        place.unlink(missing_ok=True)
+        list(Journal(place, "float32").score(OneProcess(lms), [["w1 w2"], ["w3"], ["w4 w5"]]))
+        before = scorer.scored
+        assert len(list(Journal(place, settings).score(OneProcess(scorer), blocks))) == len(blocks)
+        return scorer.scored - before
+
+    assert scored_again(lms, "float32", blocks) == 0
+    assert scored_again(lms, "bfloat16", blocks) == 3
+    assert scored_again(other_lms, "float32", blocks) == 3
+    assert scored_again(lms, "float32", [blocks[0], ["w3 "], blocks[2]]) == 2
+    assert scored_again(lms, "float32", [["w1", "w2"], *blocks[1:]]) == 3
+    assert scored_again(lms, "float32", blocks[:2]) == 0
+    assert scored_again(lms, "float32", [*blocks, ["w6"]]) == 1
+
+
+def test_two_runs_do_not_write_one_file(tmp_path):
+    place = str(tmp_path / "out")
+    with whole_file(place) as out:
+        out.write("first")
+        with pytest.raises(InputError, match="another attlm is writing this file"), whole_file(place):
+            pass
+    assert Path(place).read_text() == "first"
+    (tmp_path / ".out.part").write_text("left by a killed run, and longer than what follows")
+    with whole_file(place) as out:
+        out.write("second")
+    assert Path(place).read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_devices_and_memory():
+    assert [compute.device for compute in parse_devices("cpu:3", "float32", 1 << 30)] == ["cpu"] * 3
+    for wrong in ("cpu:0", "gpu", "cpu,", "cuda:99", "cuda:0,cuda:0", "cpu:x"):
+        with pytest.raises(InputError, match="--devices"):
+            parse_devices(wrong, "float32", 1 << 30)
+    assert (parse_memory("500M"), parse_memory("1.5G"), parse_memory("2gib")) == (500 << 20, 3 << 29, 2 << 30)
+    for wrong in ("", "many", "10M", "-1G", "1P"):
+        with pytest.raises(InputError, match="--memory"):
+            parse_memory(wrong)
+
+
+def test_a_run_with_other_features_is_not_continued(folder):
+    more = ["--weight", "kenlm_oov=-50"]
+    finish(command(folder, "more", *more))
+    kill_in_the_middle(command(folder, "again"), folder / "again.unfinished")
+    told = finish(command(folder, "again", *more))
+    assert "continued" not in told
+    assert (folder / "again").read_bytes() == (folder / "more").read_bytes()
+
+
+def test_a_file_of_the_users_in_the_place_of_the_journal_stays(folder):
+    place = folder / "mine.unfinished"
+    place.write_bytes((folder / "list").read_bytes())
+    for source in ("list", "mine.unfinished"):
+        arguments = command(folder, "mine")
+        arguments[arguments.index(str(folder / "list"))] = str(folder / source)
+        result = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+        assert result.returncode == 2
+        assert "mine.unfinished: is in the way" in result.stderr.splitlines()[-1]
+        assert place.read_bytes() == (folder / "list").read_bytes()
+    place.write_bytes(b"")  # of a run that was killed before it wrote
+    finish(command(folder, "mine"))
+    assert not place.exists()
+
+
+def test_a_folder_in_the_place_of_the_journal_is_one_line(folder):
+    place = folder / "other.unfinished"
+    place.mkdir()
+    result = subprocess.run(command(folder, "other"), env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "other.unfinished: is in the way" in result.stderr.splitlines()[-1]

@@ -1,0 +1,77 @@
+"""The benchmarks at toy size: that they run, and that they tell the parts of a step apart."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+    def load(name: str):
+        module = importlib.import_module(name)
+        for constant, value in {"SIZE": 12, "VOCABULARY": 50, "SENTENCES": 2, "ENOUGH": 16}.items():
+            monkeypatch.setattr(module, constant, value, raising=False)
+        monkeypatch.setattr(module, "MODELS", {model: (family, 12, own) for model, (family, _, own) in module.MODELS.items()})
+        return module
+
+    return load
+
+
+def test_cost_by_length(benchmark, monkeypatch, capsys, tmp_path):
+    module = benchmark("length_cost")
+    monkeypatch.setattr(sys, "argv", ["length_cost.py", "--lengths", "2,5", "--plot", str(tmp_path / "cost.png")])
+    module.main()
+    lines = [line for line in capsys.readouterr().out.splitlines() if "%" in line]
+    assert [line[:20].strip() for line in lines] == list(module.MODELS)
+    assert lines[0].count("( 0%)") == 2  # plain: no reader
+    assert all(line.count("( 0%)") == 0 for line in lines[1:])
+    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_lstm_and_output_layer_are_found_in_a_profile(benchmark, bf16):
+    """Their operations change names from one torch to the next; then the share of the rest would be wrong without a word."""
+    speed, cost = benchmark("training_speed"), benchmark("length_cost")
+    model = cost.make_model("single", "cpu")
+    tokens = torch.randint(4, cost.VOCABULARY, (2, 30))
+
+    def step() -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            features, _ = model.extract_features(tokens)
+            model.nll(features.flatten(0, 1), tokens.flatten()).backward()
+
+    step()
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        step()
+    events = profiled.key_averages()
+    assert 0 < speed.share_outside(events, "cpu") < 1
+    assert sum(event.key in speed.LSTM_OPERATIONS for event in events) == 2  # forward and backward
+    assert speed.share_outside([event for event in events if event.key not in speed.LSTM_OPERATIONS], "cpu") is None
+
+
+def test_every_model_is_one_of_fairseqs_command_line(benchmark, tmp_path):
+    from fairseq import options, tasks
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    from attlm_fairseq.plugin import register
+
+    register()
+    speed = benchmark("training_speed")
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    for model in (speed.BASELINE, *speed.MODELS):
+        for dtype in ("float32", "bf16"):
+            args = options.parse_args_and_arch(options.get_training_parser(), speed.arguments(model, dtype, tmp_path, "cpu"))
+            assert args.cpu
+            assert getattr(args, "compute_dtype", "float32") == ("float32" if model == speed.BASELINE else dtype)
+        config = convert_namespace_to_omegaconf(args)
+        assert tasks.setup_task(config.task).build_model(config.model), "without a training text"

@@ -1,0 +1,147 @@
+"""The papers' recipes run from text to perplexity, at toy sizes; and what they do to a text before that."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOY = ["--cpu", "--decoder-embed-dim", "12", "--max-epoch", "1"]
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    article = ["", " = An Article = ", "", " the dog sees = a cat = ", "", " = = Part = = ", "", " a cat sees the dog . ", ""]
+    lines = [*article, " = Another = ", "", " no ."]
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_text("\n".join(lines * 4) + "\n")
+    (folder / "train.txt.gz").write_bytes(gzip.compress((folder / "train.txt").read_bytes()))  # as gzip -k leaves both
+    return folder
+
+
+def run(recipe: str, *arguments: object, work: Path, code: int = 0, **variables: str) -> str:
+    """A recipe as a user runs it, but with this checkout as its plugin."""
+    # fairseq looks for --user-dir from where it is started, in the recipe's folder or its folder for a corpus
+    for folder in (work, work / "ptb"):
+        folder.mkdir(exist_ok=True)
+        if not (folder / "attlm_fairseq").exists():
+            (folder / "attlm_fairseq").symlink_to(ROOT / "attlm_fairseq")
+    programs = work.parent / "programs"
+    programs.mkdir(exist_ok=True)
+    (programs / "attlm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m attlm_cli.main "$@"\n')
+    (programs / "attlm").chmod(0o755)
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    result = subprocess.run(
+        ["bash", ROOT / "examples" / recipe / "run.sh", *map(str, arguments)],
+        env=os.environ | {"PATH": path, "WORK": str(work), **variables},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=400,
+    )  # fmt: skip
+    assert result.returncode == code, result.stdout[-3000:]
+    return result.stdout
+
+
+def test_salton(corpus, tmp_path):
+    printed = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "trained")
+    assert "| ppl " in printed
+    header, values = (line.split("\t") for line in printed.splitlines()[-2:])
+    assert header[:3] == ["lm", "ppl", "ppl_salton2017"]
+    assert float(values[1]) > float(values[2]) > 1
+    again = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 16, work=tmp_path / "trained", code=2)
+    assert re.fullmatch(r"run.sh: .*/ptb/averaging_lstm_lm was trained with other options, .*: remove it, or .*\n", again)
+    again = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "trained")
+    assert "valid on" not in again
+    assert again.splitlines()[-1] == "\t".join(values)
+
+
+def test_liu(corpus, tmp_path):
+    once = {"EPOCHS": "1", "ALONE": "1"}
+    printed = run("liu2016", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "trained", SYSTEMS="entropy four_gram", **once)
+    assert "(the first 12 of 24 columns)" in printed
+    assert [line.split("\t")[0] for line in printed.splitlines()[-3:]] == ["lstm", "entropy", "four_gram"]
+    toy = [*TOY, "--decoder-hidden-size", 12]
+    for system, options, variables in (
+        ("entropy", toy, {"EPOCHS": "1", "LAMBDA": "0.1"}),
+        ("lstm", [*toy, "--dropout", "0.1"], {"EPOCHS": "1"}),
+        ("lstm", toy, {"EPOCHS": "2"}),
+    ):
+        again = run("liu2016", corpus, *options, work=tmp_path / "trained", code=2, SYSTEMS="entropy", **variables)
+        assert re.fullmatch(rf"run.sh: .*/trained/{system} was trained with other options, .*\n", again)
+
+
+def test_daniluk(corpus, tmp_path):
+    printed = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 36, "--lr", 0.03, work=tmp_path / "trained")
+    assert "48 lines, 8 articles" in printed
+    carried, anew = (float(line.split()[-1]) for line in printed.splitlines() if line.startswith("| ppl"))
+    assert min(carried, anew) > 0
+    assert carried != anew
+    again = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 24, "--lr", 0.03, work=tmp_path / "trained", code=2)
+    assert again.splitlines()[-1].startswith(f"run.sh: {tmp_path}/trained/kvp_lstm_lm_key_value_predict was trained with other options")
+
+
+def steps(folder: Path, script: str) -> subprocess.CompletedProcess:
+    """Some lines with what the recipes share."""
+    script = f"set -euo pipefail; source '{ROOT}/examples/steps.sh'; {script}"
+    return subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_texts_are_taken_once_and_others_refused(corpus, tmp_path):
+    (tmp_path / "trained").mkdir()
+    for command in ("", "tac"):  # as they are, or what a command makes of them
+        for _ in range(2):
+            result = steps(tmp_path / "trained", f"plain_texts {corpus} {command}")
+            assert (result.returncode, result.stderr) == (0, "")
+        assert sorted(path.name for path in (tmp_path / "trained").iterdir()) == ["test.txt", "train.txt", "valid.txt"]
+        for text in (tmp_path / "trained").iterdir():
+            lines = (corpus / text.name).read_text().splitlines()
+            assert text.read_text().splitlines() == lines[:: -1 if command else 1]
+            text.unlink()
+    steps(tmp_path / "trained", f"plain_texts {corpus}")
+    (corpus / "valid.txt").write_text("something else\n")
+    result = steps(tmp_path / "trained", f"plain_texts {corpus}; echo went on")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"run.sh: {tmp_path}/trained/valid.txt is not the text of {corpus}/valid.txt: remove {tmp_path}/trained to start over, "
+        "or choose another folder\n"
+    )
+    (corpus / "test.txt").unlink()
+    (tmp_path / "new").mkdir()
+    result = steps(tmp_path / "new", f"plain_texts {corpus}; echo went on")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == f"run.sh: {corpus} holds neither test.txt nor test.txt.gz\n"
+
+
+def test_a_model_keeps_to_its_options(tmp_path):
+    """But an option that fairseq-train refused, before there was a model, may be mended."""
+    assert steps(tmp_path, "keep_to lm '--lr 0,1'").returncode == 0
+    assert steps(tmp_path, "keep_to lm '--lr 0.1'").returncode == 0
+    (tmp_path / "lm" / "checkpoint_last.pt").touch()
+    assert steps(tmp_path, "keep_to lm '--lr 0.1'").returncode == 0
+    result = steps(tmp_path, "keep_to lm '--lr 0.2'; echo went on")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"run.sh: {tmp_path}/lm was trained with other options")
+    assert (tmp_path / "lm" / "options").read_text() == "--lr 0.1\n"
+
+
+def test_a_folder_keeps_to_its_inputs(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    assert [steps(tmp_path, f"same_inputs texts.cksum {files}").returncode for files in ("a b", "a b", "a")] == [0, 0, 2]
+    assert steps(tmp_path, "same_inputs other.cksum b").returncode == 0
+
+
+def test_articles_begin_at_titles_between_blank_lines():
+    found = importlib.util.spec_from_file_location("prepare", ROOT / "examples" / "daniluk2017" / "prepare.py")
+    prepare = importlib.util.module_from_spec(found)
+    found.loader.exec_module(prepare)
+    lines = ["", " = A title = ", "", " = = Section = = ", "", " a = b = ", " = not alone = ", " text ", "", " = B = "]
+    assert [number for number, line in enumerate(prepare.marked(lines)) if line == "<document>"] == [1, 10]
+    assert [line for line in prepare.marked(lines) if line != "<document>"] == [" ".join(line.split()) for line in lines]

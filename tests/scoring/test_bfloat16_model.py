@@ -1,0 +1,138 @@
+"""Scoring with products in bfloat16: what is rounded, and that padding and pieces change nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_models import VARIANTS, make_model
+from torch import Tensor
+
+from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
+from attlm_fairseq.scoring import bfloat16_model, neural
+from attlm_fairseq.scoring.bfloat16_model import Bfloat16Model, piece_sizes, whole_rows
+
+WORDS = torch.tensor([[2, 5, 9], [7, 5, 2], [4, 4, 18], [11, 3, 6]])  # two steps of 4 rows, each row after another
+PARENTS = torch.tensor([[0, 0, 0, 0], [3, 0, 1, 1], [2, 2, 0, 3]])
+
+
+@pytest.fixture
+def float32_for_bfloat16(monkeypatch):
+    """Nothing is rounded."""
+    monkeypatch.setattr(bfloat16_model, "DTYPE", torch.float32)
+
+
+@pytest.fixture
+def nan_for_uninitialised():
+    """What is read before it is written shows."""
+    torch.use_deterministic_algorithms(True)
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    assert torch.empty(1).isnan()
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def steps(low: Bfloat16Model) -> tuple[list[Tensor], LanguageModelState]:
+    """Features of every step and the state after the last."""
+    gates, state, found = low.input_gates(torch.arange(19)), low.initial_state(1), []
+    for words, parents in zip(WORDS.t(), PARENTS, strict=True):
+        features, state = low.step(gates, words, state, parents)
+        found.append(features)
+    return found, state
+
+
+def exact_steps(model: LanguageModel) -> tuple[list[Tensor], LanguageModelState]:
+    gates, state, found = model.input_gates(torch.arange(19)), model.initial_state(1), []
+    for words, parents in zip(WORDS.t(), PARENTS, strict=True):
+        features, state = neural.step_from(model, gates, words, state, parents)
+        found.append(features)
+    return found, state
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("variant", VARIANTS)
+@torch.inference_mode()
+def test_unrounded_it_is_the_model(variant, layers, monkeypatch, float32_for_bfloat16, nan_for_uninitialised):
+    """Layouts, padding and pieces: with float32 in place of bfloat16 the steps and normalisers are the model's own."""
+    model = make_model(variant, torch.float32, decoder_layers=layers)
+    monkeypatch.setattr(bfloat16_model, "CACHED", 3 * 24)  # three rows at once, then one
+    monkeypatch.setitem(bfloat16_model.LOGITS, "cpu", (3, 7, 2))
+    low = Bfloat16Model(model)
+    (found, state), (expected, exact) = steps(low), exact_steps(model)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    hidden = state.hidden.unflatten(1, (layers, 32))
+    assert not hidden[:, :, 6:].any()
+    torch.testing.assert_close((hidden[:, :, :6], state.cell, *state.memory), (exact.hidden, exact.cell, *exact.memory))
+    features = torch.cat(found)
+    norms = torch.logsumexp(model.output(features), dim=1)
+    torch.testing.assert_close(low.normalisers(features, lambda: None), norms, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@torch.inference_mode()
+def test_products_alone_are_rounded(variant):
+    model = make_model(variant, torch.float32)
+    low = Bfloat16Model(model)
+    (found, state), (expected, exact) = steps(low), exact_steps(model)
+    assert {part.dtype for part in (*found, state.cell, *state.memory)} <= {torch.float32, torch.bool}
+    for part in (found[-1], state.cell):
+        assert not torch.equal(part, part.bfloat16().float())
+    for near, value in zip((*found, state.cell), (*expected, exact.cell), strict=True):
+        assert 1e-5 < (near - value).abs().mean() < 0.03
+
+
+@torch.inference_mode()
+def test_values_that_bfloat16_holds_stay_exact():
+    """Logits of eighths, biases of any digits."""
+    model = make_model("plain", torch.float32, vocabulary=3000)
+    random_ = torch.Generator().manual_seed(1)
+    model.output.weight.copy_(torch.randint(-8, 9, model.output.weight.shape, generator=random_) / 8)
+    features = torch.randint(-1, 2, (700, 6), generator=random_).float()
+    expected = torch.logsumexp(features.double() @ model.output.weight.double().t() + model.output.bias.double(), dim=1)
+    found = Bfloat16Model(model).normalisers(features, lambda: None)
+    torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=2e-6)
+
+
+@torch.inference_mode()
+def test_sums_that_float32_cannot_hold_are_taken_again(monkeypatch):
+    monkeypatch.setitem(bfloat16_model.LOGITS, "cpu", (3, 7, 2))
+    model = make_model("plain", torch.float32)
+    features = torch.randn(20, 6)
+    features[::2] *= 1000
+    weight, bias = model.output.weight, model.output.bias
+    found = neural.normalisers(weight, bias, features, low=Bfloat16Model(model))
+    expected = torch.logsumexp(features @ weight.t() + bias, dim=1)
+    torch.testing.assert_close(found[::2], expected[::2])
+    torch.testing.assert_close(found[1::2], expected[1::2], rtol=0, atol=0.02)
+
+
+@torch.inference_mode()
+def test_a_step_leaves_its_state_as_it_is():
+    low = Bfloat16Model(make_model("single", torch.float32))
+    _, state = steps(low)
+    before = [part.clone() for part in (state.hidden, state.cell, *state.memory)]
+    gates = low.input_gates(torch.arange(19))
+    first = gates.clone()
+    low.step(gates, torch.tensor([3, 4]), state, torch.tensor([0, 2]))
+    assert torch.equal(gates, first)
+    assert all(map(torch.equal, (state.hidden, state.cell, *state.memory), before))
+
+
+def test_the_model_stays_as_it_is():
+    model = make_model("combined", torch.float32)
+    modules, weights = list(model.modules()), {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.inference_mode():
+        steps(Bfloat16Model(model))
+    assert list(model.modules()) == modules
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+
+
+@given(st.integers(1, 10_000), st.integers(1, 3000))
+def test_few_shapes(length, most):
+    sizes = piece_sizes(length, most)
+    assert sum(sizes) == length
+    assert max(sizes) <= most
+    assert all(size <= whole_rows(size) < max(17, 2 * size) for size in sizes)
+    assert all(size in (most, whole_rows(size)) for size in sizes[:-1])
+    assert {whole_rows(rows) for rows in range(1, 769)} == {16, 32, 64, *range(128, 769, 128)}

@@ -1,0 +1,72 @@
+"""Options that say more about LMs: whatever the user types is either understood or refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attlm_cli.lm_changes import LMChanges
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.run.config import Config, LMSpec
+from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
+from attlm_fairseq.text import TextPipeline, parse_steps
+
+CONFIG = Config(
+    (
+        LMSpec("a", kenlm=Path("a.arpa")),
+        LMSpec("b", checkpoints=(Path("1.pt"), Path("2.pt"))),
+        LMSpec("c", kenlm=Path("c.arpa"), text=parse_steps(["uppercase"])),
+    ),
+    parse_steps(["unicode:nfc"]),
+)
+
+
+def spec(config: Config, name: str) -> LMSpec:
+    return next(lm for lm in config.lms if lm.name == name)
+
+
+def test_without_options_nothing_changes():
+    assert LMChanges().apply(CONFIG) == CONFIG
+
+
+def test_text_of_all_and_of_one():
+    changed = LMChanges(text=("a=lowercase,bpe:x=y", "truecase:m=1")).apply(CONFIG)
+    assert changed.text == parse_steps(["truecase:m=1"])
+    assert [lm.text for lm in changed.lms] == [parse_steps(["lowercase", "bpe:x=y"]), None, parse_steps(["uppercase"])]
+    assert LMChanges(text=("",)).apply(CONFIG).text == TextPipeline()
+    assert spec(LMChanges(text=("c=",)).apply(CONFIG), "c").text == TextPipeline()  # no steps, not those of the run
+
+
+def test_policies_of_all_and_of_one_in_their_order():
+    changed = LMChanges(oov=("spread:10", "b=penalty:-2"), mixture=("a:1,b:1",)).apply(CONFIG)
+    assert [lm.oov for lm in changed.lms] == [OOVPolicy("spread", 10), OOVPolicy("penalty", -2), OOVPolicy("spread", 10), UNK]
+    assert spec(LMChanges(oov=("mix=penalty:-2",), mixture=("a:1,b:1",)).apply(CONFIG), "mix").oov == OOVPolicy("penalty", -2)
+
+
+def test_mixtures_are_numbered_and_named():
+    changed = LMChanges(mixture=("a:1,c:3", "d=a:0,b:1e-2")).apply(CONFIG)
+    assert spec(changed, "mix").mixture == (("a", 1.0), ("c", 3.0))
+    assert spec(changed, "d").mixture == (("a", 0.0), ("b", 0.01))
+    assert spec(LMChanges(mixture=("d=a:1,c:1",)).apply(changed), "d").mixture == (("a", 1.0), ("c", 1.0))
+    with pytest.raises(InputError, match="'a' is one of the LMs already"):
+        LMChanges(mixture=("a=b:1,c:1",)).apply(CONFIG)
+    with pytest.raises(InputError, match="mixes 'mix', which is no LM of this run"):
+        LMChanges(mixture=("a:1,c:3", "mix:1,b:1")).apply(CONFIG)
+
+
+typed = st.text("ab=:,.-1e /", max_size=12) | st.sampled_from(
+    ["a=unk", "b=1:2", "1:2", "a:1,b:1", "unk", "lowercase", "nan:1", "b=inf:1", "a:nan"]
+)
+
+
+@given(st.lists(typed, max_size=2), st.lists(typed, max_size=2), st.lists(typed, max_size=2), st.lists(typed, max_size=2))
+def test_any_option_is_understood_or_refused(ensemble_weights, mixture, text, oov):
+    try:
+        changed = LMChanges(tuple(ensemble_weights), tuple(mixture), tuple(text), tuple(oov)).apply(CONFIG)
+    except InputError:
+        return
+    assert changed.lms[0].kenlm == Path("a.arpa")
+    assert {lm.name for lm in CONFIG.lms} <= {lm.name for lm in changed.lms}

@@ -1,0 +1,105 @@
+"""Small models of every family, and what the reference loops say of them."""
+
+from __future__ import annotations
+
+import pytest
+import reference
+import torch
+
+from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
+from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
+
+V, SIZE, LAYERS = 19, 6, 2
+
+
+VARIANTS = {
+    "single": ("attentive_lstm_lm", {"attention_score": "single"}),
+    "combined": ("attentive_lstm_lm", {"attention_score": "combined"}),
+    "single, current too": ("attentive_lstm_lm", {"attention_score": "single", "attention_memory": "current"}),
+    "combined, current too": ("attentive_lstm_lm", {"attention_score": "combined", "attention_memory": "current"}),
+    "averaging": ("averaging_lstm_lm", {}),
+    "selection none": ("amsrn_lm", {"selection": "none", "output_layer": "untied"}),
+    "selection independent": ("amsrn_lm", {"selection": "independent", "output_layer": "untied"}),
+    "selection tied": ("amsrn_lm", {"selection": "tied", "output_layer": "untied"}),
+    "selection complementary": ("amsrn_lm", {"selection": "complementary", "output_layer": "untied"}),
+    "attention": ("kvp_lstm_lm", {"kvp_mode": "attention", "attention_window": 4}),
+    "key-value": ("kvp_lstm_lm", {"kvp_mode": "key-value", "attention_window": 4, "output_layer": "untied"}),
+    "key-value-predict": ("kvp_lstm_lm", {"kvp_mode": "key-value-predict", "attention_window": 4, "output_layer": "untied"}),
+    "2-gram": ("ngram_rnn_lm", {"ngram_order": 2, "output_layer": "untied"}),
+    "3-gram": ("ngram_rnn_lm", {"ngram_order": 3, "output_layer": "untied"}),
+    "plain": ("plain_lstm_lm", {}),
+}
+
+
+WITHOUT_WEIGHTS = ("2-gram", "3-gram", "plain")
+
+
+def make_model(variant: str, dtype: torch.dtype = torch.float64, size: int = SIZE, vocabulary: int = V, **options) -> LanguageModel:
+    family, own = VARIANTS[variant]
+    config = {
+        "decoder_embed_dim": size,
+        "decoder_hidden_size": size,
+        "decoder_layers": LAYERS,
+        "output_layer": "tied",
+        "dropout": 0.0,
+        "dropout_in": None,
+        "dropout_between": None,
+        "dropout_out": None,
+        **own,
+        **options,
+    }
+    torch.manual_seed(7)
+    model = build_language_model(family, config, vocabulary, PAD).to(dtype)
+    model.initialise(0.8, 1.0)  # large weights, so that the tanh and the attention are far from linear
+    with torch.no_grad():  # biases other than zero, so that a forgotten one is seen
+        for name, parameter in model.named_parameters():
+            if "bias" in name and parameter.requires_grad:
+                parameter.uniform_(-0.5, 0.5)
+    return model.eval()
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request) -> str:
+    return request.param
+
+
+def sentences(count: int = 5, longest: int = 40) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(4, V, (count, longest), generator=generator)
+    tokens[:, 0] = EOS
+    return tokens
+
+
+def reference_log_probs(model: LanguageModel, tokens: list[int], variant: str) -> tuple[torch.Tensor, list]:
+    lstm = model.lstm
+    layers = [
+        {"W_x": getattr(lstm, f"weight_ih_l{k}"), "W_h": getattr(lstm, f"weight_hh_l{k}"), "b": getattr(lstm, f"bias_ih_l{k}")}
+        for k in range(LAYERS)
+    ]
+    h = reference.lstm_states(tokens, model.embedding.weight, layers)
+    features, weights = reference_features(h, model.reader, *VARIANTS[variant])
+    return reference.next_token_log_probs(features, model.output.weight, model.output.bias), weights
+
+
+def reference_features(h: list[torch.Tensor], reader: torch.nn.Module, family: str, options: dict) -> tuple[list, list]:
+    if family == "attentive_lstm_lm":
+        W_q = None if options["attention_score"] == "single" else reader.query.weight
+        merge = reader.merge
+        current = options.get("attention_memory") == "current"
+        return reference.attentive_features(h, reader.state_scores.weight, reader.score_vector, merge.weight, merge.bias, W_q, current)
+    if family == "averaging_lstm_lm":
+        uniform = [[torch.tensor(1 / (t + 2), dtype=torch.float64)] * (t + 1) for t in range(len(h))]
+        return reference.averaging_features(h, reader.merge.weight, reader.merge.bias), uniform
+    if family == "amsrn_lm":
+        gates = [None if gate is None else (gate.weight, gate.bias) for gate in (reader.key_gate, reader.value_gate)]
+        return reference.selection_features(h, options["selection"], reader.query.weight, reader.query.bias, *gates)
+    if family == "kvp_lstm_lm":
+        parts = {"attention": 1, "key-value": 2, "key-value-predict": 3}[options["kvp_mode"]]
+        matrices = [reader.memory_keys.weight, reader.current_key.weight, reader.score_vector]
+        matrices += [reader.read_value.weight, reader.current_prediction.weight]
+        features, weights = reference.key_value_predict_features(h, parts, options["attention_window"], *matrices)
+        zero = torch.zeros((), dtype=torch.float64)
+        return features, [[zero] * (t - len(alpha)) + alpha for t, alpha in enumerate(weights)]
+    if family == "ngram_rnn_lm":
+        return reference.ngram_features(h, options["ngram_order"], reader.merge.weight), []
+    return h, []

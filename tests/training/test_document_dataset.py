@@ -1,0 +1,294 @@
+"""Documents in rows of segments: every token once, in order, rows that belong to their shard, and the state that goes along them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.tasks import FairseqTask
+from small_models import VARIANTS, make_model
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.models._decoder import MemoryDecoder
+from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.tasks import document_reset_lm
+from attlm_fairseq.tasks._carried_state import CarriedState
+from attlm_fairseq.tasks._document_dataset import DocumentDataset
+from attlm_fairseq.tasks.document_reset_lm import DocumentResetLMConfig, DocumentResetLMTask
+
+TEXT = "a b c\nd e\n\nf\n\n\ng h i j a b c\na\nb b b\n\nc d"
+DOCUMENTS = ["a b c </s> d e </s>", "f </s>", "g h i j a b c </s> a </s> b b b </s>", "c d </s>"]
+
+
+@pytest.fixture
+def dictionary() -> Dictionary:
+    made = Dictionary()
+    for word in [*"abcdefghij", "<doc>"]:
+        made.add_symbol(word)
+    return made
+
+
+def dataset(dictionary: Dictionary, text: str, **options: object) -> DocumentDataset:
+    lines = [dictionary.encode_line(line, add_if_not_exist=False).long() for line in text.split("\n")]
+    return DocumentDataset(lines, [len(line) for line in lines], dictionary, "text", **options)
+
+
+@pytest.mark.parametrize("segment", [1, 3, 50])
+@pytest.mark.parametrize(("rows", "shards"), [(1, 1), (3, 1), (1, 2), (2, 3)])
+@pytest.mark.parametrize("order", ["corpus", "shuffled"])
+def test_every_token_is_read_once_in_its_row_and_in_order(dictionary, segment, rows, shards, order):
+    made = dataset(dictionary, TEXT, segment=segment)
+    batches = made.batches(order, 5, rows, shards)
+    read: dict[int, list[str]] = {}
+    documents = []
+    for number, indices in enumerate(batches):
+        batch = made.collater([made[index] for index in indices])
+        if not indices:
+            assert batch == {}
+            continue
+        inputs = batch["net_input"]
+        for row, fresh, source, target in zip(
+            inputs["rows"].tolist(), inputs["fresh"].tolist(), inputs["src_tokens"], batch["target"], strict=True
+        ):
+            assert row // rows == number % shards
+            words = [dictionary[int(token)] for token in target if token != dictionary.pad()]
+            before = [dictionary[int(token)] for token in source if token != dictionary.pad()]
+            if fresh:
+                read[row] = []
+                documents.append(read[row])
+            assert before == ["</s>", *read[row], *words][len(read[row]) :][: len(words)]
+            assert len(words) <= segment
+            read[row].extend(words)
+    assert sorted(map(" ".join, documents)) == sorted(DOCUMENTS)
+    assert len(batches) % shards == 0
+
+
+@pytest.mark.parametrize("segment", [1, 3, 50])
+@pytest.mark.parametrize(("rows", "shards"), [(1, 1), (3, 1), (1, 2), (2, 3)])
+def test_in_training_rows_are_even_and_cut_documents_begin_anew(dictionary, segment, rows, shards):
+    made = dataset(dictionary, TEXT, segment=segment)
+    read: dict[int, list[tuple[int, int]]] = {}
+    ended: dict[int, list[tuple[bool, bool]]] = {}
+    for indices in made.batches("corpus", 5, rows, shards, whole=False):
+        for index in indices:
+            row, fresh, last, document, number = made.place(index)
+            assert fresh == (row not in read or number == 0)
+            ended.setdefault(row, []).append((fresh, last))
+            read.setdefault(row, []).append((document, number))
+    for of_row in ended.values():  # a document's last segment in a row is the one before the next's first, or the row's last
+        assert [last for _, last in of_row] == [fresh for fresh, _ in of_row[1:]] + [True]
+    in_rows = [place for row in sorted(read) for place in read[row]]
+    assert in_rows == [(document, number) for document in range(4) for number in range(-(-made.tokens[document] // segment))]
+    lengths = [len(read.get(row, [])) for row in range(rows * shards)]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_the_order_of_documents_depends_on_the_seed_alone(dictionary):
+    made = dataset(dictionary, TEXT, segment=2)
+    assert made.batches("shuffled", 5, 2) == made.batches("shuffled", 5, 2)
+    assert len({str(made.batches("shuffled", seed, 2)) for seed in range(9)}) > 1
+    assert len({str(made.batches("corpus", seed, 2)) for seed in range(9)}) == 1
+
+
+def test_a_marker_separates_and_blank_lines_are_text(dictionary):
+    made = dataset(dictionary, "<doc>\na b\n\nc\n<doc>\nd\n<doc>", segment=10, marker="<doc>")
+    words = [[dictionary[int(token)] for token in made[index]["target"]] for index in range(len(made))]
+    assert words == [["a", "b", "</s>", "</s>", "c", "</s>"], ["d", "</s>"]]
+
+
+def test_nothing_to_read_is_said(dictionary):
+    with pytest.raises(InputError, match="'<doc>'"):
+        dataset(dictionary, "a\nb", segment=3, marker="<doc>")
+    with pytest.raises(InputError, match="no text"):
+        dataset(dictionary, "\n\n", segment=3)
+
+
+def test_fairseqs_own_symbols_separate_but_are_no_words(dictionary):
+    assert len(dataset(dictionary, "a\n<s>\nb", segment=3, marker="<s>").documents) == 2
+    with pytest.raises(InputError, match=r"^text:3: found the word '<pad>'"):
+        dataset(dictionary, "a\n\nb <pad>", segment=3)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_carried_rows_equal_whole_documents(dictionary, variant):
+    """The features of every token, read segment by segment in two rows and saved and loaded between, are those of its document at once."""
+    model = make_model(variant)
+    made = dataset(dictionary, TEXT, segment=3)
+    carried = CarriedState()
+    got: dict[int, list[torch.Tensor]] = {}
+    for indices in made.batches("corpus", 1, 2):
+        inputs = made.collater([made[index] for index in indices])["net_input"]
+        features, _, state = model.read(inputs["src_tokens"], carried.take(model, inputs["rows"], inputs["fresh"]))
+        carried.put(model, inputs["rows"], inputs["last"], state)
+        resumed = CarriedState()
+        resumed.load_state_dict(carried.state_dict())
+        carried = resumed
+        for row, index in enumerate(indices):
+            got.setdefault(made.place(index)[3], []).append(features[row, : made.num_tokens(index)])
+    assert carried.state_dict() == {}
+    for document, text in enumerate(DOCUMENTS):
+        tokens = [dictionary.index(word) for word in text.split()]
+        expected, _ = model.extract_features(torch.tensor([[dictionary.eos(), *tokens[:-1]]]))
+        torch.testing.assert_close(torch.cat(got[document]), expected[0], rtol=0, atol=1e-10)
+
+
+SLOTS = [variant for variant in VARIANTS if VARIANTS[variant][0] in ("amsrn_lm", "kvp_lstm_lm") or variant.startswith("combined")]
+
+
+def read(model: LanguageModel, made: DocumentDataset, batches: list[list[int]], carried: CarriedState) -> tuple[list[torch.Tensor], int]:
+    """The features of all batches, and the most numbers of a row that were carried from one to the next."""
+    read, most = [], 0
+    for indices in batches:
+        inputs = made.collater([made[index] for index in indices])["net_input"]
+        features, _, state = model.read(inputs["src_tokens"], carried.take(model, inputs["rows"], inputs["fresh"]))
+        carried.put(model, inputs["rows"], inputs["last"], state)
+        read.append(features)
+        most = max(most, max((part[0].numel() for part in carried.state_dict().get("memory", [])), default=0))
+    return read, most
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_which_memories_have_slots(variant):
+    assert make_model(variant).initial_state(1).has_slots == (variant in SLOTS)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_memory_slots_bound_what_is_carried(dictionary, variant):
+    model = make_model(variant)
+    made = dataset(dictionary, "a b c d e f g h i j\n" * 3, segment=3)
+    batches = made.batches("corpus", 1, 1)
+    (everything, most), (enough, same), (two, bounded) = (read(model, made, batches, CarriedState(slots)) for slots in (0, 34, 2))
+    torch.testing.assert_close(enough, everything, rtol=0, atol=0)  # 33 tokens and the initial state of AMSRN
+    assert same == most
+    if variant in SLOTS:
+        assert bounded == 2 * model.reader.feature_size // (2 if "selection" in variant else 1) < most
+        torch.testing.assert_close(two[0], everything[0], rtol=0, atol=0)
+        assert not torch.allclose(two[-1], everything[-1])
+    else:
+        torch.testing.assert_close(two, everything, rtol=0, atol=0)
+        assert bounded == most
+
+
+def make_task(dictionary: Dictionary, text: str = TEXT, **options: object) -> DocumentResetLMTask:
+    given = {"bptt": 2, "batch_size": 2, "max_tokens": None, "seed": 1, "train_subset": "train"} | options
+    made = DocumentResetLMTask(DocumentResetLMConfig(**given), dictionary)
+    made.datasets["train"] = dataset(dictionary, text, segment=made.cfg.bptt, marker=made.cfg.document_marker)
+    return made
+
+
+def saved_after(task: DocumentResetLMTask, steps: int | None) -> dict:
+    """What a checkpoint keeps after so many batches of an epoch, or all."""
+    made = task.datasets["train"]
+    read(make_model("combined"), made, task.epoch_batches(made, 1, 2, None, 1)[:steps], task.training_state)
+    return task.get_checkpoint_dict()["DocumentResetLMTask"]
+
+
+def test_in_the_midst_of_documents_nothing_may_change(dictionary):
+    text = "a b c d e f g\n" * 6
+    saved = saved_after(make_task(dictionary, text), 2)
+    make_task(dictionary, text).set_checkpoint_dict(saved)
+    make_task(dictionary, text, batch_size=None, max_tokens=5).set_checkpoint_dict(saved)  # two rows as well
+    make_task(dictionary, text, reset="segment").set_checkpoint_dict(saved)  # carries nothing
+    for name, value, before in (("bptt", 3, 2), ("batch_size", 3, 2), ("seed", 4, 1), ("document_order", "corpus", "shuffled")):
+        option = f"--{name.replace('_', '-')}"
+        with pytest.raises(InputError, match=rf"with {option} {before!r}, and this run has {option} {value!r};.*--reset-dataloader"):
+            make_task(dictionary, text, **{name: value}).set_checkpoint_dict(saved)
+    with pytest.raises(InputError, match=r"--document-marker ''.*--document-marker 'a'"):
+        make_task(dictionary, "b\na\nc", document_marker="a").set_checkpoint_dict(saved)
+    with pytest.raises(InputError, match=r"tokens: 48, .* tokens: 56"):
+        make_task(dictionary, text + "a b c d e f g").set_checkpoint_dict(saved)
+    with pytest.raises(InputError, match=r"--distributed-world-size 2, .*--distributed-world-size 1"):
+        make_task(dictionary, text).set_checkpoint_dict({**saved, "ranks": saved["ranks"] * 2})
+
+
+def test_a_checkpoint_without_its_options_is_taken_at_its_word(dictionary):
+    """Those written before the options were kept."""
+    text = "a b c d e f g\n" * 6
+    saved = saved_after(make_task(dictionary, text), 2)
+    resumed = make_task(dictionary, text)
+    resumed.set_checkpoint_dict({"ranks": saved["ranks"]})
+    assert resumed.training_state.state_dict()["rows"].tolist() == [0, 1]
+
+
+def test_between_epochs_and_segments_anything_may_change(dictionary):
+    saved = saved_after(make_task(dictionary), None)
+    assert saved["ranks"] == [{}]
+    make_task(dictionary, bptt=5, batch_size=7, seed=2).set_checkpoint_dict(saved)
+    make_task(dictionary).set_checkpoint_dict({**saved, "ranks": [{}, {}, {}]})
+
+
+def test_a_document_whose_state_was_never_saved_is_said(dictionary):
+    """A run with --reset segment that is resumed with --reset document."""
+    made = make_task(dictionary, "a b c d e f g\n" * 6)
+    segments = made.datasets["train"]
+    with pytest.raises(InputError, match=r"no state for documents.*--reset-dataloader"):
+        read(make_model("plain"), segments, made.epoch_batches(segments, 1, 2, None, 1)[1:], made.training_state)
+
+
+def test_a_batch_without_room_for_a_segment_is_said(dictionary):
+    task = make_task(dictionary, max_tokens=100, max_tokens_valid=1)
+    task.trains = True
+    valid = dataset(dictionary, TEXT, segment=2)
+    for made, option in ((task.datasets["train"], "--max-tokens"), (valid, "--max-tokens-valid")):
+        with pytest.raises(InputError, match=f"^{option} 1 has no room for one segment of --bptt 2"):
+            task.epoch_batches(made, 1, None, 1, 1)
+
+
+@pytest.mark.parametrize(("limits", "rows"), [({}, 32), ({"max_tokens": 10}, 5), ({"max_tokens": 10, "batch_size": 7}, 7)])
+def test_evaluation_reads_as_many_rows_as_there_is_room_for(dictionary, limits, rows):
+    text = "\n\n".join(["a b c d"] * 40) + "\n"
+    task = make_task(dictionary)
+    batches = list(task.eval_lm_dataloader(dataset(dictionary, text, segment=2), **limits))
+    assert max(batch["target"].size(0) for batch in batches) == rows
+    with pytest.raises(InputError, match=r"^--max-tokens 1 has no room"):
+        task.eval_lm_dataloader(dataset(dictionary, text, segment=2), max_tokens=1)
+
+
+def test_a_negative_number_of_slots_is_said(dictionary):
+    with pytest.raises(InputError, match="--memory-slots -1"):
+        make_task(dictionary, memory_slots=-1)
+
+
+@pytest.mark.parametrize(
+    ("disable", "after", "saved", "expected"),
+    [
+        (False, 0, {"save_interval_updates": 1}, [False, False, False]),
+        (True, 0, {"save_interval_updates": 1}, [True, True, True]),
+        (False, 2, {"save_interval_updates": 1}, [True, True, False]),
+        (True, 0, {"save_interval_updates": 2}, [False, True, False]),
+        (True, 0, {"max_update": 3}, [False, False, True]),
+        (True, 0, {"stop_time_hours": 0.5}, [True, True, True]),
+        (True, 0, {}, [False, False, False]),
+    ],
+)
+def test_states_are_gathered_where_a_checkpoint_may_follow(dictionary, monkeypatch, disable, after, saved, expected):
+    """Before a validation, and after each step that fairseq may save without one."""
+    monkeypatch.setattr(FairseqTask, "train_step", lambda *unused: (torch.zeros(()), 1, {}))
+    monkeypatch.setattr(document_reset_lm, "world_size", lambda: 2)
+    gathered = []
+    monkeypatch.setattr(torch.distributed, "all_gather_object", lambda places, state: gathered.append(state))
+    saved = {"save_interval_updates": 0, "max_update": 0, "stop_time_hours": 0} | saved
+    made = make_task(dictionary, disable_validation=disable, validate_after_updates=after, **saved)
+    after_steps = []
+    for update in range(3):
+        made.train_step({}, None, None, None, update)
+        after_steps.append(bool(gathered))
+        gathered.clear()
+    assert after_steps == expected
+    made.begin_valid_epoch(1, None)
+    assert gathered == [{}]
+
+
+def test_what_a_batch_leaves_is_carried_only_once_its_loss_is_there(dictionary, monkeypatch):
+    """fairseq validates a batch again that a GPU had no memory for."""
+    decoder = MemoryDecoder(dictionary, make_model("combined", torch.float32, vocabulary=len(dictionary)))
+    tokens, carried = torch.randint(4, len(dictionary), (2, 5)), CarriedState()
+    rows, going = {"rows": torch.arange(2), "last": torch.zeros(2, dtype=torch.bool)}, torch.zeros(2, dtype=torch.bool)
+    decoder(tokens, target=tokens, carried=carried, fresh=~going, **rows)
+    with monkeypatch.context() as broken:
+        broken.setattr(type(decoder.model), "nll", lambda *arguments: (_ for _ in ()).throw(torch.OutOfMemoryError("out of memory")))
+        with pytest.raises(torch.OutOfMemoryError):
+            decoder(tokens, target=tokens, carried=carried, fresh=going, **rows)
+    first, again = CarriedState(), decoder(tokens, target=tokens, carried=carried, fresh=going, **rows)[0]
+    decoder(tokens, target=tokens, carried=first, fresh=~going, **rows)
+    torch.testing.assert_close(again, decoder(tokens, target=tokens, carried=first, fresh=going, **rows)[0], rtol=0, atol=0)

@@ -1,0 +1,79 @@
+"""Presets: the sizes of the papers' rows, by fairseq-train and by fairseq-hydra-train, which reads options in another way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.dataclass.initialize import add_defaults
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq_runs import ROOT, fairseq
+from omegaconf import DictConfig, OmegaConf
+
+from attlm_fairseq.checkpoints.reading import find_family
+from attlm_fairseq.checkpoints.vocabulary import PAD
+from attlm_fairseq.modules.language_model import build_language_model
+from attlm_fairseq.plugin import register
+
+register()
+
+PRESETS = {
+    "attentive_lstm_lm_ptb": {"decoder_hidden_size": 650, "dropout": 0.5, "forget_bias": 0.0, "output_bias": "zero"},
+    "attentive_lstm_lm_wikitext2": {"decoder_hidden_size": 1000, "decoder_layers": 2, "dropout": 0.65, "forget_bias": 0.0},
+    "averaging_lstm_lm_ptb": {"decoder_hidden_size": 650, "decoder_layers": 2, "dropout": 0.5, "forget_bias": 1.0},
+    "averaging_lstm_lm_wikitext2": {"decoder_embed_dim": 1000, "dropout": 0.65, "forget_bias": 1.0, "output_bias": "zero"},
+    "amsrn_lm_independent": {"decoder_layers": 1, "decoder_hidden_size": 50, "selection": "independent", "output_layer": "untied"},
+    "kvp_lstm_lm_key_value": {"decoder_hidden_size": 560, "kvp_mode": "key-value", "attention_window": 10, "init_range": 0.1},
+    "ngram_rnn_lm_2gram": {"decoder_hidden_size": 564, "decoder_embed_dim": 300, "ngram_order": 2, "dropout": 0.0},
+    "ngram_rnn_lm_3gram": {"decoder_hidden_size": 786, "ngram_order": 3},
+    "ngram_rnn_lm_5gram": {"decoder_hidden_size": 1120, "ngram_order": 5},
+    "amsrn_lm_none": {"decoder_layers": 1, "decoder_embed_dim": 50, "selection": "none"},
+    "amsrn_lm_complementary": {"decoder_layers": 1, "decoder_embed_dim": 50, "selection": "complementary"},
+    "plain_lstm_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 300, "output_layer": "untied", "init_range": 0.1},
+}
+
+
+def of_command_line(name: str, *given: str) -> DictConfig:
+    arguments = ["data", "--task", "sentence_reset_lm", "--optimizer", "sgd", "--arch", name, *given]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments)).model
+
+
+def of_hydra(name: str, **given: object) -> DictConfig:
+    config = OmegaConf.create({"model": {"_name": name, **given}})
+    add_defaults(config)
+    return config.model
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_both_commands_take_the_sizes_of_the_paper_unless_others_are_given(name):
+    for config in (of_command_line(name), of_hydra(name)):
+        assert {option: config[option] for option in PRESETS[name]} == PRESETS[name]
+        assert config._name == name
+    for config in (of_command_line(name, "--decoder-layers", "3", "--dropout", "0.3"), of_hydra(name, decoder_layers=3, dropout=0.3)):
+        assert (config.decoder_layers, config.dropout) == (3, 0.3), "given options win, also those that are another model's default"
+        assert config.decoder_embed_dim == of_command_line(name).decoder_embed_dim
+
+
+@pytest.mark.parametrize("name", ["plain_lstm_lm_daniluk2017", "kvp_lstm_lm_attention", "kvp_lstm_lm_key_value", "ngram_rnn_lm_4gram"])
+def test_parameters_of_daniluk(name):
+    """Table 2: 23.9 M besides the word vectors, with the paper's 77 K words. (Not so of key-value-predict: see test_language_model.)"""
+    model = build_language_model(find_family(name, Path(name)), of_command_line(name), 77_000, PAD)
+    assert (model.parameter_count() - 77_000 * 300) / 1e6 == pytest.approx(23.9, abs=0.1)
+
+
+def test_hydra_trains_the_preset_that_the_checkpoint_names(data):
+    """And takes what is given beside it; the checkpoint has it all, and gives the same numbers again."""
+    chosen = ["+task._name=sentence_reset_lm", f"+task.data={data / 'bin'}", "+model._name=amsrn_lm_independent", "+model.dropout=0"]
+    chosen += ["criterion=cross_entropy", "optimizer=adam", "+optimization.lr=[0.01]", "dataset.batch_size=8", "optimization.max_epoch=1"]
+    chosen += ["common.cpu=true", f"common.user_dir={ROOT / 'attlm_fairseq'}", "distributed_training.distributed_world_size=1"]
+    fairseq("hydra-train", *chosen, f"checkpoint.save_dir={data / 'hydra'}", f"hydra.run.dir={data / 'hydra run'}")
+    options = torch.load(data / "hydra" / "checkpoint_last.pt", weights_only=False)["cfg"]["model"]
+    assert (options["_name"], options["decoder_layers"], options["decoder_hidden_size"]) == ("amsrn_lm_independent", 1, 50)
+    assert (options["selection"], options["dropout"]) == ("independent", 0)
+    again = fairseq(
+        "validate", data / "bin", "--user-dir", ROOT / "attlm_fairseq", "--task", "sentence_reset_lm", "--batch-size", 8, "--cpu",
+        "--path", data / "hydra" / "checkpoint_last.pt",
+    )  # fmt: skip
+    assert "ppl" in again.stdout

@@ -1,0 +1,172 @@
+"""Options that have no effect or cannot work, and checkpoints that do not fit, end fairseq's commands in one line."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.dataclass.configs import CheckpointConfig
+from fairseq_runs import LOGGING, ROOT, expect_one_line, fairseq
+from omegaconf import OmegaConf
+
+from attlm_fairseq import plugin
+from attlm_fairseq.checkpoints.reading import load_model
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.tasks._training_options import refuse_options
+from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask
+
+USER_DIR = ["--user-dir", str(ROOT / "attlm_fairseq")]
+SENTENCES = [*USER_DIR, "--task", "sentence_reset_lm"]
+TINY = ["--decoder-embed-dim", "8", "--decoder-hidden-size", "8", "--batch-size", "16", "--optimizer", "sgd", "--lr", "0.1", "--cpu"]
+SHORT = [*TINY, *LOGGING, "--max-update", "1", "--disable-validation"]
+OURS = ["--criterion", "lm_cross_entropy"]
+TASK = {
+    "amp": False, "fp16": False, "bf16": False, "cpu": True, "curriculum": 0, "grouped_shuffling": False, "update_epoch_batch_itr": False,
+    "skip_remainder_batch": False, "finetune_from_model": None, "continue_once": None,
+}  # fmt: skip
+MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "message"),
+    [
+        ({"amp": True}, {}, "--amp .*--compute-dtype bf16"),
+        ({"fp16": True}, {}, "--fp16 .*--compute-dtype bf16"),
+        ({"bf16": True}, {}, "--bf16 .*--compute-dtype bf16"),
+        ({"curriculum": 2}, {}, "--curriculum .*--batch-order"),
+        ({"grouped_shuffling": True}, {}, "--grouped-shuffling .*--batch-order"),
+        ({"update_epoch_batch_itr": True}, {}, "--update-epoch-batch-itr .*--batch-order"),
+        ({"skip_remainder_batch": True}, {}, "--skip-remainder-batch .*--batch-order"),
+        ({}, {"adaptive_cutoffs": "3,7"}, "--adaptive-cutoffs .*--output-layer adaptive"),
+        ({"finetune_from_model": "a.pt"}, {"init_from": "b.pt"}, "--init-from .*--finetune-from-model"),
+        ({"continue_once": "a.pt"}, {"init_from": "b.pt"}, "--init-from .*--continue-once"),
+    ],
+)
+def test_options_without_effect(task, model, message):
+    with pytest.raises(InputError, match=message):
+        refuse_options(OmegaConf.create(TASK | task), OmegaConf.create(MODEL | model))
+
+
+def test_options_with_effect():
+    for model in ({"output_layer": "adaptive", "adaptive_cutoffs": "3,7"}, {"init_from": "b.pt"}):
+        refuse_options(OmegaConf.create(TASK), OmegaConf.create(MODEL | model))
+    refuse_options(OmegaConf.create(TASK | {"finetune_from_model": "a.pt"}), OmegaConf.create({}))  # a model of fairseq's own
+
+
+ADAPTIVE = ["--output-layer", "adaptive", "--adaptive-cutoffs", "5,9", "--decoder-embed-dim", "18", "--decoder-hidden-size", "18"]
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--arch", "attentive_lstm_lm", *OURS, "--bf16"], ["--bf16"]),
+        (["--arch", "lstm_lm", *OURS], ["lm_cross_entropy", "give --criterion cross_entropy"]),
+        (
+            ["--arch", "averaging_lstm_lm", *ADAPTIVE, "--criterion", "adaptive_loss"],
+            ["adaptive_loss", "give --criterion lm_cross_entropy"],
+        ),
+        (["--arch", "averaging_lstm_lm", *OURS, "--attention-entropy", "0.1"], ["--attention-entropy", "constants"]),
+        (["--arch", "plain_lstm_lm", *OURS, "--cut-sentences", "-3"], ["--cut-sentences -3"]),
+        (["--arch", "plain_lstm_lm", *OURS, "--task", "document_reset_lm", "--max-tokens", "20"], ["--batch-size 16", "--max-tokens 20"]),
+        (["--arch", "attentive_lstm_lm", *OURS, "--task", "document_reset_lm", "--memory-slots", "3"], ["--memory-slots 3 has no effect"]),
+    ],
+)
+def test_training_that_cannot_be_what_was_asked_for(data, options, parts):
+    expect_one_line(fairseq("train", data / "bin", *SENTENCES, *SHORT, *options, "--save-dir", data / "no", check=False), *parts)
+
+
+def test_a_validation_line_that_is_too_long(data):
+    options = ["--arch", "plain_lstm_lm", *OURS, "--max-tokens-valid", 20]
+    refused = fairseq(
+        "train", data / "bin", *SENTENCES, *TINY, *LOGGING, "--max-update", 1, *options, "--save-dir", data / "no", check=False
+    )
+    expect_one_line(refused, "valid:16: ", "41 tokens", "more than --max-tokens-valid 20", "raise --max-tokens-valid,")
+
+
+@pytest.fixture(scope="module")
+def trained(data) -> Path:
+    fairseq("train", data / "bin", *SENTENCES, *SHORT, *OURS, "--arch", "attentive_lstm_lm", "--save-dir", data / "refused")
+    return data / "refused" / "checkpoint_last.pt"
+
+
+def test_a_context_window(data, trained):
+    options = ["--path", trained, "--gen-subset", "valid", "--context-window", 2]
+    expect_one_line(fairseq("eval-lm", data / "bin", *SENTENCES, *options, check=False), "--context-window does not fit")
+
+
+def other_dictionary(data: Path, folder: Path, lines: list[str]) -> Path:
+    """The data with another ``dict.txt``."""
+    shutil.copytree(data / "bin", folder)
+    (folder / "dict.txt").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def test_a_dictionary_in_another_order_or_of_another_size(data, trained, tmp_path):
+    lines = (data / "bin" / "dict.txt").read_text().splitlines()
+    turned = other_dictionary(data, tmp_path / "turned", lines[::-1])
+    longer = other_dictionary(data, tmp_path / "longer", [*lines, "another 1"])
+    validate = [*SENTENCES, "--path", trained, "--batch-size", 8, "--cpu"]
+    for folder in (turned, longer):
+        expect_one_line(fairseq("validate", folder, *validate, check=False), str(folder), "dict.txt", "another order")
+    resumed = ["--arch", "attentive_lstm_lm", "--max-update", 2]
+    for options in (["--save-dir", trained.parent], ["--save-dir", tmp_path / "no", "--finetune-from-model", trained]):
+        expect_one_line(fairseq("train", turned, *SENTENCES, *SHORT, *OURS, *resumed, *options, check=False), "another order")
+    suffixed = shutil.copy(trained, tmp_path / "checkpoint_last_x.pt").parent
+    options = ["--save-dir", suffixed, "--checkpoint-suffix", "_x"]
+    expect_one_line(fairseq("train", turned, *SENTENCES, *SHORT, *OURS, *resumed, *options, check=False), "another order")
+    with pytest.raises(InputError, match="another order"):
+        load_model(trained, turned / "dict.txt")
+
+    old = torch.load(trained, weights_only=False)
+    del old["task_state"]
+    torch.save(old, tmp_path / "old.pt")
+    assert load_model(tmp_path / "old.pt", turned / "dict.txt"), "a checkpoint that does not say is trusted"
+    refused = fairseq("validate", longer, *validate, "--path", tmp_path / "old.pt", check=False)
+    expect_one_line(refused, "embedding.weight is ", "dict.txt")
+
+
+@pytest.mark.parametrize("suffix", ["", "_x"])
+@pytest.mark.parametrize("restored", ["checkpoint_last.pt", "other.pt", "models.pt/other.pt"])
+def test_the_checkpoint_to_resume_is_the_one_that_fairseq_loads(suffix, restored):
+    options = {"save_dir": "saved", "restore_file": restored, "checkpoint_suffix": suffix}
+    asked = []
+
+    def load_checkpoint(path: str, *options: object, **others: object) -> None:
+        asked.append(Path(path))
+
+    trainer = SimpleNamespace(
+        checkpoint_suffix=suffix, load_checkpoint=load_checkpoint, get_train_iterator=MagicMock(), lr_step=lambda epoch: None
+    )
+    checkpoint_utils.load_checkpoint(OmegaConf.structured(CheckpointConfig(**options)), trainer)
+    task = SentenceResetLMTask(SentenceResetLMConfig(**options), None)
+    assert asked == [task.checkpoint_to_resume()]
+
+
+def test_finetuning_another_model(data, trained, tmp_path):
+    options = ["--arch", "attentive_lstm_lm", "--attention-score", "combined", "--finetune-from-model", trained]
+    refused = fairseq("train", data / "bin", *SENTENCES, *SHORT, *OURS, *options, "--save-dir", tmp_path / "no", check=False)
+    expect_one_line(refused, "reader.query.weight is none, this model's is 8x8")
+    same = [*options[:2], *options[4:]]
+    fairseq("train", data / "bin", *SENTENCES, *SHORT, *OURS, *same, "--save-dir", tmp_path / "yes")
+
+
+def load_another_model(rank: int) -> None:
+    try:
+        raise InputError("its weights are another's")
+    except Exception:
+        raise Exception("Cannot load model parameters")  # noqa: B904 - as fairseq has it
+
+
+def test_one_line_of_several_processes(capsys, monkeypatch):
+    with pytest.raises(torch.multiprocessing.ProcessRaisedException) as raised:
+        torch.multiprocessing.spawn(load_another_model, nprocs=1)
+    monkeypatch.setattr(plugin.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit):
+        plugin.one_line_input_errors(type(raised.value), raised.value, None)
+    assert capsys.readouterr().err == "attlm: error: its weights are another's\n"
