@@ -18,7 +18,7 @@ import kenlm
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
-from attlm_fairseq.scoring.scorer import SentenceScore
+from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
 LN_10 = math.log(10.0)
 UNKNOWN = "<unk>"
@@ -31,7 +31,7 @@ OPEN_BY_MAGIC = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.ope
 _SEPARATOR = re.compile(r"[ \t\n\v\f\r]")  # what separates words for KenLM; other white space is part of a word
 
 
-class KenLMScorer:
+class KenLMScorer(Scorer):
     """An n-gram model as a Scorer: ``ln p(w_i | <s> w_1 .. w_{i-1})`` and ``ln p(</s> | ..)``, each word looked up as given.
 
     A word that the model does not have is scored as its ``<unk>``, whose probability it gives to every unknown word. So are ``<s>``

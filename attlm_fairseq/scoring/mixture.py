@@ -21,7 +21,7 @@ LEAST = 1e-15  # weight
 MOST = 1e6  # power
 
 
-class MixtureScorer:
+class MixtureScorer(Scorer):
     """Several LMs, neural and n-gram ones, over the same words as one Scorer: their probabilities of each event, averaged.
 
     A word is unknown where all of them do not know it. Where only some do not, their ``p(<unk>)`` counts as the word's probability: give
@@ -32,14 +32,14 @@ class MixtureScorer:
         """``weights`` are divided by their sum. Raises ValueError unless there is one for each LM, none negative, not all zero."""
         if not scorers or len(weights) != len(scorers) or min(weights) < 0 or not 0 < sum(weights) < math.inf:
             raise ValueError(f"{len(scorers)} LMs need as many weights, none negative, not all zero: {list(weights)}")
-        self.scorers = tuple(scorers)
+        self.members = tuple(scorers)
         self.weights = np.array(weights, dtype=np.float64) / sum(weights)
         self.name = name
 
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
         if not sentences:
             return []
-        columns = [scorer.score(sentences) for scorer in self.scorers]
+        columns = [scorer.score(sentences) for scorer in self.members]
         values = mix(event_matrix(columns), self.weights).tolist()
         scores, end = [], 0
         for of_sentence in zip(*columns, strict=True):
@@ -48,12 +48,16 @@ class MixtureScorer:
             scores.append(SentenceScore(tuple(values[begin:end]), unknown))
         return scores
 
+    def after(self, history: Sequence[Sequence[str]]) -> Scorer:
+        members = tuple(member.after(history) for member in self.members)
+        return self if members == self.members else MixtureScorer(members, self.weights.tolist(), self.name)
+
     def signature(self) -> dict[str, object]:
         return {
             "kind": "mixture",
-            "weights": {scorer.name: float(weight) for scorer, weight in zip(self.scorers, self.weights, strict=True)},
+            "weights": {scorer.name: float(weight) for scorer, weight in zip(self.members, self.weights, strict=True)},
             "OOV policy": "unknown where all LMs do not know it, each under its own policy",
-            "lm": {scorer.name: scorer.signature() for scorer in self.scorers},
+            "lm": {scorer.name: scorer.signature() for scorer in self.members},
         }
 
 

@@ -23,7 +23,7 @@ from attlm_fairseq.modules.output.adaptive import AdaptiveOutput
 from attlm_fairseq.scoring.bfloat16_model import Bfloat16Model, piece_sizes
 from attlm_fairseq.scoring.compute import DEFAULT_COMPUTE, SMALLEST_MEMORY, Compute
 from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
-from attlm_fairseq.scoring.scorer import SentenceScore
+from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.scoring.threads import side_by_side
 from attlm_fairseq.scoring.tree_memory import TreeMemory, split_evenly, split_into_blocks
 
@@ -50,7 +50,7 @@ class Deviation:
         )
 
 
-class NeuralScorer:
+class NeuralScorer(Scorer):
     """One or several models with one vocabulary as a Scorer; several are an ensemble.
 
     An ensemble's probability of an event is the mean of its members' probabilities, weighted by ``weights`` (default: equal; they
@@ -105,6 +105,9 @@ class NeuralScorer:
             "OOV policy": "p(<unk>), one class for all unknown words",
             "precision": self.compute.precision,
         }
+
+    def notes(self) -> list[str]:
+        return [f"{self.name}: {self.deviation}"] if self.deviation else []
 
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
         ids = [tuple(self.vocabulary.ids(words)) for words in sentences]

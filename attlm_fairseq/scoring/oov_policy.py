@@ -44,19 +44,23 @@ class OOVPolicy:
 UNK = OOVPolicy()
 
 
-class OOVPolicyScorer:
+class OOVPolicyScorer(Scorer):
     """Any Scorer under an OOV policy: itself a Scorer, of the same name."""
 
     def __init__(self, scorer: Scorer, policy: OOVPolicy) -> None:
-        self.scorer = scorer
+        self.members = (scorer,)
         self.policy = policy
         self.name = scorer.name
 
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
-        return [self.policy.apply(score) for score in self.scorer.score(sentences)]
+        return [self.policy.apply(score) for score in self.members[0].score(sentences)]
+
+    def after(self, history: Sequence[Sequence[str]]) -> Scorer:
+        scorer = self.members[0].after(history)
+        return self if scorer is self.members[0] else OOVPolicyScorer(scorer, self.policy)
 
     def signature(self) -> dict[str, object]:
-        return self.scorer.signature() | {"OOV policy": str(self.policy)}
+        return self.members[0].signature() | {"OOV policy": str(self.policy)}
 
 
 def with_policy(scorer: Scorer, policy: OOVPolicy) -> Scorer:

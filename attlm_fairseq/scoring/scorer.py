@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +35,46 @@ class SentenceScore:
         return sum(self.oov)
 
 
-@runtime_checkable
-class Scorer(Protocol):
+class Scorer(ABC):
     """A language model that scores whole sentences independently of each other.
 
-    Order in = order out. A sentence's score does not depend on its neighbours, on how many there are, or on the device
-    beyond rounding. Words are given as they are to be looked up: text is normalised before, never here.
+    What every implementation promises, and the shared tests in ``tests/scoring/test_scorer_contract.py`` check:
+
+    - Order in = order out, one :class:`SentenceScore` per sentence.
+    - A sentence's score depends neither on the other sentences nor, beyond rounding, on the device.
+    - The events are the words and the sentence end. An LM without a sentence end says so in its signature and scores the end 0.
+    - Words are looked up as given: text is normalised before. An LM over pieces of words sums the pieces' log-probabilities.
+
+    Attributes:
+        name: the name of the LM's score in lists, weights and reports.
+        members: the scorers that this one is made of; empty for an LM of its own.
     """
 
     name: str
+    members: tuple[Scorer, ...] = ()
 
+    @abstractmethod
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
         """Score each sentence, a sequence of words without start and end symbols. An empty sentence is legal."""
-        ...
 
+    @abstractmethod
     def signature(self) -> dict[str, object]:
-        """What is needed to get the same scores again: kind, files with their SHA-256, vocabulary size, OOV policy."""
-        ...
+        """Return what is needed to get the same scores again: kind, files with their SHA-256, vocabulary size, OOV policy."""
+
+    def after(self, history: Sequence[Sequence[str]]) -> Scorer:
+        """Return the same LM with the sentences of ``history`` before each sentence that it scores.
+
+        ``lm.after(a).after(b)`` equals ``lm.after([*a, *b])``. An LM whose sentences are independent of each other, such as an n-gram
+        model, returns itself: that is its probability given the history, too. ``lm.after(history) is lm`` tells such an LM.
+
+        Args:
+            history: the sentences before, the oldest first, each a sequence of words as :meth:`score` takes them.
+
+        Returns:
+            A scorer of the same name. This scorer does not change.
+        """
+        return self
+
+    def notes(self) -> list[str]:
+        """Return what the user should know about the scores so far, such as the deviation of a lower precision: one line each."""
+        return [note for member in self.members for note in member.notes()]

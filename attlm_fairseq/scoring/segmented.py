@@ -9,7 +9,7 @@ from functools import lru_cache
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
 
-class SegmentedScorer:
+class SegmentedScorer(Scorer):
     """A Scorer whose LM sees each word cut into pieces: the probability of a word is the product of those of its pieces.
 
     That is the probability of one segmentation, the one the LM was trained on: the words' probabilities sum to one or less. A word is
@@ -18,18 +18,23 @@ class SegmentedScorer:
 
     def __init__(self, scorer: Scorer, pieces: Callable[[str], Sequence[str]], segmentation: str) -> None:
         """``pieces`` gives those of a word; ``segmentation`` says how, for the signature."""
-        self.scorer = scorer
+        self.members = (scorer,)
         self.name = scorer.name
         self.segmentation = segmentation
         self._pieces = lru_cache(maxsize=1 << 16)(lambda word: tuple(pieces(word)))
 
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
         pieces = [[self._pieces(word) for word in words] for words in sentences]
-        scores = self.scorer.score([[piece for word in of_sentence for piece in word] for of_sentence in pieces])
+        scores = self.members[0].score([[piece for word in of_sentence for piece in word] for of_sentence in pieces])
         return [joined(score, list(map(len, of_sentence))) for score, of_sentence in zip(scores, pieces, strict=True)]
 
+    def after(self, history: Sequence[Sequence[str]]) -> Scorer:
+        pieces = [[piece for word in words for piece in self._pieces(word)] for words in history]
+        scorer = self.members[0].after(pieces)
+        return self if scorer is self.members[0] else SegmentedScorer(scorer, self._pieces, self.segmentation)
+
     def signature(self) -> dict[str, object]:
-        return self.scorer.signature() | {"words": f"products over {self.segmentation}"}
+        return self.members[0].signature() | {"words": f"products over {self.segmentation}"}
 
 
 def joined(score: SentenceScore, lengths: Sequence[int]) -> SentenceScore:

@@ -16,7 +16,7 @@ from attlm_cli.options import (
     lm_options,
     note,
     progress,
-    say_deviations,
+    say_notes,
     this_command,
     warn_of_oov,
     warn_of_penalties,
@@ -29,6 +29,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import Config, LMSpec, check_name, write_config
 from attlm_fairseq.scoring.mixture import ENOUGH, em_weights, mix
+from attlm_fairseq.scoring.oov_policy import UNK
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.text_file import count_lines, score_text
 
@@ -57,9 +58,10 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     check_outputs({"the output": output}, {"the text": [text]}, setup.config)
     warn_of_unused(output, setup.config, found=(f"[lm.{name}]",))
     mixture, config = with_mixture(setup.config, check_name(name))
-    mixed = replace(setup, config=Config((*(lm for lm in config.lms if not lm.mixture), mixture), config.text))
+    estimated = replace(mixture, oov=UNK)  # the mixture's own policy has no effect on the weights
+    mixed = replace(setup, config=Config((*(lm for lm in config.lms if not lm.mixture), estimated), config.text))
     (scorer,) = mixed.load()
-    members = getattr(scorer, "scorer", scorer).scorers  # without the mixture's own OOV policy
+    members = scorer.members
     log_probs = [array("d") for _ in members]
     unknown = array("b")  # of each event, whether no LM knows it
     disputed = words = 0
@@ -89,7 +91,7 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     for number in sorted({0, last, *(1 << k for k in range(last.bit_length()))}):
         click.echo("\t".join([str(number), f"{steps[number].ppl:.4f}", *(f"{weight:.6f}" for weight in steps[number].weights)]))
     of_mixture = perplexity(float(mix(matrix, step.weights).sum()), matrix.shape[1])
-    say_deviations(members)
+    say_notes(members)
     warn_of_oov(result.oov, BlockScorer(members, mixed.texts * len(members)).advise)
     warn_of_penalties(setup)
     if step.gap >= ENOUGH:

@@ -22,7 +22,7 @@ from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.metrics import METRICS, Metric, make_metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references.references import attach_references, read_references
-from attlm_fairseq.nbest.run.block_scores import BlockScorer, deviations
+from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config, unused
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes, Ranks, Workers, under_torchrun
 from attlm_fairseq.scoring.compute import PRECISIONS, Compute, parse_devices, parse_memory, rank_compute
@@ -476,10 +476,11 @@ def warn_of_oov(counts: Iterable[OOVCount], advise: Callable[[OOVCount], str | N
             note(click.style(warning, fg="red", bold=True) if on_terminal() else warning)
 
 
-def say_deviations(scorers: Iterable[Scorer]) -> None:
-    """What a lower precision did to the scores, for each LM."""
-    for told in filter(None, map(deviations, scorers)):
-        note(told)
+def say_notes(scorers: Iterable[Scorer]) -> None:
+    """Tell the user what each LM has to say of its scores, such as the deviation of a lower precision."""
+    for scorer in scorers:
+        for line in scorer.notes():
+            note(line)
 
 
 def this_command() -> str:

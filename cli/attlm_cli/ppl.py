@@ -6,7 +6,7 @@ import math
 
 import click
 
-from attlm_cli.options import Setup, lm_options, progress, say_deviations, warn_of_oov, warn_of_penalties, worth_counting
+from attlm_cli.options import Setup, lm_options, progress, say_notes, warn_of_oov, warn_of_penalties, worth_counting
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
@@ -56,6 +56,6 @@ def ppl_command(text: str, setup: Setup) -> None:
             f"{scorer.name}\t{found.ppl:.4f}\t{found.ppl_salton2017:.4f}\t{found.ppl_without_oov:.4f}"
             f"\t{found.sentences}\t{found.words}\t{found.oov}\t{found.ppl_as_read(words_read):.4f}"
         )
-    say_deviations(scorers)
+    say_notes(scorers)
     warn_of_oov(result.oov, BlockScorer(scorers, setup.texts).advise)
     warn_of_penalties(setup)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from attlm_cli.options import Setup, echo_fields, lm_options, progress, say_deviations, warn_of_oov, worth_counting
+from attlm_cli.options import Setup, echo_fields, lm_options, progress, say_notes, warn_of_oov, worth_counting
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.scoring.text_file import count_lines, score_text
@@ -52,5 +52,5 @@ def score_command(text: str, each_word: bool, header: bool, setup: Setup) -> Non
                     value for score in line.scores for value in (f"{score.log_probs[place]:.6f}", str(int((*score.oov, False)[place])))
                 ]
                 echo_fields(str(number), word, *values)
-    say_deviations(scorers)
+    say_notes(scorers)
     warn_of_oov(result.oov, BlockScorer(scorers, setup.texts).advise)

@@ -17,7 +17,7 @@ from attlm_fairseq.nbest.report.report import ReportBuilder, differences
 from attlm_fairseq.nbest.run.config import Config
 from attlm_fairseq.nbest.statistics.evaluation import compare
 from attlm_fairseq.scoring.oov import OOVCount
-from attlm_fairseq.scoring.scorer import SentenceScore
+from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.text import TextPipeline
 
 WER = make_metric("wer")
@@ -52,7 +52,7 @@ class Page(HTMLParser):
         return sum(name == tag and (css is None or attributes.get("class") == css) for name, attributes in self.tags)
 
 
-class Lengths:
+class Lengths(Scorer):
     """An LM whose words have their length as cost; words with a q are unknown."""
 
     name = "lengths"

@@ -21,7 +21,7 @@ from subword_nmt.learn_bpe import learn_bpe
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.advice import advise
 from attlm_fairseq.scoring.oov import EXAMPLES, OOVCount
-from attlm_fairseq.scoring.scorer import SentenceScore
+from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.text import Step, TextPipeline, describe_pipelines, parse_step, parse_steps, remarks, split_texts
 from attlm_fairseq.text.steps import KINDS
 
@@ -288,12 +288,15 @@ def test_the_warning_names_rate_and_commonest_words():
     ],
 )
 def test_the_warning_advises_the_step_that_helps(text, steps, advice):
-    class Known:
+    class Known(Scorer):
         name = "lm"
 
         def score(self, sentences):
             known = {"the", "cat", "sat", "LONDON", "Paris"}
             return [SentenceScore((-1.0,) * (len(words) + 1), tuple(word not in known for word in words)) for words in sentences]
+
+        def signature(self):
+            return {}
 
     pipeline = parse_steps(steps)
     count, scorer = OOVCount("lm"), Known()

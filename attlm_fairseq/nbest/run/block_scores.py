@@ -51,7 +51,7 @@ class BlockScorer:
             oov[scorer.name].add(sentences, (score.oov for score in scores[scorer.name]))
         values = {name: [score.total for score in of_lm] for name, of_lm in scores.items()}
         values |= {name: lm_feature(name, scores) for name in self.features}
-        return BlockScores(values, oov, {scorer.name: told for scorer in self.scorers if (told := deviations(scorer))})
+        return BlockScores(values, oov, {scorer.name: "; ".join(told) for scorer in self.scorers if (told := scorer.notes())})
 
     def advise(self, count: OOVCount) -> str | None:
         """The text steps that would make the unknown words of an LM known."""
@@ -64,11 +64,3 @@ class BlockScorer:
             scorer.name: dict(scorer.signature()) | {"text": text.signature()}
             for scorer, text in zip(self.scorers, self.texts, strict=True)
         }
-
-
-def deviations(scorer: Any) -> str:
-    """What a lower precision did to the scores of an LM, or of those that it is made of; empty without one."""
-    if deviation := getattr(scorer, "deviation", None):
-        return f"{scorer.name}: {deviation}"
-    members = getattr(scorer, "scorers", ()) or filter(None, [getattr(scorer, "scorer", None)])
-    return "; ".join(filter(None, map(deviations, members)))

@@ -1,0 +1,63 @@
+"""One Scorer of every kind, small and made in the test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lm_files import write_arpa, write_checkpoint
+
+from attlm_fairseq.scoring.compute import Compute
+from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.mixture import MixtureScorer
+from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
+from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.segmented import SegmentedScorer
+
+WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
+
+
+def neural(folder: Path, **options: object) -> NeuralScorer:
+    return NeuralScorer.load([write_checkpoint(folder / "lm.pt", WORDS, **options)], "neural")
+
+
+def in_bfloat16(folder: Path) -> Scorer:
+    return NeuralScorer.load([write_checkpoint(folder / "lm.pt", WORDS)], "low", compute=Compute(precision="bfloat16"))
+
+
+def ensemble(folder: Path) -> Scorer:
+    paths = [write_checkpoint(folder / f"{seed}.pt", WORDS, seed) for seed in (1, 2)]
+    return NeuralScorer.load(paths, "ensemble", [1.0, 3.0])
+
+
+def kenlm(folder: Path) -> Scorer:
+    return KenLMScorer(write_arpa(folder / "lm.arpa", WORDS), "ngram")
+
+
+def segmented(folder: Path) -> Scorer:
+    letters = sorted(set("".join(WORDS)))
+    inner = NeuralScorer.load([write_checkpoint(folder / "letters.pt", letters)], "letters")
+    return SegmentedScorer(inner, list, "letters")
+
+
+def mixture(folder: Path) -> Scorer:
+    members = [kenlm(folder), with_policy(neural(folder), OOVPolicy("spread", 100.0))]
+    return with_policy(MixtureScorer(members, [1.0, 2.0], "mix"), OOVPolicy("penalty", -9.0))
+
+
+MAKERS = {
+    "neural": neural,
+    "neural, adaptive": lambda folder: neural(folder, _name="averaging_lstm_lm", output_layer="adaptive", adaptive_cutoffs="7"),
+    "key-value-predict": lambda folder: neural(folder, _name="kvp_lstm_lm"),
+    "bfloat16": in_bfloat16,
+    "ensemble": ensemble,
+    "n-gram": kenlm,
+    "pieces": segmented,
+    "mixture under a policy": mixture,
+}
+KINDS = list(MAKERS)
+
+
+def make_scorer(kind: str, folder: Path) -> Scorer:
+    """A scorer of a kind, its files written to the folder."""
+    return MAKERS[kind](folder)

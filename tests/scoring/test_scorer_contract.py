@@ -1,0 +1,75 @@
+"""What every Scorer promises, whatever language model is behind it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scorers import KINDS, make_scorer
+
+from attlm_fairseq.scoring.scorer import Scorer
+
+SENTENCES = [
+    ["the", "cat", "sat", "on", "the", "mat"],
+    ["the", "cat", "ran"],
+    [],
+    ["a", "zebra", "ran"],
+    ["the", "cat", "sat"],
+    ["the", "cat", "ran"],
+    ["a"],
+]
+HISTORY = [["the", "dog", "ran"], [], ["a", "zebra", "sat", "on", "a", "mat"]]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def scorer(request, tmp_path_factory) -> Scorer:
+    return make_scorer(request.param, tmp_path_factory.mktemp("lm"))
+
+
+def test_order_in_is_order_out_and_neighbours_do_not_matter(scorer):
+    together = scorer.score(SENTENCES)
+    backwards = scorer.score(SENTENCES[::-1])[::-1]
+    for words, score, other in zip(SENTENCES, together, backwards, strict=True):
+        [alone] = scorer.score([words])
+        assert len(score.log_probs) == len(words) + 1
+        assert len(score.oov) == len(words)
+        assert score.log_probs == pytest.approx(alone.log_probs, abs=1e-5)
+        assert score.log_probs == pytest.approx(other.log_probs, abs=1e-5)
+        assert score.oov == alone.oov == other.oov
+        assert all(math.isfinite(value) and value <= 1e-6 for value in score.log_probs)
+    assert scorer.score([]) == []
+
+
+def test_words_share_the_probability_of_their_prefix(scorer):
+    long, short = scorer.score([["the", "cat", "sat", "on"], ["the", "cat", "ran"]])
+    assert long.log_probs[:2] == pytest.approx(short.log_probs[:2], abs=1e-5)
+    assert long.log_probs[2] != pytest.approx(short.log_probs[2], abs=1e-4)
+
+
+def test_the_signature_is_plain_data_that_states_kind_and_unknown_words(scorer):
+    signature = scorer.signature()
+    assert {"kind", "OOV policy"} <= signature.keys()
+    assert scorer.signature() == signature
+
+
+def test_notes_are_lines_and_come_from_the_members_too(scorer):
+    scorer.score(SENTENCES[:2])
+    assert all(isinstance(line, str) and "\n" not in line for line in scorer.notes())
+    for member in scorer.members:
+        assert isinstance(member, Scorer)
+        assert set(member.notes()) <= set(scorer.notes())
+
+
+def test_after_nothing_is_the_same_and_histories_add_up(scorer):
+    plain = scorer.score(SENTENCES)
+    for same in (scorer.after([]), scorer):
+        for score, other in zip(plain, same.score(SENTENCES), strict=True):
+            assert score.log_probs == pytest.approx(other.log_probs, abs=1e-5)
+    whole = scorer.after(HISTORY)
+    assert whole.name == scorer.name
+    in_steps = scorer.after(HISTORY[:1]).after(HISTORY[1:])
+    for score, other in zip(whole.score(SENTENCES), in_steps.score(SENTENCES), strict=True):
+        assert score.log_probs == pytest.approx(other.log_probs, abs=1e-5)
+        assert score.oov == other.oov
+    for score, other in zip(plain, scorer.score(SENTENCES), strict=True):  # the scorer itself has not changed
+        assert score == other
