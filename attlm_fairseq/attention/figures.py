@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-import logging
+import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from attlm_fairseq.attention.distance import AtDistance, DistanceProfile
-from attlm_fairseq.attention.fonts import fonts_for, unshaped
 from attlm_fairseq.attention.highlight import printable
 from attlm_fairseq.attention.weights import SentenceAttention
 
@@ -26,32 +24,31 @@ LARGEST = 40.0  # inches of a side, 4,800 pixels
 LABEL_LENGTH = 24  # characters of a word in a picture
 DISTANCES = 40  # shown in a picture
 DOTS_PER_INCH = 120
+FONT_SETTINGS = ("font.family", "font.sans-serif", "font.serif", "font.monospace")  # of the user's matplotlibrc
 NOT_IN_MEMORY, UNKNOWN, COLOUR = "#e9e9e9", "#b3261e", "Blues"
 
 
 class Picture(NamedTuple):
-    """A file, and the characters in it that are not as they should be."""
+    """A file, and one line for the user for each thing that matplotlib could not draw."""
 
     content: bytes
-    missing: str  # no installed font has them
-    unshaped: str  # drawn one by one from left to right where they should join or run the other way
+    notes: tuple[str, ...]
 
 
-def draw(figure: Callable[[], Figure], texts: Sequence[str], suffix: str) -> Picture:
-    """Draw a figure in a format of ``PICTURES``, always with the same bytes.
+def draw(figure: Callable[[], Figure], suffix: str) -> Picture:
+    """Draw a figure in a format of ``PICTURES``: the same bytes for the same fonts.
 
-    ``texts`` is everything that it may write. The user's own settings of matplotlib do not count.
+    Of the user's settings of matplotlib only the fonts count (``font.family`` in matplotlibrc): its own has no Chinese.
     """
     import matplotlib
 
-    with matplotlib.rc_context(), warnings.catch_warnings(), errors_alone("matplotlib.font_manager"):
-        families, missing = fonts_for(texts)
-        for told in ("Glyph .* missing from font", "Matplotlib currently does not support"):  # in one line, by the caller
-            warnings.filterwarnings("ignore", message=told)
+    fonts = {name: matplotlib.rcParams[name] for name in FONT_SETTINGS}
+    with matplotlib.rc_context(), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(
             {
-                "font.family": families,
+                **fonts,
                 "text.parse_math": False,  # a word may be "$x$"
                 "svg.hashsalt": "attlm",
                 "svg.fonttype": "path",  # readable without our fonts
@@ -60,30 +57,30 @@ def draw(figure: Callable[[], Figure], texts: Sequence[str], suffix: str) -> Pic
         output = io.BytesIO()
         dateless = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
         figure().savefig(output, format=suffix[1:], dpi=DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.15, metadata=dateless)
-    return Picture(output.getvalue(), missing, unshaped(texts, missing))
+    return Picture(output.getvalue(), notes_of([str(warning.message) for warning in told]))
 
 
-@contextmanager
-def errors_alone(logger: str) -> Iterator[None]:
-    """Warnings of a logger are not printed meanwhile: a font in a weight other than asked for is as good here."""
-    log = logging.getLogger(logger)
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
+def notes_of(told: Sequence[str]) -> tuple[str, ...]:
+    """Return matplotlib's warnings about text, one line for all missing characters and one for each script it cannot shape."""
+    missing = "".join(sorted({chr(int(found[1])) for line in told if (found := re.match(r"Glyph (\d+) .*missing from", line))}))
+    notes = []
+    if missing:
+        notes.append(
+            f"note: the fonts lack {missing[:20]}{'..' * (len(missing) > 20)} ({len(missing)} characters, drawn as boxes); set font.family "
+            "in your matplotlibrc to fonts that have them, such as DejaVu Sans, Noto Sans CJK JP, or write .html, which needs none"
+        )
+    unshaped = dict.fromkeys(line for line in told if line.startswith("Matplotlib currently does not support"))
+    return (*notes, *(f"note: {line.rstrip('.')}; write .html, which browsers show as it should be" for line in unshaped))
 
 
 def picture_of_sentence(attention: SentenceAttention, lm: str, suffix: str) -> Picture:
     """The heat map as a file; see :func:`draw`."""
-    labels = [label(word) for word in (*attention.inputs, *attention.predicted)]
-    return draw(lambda: heat_map(attention, lm), [lm, *labels], suffix)
+    return draw(lambda: heat_map(attention, lm), suffix)
 
 
 def picture_of_text(profile: DistanceProfile, lm: str, suffix: str) -> Picture:
     """Attention by distance as a file; see :func:`draw`."""
-    return draw(lambda: distance_chart(profile, lm), [lm], suffix)
+    return draw(lambda: distance_chart(profile, lm), suffix)
 
 
 def heat_map(attention: SentenceAttention, lm: str) -> Figure:

@@ -116,27 +116,20 @@ class Shower:
                 yield as_text(attention, found, self.marked)
 
     def write(self, forms: dict[str, str], makers: dict[str, Callable[[], str]], picture: Callable[[str], Picture]) -> None:
-        """Make everything, then write it; say which characters no font could draw, and which are not drawn as they are written."""
+        """Make everything, then write it, then say what matplotlib could not draw."""
         made: dict[str, bytes] = {}
-        missing, unshaped = "", ""  # of any picture: all have the same texts
+        notes: dict[str, None] = {}  # each said once: all pictures have the same texts
         for form in sorted(set(forms.values())):
             if form in makers:
                 made[form] = makers[form]().encode("utf-8")
             else:
-                made[form], missing, unshaped = picture(form)
+                made[form], told = picture(form)
+                notes |= dict.fromkeys(told)
         for output, form in forms.items():
             with whole_file(output) as file:
                 file.buffer.write(made[form])
-        if missing:
-            self.note(
-                f"note: no installed font has {few(missing)} ({len(missing)} characters, drawn as boxes); "
-                "install one that has, such as fonts-noto-cjk for Chinese, or write .html, which needs none"
-            )
-        if unshaped:
-            self.note(
-                f"note: matplotlib older than 3.11, which needs Python 3.11, draws {few(unshaped)} ({len(unshaped)} characters) apart and "
-                "from left to right, whatever the script; write .html, which browsers show as it should be"
-            )
+        for note in notes:
+            self.note(note)
 
 
 def blocks(sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
@@ -159,10 +152,6 @@ def form_of(output: str, forms: Sequence[str]) -> str:
     if form not in forms:
         raise InputError(f"cannot be written as {form or 'a file without ending'!r}; name it {', '.join(forms)}", path=output)
     return form
-
-
-def few(characters: str) -> str:
-    return characters[:20] + ".." * (len(characters) > 20)
 
 
 def signature(trained: TrainedModel) -> dict[str, Any]:

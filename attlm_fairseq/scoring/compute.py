@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from attlm_fairseq.errors import InputError
 
@@ -69,20 +68,3 @@ def parse_device(text: str) -> str:
     if len(computes) > 1:
         raise InputError(f"--device {text!r}: this command runs as one process: expected cpu, cuda or cuda:N")
     return computes[0].device
-
-
-def rank_compute(computes: tuple[Compute, ...]) -> Compute:
-    """Of this process of torchrun: ``cuda`` is the device of its local rank."""
-    if len(computes) > 1:
-        raise InputError("under torchrun each process has one device: --devices cpu or cuda")
-    [compute] = computes
-    if compute.device != "cuda":
-        return compute
-    import torch
-
-    local, devices = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-    if local >= devices:
-        raise InputError(
-            f"this is process {local} of torchrun on this machine, and torch sees {devices} CUDA devices; see --nproc-per-node"
-        )
-    return replace(compute, device=f"cuda:{local}")

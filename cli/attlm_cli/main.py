@@ -34,8 +34,7 @@ class OneLineError(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        rank = f"rank {os.environ['RANK']}: " if os.environ.get("RANK", "0") != "0" else ""  # of torchrun
-        click.echo(f"attlm: error: {rank}{self.format_message()}", err=True)
+        click.echo(f"attlm: error: {self.format_message()}", err=True)
 
 
 class Commands(click.Group):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,8 +23,8 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references.references import attach_references, read_references
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config, unused
-from attlm_fairseq.nbest.run.workers import OneProcess, Processes, Ranks, Workers, under_torchrun
-from attlm_fairseq.scoring.compute import PRECISIONS, Compute, parse_devices, parse_memory, rank_compute
+from attlm_fairseq.nbest.run.workers import OneProcess, Processes, Workers
+from attlm_fairseq.scoring.compute import PRECISIONS, Compute, parse_devices, parse_memory
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import Step, TextPipeline, describe_pipelines, parse_step, parse_steps, remarks
@@ -48,17 +47,12 @@ class Setup:
     config: Config
     computes: tuple[Compute, ...]  # one for each process
 
-    def workers(self, features: Sequence[str] = (), needed: bool = True, ranks: bool = False) -> Workers:
+    def workers(self, features: Sequence[str] = (), needed: bool = True) -> Workers:
         """The LMs, ready to score on all devices, and a line to the user on what they see.
 
-        ``features``: what is wanted besides their scores. ``ranks``: whether the command can be one of torchrun's processes.
-        Raises InputError, also where no LM is given and one needed.
+        ``features``: what is wanted besides their scores. Raises InputError, also where no LM is given and one needed.
         """
-        if under_torchrun() and not ranks:
-            raise InputError("only `attlm rescore` can be started by torchrun; this command takes several --devices")
         self._describe(needed)
-        if under_torchrun():
-            return Ranks(BlockScorer.load(self.config, rank_compute(self.computes), features))
         if len(self.computes) > 1:
             return Processes(self.config, self.computes, features)
         return OneProcess(BlockScorer.load(self.config, self.compute, features))
@@ -78,8 +72,8 @@ class Setup:
 
     def the_compute(self) -> Compute:
         """Of the only device. Raises InputError where there are more."""
-        if len(self.computes) > 1 or under_torchrun():
-            raise InputError("this command runs as one process: --devices with one device, and no torchrun")
+        if len(self.computes) > 1:
+            raise InputError("this command runs as one process: --devices with one device")
         return self.compute
 
     @property
@@ -277,11 +271,15 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
     )
 
 
-def metric_options(command: Callable) -> Callable:
-    """``--metric --metric-lowercase --metric-case --metric-text --bleu-tokenize``, handed to the command as ``metric``."""
+def metric_options(command: Callable, choice: bool = True) -> Callable:
+    """``--metric --metric-lowercase --metric-case --metric-text --bleu-tokenize``, handed to the command as ``metric``.
 
-    def wrapper(metric: str, metric_lowercase: bool | None, metric_text: str | None, bleu_tokenize: str, **rest: Any) -> Any:
-        tokenize_given = click.get_current_context().get_parameter_source("bleu_tokenize") == click.core.ParameterSource.COMMANDLINE
+    ``choice``: whether there is ``--metric``. Without it the others say what ``--mbr`` and ``--consensus`` compare.
+    """
+
+    def wrapper(metric_lowercase: bool | None, metric_text: str | None, bleu_tokenize: str, metric: str = "", **rest: Any) -> Any:
+        tokenize_given = given_option("bleu_tokenize") is not None
+        metric = metric or ("bleu" if tokenize_given else "wer")
         if tokenize_given and metric != "bleu":
             raise InputError(f"--bleu-tokenize is for --metric bleu, not for {metric}; --metric-text says what {metric} is to see")
         options = {} if metric_lowercase is None else {"lowercase": metric_lowercase}
@@ -295,7 +293,7 @@ def metric_options(command: Callable) -> Callable:
     return wrapped(
         wrapper,
         command,
-        click.option("--metric", type=click.Choice(sorted(METRICS)), default="wer", show_default=True, help="What counts."),
+        *([click.option("--metric", type=click.Choice(sorted(METRICS)), default="wer", show_default=True, help="What counts.")] * choice),
         click.option(
             "--metric-lowercase/--metric-case",
             default=None,
@@ -307,7 +305,12 @@ def metric_options(command: Callable) -> Callable:
             help="What hypotheses and references go through before they are compared: steps as in attlm score --text, "
             "such as join-subwords:bpe,detokenize:en.",
         ),
-        click.option("--bleu-tokenize", default="13a", show_default=True, help="sacreBLEU's tokenisation: 13a, none, zh, intl, .."),
+        click.option(
+            "--bleu-tokenize",
+            default="13a",
+            show_default=choice,
+            help="sacreBLEU's tokenisation: 13a, none, zh, intl, .." + ("" if choice else " For --mbr bleu. Default: as tuned, else none."),
+        ),
     )
 
 
@@ -462,9 +465,8 @@ def echo_fields(*fields: str) -> None:
 
 
 def note(text: str) -> None:
-    """One line to the user, beside the output; of several processes of torchrun the first one speaks."""
-    if not under_torchrun() or os.environ["RANK"] == "0":
-        click.echo(text, err=True)
+    """Write one line to the user, on standard error."""
+    click.echo(text, err=True)
 
 
 def warn_of_oov(counts: Iterable[OOVCount], advise: Callable[[OOVCount], str | None] | None = None) -> None:

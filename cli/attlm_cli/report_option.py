@@ -6,21 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
-import numpy as np
 
 from attlm_cli.options import Setup, note, this_command
 from attlm_fairseq import __version__
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.metrics import Metric
-from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.report.report import ReportBuilder
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
-from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, compare
-from attlm_fairseq.nbest.statistics.repeated_lists import RepeatedLists
+from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
-from attlm_fairseq.nbest.tuning.tuning import oracle
-from attlm_fairseq.text.subwords import SubwordMarks
 
 report_option = click.option(
     "--report",
@@ -58,43 +53,6 @@ def report_of(
     for nbest, statistics, (text, of_answer) in zip(measured.lists, measured.statistics, answers, strict=True):
         builder.add(nbest, statistics, text, of_answer)
     return builder
-
-
-class StreamedReport:
-    """The same from lists that pass by once: what is kept of each list are statistics."""
-
-    def __init__(self, metric: Metric, lm_names: Sequence[str]) -> None:
-        self.metric = metric
-        self.builder = ReportBuilder(metric, lm_names)
-        self.marks = SubwordMarks(metric.text)
-        self.repeated = RepeatedLists(metric)
-        self.references: list[tuple[str, ...]] = []
-        self.statistics: list[np.ndarray] = []
-        self.answers: list[np.ndarray] = []
-
-    def add(self, scored: NbestList, answer: str) -> None:
-        """A scored list with references, in the order as read, and its answer."""
-        texts = [hypothesis.text for hypothesis in scored.hypotheses]
-        statistics = self.metric.statistics([*texts, answer], scored.references)
-        self.repeated.add(scored.references, texts)
-        self.builder.add(scored, statistics[:-1], answer, statistics[-1])
-        self.marks.add(scored.hypotheses[0].text, scored.references)
-        self.references.append(scored.references)
-        self.statistics.append(statistics[:-1])
-        self.answers.append(statistics[-1])
-
-    def write(self, path: str, label: str, setup: Setup, loaded: BlockScorer | None, **parts: Any) -> None:
-        """Write the page, with a table of the lists as read, the answers and the oracle."""
-        if warning := self.marks.warning(self.metric.name):
-            note(warning)
-        first = np.array([of_list[0] for of_list in self.statistics])
-        systems = [("first as read", first), (label, np.array(self.answers)), ("oracle", oracle(self.statistics, self.metric))]
-        in_sample = warn_of_same_lists(setup, parts["weights"], self.references)
-        utterances = self.repeated.utterances()
-        notes = [*in_sample, *warn_of_repeats(utterances)]
-        rows = compare(systems, self.metric, in_sample=[label] if in_sample else [], groups=utterances)
-        parts |= {"rows": rows, "notes": notes, "against": "against first as read"}
-        write_report(path, self.builder, setup, loaded, self.references, **parts)
 
 
 def write_report(

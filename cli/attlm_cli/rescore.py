@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import click
 
 from attlm_cli.decision_options import decision_options, warn_of_scale
 from attlm_cli.options import (
-    GivenReferences,
     Setup,
     complete_weights,
     format_option,
@@ -19,19 +19,18 @@ from attlm_cli.options import (
     metric_options,
     note,
     progress,
-    reference_options,
     warn_of_oov,
     warn_of_unseen,
     worth_counting,
 )
 from attlm_cli.overwriting import check_outputs
-from attlm_cli.report_option import StreamedReport, report_option
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
 from attlm_fairseq.nbest.decision.decision import Decision, decide
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
 from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.journal import Journal
 from attlm_fairseq.nbest.run.rescoring import Rescorer
 from attlm_fairseq.text.subwords import SubwordMarks
@@ -55,9 +54,7 @@ OUTPUTS = ("same", *CONVERTIBLE, *(f"1best-{style}" if style != "text" else "1be
     help="Keep the scores of a run with -o in FILE.unfinished until it has finished; after an interruption the same command continues.",
 )
 @decision_options
-@report_option
-@reference_options
-@metric_options
+@partial(metric_options, choice=False)
 @lm_options
 def rescore_command(
     nbest: str,
@@ -67,8 +64,6 @@ def rescore_command(
     weight: tuple[str, ...],
     resume: bool,
     decide_by: Callable[[Decision, Metric], Decision],
-    report: str | None,
-    with_references: GivenReferences,
     metric: Metric,
     setup: Setup,
 ) -> None:
@@ -83,53 +78,48 @@ def rescore_command(
     With --mbr the total written is minus the expected loss, by which the list is then sorted. With --consensus the answer may be a text
     that is not in the list, so that first texts alone can be written. Losses and votes are over the text as --metric-text makes it, else as
     the steps that `attlm tune` has written to attlm.toml do: lists in subwords need join-subwords, and a consensus is written
-    as after these steps, in words. With --metric-lowercase they ignore case; what is written keeps it. --refs and --metric are for
-    --report.
+    as after these steps, in words. With --metric-lowercase they ignore case; what is written keeps it. `attlm eval` measures
+    rescored lists and writes the report.
 
     \b
     Examples:
       attlm rescore test.nbest > test.rescored
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
-    with_references.check_inputs(nbest)
     weights, features = complete_weights(setup, weight)
     decision = decide_by(setup.config.decision, metric)
-    if not report:
-        refuse_options_of_reports(decision)
+    if decision.rule == "max" and (option := given_option("metric_lowercase", "metric_text", "bleu_tokenize")):
+        raise InputError(f"{option} is for --mbr or --consensus, none of which is given; to measure rescored lists use `attlm eval`")
     if decision.makes_text and not to.startswith("1best"):
         if to != "same":
             raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
         to = "1best"
-    inputs = {"the input": [nbest], "the references": with_references.paths, "the configuration": [setup.config.path]}
-    check_outputs({"the output": output, "--report": report}, inputs, setup.config)
+    check_outputs({"the output": output}, {"the input": [nbest], "the configuration": [setup.config.path]}, setup.config)
     total = sum(len(found.hypotheses) for found in open_nbest(nbest, format_name)[1]) if worth_counting(nbest) else None
     fmt, lists = open_nbest(nbest, format_name)
     lm_names = [lm.name for lm in setup.config.scored]
     # in sparse lists a feature may be missing, but not from all of them
     unseen = {name for name, value in weights.items() if value} - {*lm_names, *features, *COMPUTED}
-    streamed = StreamedReport(metric, lm_names) if report else None
     marks = SubwordMarks(decision.text)
     counts = {"lists": 0, "hypotheses": 0, "changed": 0, "new": 0}
     target = fmt if to == "same" or to.startswith("1best") else find_format(to)
     if not target.has_scores and not to.startswith("1best"):
         note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
     with (
-        setup.workers(features, needed=not weights and decision.rule == "max", ranks=True) as workers,
+        setup.workers(features, needed=not weights and decision.rule == "max") as workers,
         progress("hypotheses", total) as bar,
     ):
         journal = open_journal(output if resume else "-", setup, features)
         rescorer = Rescorer(workers, bar.update, journal)
 
-        def counted() -> object:
-            for scored in rescorer.score(with_references(lists) if report else lists):
+        def counted() -> Iterator[NbestList]:
+            for scored in rescorer.score(lists):
                 found = decide(scored, weights, decision)
                 if not counts["lists"]:
                     names = dict.fromkeys(name for hypothesis in scored.hypotheses for name in hypothesis.scores)
                     say_formula(weights, list(names), decision)
                     warn_of_scale(decision, setup.config, weights)
                 marks.add(scored.hypotheses[0].text)
-                if streamed:
-                    streamed.add(scored, found.hypotheses[0].text)
                 unseen.difference_update(*(hypothesis.scores for hypothesis in scored.hypotheses if unseen))
                 counts["lists"] += 1
                 counts["hypotheses"] += len(scored.hypotheses)
@@ -138,10 +128,6 @@ def rescore_command(
                 counts["new"] += answer.rank == 0
                 yield found
 
-        if not workers.leads:
-            for _ in counted():
-                pass
-            return
         if to.startswith("1best"):
             write_one_best(counted(), output, style=to.removeprefix("1best").removeprefix("-") or "text")
         else:
@@ -157,18 +143,6 @@ def rescore_command(
     if decision.makes_text:
         said += f"; {counts['new']} texts in no list: the words' votes made them"
     note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {said}")
-
-    if streamed:
-        streamed.write(
-            report,
-            f"rescored, {decision}",
-            setup,
-            workers.scorer,
-            title=f"Rescoring of {nbest}",
-            weights=weights,
-            decision=str(decision),
-            oov=list(rescorer.oov.values()),
-        )
 
 
 def open_journal(output: str, setup: Setup, features: Iterable[str]) -> Journal:
@@ -191,18 +165,3 @@ def say_formula(weights: dict[str, float], scores: list[str], decision: Decision
         note((f"total = {terms}" if terms else "all weights are 0") + f"; decision: {decision}")
     if terms and scores and not any(weights.get(name) for name in [*scores, "rank"]):
         note(f"WARNING: none of the lists' own scores ({', '.join(scores)}) has a weight: the LMs decide alone")
-
-
-def refuse_options_of_reports(decision: Decision) -> None:
-    """Raises InputError for an option given that only a report uses: ignoring it would let the user believe that something was measured.
-
-    The text steps of the metric, and whether it ignores case, are for losses and votes as well, and BLEU's tokenizer for its loss.
-    """
-    of_text = ("metric_lowercase", "metric_text") if decision.rule == "max" else ()
-    of_bleu = ("metric", "bleu_tokenize") if decision.rule != "mbr-bleu" else ()
-    for names, needed in (
-        (("refs", "refs_by", *of_bleu), "--report FILE, which is not given"),
-        (of_text, "--report FILE, --mbr or --consensus, none of which is given"),
-    ):
-        if option := given_option(*names):
-            raise InputError(f"{option} is for {needed}; to measure rescored lists use `attlm eval`")

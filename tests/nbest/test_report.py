@@ -261,7 +261,7 @@ def test_lms_are_loaded_once(folder, monkeypatch):
     load = Config.load
     monkeypatch.setattr(Config, "load", lambda config, compute: loaded.append(config) or load(config, compute))
     lms = ["--lm", "neural=lm.pt", "--kenlm", "lm.arpa"]
-    for command in (["tune", *lms, "--no-gain", "write"], ["eval", "--config", "attlm.toml"], ["rescore", "-o", "out.json"]):
+    for command in (["tune", *lms, "--no-gain", "write"], ["eval", "--config", "attlm.toml"]):
         loaded.clear()
         run(command[0], "dev.json", *command[1:], "--report", "page.html")
         assert len(loaded) == 1
@@ -272,39 +272,25 @@ def test_repeated_lists_count_as_one(folder):
     lists = json.loads((folder / "dev.json").read_text())
     (folder / "thrice.json").write_text(json.dumps(lists * 3))
     own = ["--kenlm", "lm.arpa", "--weight", "kenlm=1"]
-    rows = {}
-    for command in ("eval", "rescore"):
-        result = run(command, "thrice.json", *own, "--report", "page.html", *(["-o", "out.json"] if command == "rescore" else []))
-        assert "6 of 9 lists repeat" in result.stderr
-        page = (folder / "page.html").read_text()
-        assert "6 of 9 lists repeat" in page
-        rows[command] = re.findall(r"<td>rescored, max</td>.*?</tr>", page, flags=re.DOTALL)
-    assert rows["eval"] == rows["rescore"]
-    assert len(rows["eval"]) == 1
+    result = run("eval", "thrice.json", *own, "--report", "page.html")
+    assert "6 of 9 lists repeat" in result.stderr
+    assert "6 of 9 lists repeat" in (folder / "page.html").read_text()
 
 
 def test_commands_write_it(folder):
     run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa", "--no-gain", "write", "--report", "tune.html")
     run("eval", "dev.json", "--config", "attlm.toml", "--report", "eval.html")
-    run("rescore", "dev.json", "--report", "rescore.html", "--mbr", "wer", "-o", "out.json")
+    run("eval", "dev.json", "--config", "attlm.toml", "--report", "mbr.html", "--mbr", "wer")
     (folder / "texts").write_text("the cat sad\nthe cat sat\n\na mad\na mat\n")
     (folder / "refs").write_text("the cat sat\na mat\n")
     own = ["--kenlm", "lm.arpa", "--weight", "kenlm=1"]
-    run("rescore", "texts", *own, "--report", "plain.html", "--refs", "refs", "--metric", "bleu", "-o", "out.txt")
-    for name, label in (("tune", "tuned"), ("eval", "rescored, max"), ("rescore", "rescored, mbr-wer at 1"), ("plain", "rescored, max")):
+    run("eval", "texts", *own, "--report", "plain.html", "--refs", "refs", "--metric", "bleu")
+    for name, label in (("tune", "tuned"), ("eval", "rescored, max"), ("mbr", "rescored, mbr-wer at 1"), ("plain", "rescored, max")):
         page = (folder / f"{name}.html").read_text()
         Page(page)
         assert f"<td>{label}</td>" in page
         assert ("on the lists tuned on" in page) is (name != "plain")
         assert "kenlm: ln p against the first" in page
-    assert json.loads((folder / "out.json").read_text())
-    result = run("rescore", "texts", *own, "--report", "no.html", "-o", "no.txt", code=2)
+    result = run("eval", "texts", *own, "--report", "no.html", code=2)
     assert "has no reference" in result.stderr
     assert not (folder / "no.html").exists()
-    assert not (folder / "no.txt").exists()
-    for option, value in (("--refs", "refs"), ("--metric", "bleu"), ("--metric-text", "lowercase")):  # never ignored without a word
-        result = run("rescore", "texts", *own, option, value, "-o", "no.txt", code=2)
-        assert f"{option} is for --report" in result.stderr
-        assert not (folder / "no.txt").exists()
-    tokenize = ["--metric", "bleu", "--bleu-tokenize", "zh"]
-    assert "is for --report" in run("rescore", "texts", *own, *tokenize, "-o", "no.txt", code=2).stderr

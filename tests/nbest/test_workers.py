@@ -113,21 +113,6 @@ def test_processes_end_with_the_one_that_started_them(folder, how):
     assert process.returncode == -how
 
 
-def test_torchrun_writes_the_bytes_of_one(folder, expected):
-    program = folder / "program.py"
-    program.write_text(SMALL_BLOCKS)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
-    told = finish([*torchrun, *command(folder, "ranks")[3:]])
-    assert (folder / "ranks").read_bytes() == expected
-    assert told.count("500 lists, 2000 hypotheses") == 1
-    (folder / "broken").write_text((folder / "list").read_text() + "500 ||| a\n")
-    arguments = [argument.replace(str(folder / "list"), str(folder / "broken")) for argument in command(folder, "none")[3:]]
-    result = subprocess.run([*torchrun, *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=100, check=False)
-    assert result.returncode
-    assert "broken:2001: 2 fields" in result.stderr
-    assert not (folder / "none").exists()
-
-
 def test_bad_input_in_a_process_is_one_line(folder):
     config = Config((LMSpec("lm", checkpoints=(folder / "text",)),))
     with Processes(config, [Compute()]) as workers, pytest.raises(InputError, match=r"text: .*checkpoint"):

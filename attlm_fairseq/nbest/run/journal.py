@@ -40,18 +40,18 @@ class Journal:
         if self.path is None:
             yield from workers.score(blocks)
             return
-        if workers.leads and self.path.exists() and not self._is_journal():
+        if self.path.exists() and not self._is_journal():
             raise InputError("is in the way of the scores of an unfinished run, and none: move it, or use --no-resume", path=self.path)
-        kept = workers.agree(self._kept(workers) if workers.leads and self.path.exists() else [])
+        kept = self._kept(workers) if self.path.exists() else []
         used, hypotheses = 0, 0
-        with self._lines(workers.leads and bool(kept)) as lines:
+        with self._lines(bool(kept)) as lines:
             for block in blocks:
                 if used == len(kept) or text_hash(block) != kept[used]:
                     blocks = chain([block], blocks)
                     break
                 used, hypotheses = used + 1, hypotheses + len(block)
-                yield _read_block(next(lines)) if workers.leads else BlockScores({}, {}, {})
-        if used and workers.leads:
+                yield _read_block(next(lines))
+        if used:
             self._on_resume(hypotheses)
         hashes: list[str] = []  # of the blocks that are being scored
 
@@ -60,11 +60,7 @@ class Journal:
                 hashes.append(text_hash(block))
                 yield block
 
-        scored = workers.score(hashed())
-        if not workers.leads:
-            yield from scored
-            return
-        yield from self._written(scored, hashes, workers, used)
+        yield from self._written(workers.score(hashed()), hashes, workers, used)
 
     def finish(self) -> None:
         """The output is whole: what would be continued is gone, but not before the output is on the disk."""

@@ -35,10 +35,7 @@ class Rescorer:
         self.journal = journal or Journal(None)
 
     def score(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        """Copies of the lists whose hypotheses carry a score per LM (natural log, summed over words and sentence end) and the features.
-
-        Nothing where another process leads.
-        """
+        """Copies of the lists whose hypotheses carry a score per LM (natural log, summed over words and sentence end) and the features."""
         waiting: deque[list[NbestList]] = deque()
 
         def texts() -> Iterator[list[str]]:
@@ -47,9 +44,7 @@ class Rescorer:
                 yield [hypothesis.text for nbest in block for hypothesis in nbest.hypotheses]
 
         for scores in self.journal.score(self.workers, texts()):
-            block = waiting.popleft()
-            if self.workers.leads:
-                yield from self._scored(block, scores)
+            yield from self._scored(waiting.popleft(), scores)
 
     def _scored(self, block: Sequence[NbestList], scores: BlockScores) -> Iterator[NbestList]:
         for name, count in scores.oov.items():

@@ -1,6 +1,6 @@
-"""Who scores the blocks of hypotheses: this process, several on this machine, or those that torchrun started on several machines.
+"""Who scores the blocks of hypotheses: this process, or several on this machine.
 
-All give the results in the order of the blocks, and all take the blocks as they come, so that a list may be larger than memory.
+Both give the results in the order of the blocks, and take the blocks as they come, so that a list may be larger than memory.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ WAITING = 2  # blocks for each process that are read ahead, so that none waits f
 class Workers(Protocol):
     """A context: leaving it lets go of the processes."""
 
-    leads: bool  # whether this process has the results and writes the output
     scorer: BlockScorer | None  # the LMs in this process, also after the context; None where only other processes have them
 
     def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
-        """The scores of each block of texts, in order. Where another process leads, an empty result for each of them."""
+        """Yield the scores of each block of texts, in order."""
         ...
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:
@@ -44,15 +43,9 @@ class Workers(Protocol):
         """The text steps that would make the unknown words of an LM known."""
         ...
 
-    def agree(self, value: Any) -> Any:
-        """The leading process' value, in every process."""
-        ...
-
 
 class OneProcess(contextlib.AbstractContextManager):
-    """Everything here and now."""
-
-    leads = True
+    """Score in this process."""
 
     def __init__(self, scorer: BlockScorer) -> None:
         self.scorer = scorer
@@ -66,9 +59,6 @@ class OneProcess(contextlib.AbstractContextManager):
     def advise(self, count: OOVCount) -> str | None:
         return self.scorer.advise(count)
 
-    def agree(self, value: Any) -> Any:
-        return value
-
     def __exit__(self, *_: object) -> None:
         """There is nothing to let go of."""
 
@@ -76,7 +66,6 @@ class OneProcess(contextlib.AbstractContextManager):
 class Processes(contextlib.AbstractContextManager):
     """A process of this machine for each of ``computes``, every one with LMs of its own."""
 
-    leads = True
     scorer = None
 
     def __init__(self, config: Config, computes: Sequence[Compute], features: Sequence[str] = ()) -> None:
@@ -106,9 +95,6 @@ class Processes(contextlib.AbstractContextManager):
 
     def advise(self, count: OOVCount) -> str | None:
         return self._result(self._pool.submit(_advise, count))
-
-    def agree(self, value: Any) -> Any:
-        return value
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -163,50 +149,6 @@ def _advise(count: OOVCount) -> str | None:
     return _loaded().advise(count)
 
 
-class Ranks(contextlib.AbstractContextManager):
-    """The processes that ``torchrun`` started: each reads the whole list and scores its share, rank 0 leads.
-
-    They take turns: of every so many blocks as there are ranks, each scores one and hands it to rank 0.
-    """
-
-    def __init__(self, scorer: BlockScorer) -> None:
-        import torch.distributed
-
-        self._distributed = torch.distributed
-        self._distributed.init_process_group("gloo")
-        self._rank, self._size = self._distributed.get_rank(), self._distributed.get_world_size()
-        self.scorer = scorer
-        self.leads = self._rank == 0
-
-    def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
-        blocks = iter(blocks)
-        while turn := list(islice(blocks, self._size)):
-            own = self.scorer.score(turn[self._rank]) if self._rank < len(turn) else None
-            gathered = [None] * self._size if self.leads else None
-            self._distributed.gather_object((text_hash(turn[self._rank]) if own else None, own), gathered)
-            if not self.leads:
-                yield from (BlockScores({}, {}, {}) for _ in turn)
-                continue
-            for rank, (block, (found, scores)) in enumerate(zip(turn, gathered, strict=False)):
-                if found != text_hash(block):
-                    raise InputError(f"rank {rank} reads another list than rank 0: all need the same file, in the same version")
-                yield scores
-
-    def signatures(self) -> dict[str, Mapping[str, Any]]:
-        return self.scorer.signatures()
-
-    def advise(self, count: OOVCount) -> str | None:
-        return self.scorer.advise(count)
-
-    def agree(self, value: Any) -> Any:
-        values = [value]
-        self._distributed.broadcast_object_list(values)
-        return values[0]
-
-    def __exit__(self, *_: object) -> None:
-        self._distributed.destroy_process_group()
-
-
 def text_hash(texts: Sequence[str]) -> str:
     """What identifies a block of hypotheses: SHA-256, in hexadecimal."""
     digest = hashlib.sha256()
@@ -215,8 +157,3 @@ def text_hash(texts: Sequence[str]) -> str:
         digest.update(len(content).to_bytes(8, "little"))
         digest.update(content)
     return digest.hexdigest()
-
-
-def under_torchrun() -> bool:
-    """Whether torchrun started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ and "MASTER_ADDR" in os.environ
