@@ -30,7 +30,7 @@ import torch
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.modules.language_model import build_language_model
-from attlm_fairseq.scoring.compute import Compute
+from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.neural import NeuralScorer, target_log_probs
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
@@ -102,7 +102,7 @@ def measure(name: str, sentences: Sentences, few: Iterable[Sequence[str]], model
         share, all_share = done / shared / rate, all_done / unshared / ((before + between) / 2)
         print(f"{f'{label}: no shared prefixes':44}{words / unshared:10.0f}{words / unshared / base:8.2f}{all_share:10.0%}")
         print(f"{f'{label}: shared prefixes':44}{words / shared:10.0f}{words / shared / base:8.2f}{share:10.0%}")
-        rounded = NeuralScorer([model], compute=Compute(precision="bfloat16"))
+        rounded = NeuralScorer([model], compute=DeviceConfig(precision="bfloat16"))
         rounded.score(few[:50])
         seconds = timed(lambda rounded=rounded: rounded.score(few))
         few_words = sum(map(len, few))

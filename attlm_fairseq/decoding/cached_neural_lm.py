@@ -107,7 +107,7 @@ class CachedNeuralLM:
         return [found[history] for history in histories]
 
     def _compute(self, histories: list[NeuralHistory]) -> dict[NeuralHistory, np.ndarray]:
-        """Compute distributions and states, and add them to the caches; returns the distributions."""
+        """DeviceConfig distributions and states, and add them to the caches; returns the distributions."""
         parents = {parent: self._state_after(parent) for parent in dict.fromkeys(history.parent for history in histories)}
         before = [parents[history.parent] for history in histories]
         if len(histories) == 1:  # nothing to join and to part again

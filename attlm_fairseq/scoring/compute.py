@@ -14,7 +14,7 @@ UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
 @dataclass(frozen=True)
-class Compute:
+class DeviceConfig:
     """``device`` as torch names it; ``memory``: bytes for scoring, beside the models and the lists."""
 
     device: str = "cpu"
@@ -22,7 +22,7 @@ class Compute:
     memory: int = DEFAULT_MEMORY
 
 
-DEFAULT_COMPUTE = Compute()
+DEFAULT_DEVICE = DeviceConfig()
 
 
 def parse_memory(text: str) -> int:
@@ -36,9 +36,10 @@ def parse_memory(text: str) -> int:
     return size
 
 
-def parse_devices(text: str, precision: str, memory: int, option: str = "--devices") -> tuple[Compute, ...]:
-    """One Compute for each process of ``cpu``, ``cpu:4`` (four processes), ``cuda``, ``cuda:0,cuda:1``; every process may take the memory.
+def parse_devices(text: str, precision: str, memory: int, option: str = "--devices") -> tuple[DeviceConfig, ...]:
+    """Return one DeviceConfig for each process of ``cpu``, ``cpu:4`` (four processes), ``cuda``, ``cuda:0,cuda:1``.
 
+    Every process may take the memory.
     Raises InputError, which names the ``option``.
     """
     devices: list[str] = []
@@ -59,12 +60,12 @@ def parse_devices(text: str, precision: str, memory: int, option: str = "--devic
         for device in devices:
             if device != "cpu" and int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
                 raise InputError(f"{option} {text!r}: there is no {device} here, torch sees {torch.cuda.device_count()} CUDA devices")
-    return tuple(Compute(device, precision, memory) for device in devices)
+    return tuple(DeviceConfig(device, precision, memory) for device in devices)
 
 
 def parse_device(text: str) -> str:
     """The device of a command that runs as one process: ``cpu``, ``cuda``, ``cuda:1``. Raises InputError."""
-    computes = parse_devices(text, DEFAULT_COMPUTE.precision, DEFAULT_COMPUTE.memory, "--device")
+    computes = parse_devices(text, DEFAULT_DEVICE.precision, DEFAULT_DEVICE.memory, "--device")
     if len(computes) > 1:
         raise InputError(f"--device {text!r}: this command runs as one process: expected cpu, cuda or cuda:N")
     return computes[0].device

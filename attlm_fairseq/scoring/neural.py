@@ -21,7 +21,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
 from attlm_fairseq.modules.output.adaptive import AdaptiveOutput
 from attlm_fairseq.scoring.bfloat16_model import Bfloat16Model, piece_sizes
-from attlm_fairseq.scoring.compute import DEFAULT_COMPUTE, SMALLEST_MEMORY, Compute
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, SMALLEST_MEMORY, DeviceConfig
 from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.scoring.threads import side_by_side
@@ -62,7 +62,11 @@ class NeuralScorer(Scorer):
     """
 
     def __init__(
-        self, models: Sequence[TrainedModel], name: str = "lm", weights: Sequence[float] | None = None, compute: Compute = DEFAULT_COMPUTE
+        self,
+        models: Sequence[TrainedModel],
+        name: str = "lm",
+        weights: Sequence[float] | None = None,
+        compute: DeviceConfig = DEFAULT_DEVICE,
     ) -> None:
         """Raises InputError when the models' vocabularies differ."""
         for other in models[1:]:
@@ -89,7 +93,7 @@ class NeuralScorer(Scorer):
         name: str = "lm",
         weights: Sequence[float] | None = None,
         dictionary: Path | None = None,
-        compute: Compute = DEFAULT_COMPUTE,
+        compute: DeviceConfig = DEFAULT_DEVICE,
     ) -> NeuralScorer:
         """Load the checkpoints of an ensemble, or of one model. Raises InputError."""
         return cls([load_model(path, dictionary, compute.device) for path in checkpoints], name, weights, compute)

@@ -9,7 +9,7 @@ import click
 from attlm_cli.options import FiniteRange, Setup, given_option, lm_options, note, progress, warn_of_oov, worth_counting
 from attlm_cli.overwriting import check_outputs
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.run.config import Config
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.text import remarks
 
@@ -81,7 +81,7 @@ def attention_command(
     warn_of_oov([oov])
 
 
-def the_lm(config: Config) -> LMSpec:
+def the_lm(config: RunConfig) -> LMSpec:
     """The one neural LM with one checkpoint that was given. Raises InputError."""
     neural = [lm for lm in config.lms if lm.checkpoints]
     if not neural:

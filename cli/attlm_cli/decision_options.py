@@ -13,7 +13,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text, loss_tokenizer
 from attlm_fairseq.nbest.decision.mbr import LOSSES
 from attlm_fairseq.nbest.metrics import Metric
-from attlm_fairseq.nbest.run.config import Config
+from attlm_fairseq.nbest.run.config import RunConfig
 
 BLEU_LOSS = "BLEU is sacreBLEU's sentence BLEU, with its exponential smoothing, tokenised as --metric bleu is, else at white space"
 
@@ -91,7 +91,7 @@ def decision_options(command: Callable) -> Callable:
     )
 
 
-def warn_of_scale(decision: Decision, config: Config, weights: Mapping[str, float]) -> None:
+def warn_of_scale(decision: Decision, config: RunConfig, weights: Mapping[str, float]) -> None:
     """A line where posteriors go by a scale that nobody has chosen: it was not tuned, or with other weights than these."""
     by_user = click.get_current_context().get_parameter_source("scale") == click.core.ParameterSource.COMMANDLINE
     if decision.rule == "max" or by_user:

@@ -35,12 +35,12 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references.references import ids_of_references
 from attlm_fairseq.nbest.references.same_utterances import TEXT, read_further, read_texts
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
-from attlm_fairseq.nbest.run.config import Config
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.rescoring import Rescorer
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, compare, measure_lists
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning.tuning import oracle, selection
-from attlm_fairseq.scoring.compute import DEFAULT_COMPUTE
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE
 from attlm_fairseq.scoring.oov import OOVCount
 
 
@@ -87,7 +87,7 @@ def eval_command(
     """
     with_references.check_inputs(*nbest)
     decision = decide_by(setup.config.decision if setup else Decision(), metric)
-    setup = setup or (Setup(Config(), (DEFAULT_COMPUTE,)) if weight or report or decision.rule != "max" else None)
+    setup = setup or (Setup(RunConfig(), (DEFAULT_DEVICE,)) if weight or report or decision.rule != "max" else None)
     inputs = {"the input": nbest, "the references": with_references.paths}
     inputs |= {"the configuration": [setup.config.path]} if setup else {}
     check_outputs({"--report": report}, inputs, setup.config if setup else None)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.run.config import Config, check_name
-from attlm_fairseq.scoring.lm_spec import LMSpec, are_shares
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.scoring.lm_spec import LMSpec, are_shares, check_name
 from attlm_fairseq.scoring.oov_policy import parse_policy
 from attlm_fairseq.text import parse_steps
 
@@ -22,7 +22,7 @@ class LMChanges:
     text: tuple[str, ...] = ()
     oov: tuple[str, ...] = ()
 
-    def apply(self, config: Config) -> Config:
+    def apply(self, config: RunConfig) -> RunConfig:
         """The configuration with these. Raises InputError."""
         lms = {lm.name: lm for lm in config.lms}
         for option in self.mixture:

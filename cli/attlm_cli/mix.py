@@ -27,7 +27,9 @@ from attlm_cli.overwriting import check_outputs
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
-from attlm_fairseq.nbest.run.config import Config, LMSpec, check_name, write_config
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import write_config
+from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
 from attlm_fairseq.scoring.mixture import ENOUGH, em_weights, mix
 from attlm_fairseq.scoring.oov_policy import UNK
 from attlm_fairseq.scoring.perplexity import perplexity
@@ -59,7 +61,7 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     warn_of_unused(output, setup.config, found=(f"[lm.{name}]",))
     mixture, config = with_mixture(setup.config, check_name(name))
     estimated = replace(mixture, oov=UNK)  # the mixture's own policy has no effect on the weights
-    mixed = replace(setup, config=Config((*(lm for lm in config.lms if not lm.mixture), estimated), config.text))
+    mixed = replace(setup, config=RunConfig((*(lm for lm in config.lms if not lm.mixture), estimated), config.text))
     (scorer,) = mixed.load()
     members = scorer.members
     log_probs = [array("d") for _ in members]
@@ -127,7 +129,7 @@ def mix_command(text: str, name: str, output: Path, setup: Setup) -> None:
     note(f"wrote {output}; a mixture takes the place of its LMs: tune its weight with `attlm tune`")
 
 
-def with_mixture(config: Config, name: str) -> tuple[LMSpec, Config]:
+def with_mixture(config: RunConfig, name: str) -> tuple[LMSpec, RunConfig]:
     """The mixture of all LMs, equal weights, and the configuration with it and without its members' weights. Raises InputError."""
     members = [lm for lm in config.lms if not lm.mixture]
     if len(members) < 2:

@@ -22,9 +22,11 @@ from attlm_fairseq.nbest.metrics import METRICS, Metric, make_metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references.references import attach_references, read_references
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
-from attlm_fairseq.nbest.run.config import DEFAULT_CONFIG, Config, LMSpec, check_name, read_config, unused
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config, unused
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes, Workers
-from attlm_fairseq.scoring.compute import PRECISIONS, Compute, parse_devices, parse_memory
+from attlm_fairseq.scoring.compute import PRECISIONS, DeviceConfig, parse_devices, parse_memory
+from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import Step, TextPipeline, describe_pipelines, parse_step, parse_steps, remarks
@@ -44,8 +46,8 @@ OF_LMS = ("ensemble_weights", "mixture", "dictionary", "text_steps", "lowercase"
 class Setup:
     """LMs, text steps and weights of a run, from options and ``attlm.toml``."""
 
-    config: Config
-    computes: tuple[Compute, ...]  # one for each process
+    config: RunConfig
+    computes: tuple[DeviceConfig, ...]  # one for each process
 
     def workers(self, features: Sequence[str] = (), needed: bool = True) -> Workers:
         """The LMs, ready to score on all devices, and a line to the user on what they see.
@@ -66,11 +68,11 @@ class Setup:
         return scorers
 
     @property
-    def compute(self) -> Compute:
+    def compute(self) -> DeviceConfig:
         """Of the first device."""
         return self.computes[0]
 
-    def the_compute(self) -> Compute:
+    def the_compute(self) -> DeviceConfig:
         """Of the only device. Raises InputError where there are more."""
         if len(self.computes) > 1:
             raise InputError("this command runs as one process: --devices with one device")
@@ -330,14 +332,14 @@ def make_setup(
     config_path: Path | None,
     lowercase: bool | None,
     tokenize: str | None,
-    computes: tuple[Compute, ...],
+    computes: tuple[DeviceConfig, ...],
     changes: LMChanges | None = None,
 ) -> Setup:
     """Options over the configuration file; the one of this folder counts only where no LM is given. Raises InputError."""
     lm, kenlm = tuple(lm), tuple(kenlm)
     if config_path is None and not lm and not kenlm and DEFAULT_CONFIG.is_file():
         config_path = DEFAULT_CONFIG
-    config = read_config(config_path) if config_path else Config()
+    config = read_config(config_path) if config_path else RunConfig()
     lms = {spec.name: spec for spec in config.lms}
     for text, default in [*((text, "lm") for text in lm), *((text, "kenlm") for text in kenlm)]:
         name, equals, files = text.partition("=")
@@ -446,7 +448,7 @@ config_output_option = click.option(
 )
 
 
-def warn_of_unused(output: Path, config: Config, found: Sequence[str] = ()) -> None:
+def warn_of_unused(output: Path, config: RunConfig, found: Sequence[str] = ()) -> None:
     """Before the work: what the file to be written holds that this run does not use, but for the tables ``found`` that it fills anew.
 
     Raises InputError where the file is no ``attlm.toml``.

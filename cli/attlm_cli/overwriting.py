@@ -8,14 +8,14 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
-from attlm_fairseq.nbest.run.config import Config
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.text import TextPipeline
 
 
 def check_outputs(
     outputs: Mapping[str, str | Path | Sequence[str] | None],
     inputs: Mapping[str, Sequence[str | Path | None]],
-    config: Config | None = None,
+    config: RunConfig | None = None,
 ) -> None:
     """``outputs`` by option and ``inputs`` by what they are; the files of ``config`` and the folders of its LMs are inputs, too.
 
@@ -41,7 +41,7 @@ def check_outputs(
         written[target] = option
 
 
-def files_of(config: Config) -> Iterator[tuple[str, list[Path | None]]]:
+def files_of(config: RunConfig) -> Iterator[tuple[str, list[Path | None]]]:
     """The files that a configuration names, by what they are; not the one that it was read from."""
     for lm in config.lms:
         yield f"the LM {lm.name}", [lm.kenlm, *lm.checkpoints]

@@ -40,7 +40,7 @@ from attlm_fairseq.nbest.features.lm_features import default_features, differing
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.references.reference_sketch import reference_sketch
-from attlm_fairseq.nbest.run.config import SKETCH, write_config
+from attlm_fairseq.nbest.run.config_file import SKETCH, write_config
 from attlm_fairseq.nbest.run.rescoring import Rescorer
 from attlm_fairseq.nbest.statistics.bootstrap import Interval
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare, measure_lists

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from lm_files import write_checkpoint
 
 from attlm_cli.main import COMMANDS, main
-from attlm_fairseq.nbest.run.config import read_config
+from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.scoring.mixture import em_weights
 from attlm_fairseq.text import parse_steps
 

@@ -14,7 +14,7 @@ import tomlkit
 from cli_runs import refused, run
 
 from attlm_fairseq.nbest.decision.decision import Decision
-from attlm_fairseq.nbest.run.config import read_config
+from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.text import parse_steps
 
 SENTENCES = ["the cat sat on the mat", "a dog sat on a mat", "the dog ran", "a cat ran", "the cat sat on a dog"]

@@ -19,7 +19,7 @@ from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.models._decoder import MemoryDecoder
 from attlm_fairseq.modules.memory import additive_scores
-from attlm_fairseq.scoring.compute import Compute
+from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.tasks._carried_state import CarriedState
 
@@ -158,7 +158,7 @@ def test_documents(models):
 def test_rescoring(models, vocabulary, tmp_path, precision):
     texts = [WORDS[begin : begin + length] for begin in range(2) for length in (0, 1, 5)] + [[WORDS[0], "unheard-of"]]
     scores = [
-        NeuralScorer([trained(model, vocabulary, tmp_path)], compute=Compute(precision=precision, memory=1 << 28)).score(texts)
+        NeuralScorer([trained(model, vocabulary, tmp_path)], compute=DeviceConfig(precision=precision, memory=1 << 28)).score(texts)
         for model in models
     ]
     for here, there in zip(*scores, strict=True):

@@ -13,7 +13,9 @@ import tomlkit
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.references.reference_sketch import reference_sketch
-from attlm_fairseq.nbest.run.config import Config, LMSpec, read_config, unused, write_config
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import read_config, unused, write_config
+from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.text import Step, TextPipeline, parse_steps
 
 EXAMPLE = """\
@@ -39,7 +41,7 @@ rank = -1
 def test_reading(tmp_path):
     path = tmp_path / "attlm.toml"
     path.write_text(EXAMPLE)
-    assert read_config(path) == Config(
+    assert read_config(path) == RunConfig(
         lms=(
             LMSpec(
                 "attentive",
@@ -70,7 +72,7 @@ def test_writing_keeps_comments_and_gives_the_same_back(tmp_path):
 def test_writing_to_another_folder_keeps_the_files_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
-    config = Config((LMSpec("a", kenlm=Path("lm.arpa")), LMSpec("b", kenlm=Path("sub/lm.arpa"))))
+    config = RunConfig((LMSpec("a", kenlm=Path("lm.arpa")), LMSpec("b", kenlm=Path("sub/lm.arpa"))))
     write_config(Path("sub/attlm.toml"), config, {})
     read = read_config(Path("sub/attlm.toml"))
     assert [lm.kenlm.resolve() for lm in read.lms] == [tmp_path / "lm.arpa", tmp_path / "sub" / "lm.arpa"]
@@ -114,15 +116,15 @@ def test_what_a_run_from_elsewhere_does_not_use_is_named_and_goes(tmp_path):
     path.write_text(COMMENTED)
     assert unused(path, read_config(path)) == []
     assert unused(path, replace(read_config(path), text=TextPipeline())) == []  # the user's own change to what was read
-    assert unused(tmp_path / "absent", Config()) == []
-    run = Config((LMSpec("ngram", kenlm=tmp_path / "lm.arpa"), LMSpec("new", kenlm=tmp_path / "new.arpa")))
+    assert unused(tmp_path / "absent", RunConfig()) == []
+    run = RunConfig((LMSpec("ngram", kenlm=tmp_path / "lm.arpa"), LMSpec("new", kenlm=tmp_path / "new.arpa")))
     assert unused(path, run) == ["[lm.big]", "[text]", "[weights]", "[decision]"]
     assert unused(path, replace(run, text=TextPipeline((Step("lowercase"),)), weights={"new": 1.0})) == [
         "[lm.big]",
         "[weights]",
         "[decision]",
     ]
-    other = Config((LMSpec("ngram", kenlm=tmp_path / "other.arpa"),), weights={"ngram": 1.0})
+    other = RunConfig((LMSpec("ngram", kenlm=tmp_path / "other.arpa"),), weights={"ngram": 1.0})
     assert unused(path, other)[:2] == ["[lm.big]", "[lm.ngram]"]
     write_config(path, run, {})
     assert read_config(path) == run
@@ -142,7 +144,7 @@ def test_tables_in_any_order_are_rewritten(tmp_path):
 
 def test_weights_that_are_no_numbers_are_not_written(tmp_path):
     with pytest.raises(InputError, match=r"attlm\.toml: weights that are not finite are not written"):
-        write_config(tmp_path / "attlm.toml", Config(weights={"a": float("nan")}), {})
+        write_config(tmp_path / "attlm.toml", RunConfig(weights={"a": float("nan")}), {})
     assert not list(tmp_path.iterdir())
 
 
@@ -156,7 +158,7 @@ def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
     real, link, pipe = tmp_path / "real.toml", tmp_path / "link.toml", tmp_path / "pipe"
     real.write_text(EXAMPLE)
     link.symlink_to(real)
-    config = Config((LMSpec("a", kenlm=tmp_path / "lm.arpa"),), weights={"a": 1.0})
+    config = RunConfig((LMSpec("a", kenlm=tmp_path / "lm.arpa"),), weights={"a": 1.0})
     write_config(link, config, {})
     assert link.is_symlink()
     assert read_config(real) == read_config(link) == config
@@ -263,7 +265,7 @@ def test_mixtures_policies_and_steps_of_one_lm(tmp_path):
 )
 def test_the_words_of_a_mixture(words, pieces, expected):
     specs = [LMSpec(name, kenlm=Path(name), text=parse_steps(steps)) for name, steps in (("words", words), ("pieces", pieces))]
-    config = Config((*specs, LMSpec("mix", mixture=(("words", 1.0), ("pieces", 1.0)))))
+    config = RunConfig((*specs, LMSpec("mix", mixture=(("words", 1.0), ("pieces", 1.0)))))
     if expected is not None:
         assert config.texts == {"mix": parse_steps(expected)}
         return
@@ -273,17 +275,17 @@ def test_the_words_of_a_mixture(words, pieces, expected):
 
 def test_the_text_of_a_decision_comes_back(tmp_path):
     path = tmp_path / "attlm.toml"
-    config = Config(decision=Decision("mbr-wer", 2.0, parse_steps(["join-subwords:bpe", f"truecase:{tmp_path}/model"])))
+    config = RunConfig(decision=Decision("mbr-wer", 2.0, parse_steps(["join-subwords:bpe", f"truecase:{tmp_path}/model"])))
     write_config(path, config, {})
     assert '"truecase:model"' in path.read_text()
     assert read_config(path) == config
-    write_config(path, Config(decision=Decision("mbr-wer")), {})
+    write_config(path, RunConfig(decision=Decision("mbr-wer")), {})
     assert read_config(path).decision == Decision("mbr-wer")
 
 
 def test_the_record_of_tuning_goes_with_its_weights(tmp_path):
     path = tmp_path / "attlm.toml"
-    config = Config((LMSpec("a", kenlm=tmp_path / "a"),), weights={"a": 1.0})
+    config = RunConfig((LMSpec("a", kenlm=tmp_path / "a"),), weights={"a": 1.0})
     references = [("the cat",), ("a mat",)]
     write_config(path, config, {"reference_sketch": reference_sketch(references)})
     read = read_config(path)
@@ -305,7 +307,7 @@ def test_the_scales_of_other_rules_come_back(tmp_path):
         Decision("mbr-bleu", 0.5, tokenize="zh"),
         Decision(),
     ):
-        write_config(path, Config(decision=decision), {})
+        write_config(path, RunConfig(decision=decision), {})
         assert read_config(path).decision == decision
     assert Decision("consensus", 2.0, scales={"mbr-wer": 1.5}).scale_of("mbr-wer") == 1.5
     assert [Decision("consensus", 2.0).scale_of(rule) for rule in ("consensus", "mbr-wer")] == [2.0, None]
@@ -314,8 +316,8 @@ def test_the_scales_of_other_rules_come_back(tmp_path):
 def test_file_names_that_are_not_utf8(tmp_path):
     path, odd = tmp_path / "attlm.toml", tmp_path / "caf\udce9.arpa"
     with pytest.raises(InputError, match=r"caf.*arpa: attlm.toml, which is UTF-8, cannot hold this name"):
-        unused(path, Config(lms=(LMSpec("ngram", kenlm=odd),)))  # before the work
-    config = Config(lms=(LMSpec("ngram", kenlm=tmp_path / "lm.arpa"),), weights={"ngram": 1.0})
+        unused(path, RunConfig(lms=(LMSpec("ngram", kenlm=odd),)))  # before the work
+    config = RunConfig(lms=(LMSpec("ngram", kenlm=tmp_path / "lm.arpa"),), weights={"ngram": 1.0})
     write_config(path, config, {"command": "attlm tune caf\udce9.nbest", "lm": {"ngram": {"checkpoints": ["a\udcff", 3]}}})
     record = tomlkit.parse(path.read_text())["tuning"]
     assert record == {"command": "attlm tune caf\\udce9.nbest", "lm": {"ngram": {"checkpoints": ["a\\udcff", 3]}}}

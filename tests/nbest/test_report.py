@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.metrics import make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.report import report
 from attlm_fairseq.nbest.report.report import ReportBuilder, differences
-from attlm_fairseq.nbest.run.config import Config
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.evaluation import compare
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
@@ -258,8 +258,8 @@ def test_no_change_and_empty_texts():
 
 def test_lms_are_loaded_once(folder, monkeypatch):
     loaded = []
-    load = Config.load
-    monkeypatch.setattr(Config, "load", lambda config, compute: loaded.append(config) or load(config, compute))
+    load = RunConfig.load
+    monkeypatch.setattr(RunConfig, "load", lambda config, compute: loaded.append(config) or load(config, compute))
     lms = ["--lm", "neural=lm.pt", "--kenlm", "lm.arpa"]
     for command in (["tune", *lms, "--no-gain", "write"], ["eval", "--config", "attlm.toml"]):
         loaded.clear()

@@ -10,7 +10,7 @@ from tuning_lists import BLEU, WER, bleu_lists, wer_lists
 
 from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.metrics import corpus_score
-from attlm_fairseq.nbest.run.config import read_config
+from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.tuning.risk_tuning import RIDGE, tune_by_risk
 from attlm_fairseq.nbest.tuning.tuning import cross_validate, selection
 

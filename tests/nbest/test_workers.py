@@ -18,10 +18,11 @@ from lm_files import write_checkpoint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
-from attlm_fairseq.nbest.run.config import Config, LMSpec
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.journal import Journal
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes, text_hash
-from attlm_fairseq.scoring.compute import Compute, parse_devices, parse_memory
+from attlm_fairseq.scoring.compute import DeviceConfig, parse_devices, parse_memory
+from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
 
 WORDS = [f"w{number}" for number in range(40)]
@@ -114,16 +115,16 @@ def test_processes_end_with_the_one_that_started_them(folder, how):
 
 
 def test_bad_input_in_a_process_is_one_line(folder):
-    config = Config((LMSpec("lm", checkpoints=(folder / "text",)),))
-    with Processes(config, [Compute()]) as workers, pytest.raises(InputError, match=r"text: .*checkpoint"):
+    config = RunConfig((LMSpec("lm", checkpoints=(folder / "text",)),))
+    with Processes(config, [DeviceConfig()]) as workers, pytest.raises(InputError, match=r"text: .*checkpoint"):
         next(workers.score([["w1"]]))
 
 
 def test_blocks_come_back_in_order_and_are_not_read_far_ahead(folder):
-    config = Config((LMSpec("kenlm", kenlm=folder / "lm.arpa"),))
+    config = RunConfig((LMSpec("kenlm", kenlm=folder / "lm.arpa"),))
     taken = []
     blocks = ([f"w{number % 40}"] * (1 + number % 7) for number in range(60) if taken.append(number) or True)
-    with Processes(config, [Compute(), Compute()], ["kenlm_oov"]) as workers:
+    with Processes(config, [DeviceConfig(), DeviceConfig()], ["kenlm_oov"]) as workers:
         scores = workers.score(blocks)
         sizes = [len(next(scores).values["kenlm"]) for _ in range(10)]
         assert len(taken) <= 10 + 2 * 2 + 1
@@ -142,7 +143,7 @@ class Counting(BlockScorer):
 
 
 def test_a_journal_gives_back_what_it_was_given(folder, tmp_path):
-    lms = Counting(BlockScorer.load(Config((LMSpec("kenlm", kenlm=folder / "lm.arpa"),)), Compute()))
+    lms = Counting(BlockScorer.load(RunConfig((LMSpec("kenlm", kenlm=folder / "lm.arpa"),)), DeviceConfig()))
     blocks = [["w1 w2", "unheard-of \u00e9"], ["w3"], [""], ["w4 w5"], ["w6"]]
     place = tmp_path / "out.unfinished"
     journal = Journal(place)
@@ -167,7 +168,7 @@ def test_a_journal_gives_back_what_it_was_given(folder, tmp_path):
 
 def test_a_damaged_journal_is_not_believed(folder, tmp_path):
     """Bits that flip, numbers that change, lines of another shape: scored again from there."""
-    lms = Counting(BlockScorer.load(Config((LMSpec("kenlm", kenlm=folder / "lm.arpa"),)), Compute()))
+    lms = Counting(BlockScorer.load(RunConfig((LMSpec("kenlm", kenlm=folder / "lm.arpa"),)), DeviceConfig()))
     blocks = [["w1 w2"], ["w3"], ["w4 w5", "unheard-of"], ["w6"]]
     place = tmp_path / "out.unfinished"
     whole = list(Journal(place).score(OneProcess(lms), blocks))
@@ -187,9 +188,9 @@ def test_a_damaged_journal_is_not_believed(folder, tmp_path):
 
 
 def test_a_journal_of_other_lms_settings_or_hypotheses_is_not_continued(folder, tmp_path):
-    config = Config((LMSpec("kenlm", kenlm=folder / "lm.arpa"),))
-    renamed = Config((LMSpec("other", kenlm=folder / "lm.arpa"),))
-    lms, other_lms = (Counting(BlockScorer.load(each, Compute()), ()) for each in (config, renamed))
+    config = RunConfig((LMSpec("kenlm", kenlm=folder / "lm.arpa"),))
+    renamed = RunConfig((LMSpec("other", kenlm=folder / "lm.arpa"),))
+    lms, other_lms = (Counting(BlockScorer.load(each, DeviceConfig()), ()) for each in (config, renamed))
     blocks = [["w1 w2"], ["w3"], ["w4 w5"]]
     place = tmp_path / "out.unfinished"
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from attlm_cli.lm_changes import LMChanges
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.run.config import Config, LMSpec
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
 from attlm_fairseq.text import TextPipeline, parse_steps
 
-CONFIG = Config(
+CONFIG = RunConfig(
     (
         LMSpec("a", kenlm=Path("a.arpa")),
         LMSpec("b", checkpoints=(Path("1.pt"), Path("2.pt"))),
@@ -24,7 +25,7 @@ CONFIG = Config(
 )
 
 
-def spec(config: Config, name: str) -> LMSpec:
+def spec(config: RunConfig, name: str) -> LMSpec:
     return next(lm for lm in config.lms if lm.name == name)
 
 

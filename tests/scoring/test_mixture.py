@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from lm_files import write_checkpoint
 from subword_nmt.learn_bpe import learn_bpe
 
-from attlm_fairseq.nbest.run.config import Config, LMSpec
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.mixture import MixtureScorer, em_weights, event_matrix, mix
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
@@ -143,7 +144,7 @@ def test_pieces_become_words(folder):
 
 
 def test_a_mixture_of_words_and_pieces_from_a_configuration(folder):
-    config = Config(
+    config = RunConfig(
         (
             LMSpec("ngram", kenlm=folder / "lm.arpa", oov=OOVPolicy("spread", 100.0)),
             LMSpec("neural", checkpoints=(folder / "pieces" / "lm.pt",), text=parse_steps(["lowercase", "bpe:codes"], folder)),

@@ -20,7 +20,7 @@ from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.scoring import neural
-from attlm_fairseq.scoring.compute import Compute
+from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.prefix_tree import build_prefix_tree
 from attlm_fairseq.scoring.scorer import Scorer
@@ -90,7 +90,7 @@ def test_scores_are_those_of_one_sentence_at_a_time(checkpoint, monkeypatch):
     monkeypatch.setattr(neural, "build_prefix_tree", lambda block: blocks.append(block) or build_prefix_tree(block))
     monkeypatch.setattr(neural, "step_rows", lambda device: 7)  # many small trees, and rows and logits a few at a time: the same scores
     monkeypatch.setattr(neural, "logits_at_once", lambda device: 100)
-    frugal = NeuralScorer.load([checkpoint], compute=Compute(memory=50_000))
+    frugal = NeuralScorer.load([checkpoint], compute=DeviceConfig(memory=50_000))
     for whole, in_blocks in zip(scores, frugal.score(sentences), strict=True):
         assert whole.log_probs == pytest.approx(in_blocks.log_probs, abs=1e-5)
     assert 3 < len(blocks) < 250
@@ -110,12 +110,12 @@ def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        alone = NeuralScorer.load([checkpoint], compute=Compute(memory=128 << 20)).score(sentences)
+        alone = NeuralScorer.load([checkpoint], compute=DeviceConfig(memory=128 << 20)).score(sentences)
         assert at_work == [(threading.get_ident(), 4)]  # no memory for two parts
         at_work.clear()
         parts.clear()
         monkeypatch.setattr(neural, "PART_NODES", 100)
-        scorer = NeuralScorer.load([checkpoint], compute=Compute(memory=384 << 20))
+        scorer = NeuralScorer.load([checkpoint], compute=DeviceConfig(memory=384 << 20))
         together = scorer.score(sentences)
         threads, shares = zip(*at_work, strict=True)
         assert len(threads) == 2  # three would leave a thread over
@@ -252,9 +252,9 @@ def test_memory_stays_within_its_option(tmp_path, name, precision):
     program = f"""
 import resource
 from pathlib import Path
-from attlm_fairseq.scoring.compute import Compute
+from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.neural import NeuralScorer
-scorer = NeuralScorer.load([Path({str(path)!r})], compute=Compute(precision={precision!r}, memory=128 << 20))
+scorer = NeuralScorer.load([Path({str(path)!r})], compute=DeviceConfig(precision={precision!r}, memory=128 << 20))
 words = {WORDS!r}
 trunk = words * 3
 scorer.score([words])
@@ -272,7 +272,7 @@ print((peak() - before) >> 20, len(scores))
 def test_bfloat16_is_close_and_tells_how_close(checkpoint):
     sentences = nbest_like(200)
     exact = NeuralScorer.load([checkpoint]).score(sentences)
-    scorer = NeuralScorer.load([checkpoint], compute=Compute(precision="bfloat16"))
+    scorer = NeuralScorer.load([checkpoint], compute=DeviceConfig(precision="bfloat16"))
     rounded = scorer.score(sentences)
     differences = [abs(one.total - other.total) for one, other in zip(exact, rounded, strict=True)]
     assert 0 < max(differences) < 0.5

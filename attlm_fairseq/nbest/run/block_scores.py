@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from attlm_fairseq.nbest.features.lm_features import lm_feature
-from attlm_fairseq.nbest.run.config import Config
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.advice import advise
-from attlm_fairseq.scoring.compute import Compute
+from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, split_texts
@@ -36,7 +36,7 @@ class BlockScorer:
         self.features = tuple(features)
 
     @classmethod
-    def load(cls, config: Config, compute: Compute, features: Sequence[str] = ()) -> BlockScorer:
+    def load(cls, config: RunConfig, compute: DeviceConfig, features: Sequence[str] = ()) -> BlockScorer:
         """Load the LMs and text steps of a run. Raises InputError."""
         scorers = config.load(compute)
         return cls(scorers, [text.load() for text in config.texts.values()], features)

@@ -20,17 +20,17 @@ from attlm_fairseq.nbest.decision.decision import decide
 from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
 from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
-from attlm_fairseq.nbest.run.config import read_config
+from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.run.journal import Journal
 from attlm_fairseq.nbest.run.rescoring import Rescorer
 from attlm_fairseq.nbest.run.workers import OneProcess
-from attlm_fairseq.scoring.compute import PRECISIONS, Compute, parse_memory
+from attlm_fairseq.scoring.compute import PRECISIONS, DeviceConfig, parse_memory
 
 
 class RescoreFiles:
     """An actor: rows of ``input`` and ``output`` in, the same with ``lists``, ``error`` and ``notes`` (lines for the user) out."""
 
-    def __init__(self, config: Path, compute: Compute) -> None:
+    def __init__(self, config: Path, compute: DeviceConfig) -> None:
         self._config = read_config(config)
         names = [lm.name for lm in self._config.scored]
         features = [name for name in self._config.weights if is_lm_feature(name, names)]
@@ -61,7 +61,7 @@ class RescoreFiles:
         return count, [*filter(None, (oov.warning() for oov in rescorer.oov.values())), *rescorer.notes.values()]
 
 
-def rescore_files(files: Sequence[str], output: Path, config: Path, concurrency: int, compute: Compute) -> list[dict[str, Any]]:
+def rescore_files(files: Sequence[str], output: Path, config: Path, concurrency: int, compute: DeviceConfig) -> list[dict[str, Any]]:
     """Rescore every file into the folder ``output`` under its own name; returns a row for each with its lists, or its error.
 
     Raises InputError: no ray, two files of one name, weights missing, a decision that makes texts.
@@ -104,7 +104,7 @@ def main() -> None:
         files = sorted(glob.glob(f"{options.files}/*" if Path(options.files).is_dir() else options.files))  # noqa: PTH207 - may be absolute
         if not files:
             raise InputError("no such files", path=options.files)
-        compute = Compute(options.device, options.precision, parse_memory(options.memory))
+        compute = DeviceConfig(options.device, options.precision, parse_memory(options.memory))
         rows = rescore_files(files, options.output, options.config, options.concurrency, compute)
     except InputError as error:
         print(f"attlm: error: {error}", file=sys.stderr)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
-from attlm_fairseq.nbest.run.config import Config
-from attlm_fairseq.scoring.compute import Compute
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.oov import OOVCount
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Processes(contextlib.AbstractContextManager):
 
     scorer = None
 
-    def __init__(self, config: Config, computes: Sequence[Compute], features: Sequence[str] = ()) -> None:
+    def __init__(self, config: RunConfig, computes: Sequence[DeviceConfig], features: Sequence[str] = ()) -> None:
         import multiprocessing  # here: a single process does without
         from concurrent.futures import ProcessPoolExecutor
 
@@ -111,7 +111,7 @@ class Processes(contextlib.AbstractContextManager):
 _scorer: BlockScorer | InputError  # of a process of the pool
 
 
-def _start(config: Config, places: Any, features: tuple[str, ...], threads: int | None) -> None:
+def _start(config: RunConfig, places: Any, features: tuple[str, ...], threads: int | None) -> None:
     global _scorer
     threading.Thread(target=_end_with_parent, daemon=True).start()
     compute = places.get()

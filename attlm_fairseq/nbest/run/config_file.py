@@ -1,0 +1,320 @@
+"""``attlm.toml``: the LMs of a rescoring run, the text steps before them and the weights.
+
+    [lm.attentive]                  # a neural LM: one checkpoint, or several as an ensemble
+    checkpoint = "checkpoints/checkpoint_best.pt"
+    dict = "data-bin/dict.txt"      # where it does not lie beside the checkpoint
+
+    [lm.ngram]
+    kenlm = "lm.arpa"
+
+    oov = "spread:100000"           # what an unknown word costs: unk (default), penalty:LOGPROB, spread:TYPES
+    text = { steps = ["lowercase"] }  # instead of the steps of [text]
+
+    [lm.mix]                        # linear over words; its members then have no score of their own
+    mixture = { attentive = 0.6, ngram = 0.4 }
+
+    [text]                          # in this order; `tokenize = "en"` and `lowercase = true` are short for these two
+    steps = ["unicode:nfkc", "tokenize:en", "lowercase"]
+
+    [weights]                       # of any score in the list, any LM, `words` and `rank`
+    attentive = 0.8
+
+    [decision]                      # how totals decide: max (default), mbr-wer, mbr-cer, mbr-bleu, mbr-chrf, mbr-ter, consensus
+    rule = "mbr-wer"
+    scale = 1.5                     # of the posteriors, softmax(scale * total)
+    text = { steps = ["join-subwords:bpe"] }  # before losses and votes
+    tokenize = "zh"                 # sacreBLEU's tokenizer in the loss of mbr-bleu; default: none
+    scales = { consensus = 0.7 }    # of other rules, with these weights
+
+Paths are relative to the file. `attlm tune` and `attlm mix` write it: then it holds what that run used and found, and
+how in ``[tuning]`` and ``[mixing]``. What stays the same stays as it was written, comments included. Any other table is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import is_stream, whole_file
+from attlm_fairseq.nbest.decision.decision import RULES, Decision
+from attlm_fairseq.nbest.decision.mbr import loss_metric
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.scoring.lm_spec import LMSpec, are_shares, check_name
+from attlm_fairseq.scoring.oov_policy import parse_policy
+from attlm_fairseq.text import Step, TextPipeline, parse_steps
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+DEFAULT_CONFIG = Path("attlm.toml")
+SKETCH = "reference_sketch"  # the entry of [tuning] that tells the lists tuned on
+COMMON = {"text", "oov"}  # what an entry of any kind may hold
+ENTRIES = {"kenlm": COMMON, "checkpoint": {"dict", "ensemble_weights"} | COMMON, "mixture": COMMON}
+
+
+def read_config(path: Path) -> RunConfig:
+    """Read an ``attlm.toml``. Raises InputError naming the entry that is wrong."""
+    document = _parse(path).unwrap()
+    only(document, {"lm", "text", "weights", "decision", "tuning", "mixing"}, "table", path)
+    lms = tuple(read_lm(check_name(name, path), entry, path) for name, entry in table(document, "lm", path).items())
+    text = read_text(table(document, "text", path), "[text]", path)
+    weights = table(document, "weights", path)
+    for name, value in weights.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise InputError(f"[weights] {name} = {value!r}, expected a finite number", path=path)
+    decision = read_decision(table(document, "decision", path), path)
+    tuned_on = table(document, "tuning", path).get(SKETCH, "")
+    if not isinstance(tuned_on, str):
+        raise InputError(f"[tuning] {SKETCH} = {tuned_on!r}, expected a text, as `attlm tune` writes it", path=path)
+    try:
+        return RunConfig(lms, text, {name: float(value) for name, value in weights.items()}, decision, path, tuned_on)
+    except InputError as error:
+        raise InputError(str(error), path=path) from None
+
+
+def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
+    """The ``[decision]`` of an ``attlm.toml``. Raises InputError."""
+    only(entries, {"rule", "scale", "text", "scales", "tokenize"}, "entry of [decision]", path)
+    rule, scale = entries.get("rule", "max"), entries.get("scale", 1.0)
+    if rule not in RULES:
+        raise InputError(f"[decision] rule = {rule!r}, expected one of {', '.join(RULES)}", path=path)
+    scales = table(entries, "scales", path, "decision.scales")
+    only(scales, {*RULES} - {"max"}, "rule with a scale", path)
+    for name, value in (("[decision] scale", scale), *((f"[decision.scales] {name}", value) for name, value in scales.items())):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise InputError(f"{name} = {value!r}, expected a finite number that is not negative", path=path)
+    text = read_text(table(entries, "text", path, "decision.text"), "[decision.text]", path)
+    tokenize = entries.get("tokenize", "none")
+    if "tokenize" in entries:
+        try:
+            loss_metric("bleu", tokenize)
+        except InputError as error:
+            raise InputError(f"[decision] tokenize: {error}", path=path) from None
+    return Decision(rule, float(scale), text, {name: float(value) for name, value in scales.items()}, tokenize)
+
+
+def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], record_name: str = "tuning") -> None:
+    """Write LMs, text steps, weights and decision, and ``record`` as ``[tuning]``: how they came about.
+
+    Of what an existing file holds besides, only the other record stays (see :func:`unused`), ``[tuning]`` only with the same weights;
+    what is the same stays as it was written.
+    The file changes at once or not at all; ``-``, a device or a pipe just gets it. Raises InputError.
+    """
+    import tomlkit
+
+    if not all(map(math.isfinite, config.weights.values())):
+        raise InputError(f"weights that are not finite are not written: {config.weights}", path=path)
+    held = _held(path)
+    document = tomlkit.document() if held is None else _parse(path)
+    folder = path.absolute().parent
+    old, new = _written_lms(held or RunConfig(), folder), _written_lms(config, folder)
+    _set(document, "lm", {name: document["lm"][name] if old.get(name) == entry else entry for name, entry in new.items()})
+    if not config.text.steps:
+        document.pop("text", None)
+    elif held is None or written_text(held.text, folder) != written_text(config.text, folder):
+        _set(document, "text", written_text(config.text, folder))
+    _set(document, "weights", config.weights)
+    if config.decision != Decision():
+        decision: dict[str, Any] = {"rule": config.decision.rule, "scale": config.decision.scale}
+        if config.decision.text.steps:
+            decision["text"] = written_text(config.decision.text, folder)
+        if config.decision.tokenize != "none":
+            decision["tokenize"] = config.decision.tokenize
+        if config.decision.scales:
+            decision["scales"] = dict(config.decision.scales)
+        _set(document, "decision", decision)
+    else:
+        document.pop("decision", None)
+    if record_name != "tuning" and held is not None and held.weights != config.weights:
+        document.pop("tuning", None)  # it tells of other weights
+    document[record_name] = _encodable(record)
+    with whole_file(str(path)) as out:
+        out.write(tomlkit.dumps(document))
+
+
+def _encodable(value: Any) -> Any:
+    """What a record says, with ``\\udcNN`` for the bytes of the command line and of file names that are not UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_encodable(name): _encodable(entry) for name, entry in value.items()}
+    return list(map(_encodable, value)) if isinstance(value, list | tuple) else value
+
+
+def unused(path: Path, config: RunConfig) -> list[str]:
+    """What the file ``path`` holds that is not in ``config``, read from elsewhere: what :func:`write_config` would drop or replace.
+
+    Nothing where ``config`` was read from this file. Raises InputError where the file is no ``attlm.toml``, and where this run's files
+    have names that cannot be written there.
+    """
+    folder = path.absolute().parent
+    new, new_text = _written_lms(config, folder), written_text(config.text, folder)
+    held = _held(path)
+    if held is None or (config.path is not None and path.samefile(config.path)):
+        return []
+    found = [f"[lm.{name}]" for name, entry in _written_lms(held, folder).items() if new.get(name) != entry]
+    if held.text.steps and written_text(held.text, folder) != new_text:
+        found.append("[text]")
+    if held.weights and held.weights != config.weights:
+        found.append("[weights]")
+    if held.decision not in (Decision(), config.decision):
+        found.append("[decision]")
+    return found
+
+
+def _held(path: Path) -> RunConfig | None:
+    """What stands at the path where a configuration is to be written; None where there is nothing to read."""
+    return read_config(path) if path.is_file() and not is_stream(str(path)) else None
+
+
+def _written_lms(config: RunConfig, folder: Path) -> dict[str, dict[str, Any]]:
+    return {lm.name: written_lm(lm, folder) for lm in config.lms}
+
+
+def _set(table: MutableMapping[str, Any], name: str, value: Any) -> None:
+    """Set an entry; in a table that is there already entry by entry, so that what stays the same keeps its form and comments.
+
+    One with other tables in between (``[lm.a] [text] [lm.b]``) is no ``Table``: from it tomlkit cannot delete.
+    """
+    from tomlkit.items import Table
+
+    old = table.get(name)
+    if isinstance(old, Table) and isinstance(value, Mapping):
+        for gone in [key for key in old if key not in value]:
+            del old[gone]
+        for key, entry in value.items():
+            _set(old, key, entry)
+    elif old is None or old != value:
+        table[name] = value
+
+
+def _parse(path: Path) -> TOMLDocument:
+    import tomlkit  # here: a run without attlm.toml does not wait for it
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        return tomlkit.parse(path.read_bytes().decode("utf-8").removeprefix("\ufeff"))  # what editors on Windows begin a file with
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"is not UTF-8 (byte {error.start})", path=path) from None
+    except TOMLKitError as error:
+        raise InputError(f"is not TOML: {error}", path=path, line=getattr(error, "line", None)) from None
+
+
+def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
+    """The LM of an entry of the file ``path``. Raises InputError naming what is wrong."""
+    where = f"[lm.{name}]"
+    if not isinstance(entry, dict) or len(kinds := ENTRIES.keys() & entry.keys()) != 1:
+        raise InputError(f"{where} needs either `kenlm`, `checkpoint` or `mixture`", path=path)
+    kind = kinds.pop()
+    only(entry, {kind} | ENTRIES[kind], f"entry of {where}", path)
+    text = read_text(table(entry, "text", path, f"lm.{name}.text"), f"[lm.{name}.text]", path) if "text" in entry else None
+    if not isinstance(policy := entry.get("oov", "unk"), str):
+        raise InputError(f'{where} oov = {policy!r}, expected a policy such as "penalty:-12"', path=path)
+    try:
+        common = {"text": text, "oov": parse_policy(policy)}
+    except InputError as error:
+        raise InputError(f"{where} oov: {error}", path=path) from None
+    if kind == "mixture":
+        return LMSpec(name, mixture=_read_mixture(entry["mixture"], where, path), **common)
+    files = entry[kind]
+    files = [files] if isinstance(files, str) else files
+    strings = [*files, *([entry["dict"]] if "dict" in entry else [])] if isinstance(files, list) else [None]
+    if not files or not all(isinstance(file, str) for file in strings) or (kind == "kenlm" and len(files) != 1):
+        raise InputError(f"{where} `kenlm` and `dict` are a file name, `checkpoint` a file name or a list of them", path=path)
+    folder = path.parent
+    if kind == "kenlm":
+        return LMSpec(name, kenlm=folder / files[0], **common)
+    weights = entry.get("ensemble_weights")
+    if weights is not None and (not isinstance(weights, list) or not are_shares(weights, len(files))):
+        raise InputError(f"{where} ensemble_weights needs {len(files)} numbers, none negative, not all zero", path=path)
+    return LMSpec(
+        name,
+        checkpoints=tuple(folder / file for file in files),
+        ensemble_weights=None if weights is None else tuple(map(float, weights)),
+        dictionary=folder / entry["dict"] if "dict" in entry else None,
+        **common,
+    )
+
+
+def _read_mixture(mixture: Any, where: str, path: Path) -> tuple[tuple[str, float], ...]:
+    if not isinstance(mixture, dict) or not are_shares(list(mixture.values()), max(1, len(mixture))):
+        raise InputError(f"{where} mixture = {{NAME = WEIGHT, ..}} needs names of LMs with weights, none negative, not all zero", path=path)
+    return tuple((member, float(weight)) for member, weight in mixture.items())
+
+
+def read_text(entry: Mapping[str, Any], where: str, path: Path) -> TextPipeline:
+    """The text steps of a table: ``steps``, or the shorter ``tokenize`` and ``lowercase``. Files are relative to ``path``'s folder."""
+    only(entry, {"steps", "lowercase", "tokenize"}, f"entry of {where}", path)
+    if "steps" in entry and len(entry) > 1:
+        raise InputError(f"{where} has `steps`: give all of them there, `lowercase` and `tokenize` too", path=path)
+    steps, lowercase, tokenize = entry.get("steps", []), entry.get("lowercase", False), entry.get("tokenize")
+    if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
+        raise InputError(f'{where} steps = {steps!r}, expected a list such as ["unicode:nfc", "lowercase"]', path=path)
+    if not isinstance(lowercase, bool):
+        raise InputError(f"{where} lowercase = {lowercase!r}, expected true or false", path=path)
+    if tokenize is not None and not isinstance(tokenize, str):
+        raise InputError(f'{where} tokenize = {tokenize!r}, expected a language such as "en"', path=path)
+    steps = [*steps, *([f"tokenize:{tokenize}"] if tokenize is not None else []), *(["lowercase"] if lowercase else [])]
+    try:
+        return parse_steps(steps, path.parent)
+    except InputError as error:
+        raise InputError(f"{where} {error}", path=path) from None
+
+
+def written_lm(lm: LMSpec, folder: Path) -> dict[str, Any]:
+    """The entry of an LM for a file in ``folder`` (absolute). Raises InputError for names of files that are not UTF-8."""
+    if lm.kenlm is not None:
+        entry: dict[str, Any] = {"kenlm": _relative(lm.kenlm, folder)}
+    elif lm.mixture:
+        import tomlkit
+
+        entry = {"mixture": tomlkit.inline_table()}
+        entry["mixture"].update(dict(lm.mixture))
+    else:
+        files = [_relative(path, folder) for path in lm.checkpoints]
+        entry = {"checkpoint": files[0] if len(files) == 1 else files}
+        if lm.ensemble_weights:
+            entry["ensemble_weights"] = list(lm.ensemble_weights)
+        if lm.dictionary:
+            entry["dict"] = _relative(lm.dictionary, folder)
+    if lm.oov.kind != "unk":
+        entry["oov"] = str(lm.oov)
+    if lm.text is not None:
+        entry["text"] = written_text(lm.text, folder)
+    return entry
+
+
+def written_text(pipeline: TextPipeline, folder: Path) -> dict[str, Any]:
+    """The table of text steps for a file in ``folder`` (absolute)."""
+    steps = (Step(step.name, _relative(Path(step.argument), folder)) if step.needs_file else step for step in pipeline.steps)
+    return {"steps": list(map(str, steps))}
+
+
+def _relative(path: Path, folder: Path) -> str:
+    path = path.absolute()
+    written = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+    try:
+        written.encode()
+    except UnicodeEncodeError:
+        raise InputError("attlm.toml, which is UTF-8, cannot hold this name: give the file or its folder another", path=path) from None
+    return written
+
+
+def table(document: Mapping[str, Any], name: str, path: Path, title: str | None = None) -> Mapping[str, Any]:
+    """The table ``name`` of a document, empty where it has none. Raises InputError where it is something else."""
+    found = document.get(name, {})
+    if not isinstance(found, dict):
+        raise InputError(f"`{name}` is {found!r}, expected a table [{title or name}]", path=path)
+    return found
+
+
+def only(entries: Mapping[str, Any], known: set[str], what: str, path: Path) -> None:
+    """Raises InputError for an entry that is not known."""
+    for name in entries:
+        if name not in known:
+            raise InputError(f"{name!r} is no {what}; known are {', '.join(sorted(known))}", path=path)
