@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lm_files import write_arpa, write_checkpoint
 
-from attlm_fairseq.scoring.compute import Compute
+from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.mixture import MixtureScorer
 from attlm_fairseq.scoring.neural import NeuralScorer
@@ -22,7 +22,7 @@ def neural(folder: Path, **options: object) -> NeuralScorer:
 
 
 def in_bfloat16(folder: Path) -> Scorer:
-    return NeuralScorer.load([write_checkpoint(folder / "lm.pt", WORDS)], "low", compute=Compute(precision="bfloat16"))
+    return NeuralScorer.load([write_checkpoint(folder / "lm.pt", WORDS)], "low", compute=DeviceConfig(precision="bfloat16"))
 
 
 def ensemble(folder: Path) -> Scorer:
