@@ -12,12 +12,14 @@ import typing
 import warnings
 from types import TracebackType
 
+import fairseq.checkpoint_utils
 import fairseq.distributed.utils
 import omegaconf
 import omegaconf.base
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
 
+from attlm_fairseq.checkpoints.fairseq_loading import refuse_unusable
 from attlm_fairseq.checkpoints.plain_arrays import STAND_INS
 from attlm_fairseq.checkpoints.reading import allowed_globals
 from attlm_fairseq.errors import InputError
@@ -65,6 +67,7 @@ def register() -> None:
     torch.serialization.add_safe_globals(FILE_GLOBALS)
     if fairseq.distributed.utils.broadcast_object is not broadcast_object:
         fairseq.distributed.utils.broadcast_object = broadcast_object
+        fairseq.checkpoint_utils.load_checkpoint_to_cpu = refuse_unusable(fairseq.checkpoint_utils.load_checkpoint_to_cpu)
     for message in OTHERS_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     for folder in ("criterions", "tasks", "models"):

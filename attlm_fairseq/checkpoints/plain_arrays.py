@@ -3,6 +3,7 @@
 fairseq's metrics hold such arrays after ``--eval-bleu``, so checkpoints of translation models contain them. NumPy's constructors take
 almost anything for a dtype (any object with a ``dtype`` attribute, for example), and its ``__setstate__`` methods trust what they get.
 So a file reaches none of them. The classes here stand in under NumPy's names, compare types exactly and make the array themselves.
+An array is filled once: torch can make a tensor of its memory while the file is read, and filling it again would free that memory.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ from typing import Any
 
 import numpy as np
 
+NUMBERS = {"i8": np.dtype("<i8"), "f8": np.dtype("<f8")}
+"""The types that an array can have, by the names that a file gives them."""
+
 
 class NumberType:
     """Stands in for ``numpy.dtype``: 64-bit integers ("i8") or floating-point numbers ("f8"), and no other type."""
 
+    __slots__ = ("code",)  # no __dict__: a file can give any class here that has one to an object that it has filled
+
     def __init__(self, code: Any = None, *copied: Any) -> None:
-        if type(code) is not str or code not in ("i8", "f8"):
+        if type(code) is not str or code not in NUMBERS:
             found = repr(code)[:40] if type(code) is str else type(code).__name__
             raise pickle.UnpicklingError(f"an array of {found}, expected integers or floating-point numbers of 64 bits")
         self.code = code
@@ -36,15 +42,16 @@ class PlainArray(np.ndarray):
         raise pickle.UnpicklingError("a numpy.ndarray that is called, expected an array as numpy saves it")
 
     def __setstate__(self, state: Any) -> None:
-        """Take shape, type and content as NumPy saves them: (version, shape, type, Fortran order, bytes)."""
+        """Take shape, type and content as NumPy saves them, once: (version, shape, type, Fortran order, bytes)."""
+        if self.dtype in NUMBERS.values():
+            raise pickle.UnpicklingError("an array that is filled twice")
         types = [type(part) for part in state] if type(state) is tuple else []
         if types != [int, tuple, NumberType, bool, bytes] or any(type(size) is not int or size < 0 for size in state[1]):
             raise pickle.UnpicklingError("an array whose content is not (version, shape, type, order, bytes)")
         _, shape, number, fortran, content = state
         if len(content) != 8 * math.prod(shape):
             raise pickle.UnpicklingError(f"an array of shape {shape} in {len(content)} bytes, expected 8 bytes a number")
-        values = np.frombuffer(content, np.dtype("<" + number.code)).copy()
-        super().__setstate__((1, shape, values.dtype, fortran, values.tobytes()))
+        super().__setstate__((1, shape, NUMBERS[number.code], fortran, content))
 
     def __reduce__(self) -> Any:
         """Save as an ordinary array, which needs no class of this package to be read."""

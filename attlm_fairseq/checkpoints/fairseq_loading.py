@@ -1,0 +1,94 @@
+"""Checkpoints in fairseq's own commands: one line for a file that is refused, and no option in it that fairseq would run.
+
+fairseq calls ``eval`` on some options of its models (``--decoder-layers`` of ``fconv_lm``, for example), which come from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from attlm_fairseq.checkpoints.reading import first_sentence
+from attlm_fairseq.errors import InputError
+
+NAMES_OF_FILES = {
+    "data",
+    "save_dir",
+    "restore_file",
+    "finetune_from_model",
+    "path",
+    "tensorboard_logdir",
+    "log_file",
+    "user_dir",
+    "init_from",
+}
+"""Options that are never evaluated and can look like calls: ``wmt14 (en-de)``."""
+
+
+def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap fairseq's ``load_checkpoint_to_cpu``. Raises InputError for a file that cannot be loaded, or only by running what it holds."""
+
+    @wraps(load)
+    def loaded(path: str, *arguments: Any, **named: Any) -> Any:
+        try:
+            state = load(path, *arguments, **named)
+        except (OSError, InputError):
+            raise
+        except pickle.UnpicklingError as error:
+            raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None
+        except Exception as error:  # broken bytes make torch and fairseq raise almost anything
+            why = f"{type(error).__name__}: {first_sentence(error)}"
+            raise InputError(f"is not a checkpoint written by fairseq-train, or is cut short ({why})", path=path) from None
+        for name, text in option_texts({"cfg": state.get("cfg"), "args": state.get("args")}):
+            if name not in NAMES_OF_FILES and runs(text):
+                raise InputError(f"refused: its option {name} is {text[:60]!r}, which fairseq could run as Python code", path=path)
+        return state
+
+    return loaded
+
+
+def option_texts(options: Any) -> Iterator[tuple[str, str | bytes]]:
+    """Every text in the options of a checkpoint, nested ones too, each with its name."""
+    seen: dict[int, Any] = {}  # by id(), which is unique only among objects that are kept
+    waiting = [("", options)]
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, str | bytes | bytearray):
+            yield name, value if isinstance(value, str) else bytes(value)
+        if id(value) in seen:  # an object that holds itself
+            continue
+        seen[id(value)] = value
+        if isinstance(value, DictConfig):
+            value = OmegaConf.to_container(value, resolve=False)
+            waiting.append((name, value))
+        elif isinstance(value, argparse.Namespace):
+            waiting.append((name, vars(value)))
+        elif isinstance(value, Mapping):
+            waiting += [(str(key), each) for key, each in value.items()]
+        elif isinstance(value, list | tuple | set):
+            waiting += [(name, each) for each in value]
+
+
+def runs(text: str | bytes) -> bool:
+    """Whether ``eval`` of a text would call something. One with ``${...}`` could: omegaconf replaces that by other texts of the file."""
+    dollar, bracket = ("${", "(") if isinstance(text, str) else (b"${", b"(")
+    if dollar in text:
+        return True
+    if bracket not in text:
+        return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            parsed = ast.parse(text.lstrip(" \t" if isinstance(text, str) else b" \t"), mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    except (MemoryError, RecursionError):
+        return True
+    return any(isinstance(node, ast.Call) for node in ast.walk(parsed))
