@@ -1,4 +1,4 @@
-# What the README's commands call. `make` alone lists them.
+# `make` installs everything; `make help` lists what else there is.
 # The environment holds a normal, not an editable install: only so does fairseq find `--user-dir attlm_fairseq` from any
 # directory. It is refreshed whenever a source changed; the tests use the checkout itself (tests/conftest.py).
 
@@ -19,24 +19,29 @@ PIP_VERSION := 'pip>=24.1; python_version >= "3.11"' 'pip>=23.3,<24.1; python_ve
 SOURCES := $(shell find attlm_fairseq cli -name '*.py' -o -name '*.html') pyproject.toml README.md
 # setuptools would install what an earlier build left there, deleted modules included.
 FRESH_BUILD := rm -rf build/lib
+EVERYTHING := '.[train,test]'
 BENCHMARKS = $(wildcard benchmarks/*.py)
 
 # $(call step,WHAT,COMMAND): says what it does, keeps the noise in a log, and shows its end if it fails.
 step = @mkdir -p "$(dir $(LOG))"; echo "-- $(1)"; { $(2); } >"$(LOG)" 2>&1 || { tail -n 25 "$(LOG)"; echo "-- failed: $(1). All of it: $(LOG)"; exit 1; }
 
-# lmplz is compiled beside the installation, which keeps one core busy at a time.
+# lmplz is compiled while the environment is installed, which keeps one core busy at a time.
 MAKEFLAGS += -j2
 
-.PHONY: help install kenlm demo test lint bench
+.PHONY: all help install kenlm demo test lint bench
 .DELETE_ON_ERROR:
 
+all: install kenlm
+	@echo "-- installed into $(VENV); \`make help\` lists what else there is"
+
 help:
+	@echo "make          install everything into $(VENV): training, rescoring, decoders, tests and KenLM's lmplz"
 	@echo "make demo     install into $(VENV), train an attentive language model and rescore n-best lists with it"
 	@echo "make test     install, check the style, run the tests"
 	@echo "make lint     check the style alone"
-	@echo "make kenlm    build KenLM's lmplz, which \`attlm ngram\` needs, into $(VENV)/bin"
+	@echo "make kenlm    build KenLM's programs into $(VENV)/bin"
 	@echo "make bench    run the benchmarks"
-	@echo "make install  make or refresh $(VENV) and nothing else"
+	@echo "make install  make or refresh $(VENV) without KenLM's programs"
 	@echo "VENV=folder, PYTHON=python3.x and CUDA=1 (torch with its CUDA libraries, gigabytes) change what is installed where."
 
 install: $(DONE)/package
@@ -60,9 +65,11 @@ $(DONE)/torch: $(DONE)/venv constraints.txt
 		fi)
 	@touch $@
 
-# Not isolated: an isolated build would fetch a torch of its own.
+# Not isolated: an isolated build would fetch a torch of its own. fairseq asks for torchaudio, which it uses for speech synthesis only;
+# the wheels of PyPI need CUDA, and next to torch for CPUs they would keep transformers' speech models from loading.
 $(DONE)/dependencies: $(DONE)/torch setup.py
-	$(call step,fairseq and the other dependencies (compiled here: 2 to 5 minutes),$(FRESH_BUILD) && $(INSTALL) --no-build-isolation '.[test]')
+	$(call step,fairseq and the other dependencies (compiled here: 2 to 5 minutes),$(FRESH_BUILD) && $(INSTALL) --no-build-isolation $(EVERYTHING) \
+		&& { "$(BIN)/python" -c 'import torchaudio' || $(PIP) uninstall --yes torchaudio; })
 	@touch $@
 
 $(DONE)/package: $(DONE)/dependencies $(SOURCES)
@@ -71,8 +78,8 @@ $(DONE)/package: $(DONE)/dependencies $(SOURCES)
 
 kenlm: $(BIN)/lmplz
 
-$(BIN)/lmplz: tools/build_kenlm.sh | $(DONE)/venv
-	$(call step,KenLM's lmplz (compiled here: a minute or two),sh tools/build_kenlm.sh "$(HERE)" constraints.txt)
+$(BIN)/lmplz: attlm_fairseq/scoring/kenlm_programs.py | $(DONE)/venv
+	$(call step,KenLM's programs (compiled here: a minute or two),rm -f "$@"; "$(BIN)/python" -m attlm_fairseq.scoring.kenlm_programs "$(HERE)")
 	@touch $@
 
 demo: install kenlm

@@ -11,8 +11,17 @@ README = HERE / "README.md"
 # Read, not imported: importing would need the dependencies that are being declared here.
 VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "attlm_fairseq" / "__init__.py").read_text("utf-8"), re.MULTILINE)[1]
 
-DECODING = ["flashlight-text", "pyctcdecode", "transformers"]
+DECODING = ["flashlight-text", 'pyctcdecode; python_version < "3.13"', "transformers"]  # pyctcdecode needs numpy 1 too
 SUBWORD = ["sentencepiece", "subword-nmt"]
+# fairseq 0.12.2 cannot be imported from Python 3.11 on; fairseq-fixed is its main branch with 53 added lines. Both need numpy 1
+# (np.compat), which has no wheels for Python 3.13.
+TRAIN = [
+    'fairseq==0.12.2; python_version < "3.11"',
+    'fairseq-fixed==0.12.3.1; python_version >= "3.11" and python_version < "3.13"',
+    'numpy>=1.26.4,<2; python_version < "3.13"',
+]
+
+REPOSITORY = "https://github.com/attlm/attlm-fairseq"
 
 setup(
     name="attlm-fairseq",
@@ -21,23 +30,43 @@ setup(
     long_description=README.read_text("utf-8") if README.exists() else "",
     long_description_content_type="text/markdown",
     license="MIT",
+    license_files=["LICENSE"],
     author="attlm contributors",
-    python_requires=">=3.10,<3.13",
+    url=REPOSITORY,
+    project_urls={
+        "Documentation": f"{REPOSITORY}/tree/main/docs",
+        "Source": REPOSITORY,
+        "Issues": f"{REPOSITORY}/issues",
+        "Changelog": f"{REPOSITORY}/blob/main/CHANGELOG.md",
+    },
+    keywords="language model, n-best rescoring, speech recognition, machine translation, fairseq, KenLM, attention, LSTM",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        *[f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)],
+        "Topic :: Multimedia :: Sound/Audio :: Speech",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
+    ],
+    python_requires=">=3.10",
     packages=[*find_packages(include=["attlm_fairseq", "attlm_fairseq.*"]), "attlm_cli"],
     package_dir={"attlm_cli": "cli/attlm_cli"},
     package_data={"attlm_fairseq.nbest.report": ["templates/*.html"]},
     entry_points={"console_scripts": ["attlm = attlm_cli.main:main"]},
     install_requires=[
-        "torch>=2.6",  # before it, fairseq runs code hidden in the checkpoints that it loads
-        # fairseq itself cannot be imported from Python 3.11 on; fairseq-fixed is its main branch with 53 added lines.
-        'fairseq==0.12.2; python_version < "3.11"',
-        'fairseq-fixed==0.12.3.1; python_version >= "3.11"',
-        # fairseq uses np.compat, which numpy 2 no longer has.
-        "numpy>=1.26.4,<2",
-        "kenlm",
+        "torch>=2.6",  # earlier versions run code hidden in checkpoints unless told not to
+        "numpy>=1.26.4",
+        'kenlm; python_version < "3.13"',
+        # The kenlm 0.3.0 of PyPI does not compile on Python 3.13; these are wheels of the same module.
+        'ufal-kenlm>=26.4.1; python_version >= "3.13"',
         "sacremoses",
         "click",
-        "sacrebleu",
+        "sacrebleu<3",
         "rapidfuzz",
         "tqdm",
         "tomlkit",
@@ -47,9 +76,10 @@ setup(
         "safetensors",
     ],
     extras_require={
-        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "setuptools", "wheel", *DECODING, *SUBWORD],
+        "train": TRAIN,
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "mypy", "setuptools", "wheel", *DECODING, *SUBWORD],
         "decoding": DECODING,
         "subword": SUBWORD,
-        "ray": ["ray[data]", "pyarrow<22"],  # later versions of pyarrow need numpy 2
+        "ray": ["ray[data]", "pyarrow<22"],  # later versions of pyarrow need numpy 2, which fairseq cannot use
     },
 )

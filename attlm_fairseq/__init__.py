@@ -8,7 +8,7 @@ import sys
 
 __version__ = "0.1.0"
 
-if "fairseq" in sys.modules:
+if sys.modules.get("fairseq"):
     from attlm_fairseq.plugin import register
 
     register()

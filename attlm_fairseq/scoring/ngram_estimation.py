@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.kenlm import gist, read_ngram_counts
+from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.text_file import read_lines
 
 ORDERS = range(2, 7)  # KenLM reads no unigram models, and is compiled for 6 unless told otherwise
@@ -100,7 +99,7 @@ def estimate_ngram(
             raise InputError(_explain(code, said), path=source)
         if output.suffix == ".bin":
             model = Path(folder) / "model.bin"
-            code, binary_said = _run([str(find_program("build_binary", beside=program)), str(arpa), str(model)])
+            code, binary_said = _run([str(find_program("build_binary", sibling=program)), str(arpa), str(model)])
             if code:
                 raise InputError(f"build_binary failed: {gist(binary_said)}", path=output)
         ngrams = read_ngram_counts(model)
@@ -126,18 +125,6 @@ def _explain(code: int, said: str) -> str:
             "repetitions, or --discount-fallback"
         )
     return f"lmplz failed: {reason}"
-
-
-def find_program(name: str, beside: Path | None = None) -> Path:
-    """One of KenLM's programs: beside another of them, on PATH, or beside Python (where `make kenlm` puts it). Raises InputError."""
-    places = [beside and beside.parent / name, shutil.which(name), Path(sys.executable).parent / name]
-    for place in places:
-        if place and Path(place).is_file():
-            return Path(place)
-    raise InputError(
-        f"KenLM's program {name} is neither on PATH nor beside {sys.executable}: `make kenlm` in the source folder of attlm builds it; "
-        "then use that environment, or put the program on PATH"
-    )
 
 
 class _Sentences:

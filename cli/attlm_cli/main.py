@@ -28,6 +28,21 @@ COMMANDS = {
 }
 
 
+# What to install for a package that the base install does not bring.
+EXTRAS = {
+    "fairseq": "train",
+    "omegaconf": "train",
+    "transformers": "decoding",
+    "flashlight": "decoding",
+    "pyctcdecode": "decoding",
+    "sentencepiece": "subword",
+    "subword_nmt": "subword",
+    "ray": "ray",
+    "pyarrow": "ray",
+}
+OWN = ("attlm_fairseq", "attlm_cli")
+
+
 class OneLineError(click.ClickException):
     """An InputError as the user sees it: one line, exit code 2."""
 
@@ -84,6 +99,12 @@ class Commands(click.Group):
         except PermissionError as error:  # also where only looking for a file, in a folder closed to the user, was refused
             where = "" if error.filename is None else f"{error.filename}: "
             raise OneLineError(f"{where}cannot be read or written: {error.strerror}; check the rights of it and its folders") from None
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if not package or package in OWN:  # a fault of this program, not of the installation
+                raise
+            wanted = f"attlm-fairseq[{EXTRAS[package]}]" if package in EXTRAS else "attlm-fairseq"
+            raise OneLineError(f"the Python package {package} is missing: pip install '{wanted}'") from None
         except BrokenPipeError:
             raise SystemExit(141) from None  # the reader of our output has gone, as in `attlm score text | head`
 

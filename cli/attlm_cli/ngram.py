@@ -23,7 +23,7 @@ def ngram_command(
 ) -> None:
     """Estimate an n-gram LM with modified Kneser-Ney smoothing from TEXT (- is standard input), a sentence a line.
 
-    The work is done by KenLM's lmplz. Where it is not installed, `make kenlm` builds it.
+    KenLM's lmplz does the work. If it is not on PATH, it is built once into the user's cache folder, which needs g++ and cmake.
 
     \b
     Example:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.kenlm import KenLMScorer, read_ngram_counts
-from attlm_fairseq.scoring.ngram_estimation import find_program
+from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.scorer import Scorer
 
 LN_10 = math.log(10.0)

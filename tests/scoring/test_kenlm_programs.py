@@ -1,0 +1,115 @@
+"""Finding and building KenLM's programs, with scripts in place of the compiler: what is built is `make kenlm`'s, which other tests run."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring import kenlm_programs
+from attlm_fairseq.scoring.kenlm_programs import PROGRAMS, build_programs, cache_folder, find_program
+
+CMAKE = """#!/bin/sh
+echo "$@" >> {log}
+case "$1" in
+    -S) mkdir -p "$4" ;;
+    --build) {sleep} 0.2; mkdir -p "$2/bin"; for program in build_binary query lmplz; do echo built > "$2/bin/$program"; done ;;
+esac
+"""
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch) -> Path:
+    """An empty PATH, cache folder and environment of Python."""
+    for name in ("path", "python", "cache"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setenv("ATTLM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kenlm_programs.sys, "executable", str(tmp_path / "python" / "python"))
+    return tmp_path
+
+
+@pytest.fixture
+def tools(machine, monkeypatch) -> Path:
+    """Scripts that pretend to compile; returns the file in which cmake's calls are counted."""
+    log = machine / "log"
+    cmake = CMAKE.format(log=log, sleep=shutil.which("sleep", path="/usr/bin:/bin"))
+    for name, script in {"cmake": cmake, "g++": "#!/bin/sh\n", "make": "#!/bin/sh\n"}.items():
+        write_program(machine / "path" / name, script)
+    monkeypatch.setenv("PATH", f"{machine / 'path'}:/usr/bin:/bin")
+    monkeypatch.setattr(kenlm_programs, "_fetch_source", lambda work, source: source.mkdir())
+    return log
+
+
+def write_program(path: Path, script: str = "#!/bin/sh\n") -> Path:
+    path.write_text(script)
+    path.chmod(0o755)
+    return path
+
+
+def test_programs_are_taken_from_where_they_are(machine):
+    (cache_folder() / "bin").mkdir(parents=True)
+    places = [cache_folder() / "bin", machine / "python", machine / "path", machine]
+    for place in places:  # each is preferred to those before it
+        write_program(place / "lmplz")
+        assert find_program("lmplz", sibling=machine / "build_binary") == place / "lmplz"
+
+
+def test_missing_tools_are_named_all_at_once(machine):
+    write_program(machine / "path" / "cmake")
+    with pytest.raises(InputError, match=r"needs a C\+\+ compiler, make: install them"):
+        find_program("lmplz")
+    assert list((machine / "cache").iterdir()) == []
+
+
+def test_programs_are_built_once_into_the_cache(tools, capsys):
+    assert find_program("lmplz").read_text() == "built\n"
+    assert "building it once into" in capsys.readouterr().err
+    assert find_program("build_binary") == cache_folder() / "bin" / "build_binary"
+    assert capsys.readouterr().err == ""
+    assert sorted(path.name for path in (cache_folder() / "bin").iterdir()) == sorted(PROGRAMS)
+
+
+def test_two_runs_at_once_build_once(tools):
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(build_programs, [cache_folder()] * 2))
+    assert tools.read_text().count("--build") == 1
+
+
+def test_a_killed_build_leaves_nothing_behind(tools):
+    remains = cache_folder() / ".building-killed"
+    remains.mkdir(parents=True)
+    build_programs(cache_folder())
+    assert not remains.exists()
+    assert sorted(path.name for path in cache_folder().iterdir()) == [".kenlm-lock", "bin"]
+
+
+def test_a_failed_build_is_one_line_with_the_compilers_words(tools, machine):
+    write_program(
+        machine / "path" / "cmake",
+        "#!/bin/sh\n[ $1 = -S ] && mkdir -p $4 && exit\necho warning; echo 'x.cc: error: no'; echo done; exit 2\n",
+    )
+    with pytest.raises(InputError, match=r"at `cmake --build .*: x\.cc: error: no$"):
+        build_programs(cache_folder())
+    assert not (cache_folder() / "bin").exists()
+
+
+def test_another_source_than_the_known_one_is_refused(tmp_path, monkeypatch):
+    archive = tmp_path / "kenlm-0.3.0.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(__file__, "kenlm-0.3.0/CMakeLists.txt")
+    monkeypatch.setattr(kenlm_programs, "_pip", lambda *_: [sys.executable, "-c", ""])
+    with pytest.raises(InputError, match="SHA-256 differs"):
+        kenlm_programs._fetch_source(tmp_path, tmp_path / "source")
+
+
+def test_a_cache_that_cannot_be_written_is_said(tools, machine, monkeypatch):
+    (machine / "file").write_text("")
+    monkeypatch.setenv("ATTLM_CACHE", str(machine / "file"))
+    with pytest.raises(InputError, match="set ATTLM_CACHE"):
+        find_program("lmplz")
