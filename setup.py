@@ -23,11 +23,20 @@ TRAIN = [
 
 REPOSITORY = "https://github.com/attlm/attlm-fairseq"
 
+
+def long_description() -> str:
+    """Return the README with absolute links: a package index shows it without the files that it links to."""
+    if not README.exists():
+        return ""
+    text = re.sub(r"(!\[[^]]*\]\()(?!https?:)", rf"\1{REPOSITORY}/raw/main/", README.read_text("utf-8"))
+    return re.sub(r"((?<!!)\[[^]]*\]\()(?!https?:|#)", rf"\1{REPOSITORY}/blob/main/", text)
+
+
 setup(
     name="attlm-fairseq",
     version=VERSION,
     description="Memory-augmented recurrent language models for fairseq, and the rescoring of n-best lists with them",
-    long_description=README.read_text("utf-8") if README.exists() else "",
+    long_description=long_description(),
     long_description_content_type="text/markdown",
     license="MIT",
     license_files=["LICENSE"],
@@ -56,7 +65,7 @@ setup(
     python_requires=">=3.10",
     packages=[*find_packages(include=["attlm_fairseq", "attlm_fairseq.*"]), "attlm_cli"],
     package_dir={"attlm_cli": "cli/attlm_cli"},
-    package_data={"attlm_fairseq.nbest.report": ["templates/*.html"]},
+    package_data={"attlm_fairseq": ["py.typed"], "attlm_fairseq.nbest.report": ["templates/*.html"]},
     entry_points={"console_scripts": ["attlm = attlm_cli.main:main"]},
     install_requires=[
         "torch>=2.6",  # earlier versions run code hidden in checkpoints unless told not to

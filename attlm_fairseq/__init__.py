@@ -6,7 +6,7 @@ with ``--user-dir attlm_fairseq``, the models and tasks register themselves; see
 
 import sys
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if sys.modules.get("fairseq"):
     from attlm_fairseq.plugin import register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import fairseq
 import pytest
+from lm_files import write_arpa
 
 import attlm_fairseq
 
@@ -59,8 +61,13 @@ def test_metadata(wheel):
     [metadata] = [wheel.read(name).decode() for name in wheel.namelist() if name.endswith("/METADATA")]
     assert "\nName: attlm-fairseq\n" in metadata
     assert f"\nVersion: {attlm_fairseq.__version__}\n" in metadata
-    assert 'Requires-Dist: fairseq==0.12.2; python_version < "3.11"' in metadata
-    assert 'Requires-Dist: fairseq-fixed==0.12.3.1; python_version >= "3.11"' in metadata
+    required = [line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
+    base, train = ([name for name in required if ("extra ==" in name) is extra and "decoding" not in name] for extra in (False, True))
+    assert not [name for name in base if name.startswith("fairseq")]
+    assert [name for name in train if name.startswith("fairseq")] == [
+        'fairseq==0.12.2; python_version < "3.11" and extra == "train"',
+        'fairseq-fixed==0.12.3.1; (python_version >= "3.11" and python_version < "3.13") and extra == "train"',
+    ]
     [entry_points] = [wheel.read(name).decode() for name in wheel.namelist() if name.endswith("/entry_points.txt")]
     assert "attlm = attlm_cli.main:main" in entry_points
 
@@ -89,3 +96,60 @@ print(sys.modules["attlm_fairseq"].__file__, options.arch, options.cut_sentences
 def test_importing_the_package_is_cheap(site, tmp_path):
     script = "import sys, attlm_fairseq; print(attlm_fairseq.__file__, sorted({'torch', 'fairseq', 'numpy', 'kenlm'} & set(sys.modules)))"
     assert run(site, tmp_path, "-c", script) == f"{site / 'attlm_fairseq' / '__init__.py'} []\n"
+
+
+WITHOUT = """
+import importlib.abc, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1].split(","):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from attlm_cli.main import main
+for command in sys.argv[2:]:
+    try:
+        main(command.split(), standalone_mode=True)
+    except SystemExit as end:
+        assert not end.code, (command, end.code)
+"""
+
+
+def test_kenlm_alone_needs_neither_torch_nor_fairseq(tmp_path):
+    words = ["a", "b", "c"]
+    write_arpa(tmp_path / "lm.arpa", words)
+    lists = [{"id": word, "ref": f"{word} a", "hyps": [{"text": f"{word} {other}"} for other in words]} for word in words]
+    (tmp_path / "lists.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in lists))
+    (tmp_path / "text.txt").write_text("a b c\n")
+    commands = [
+        "tune lists.jsonl --kenlm lm.arpa --folds 0",
+        "rescore lists.jsonl -o rescored.jsonl",
+        "eval lists.jsonl rescored.jsonl --report report.html",
+        "ppl text.txt --kenlm lm.arpa",
+        "score text.txt --kenlm lm.arpa",
+        "mix text.txt --kenlm a=lm.arpa --kenlm b=lm.arpa -o mix.toml",
+    ]
+    subprocess.run([sys.executable, "-c", WITHOUT, "torch,fairseq", *commands], check=True, cwd=tmp_path)
+    assert (tmp_path / "rescored.jsonl").exists()
+    assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("package", "command", "install"),
+    [
+        ("torch", "score text.txt --lm lm.pt", "'attlm-fairseq'"),
+        ("rapidfuzz", "eval lists.jsonl --metric wer", "'attlm-fairseq'"),
+        ("sentencepiece", "score text.txt --kenlm lm.arpa --text sentencepiece:lm.arpa", "attlm-fairseq[subword]"),
+    ],
+)
+def test_a_missing_package_is_one_line_that_says_what_to_install(tmp_path, package, command, install):
+    write_arpa(tmp_path / "lm.arpa", ["a"])
+    (tmp_path / "text.txt").write_text("a\n")
+    (tmp_path / "lists.jsonl").write_text(json.dumps({"id": "1", "ref": "a", "hyps": [{"text": "a"}]}) + "\n")
+    arguments = [sys.executable, "-c", WITHOUT, package, command]
+    done = subprocess.run(arguments, cwd=tmp_path, text=True, capture_output=True)
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("attlm: error: ")]
+    assert package in line
+    assert install in line
+    assert f"({command!r}, 2)" in done.stderr
