@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-STYLES = ("sentencepiece", "byte-level", "wordpiece", "word-end", "bpe", "characters")
-MARKED_SHARE = 0.03  # of the units, at the least; other units look so by accident alone
+from attlm_fairseq.text.subwords import SUBWORD_STYLES, recognise_style
+
+STYLES = (*SUBWORD_STYLES, "characters")
 _SEPARATORS = {"|", " ", "▁"}  # units that stand for a space between characters
 _WHITE_SPACE = bytes.maketrans(b"\t\n\v\f\r", b" " * 5)  # what separates words for KenLM, too
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # sentencepiece's byte fallback
@@ -28,7 +29,7 @@ def surfaces(
     (characters to leave out, such as punctuation) turn the decoder's text into the language models'. Raises ValueError where the
     style cannot be told.
     """
-    style = style or recognise_style([unit for index, unit in enumerate(units) if index not in special])
+    style = style or style_of([unit for index, unit in enumerate(units) if index not in special])
     if style not in STYLES:
         raise ValueError(f"style {style!r} is not one of: {', '.join(STYLES)}")
     texts: list[bytes | None] = []
@@ -45,16 +46,9 @@ def surfaces(
     return texts
 
 
-def recognise_style(units: Sequence[str]) -> str:
-    """The style that the units' marks show. Raises ValueError where they show none."""
-    marks = {"byte-level": ("Ġ", ""), "wordpiece": ("##", ""), "word-end": ("", "</w>"), "bpe": ("", "@@"), "sentencepiece": ("▁", "")}
-
-    def marked(style: str) -> int:
-        before, after = marks[style]
-        return sum(len(unit) > len(before + after) and unit.startswith(before) and unit.endswith(after) for unit in units)
-
-    style = max(marks, key=marked)
-    if marked(style) >= max(1.0, MARKED_SHARE * len(units)):
+def style_of(units: Sequence[str]) -> str:
+    """Return the style that the units' marks show. Raises ValueError if they show none."""
+    if style := recognise_style(units):
         return style
     if not _SEPARATORS.isdisjoint(units):
         return "characters"

@@ -15,10 +15,9 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import SteppedLM
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.text.subwords import SUBWORD_STYLES, recognise_style
 
 SPECIAL = UNK + 1  # symbols before the first word
-SUBWORD_MARKS = {"@@": str.endswith, "\u2581": str.startswith}  # of subword-nmt: a word goes on; of SentencePiece: a word begins
-MARKED_SHARE = 0.1  # of a dictionary of subwords, at the least; texts of words have such symbols by accident alone
 SAME_UNITS = (
     "train the LM on text in the decoder's units; one of words can guide a decoder of subwords at word ends (in fairseq --word-lms, "
     "elsewhere WordFusion)"
@@ -89,8 +88,5 @@ def ordinary(vocabulary: Vocabulary) -> set[str]:
 
 def units(vocabulary: Vocabulary) -> str:
     """What a dictionary's symbols are, by how they are marked."""
-    symbols = ordinary(vocabulary)
-    for mark, has in SUBWORD_MARKS.items():
-        if sum(has(symbol, mark) for symbol in symbols) > MARKED_SHARE * len(symbols):
-            return f"subwords marked by {mark}"
-    return "words, without marks of subwords"
+    style = recognise_style(ordinary(vocabulary))
+    return f"subwords marked by {SUBWORD_STYLES[style].mark}" if style else "words, without marks of subwords"

@@ -13,10 +13,12 @@ import unicodedata
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.text.subwords import JOINED_STYLES, join_subwords
 
 TextFunction = Callable[[str], str]
 
@@ -96,21 +98,6 @@ def _truecase(file: str) -> TextFunction:
     return lambda text: truecaser.truecase(" ".join(text.split()), return_str=True)
 
 
-_SENTENCEPIECE_MARK = "\u2581"
-
-
-def _join_sentencepiece(text: str) -> str:
-    # The mark says where a word begins: a text without any is in words already, as references are, and would become one word.
-    return "".join(text.split()).replace(_SENTENCEPIECE_MARK, " ") if _SENTENCEPIECE_MARK in text else text
-
-
-_JOIN: dict[str, TextFunction] = {
-    "bpe": lambda text: re.sub(r"@@(\s+|$)", "", text),
-    "sentencepiece": _join_sentencepiece,
-    "wordpiece": lambda text: re.sub(r"(^|\s+)##(?=\S)", "", text),
-}
-
-
 def _sentencepiece(file: str) -> TextFunction:
     package = _package("sentencepiece", "sentencepiece")
     _require_file(file)
@@ -169,7 +156,7 @@ KINDS: dict[str, StepKind] = {
     "detokenize": StepKind("LANG", _detokenize),
     "unescape": StepKind("", _unescape),
     "truecase": StepKind("FILE", _truecase),
-    "join-subwords": StepKind("MARK", _JOIN.__getitem__, tuple(_JOIN)),
+    "join-subwords": StepKind("MARK", lambda style: partial(join_subwords, style), JOINED_STYLES),
     "bpe": StepKind("FILE", _bpe, segments=True),
     "sentencepiece": StepKind("FILE", _sentencepiece, segments=True),
 }

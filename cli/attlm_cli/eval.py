@@ -32,8 +32,7 @@ from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.formats import FORMATS, open_nbest
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.references.references import ids_of_references
-from attlm_fairseq.nbest.references.same_utterances import TEXT, read_further, read_texts
+from attlm_fairseq.nbest.references import TEXT, read_further, read_texts
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.rescoring import Rescorer
@@ -151,30 +150,19 @@ def open_lists(path: str, format_name: str | None, references: GivenReferences) 
         except UnknownFormatError:
             if path == "-":
                 raise
-        note(f"note: {path} is no n-best list: read as one text a line")
-    rows = references.rows() if references.by in ("id", None) else None
-    guessed = references.by is None
-    ids = ids_of_references(rows, certain=guessed) if rows else None
-    if ids is None or not guessed:
-        return read_texts(path, ids, leave_over=not guessed)
-    otherwise = "--refs-by order if they are words"
-    try:
-        texts = read_texts(path, ids)
-    except InputError as error:
-        raise InputError(f"{error}; such as {ids[0]!r} are taken for ids, {otherwise}") from None
-    note(f"note: the lines' ids, such as {ids[0]!r}, say whose they are and do not count: {otherwise}")
-    return texts
+        note(f"note: {path} is not an n-best list: read as one text per line")
+    return read_texts(path, references.by, note)
 
 
 def further_lists(
     path: str, format_name: str | None, first: Sequence[NbestList], first_path: str, references: GivenReferences
 ) -> list[NbestList]:
     """The lists or texts of a further file, in the order of the first and with its references. Raises InputError for others."""
-    further = read_further(path, format_name, first, first_path, in_doubt=references.by != "order")
-    if further.are_texts and format_name != TEXT:
-        note(f"note: {path} is no n-best list: read as one text a line{', with ids' if further.by_id else ''}")
+    further, told = read_further(path, format_name, first, first_path, references.by)
+    if told:
+        note(told)
     lists = []
-    for own, nbest in zip(further.lists, first, strict=True):
+    for own, nbest in zip(further, first, strict=True):
         if own.references and not references.paths and own.references != nbest.references:
             message = (
                 f"the reference of list {own.id!r} is not that of {first_path}; compare lists of the same utterances in the same order"

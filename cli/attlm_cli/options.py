@@ -6,7 +6,7 @@ import contextlib
 import math
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_featur
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.metrics import METRICS, Metric, make_metric
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.references.references import attach_references, read_references
+from attlm_fairseq.nbest.references import By, TextFile, attach_references, read_references
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config, unused
@@ -113,22 +113,19 @@ class GivenReferences:
     """``--refs --refs-by``: called with lists, gives the same with their references."""
 
     paths: tuple[str, ...]
-    by: str | None
-    _rows: list[tuple[str, ...]] | None = None  # read once, whatever they are for: standard input has them once
+    by: By | None
 
-    def __call__(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        return attach_references(lists, self.rows(), by=self.by, paths=self.paths, tell=note)
+    def __call__(self, lists: Iterable[NbestList]) -> list[NbestList]:
+        return attach_references(lists, self.read(), self.by, note)
 
     def check_inputs(self, *paths: str) -> None:
         """Raises InputError where standard input is to be these files or references more than once."""
         if [*paths, *self.paths].count("-") > 1:
             raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
 
-    def rows(self) -> list[tuple[str, ...]] | None:
-        """The references of each line, None where the lists have to bring theirs. Raises InputError."""
-        if self.paths and self._rows is None:
-            self._rows = read_references(self.paths)
-        return self._rows
+    def read(self) -> list[TextFile] | None:
+        """Read the files; None if the lists have to bring their references. Raises InputError."""
+        return read_references(self.paths) if self.paths else None
 
 
 def reference_options(command: Callable) -> Callable:
@@ -144,14 +141,15 @@ def reference_options(command: Callable) -> Callable:
             "--refs",
             multiple=True,
             metavar="FILE",
-            help="References, a line a list, plain or with ids (Kaldi, sclite). Repeat for several. Default: those in NBEST.",
+            help="References, one line per list, in the same order or with ids (Kaldi, sclite). Repeat for multiple references; a blank "
+            "line means none. Default: those in NBEST.",
         ),
         click.option(
             "--refs-by",
             type=click.Choice(["order", "number", "id"]),
-            help="Which line is whose: in the order of the lists; by the list's id, a line number from 0 (fairseq-generate); or by the id "
-            "in the line, 'id text' or 'text (id)', where lines may be left over. Default: id where every line has one, and none left "
-            "over, else order.",
+            help="Match references by order (line i is of list i), by number (the list's id is the line number from 0, as in "
+            "fairseq-generate), or by id (each line carries one, 'id text' or 'text (id)'; lines may be left over). Default: id if every "
+            "line carries the id of a list, else order.",
         ),
     )
 

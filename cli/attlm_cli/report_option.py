@@ -34,7 +34,7 @@ def warn_of_same_lists(setup: Setup, weights: Mapping[str, float], references: I
 
 
 def warn_of_repeats(utterances: Sequence[int], also: str = "") -> list[str]:
-    """The line, if there is one to say, to the user and for the page: where ``utterances`` (of :class:`RepeatedLists`) repeat."""
+    """The line, if there is one to say, to the user and for the page: where ``utterances`` (of :meth:`MeasuredLists.utterances`) repeat."""
     repeats = len(utterances) - len(set(utterances))
     if not repeats:
         return []

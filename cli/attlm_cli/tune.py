@@ -37,9 +37,9 @@ from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text
 from attlm_fairseq.nbest.features.lm_features import default_features, differing_lms, is_lm_feature
+from attlm_fairseq.nbest.fingerprints import fingerprint
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.metrics import Metric
-from attlm_fairseq.nbest.references.reference_sketch import reference_sketch
 from attlm_fairseq.nbest.run.config_file import SKETCH, write_config
 from attlm_fairseq.nbest.run.rescoring import Rescorer
 from attlm_fairseq.nbest.statistics.bootstrap import Interval
@@ -219,7 +219,7 @@ def tune_command(
         **({} if accepted is None else {"p": round(result.gain.p_value, 6), "gain": accepted}),
         **({"tuned_weights": result.weights} if weights != result.weights else {}),
         "seed": seed,
-        SKETCH: reference_sketch(measured.references),
+        SKETCH: fingerprint(measured.references),
         "attlm": __version__,
         "lm": signatures,
     }

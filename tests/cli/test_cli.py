@@ -703,7 +703,7 @@ def test_texts_are_measured_as_lists_of_one(folder):
     run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--to", "1best", "-o", "re.txt")
     references = "".join(nbest["output"] + "\n" for nbest in json.loads((folder / "dev.json").read_text()))
     result = run("eval", "dev.json", "re.json", "re.txt", "--refs", "-", stdin=references)
-    assert "re.txt is no n-best list: read as one text a line" in result.stderr
+    assert "re.txt is not an n-best list: read as one text per line" in result.stderr
     lists, texts = (re.search(rf"{name} +([\d.]+)", result.stdout)[1] for name in ("re.json", "re.txt"))
     assert lists == texts
     refused("eval", "dev.json", "re.txt", "--format", "plain")
@@ -723,9 +723,9 @@ def test_eval_reads_what_rescore_writes_with_ids(folder):
     result = run("eval", "dev.kaldi", "other.kaldi", "1best", "1best-kaldi", "1best-sclite", "--refs", "refs")
     assert wers(result) == ["12.50"] * 5
     assert result.stderr.splitlines() == [
-        "note: 1best is no n-best list: read as one text a line",
-        "note: 1best-kaldi is no n-best list: read as one text a line, with ids",
-        "note: 1best-sclite is no n-best list: read as one text a line, with ids",
+        "note: 1best is not an n-best list: read as one text per line",
+        "note: 1best-kaldi is not an n-best list: read as one text per line, with ids",
+        "note: 1best-sclite is not an n-best list: read as one text per line, with ids",
     ]
     texts = ("1best-sclite", "1best-kaldi", "--format", "text")
     assert wers(run("eval", *texts, "--refs", "refs", "--refs-by", "id")) == wers(run("eval", *texts, "--refs", "refs")) == ["12.50"] * 2
@@ -738,12 +738,12 @@ def test_eval_reads_what_rescore_writes_with_ids(folder):
             result.stderr
             == "note: more: 1 references are of no list and left over, the first of id 'u-0': 3 lists, 4 references with ids\n"
         )
-        refused(*options)
+        assert "no list has the id 'u-0'" in run(*options, code=2).stderr
     (folder / "twice").write_text("u-1 a mat\nu-1 a mat\n")
     assert "the id 'u-1' is there 2 times" in refused("eval", "twice", "--refs", "more", "--refs-by", "id", "--format", "text")
-    assert "texts without ids" in refused("eval", "1best", "--refs", "refs", "--format", "text")
+    assert "which no list has" in refused("eval", "1best", "--refs", "refs", "--format", "text")
     (folder / "others").write_text("u-1-1 a mad\nu-2-1 a\nu-4-1 the\n")
-    assert "first: 'u-3'" in refused("eval", "dev.kaldi", "others", "--refs", "refs")
+    assert "such as 'u-1-1', which no list has" in refused("eval", "dev.kaldi", "others", "--refs", "refs")
 
 
 def test_texts_take_the_references_of_the_lists(folder):

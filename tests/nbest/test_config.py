@@ -12,7 +12,7 @@ import tomlkit
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decision
-from attlm_fairseq.nbest.references.reference_sketch import reference_sketch
+from attlm_fairseq.nbest.fingerprints import fingerprint
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config, unused, write_config
 from attlm_fairseq.scoring.lm_spec import LMSpec
@@ -287,7 +287,7 @@ def test_the_record_of_tuning_goes_with_its_weights(tmp_path):
     path = tmp_path / "attlm.toml"
     config = RunConfig((LMSpec("a", kenlm=tmp_path / "a"),), weights={"a": 1.0})
     references = [("the cat",), ("a mat",)]
-    write_config(path, config, {"reference_sketch": reference_sketch(references)})
+    write_config(path, config, {"reference_sketch": fingerprint(references)})
     read = read_config(path)
     assert read.tuned_on_these({"a": 1.0, "rank": 0.5}, references)
     assert not read.tuned_on_these({"a": 0.5}, references)  # others than those tuned

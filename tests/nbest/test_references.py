@@ -5,14 +5,27 @@ import io
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, write_one_best
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references.references import attach_references, ids_of_references, read_references
+from attlm_fairseq.nbest.references import TextFile, attach_references, match_lines, read_further, read_references, read_texts
 
 
 def lists(*ids: str, references: tuple[str, ...] = ()) -> list[NbestList]:
     return [NbestList(name, [Hypothesis("x", rank=1)], references, line=10 + i) for i, name in enumerate(ids)]
+
+
+def files(*of_files: list[str]) -> list[TextFile]:
+    return [TextFile(f"r{number}", lines) for number, lines in enumerate(of_files)]
+
+
+def attached(ids: list[str], *of_files: list[str], by: str | None = None, told: list[str] | None = None) -> list[tuple[str, ...]]:
+    joined = attach_references(lists(*ids), files(*of_files), by, (told if told is not None else []).append)
+    assert [nbest.id for nbest in joined] == list(ids)
+    return [nbest.references for nbest in joined]
 
 
 def write(path, data: bytes) -> str:
@@ -23,18 +36,12 @@ def write(path, data: bytes) -> str:
 def test_several_files_plain_and_gzip(tmp_path):
     first = write(tmp_path / "ref.0", "a b\n\n c\u2028d \n".encode())  # an empty line is a reference; only \n ends a line
     second = write(tmp_path / "ref.1.gz", gzip.compress("\ufeffé\r\nf\r\ng".encode(), mtime=0))
-    assert read_references([first, second]) == [("a b", "é"), ("", "f"), (" c\u2028d ", "g")]
+    assert read_references([first, second]) == [TextFile(first, ["a b", "", " c\u2028d "]), TextFile(second, ["é", "f", "g"])]
 
 
 def test_standard_input(monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"a\nb\n")))
-    assert read_references(["-"]) == [("a",), ("b",)]
-
-
-def test_files_of_different_length(tmp_path):
-    first, second = write(tmp_path / "r0", b"a\nb\nc\n"), write(tmp_path / "r1", b"a\nb\n")
-    with pytest.raises(InputError, match=r"r1: 2 lines, but .*r0 has 3: every reference file needs a line a list"):
-        read_references([first, second])
+    assert read_references(["-"]) == [TextFile("-", ["a", "b"])]
 
 
 @pytest.mark.parametrize(
@@ -49,58 +56,46 @@ def test_bad_files(tmp_path, data, message):
 def test_no_such_file(tmp_path):
     with pytest.raises(InputError, match=r"absent: cannot be read"):
         read_references([str(tmp_path / "absent")])
-    with pytest.raises(InputError, match="no reference file"):
-        read_references([])
 
 
-def test_line_by_line():
+def test_by_order_unless_lines_have_ids():
     given = lists("u1", "u2", references=("old",))
-    joined = list(attach_references(given, [("a", "b"), ("c", "d")]))
+    joined = attach_references(given, files(["a", "c"], ["b", "d"]))
     assert [(nbest.id, nbest.references) for nbest in joined] == [("u1", ("a", "b")), ("u2", ("c", "d"))]
     assert given[0].references == ("old",)
     assert joined[0].hypotheses is given[0].hypotheses
 
 
-def test_streams():
-    def endless():
-        yield from lists("u1", "u2")
-        raise AssertionError("read too far")
-
-    joined = attach_references(endless(), [("a",), ("b",), ("c",)])
-    assert [next(joined).references, next(joined).references] == [("a",), ("b",)]
-
-
 @pytest.mark.parametrize("count", [2, 4])
-def test_wrong_number_of_lines(count):
-    with pytest.raises(InputError, match=f"there are 3 lists and {count} lines of references"):
-        list(attach_references(lists("u1", "u2", "u3"), [("a",)] * count))
+@pytest.mark.parametrize("by", [None, "order"])
+def test_wrong_number_of_lines(count, by):
+    with pytest.raises(InputError, match=rf"^r1: {count} lines, but there are 3 lists: .*--refs-by number.*--refs-by id"):
+        attached(["u1", "u2", "u3"], ["a"] * 3, ["a"] * count, by=by)
 
 
 def test_own_references():
-    given = [*lists("u1", references=("a",)), *lists("u2")]
-    joined = attach_references(given, None)
-    assert next(joined).references == ("a",)
-    with pytest.raises(InputError, match=r"list 'u2' has no reference: give a file"):
-        next(joined)
+    given = lists("u1", references=("a",))
+    assert attach_references(given, None) == given
+    with pytest.raises(InputError, match=r"list 'u2' has no reference: give files"):
+        attach_references([*given, *lists("u2")], None)
 
 
 def test_by_number_takes_the_line_that_the_id_says():
-    joined = attach_references(lists("2", "0"), [("a",), ("b",), ("c",)], by="number")
-    assert [nbest.references for nbest in joined] == [("c",), ("a",)]
-    for bad in ("3", "-1", "u1", "²", ""):
-        with pytest.raises(InputError, match=r"its id is no line number, expected 0 to 2"):
-            list(attach_references(lists(bad), [("a",), ("b",), ("c",)], by="number"))
+    assert attached(["2", "0"], ["a", "b", "c"], by="number") == [("c",), ("a",)]
+    for bad in ("3", "-1", "u1", "²", "", "9" * 19):
+        with pytest.raises(InputError, match=r"^r0: list .*: its id is not a line number from 0 to 2"):
+            attached([bad], ["a", "b", "c"], by="number")
 
 
 def test_numbers_in_another_order_are_not_guessed_about():
     """fairseq-generate writes sentences in the order of its batches: line by line would give wrong references without a word."""
-    references = [("a",), ("b",), ("c",)]
-    with pytest.raises(InputError, match="numbers 0 to 2 in another order"):
-        list(attach_references(lists("1", "0", "2"), references))
-    assert [n.references[0] for n in attach_references(lists("1", "0", "2"), references, by="order")] == ["a", "b", "c"]
-    assert [n.references[0] for n in attach_references(lists("1", "0", "2"), references, by="number")] == ["b", "a", "c"]
-    for in_order in (("0", "1", "2"), ("1", "2", "3"), ("7", "u", "0"), ("1", "1", "0")):
-        assert [n.references[0] for n in attach_references(lists(*in_order), references)] == ["a", "b", "c"]
+    references = ["a", "b", "c"]
+    with pytest.raises(InputError, match=r"numbers 0 to 2 in another order.*--refs-by number.*--refs-by order"):
+        attached(["1", "0", "2"], references)
+    assert attached(["1", "0", "2"], references, by="order") == [("a",), ("b",), ("c",)]
+    assert attached(["1", "0", "2"], references, by="number") == [("b",), ("a",), ("c",)]
+    for in_order in (["0", "1", "2"], ["1", "2", "3"], ["7", "u", "0"], ["1", "3", "0"]):
+        assert attached(in_order, references) == [("a",), ("b",), ("c",)]
 
 
 KALDI = ["u2 c d", "u1  a b ", "u3"]
@@ -110,48 +105,61 @@ SCLITE = ["c d (u2)", " a (laughs) b (u1)", "(u3)"]
 @pytest.mark.parametrize("lines", [KALDI, SCLITE, [line.replace(" ", "\t") for line in KALDI]])
 @pytest.mark.parametrize("by", [None, "id"])
 def test_lines_with_ids_go_by_them(lines, by):
-    joined = list(attach_references(lists("u1", "u2", "u3"), [(line,) for line in lines], by=by))
-    assert [nbest.references[0].split() for nbest in joined] == [[*"ab"] if lines is not SCLITE else ["a", "(laughs)", "b"], [*"cd"], []]
+    [first, second, third] = attached(["u1", "u2", "u3"], lines, by=by)
+    assert [first[0].split(), second[0].split(), third] == [
+        ["a", "b"] if lines is not SCLITE else ["a", "(laughs)", "b"],
+        ["c", "d"],
+        ("",),
+    ]
 
 
-def test_each_file_may_have_its_own_order_and_way():
-    rows = [("u1 a", "x (u2)"), ("u2 b", "y (u1)")]
-    assert [nbest.references for nbest in attach_references(lists("u2", "u1"), rows)] == [("b", "x"), ("a", "y")]
+def test_each_file_may_have_its_own_order_and_form_and_number_of_lines():
+    assert attached(["u2", "u1"], ["u1 a", "u2 b"], ["x (u2)", "y (u1)"]) == [("b", "x"), ("a", "y")]
+    assert attached(["u2", "u1"], ["u1 a", "u2 b"], ["x (u2)", "y (u1)", "z (u0)"], by="id") == [("b", "x"), ("a", "y")]
 
 
 def test_ids_of_numbers_are_not_seen_in_words():
-    assert [n.references for n in attach_references(lists("0", "1"), [("0 is naught",), ("one is more",)])] == [
-        ("0 is naught",),
-        ("one is more",),
-    ]
-    assert [n.references for n in attach_references(lists("0", "1"), [("1 b",), ("0 a",)])] == [("a",), ("b",)]
-    assert [n.references for n in attach_references(lists("0", "1"), [("1 b",), ("0 a",)], by="order")] == [("1 b",), ("0 a",)]
+    assert attached(["0", "1"], ["0 is naught", "one is more"]) == [("0 is naught",), ("one is more",)]
+    assert attached(["0", "1"], ["1 b", "0 a"]) == [("a",), ("b",)]
+    assert attached(["0", "1"], ["1 b", "0 a"], by="order") == [("1 b",), ("0 a",)]
 
 
 @pytest.mark.parametrize(
-    ("ids", "message"),
+    ("ids", "lines", "message"),
     [
-        (("u1", "u2", "u4"), r"^refs: no line has the id 'u4' of the list in line 12"),
-        (("u4", "u2", "u3"), r"^refs: 2 lines carry the id of one of the 3 lists"),
-        (("u1", "u2"), r"^refs:3: no list has the id 'u3': 2 lists, 3 references with ids \(--refs-by id leaves such over\)"),
+        (["u1", "u2", "u4"], KALDI, r"^r0: 2 of 3 lists have a line with their id, list 'u4' has none; expected .*--refs-by order"),
+        (["u1", "u2"], KALDI, r"^r0:3: no list has the id 'u3': 2 lists, 3 lines with ids; --refs-by id leaves lines over"),
+        (["u1", "u2", "u3"], [*KALDI, "u1 a"], r"^r0: the id 'u1' is there 2 times; expected .*--refs-by order"),
+        (
+            ["v1", "v2", "v3"],
+            KALDI,
+            r"^r0: its lines carry ids such as 'u2', which no list has \(the first is 'v1'\); .*--refs-by order",
+        ),
     ],
 )
-def test_ids_that_do_not_correspond(ids, message):
+def test_ids_that_do_not_correspond(ids, lines, message):
     with pytest.raises(InputError, match=message):
-        list(attach_references(lists(*ids), [(line,) for line in KALDI], paths=["refs"]))
+        attached(ids, lines)
+    if len(lines) == len(ids):
+        assert attached(ids, lines, by="order") == [(line,) for line in lines]
+
+
+def test_an_id_in_one_file_only():
+    with pytest.raises(InputError, match=r"^r1: its lines carry no ids of the lists, those of the other files do; --refs-by order"):
+        attached(["u1", "u2"], ["u1 a", "u2 b"], ["a", "b"])
+    with pytest.raises(InputError, match=r"^r0: its lines do not carry the ids of the lists; expected 'id text' or 'text \(id\)'"):
+        attached(["u1"], ["a"], by="id")
 
 
 def test_references_of_what_was_not_decoded_are_left_over_where_asked():
     """As Kaldi's scoring with --mode=present."""
     told = []
-    rows = [(line,) for line in KALDI]
-    joined = attach_references(lists("u1"), rows, by="id", paths=["refs"], tell=told.append)
-    assert [nbest.references for nbest in joined] == [("a b",)]
-    assert told == ["note: refs: 2 references are of no list and left over, the first of id 'u2': 1 lists, 3 references with ids"]
-    joined = attach_references(lists("u1", "u2", "u3"), rows, by="id", paths=["refs"], tell=told.append)
-    assert (len(list(joined)), len(told)) == (3, 1)
-    with pytest.raises(InputError, match="no line has the id 'u4'"):
-        list(attach_references(lists("u1", "u4"), rows, by="id", paths=["refs"]))
+    assert attached(["u1"], KALDI, by="id", told=told) == [("a b",)]
+    assert told == ["note: r0: 2 references are of no list and left over, the first of id 'u2': 1 lists, 3 references with ids"]
+    attached(["u1", "u2", "u3"], KALDI, by="id", told=told)
+    assert len(told) == 1
+    with pytest.raises(InputError, match="list 'u4' has none"):
+        attached(["u1", "u4"], KALDI, by="id")
 
 
 @pytest.mark.parametrize(
@@ -168,39 +176,149 @@ def test_references_of_what_was_not_decoded_are_left_over_where_asked():
     ],
 )
 def test_the_order_of_numbered_names_as_text_is_doubted(ids, pair):
-    told = []
-    rows = [("x",)] * len(ids)
-    assert len(list(attach_references(lists(*ids), rows, tell=told.append))) == len(ids)
+    told: list[str] = []
+    attached(ids, ["x"] * len(ids), told=told)
     assert [line.startswith("WARNING") and pair in line for line in told] == ([True] if pair else [])
-    assert len(list(attach_references(lists(*ids), rows, by="order", tell=told.append))) == len(ids)
+    attached(ids, ["x"] * len(ids), by="order", told=told)
+    attached(ids, [f"{name} x" for name in ids], told=told)
     assert len(told) == bool(pair)
 
 
-def test_ids_that_are_there_twice_or_in_one_file_only():
-    with pytest.raises(InputError, match=r"^refs: 3 lines carry the id of one of the 3 lists, the others none, or one twice"):
-        list(attach_references(lists("u1", "u2", "u3"), [(line,) for line in [*KALDI, "u1 a"]], paths=["refs"]))
-    with pytest.raises(
-        InputError, match=r"^r1: not every line carries a different id, that of list 'u1' among them, as in the other files"
-    ):
-        list(attach_references(lists("u1", "u2"), [("u1 a", "a"), ("u2 b", "b")], paths=["r0", "r1"]))
-    with pytest.raises(InputError, match=r"^refs: not every line .* expected 'id text' or 'text .id.'"):
-        list(attach_references(lists("u1"), [("a",)], by="id", paths=["refs"]))
-
-
 @pytest.mark.parametrize("by", [None, "number", "id"])
-def test_of_several_references_empty_ones_are_none(by):
-    rows = [("0 a", "0"), ("1 ", "1 b"), ("2", "2")] if by == "id" else [("a", ""), (" ", "b"), ("", "")]
-    joined = list(attach_references(lists("0", "1", "2"), rows, by=by))
-    assert [nbest.references for nbest in joined] == [("a",), ("b",), ("", "")]
-    assert next(attach_references(lists("0"), [("",)])).references == ("",)
+def test_of_several_references_blank_ones_are_none(by):
+    of_files = (["0 a", "1 ", "2"], ["0", "1 b", "2"]) if by == "id" else (["a", " ", ""], ["", "b", ""])
+    assert attached(["0", "1", "2"], *of_files, by=by) == [("a",), ("b",), ("", "")]
+    assert attached(["0"], [""]) == [("",)]
 
 
-UNSPACED = (["明天7点叫我", "打开3号灯"], ["2024年5月3日 开会", "2024年5月4日 休息"], ["u-1", "u-2"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["a b", "c d"],
+        ["2 b", "3 c"],
+        ["u1 a"],
+        ["u1 a", "u1 b"],
+        ["u1 a", "c d"],
+        ["u1 a", ""],
+        ["u-1", "u-2"],
+        ["明天7点叫我", "打开3号灯"],
+        ["2024年5月3日 开会", "2024年5月4日 休息"],
+    ],
+)
+def test_words_are_not_taken_for_ids(words, tmp_path):
+    ids = [f"v{place}" for place, _ in enumerate(words)]
+    assert attached(ids, words) == [(line,) for line in words]
+    write(tmp_path / "t", "".join(f"{line}\n" for line in words).encode())
+    assert [nbest.hypotheses[0].text for nbest in read_texts(str(tmp_path / "t"))] == words
 
 
-def test_ids_of_references():
-    assert ids_of_references([(line,) for line in KALDI], certain=True) == ["u2", "u1", "u3"]
-    assert ids_of_references([("a b (x-y)",), ("a c (x_z)",)], certain=True) == ["x-y", "x_z"]
-    for words in (["a b", "c d"], ["2 b", "3 c"], ["u1 a"], ["u1 a", "u1 b"], ["u1 a", "c d"], ["u1 a", ""], *UNSPACED):
-        assert ids_of_references([(line,) for line in words], certain=True) is None
-    assert ids_of_references([("a b",), ("c d",)]) == ["a", "c"]
+def test_texts_as_the_first_file(tmp_path):
+    path = tmp_path / "t"
+    path.write_text("\ufeffa\r\n\nu2\tb\n", encoding="utf-8")
+    assert [(n.id, n.hypotheses[0].text, n.line) for n in read_texts(str(path))] == [("0", "a", 1), ("1", "", 2), ("2", "u2\tb", 3)]
+    for text in ("u-2 a\nu-1 b\n", "a (u-2)\nb (u-1)\n"):
+        path.write_text(text)
+        told = []
+        assert [(n.id, n.hypotheses[0].text) for n in read_texts(str(path), None, told.append)] == [("u-2", "a"), ("u-1", "b")]
+        assert "the lines' ids, such as 'u-2', do not count as words; --refs-by order" in told[0]
+        assert [n.id for n in read_texts(str(path), "order")] == ["0", "1"]
+    path.write_text("x a\ny b\n")
+    assert [(n.id, n.hypotheses[0].text) for n in read_texts(str(path), "id")] == [("x", "a"), ("y", "b")]
+    for text, message in (("a\n\n", "not every line carries an id"), ("x a\nx b\n", "the id 'x' is there 2 times: expected each id once")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=f"t: {message}"):
+            read_texts(str(path), "id")
+
+
+def of_texts(**texts: str) -> list[NbestList]:
+    return [NbestList(name.replace("_", "-"), [Hypothesis(text, rank=1)]) for name, text in texts.items()]
+
+
+FIRST = of_texts(spk_1="a b", spk_2="", spk_3="c\td (e)")
+
+
+def further(
+    path, text: str, format_name: str | None = None, first: list[NbestList] = FIRST, by: str | None = None
+) -> list[tuple[str, str]]:
+    path.write_text(text, encoding="utf-8")
+    return [(n.id, n.hypotheses[0].text) for n in read_further(str(path), format_name, first, "FIRST", by)[0]]
+
+
+def paired(*texts: str) -> list[tuple[str, str]]:
+    return list(zip(["spk-1", "spk-2", "spk-3"], texts, strict=True))
+
+
+@pytest.mark.parametrize("format_name", [None, "text"])
+@pytest.mark.parametrize("style", ONE_BEST_STYLES)
+def test_what_rescore_writes_is_read_as_it_was(style, format_name, tmp_path):
+    """Without an id an empty text is a blank line as between plain lists; with one the lines look like Kaldi's lists."""
+    write_one_best(FIRST[::-1] if style != "text" else FIRST, str(tmp_path / "out"), style)
+    found, told = read_further(str(tmp_path / "out"), format_name, FIRST, "FIRST")
+    assert [(n.id, n.hypotheses[0].text) for n in found] == paired("a b", "", "c d (e)")
+    assert told.endswith("read as one text per line" + ", with ids" * (style != "text")) or format_name == "text"
+
+
+@pytest.mark.parametrize("format_name", [None, "text", "nemo:8"])
+def test_texts_that_look_like_lists(format_name, tmp_path):
+    for texts in (["\n"] * 3, ["a\n", "\n", "b c\n"], ["a\tb\n", "c\td\n", "e\tf\n"], ["x y\n", "x z\n", "y-1 c\n"]):
+        assert further(tmp_path / "t", "".join(texts), format_name) == paired(*(text[:-1] for text in texts))
+    assert further(tmp_path / "t", "-1 -2 1 a\n-1 -2 1 b\n-1 -2 0\n") == paired("-1 -2 1 a", "-1 -2 1 b", "-1 -2 0")
+    assert further(tmp_path / "t", "a\t1.5\nb\t2.5\nc\t3.5\n") == paired("a\t1.5", "b\t2.5", "c\t3.5")
+
+
+def test_lists_of_one_hypothesis_are_lists_if_their_format_is_named(tmp_path):
+    lines = "spk-3-1 c\nspk-1-1 a b\nspk-2-1\n"
+    assert further(tmp_path / "t", lines, "kaldi") == paired("a b", "", "c")
+    with pytest.raises(InputError, match=r"t: its lines carry ids such as 'spk-3-1', which no list has .*; if .* say --format kaldi"):
+        further(tmp_path / "t", lines)
+    moses = "x ||| a ||| -1\ny ||| b ||| -1\nz ||| c ||| -1\n"
+    assert further(tmp_path / "t", moses, first=of_texts(x="", y="", z="")) == list(zip("xyz", "abc", strict=True))
+    assert further(tmp_path / "t", "a\t1.5\nb\t2.5\n", "nemo:1", first=of_texts(u="", v="")) == [("0", "a"), ("1", "b")]
+
+
+def test_lists_of_the_same_ids_in_another_order_go_by_them(tmp_path):
+    assert further(tmp_path / "t", "spk-2-1 x\nspk-2-2 y\nspk-3-1 z\nspk-1-1\n") == paired("", "x", "z")
+    numbered = lists(*"120")
+    assert further(tmp_path / "t", "H-0\t-1\ta\nH-1\t-1\tb\nH-2\t-1\tc\n", first=numbered) == [("1", "b"), ("2", "c"), ("0", "a")]
+
+
+def test_lists_without_ids_go_by_their_order(tmp_path):
+    assert further(tmp_path / "t", "a\na\n\nb\n\nc\n") == [("0", "a"), ("1", "b"), ("2", "c")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "spk-1-1 a\nspk-1-2 a\nspk-2-1 b\nspk-4-1 c\n",
+            r"not the lists of FIRST: 1 of its ids are missing \(first: 'spk-3'\), 1 are unknown",
+        ),
+        ("spk-1 a\nspk-2 b\nspk-4 c\n", r"2 of 3 lists have a line with their id, list 'spk-3' has none"),
+        ("a b (spk-1)\nb b (spk-2)\n", r"2 of 3 lists have a line with their id, list 'spk-3' has none"),
+        ("spk-1 a\nspk-2 b\nspk-3 c\nspk-3 d\n", "the list of spk has the key spk-3 twice"),
+        ("a\nb\n", "2 lines, but there are 3 lists"),
+        ("a\na\n\nb\nb\n", "2 lists, but FIRST has 3"),
+    ],
+)
+def test_other_utterances_are_one_line(text, message, tmp_path):
+    with pytest.raises(InputError, match=rf"t(:1)?: {message}"):
+        further(tmp_path / "t", text)
+
+
+def test_texts_are_in_doubt_next_to_numbers_in_another_order(tmp_path):
+    numbered = lists(*"120")
+    with pytest.raises(InputError, match="ids are the numbers 0 to 2 in another order"):
+        further(tmp_path / "t", "a\nb\nc\n", first=numbered)
+    assert further(tmp_path / "t", "a\nb\nc\n", first=numbered, by="order") == [("1", "a"), ("2", "b"), ("0", "c")]
+    assert further(tmp_path / "t", "0 a\n1 b\n2 c\n", first=numbered) == [("1", "b"), ("2", "c"), ("0", "a")]
+
+
+@given(st.lists(st.text("ab1-( )", max_size=6), min_size=1, max_size=6), st.sampled_from([None, "order", "number", "id"]))
+def test_every_line_goes_to_one_list_or_the_file_is_refused(lines, by):
+    ids = [str(place) for place, _ in enumerate(lines)]
+    try:
+        found = match_lines(ids, TextFile("r", lines), by)
+    except InputError:
+        return
+    assert len(found.texts) == len(ids)
+    assert found.by_id or found.texts == lines

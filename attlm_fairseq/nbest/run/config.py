@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decision
-from attlm_fairseq.nbest.references.reference_sketch import known_share
+from attlm_fairseq.nbest.fingerprints import known_share
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.oov_policy import with_policy

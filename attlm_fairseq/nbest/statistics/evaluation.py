@@ -11,10 +11,10 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.features.combination import feature_names, features
 from attlm_fairseq.nbest.features.spread import outliers
+from attlm_fairseq.nbest.fingerprints import same_utterance
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_bootstrap, summed
-from attlm_fairseq.nbest.statistics.repeated_lists import RepeatedLists
 
 
 @dataclass
@@ -50,11 +50,8 @@ class MeasuredLists:
         return [(self.lists[i], float(values[i][row]), times) for i, row, times in outliers(values)]
 
     def utterances(self, metric: Metric) -> np.ndarray:
-        """The utterance (N,) of each list, as :class:`RepeatedLists` numbers them."""
-        repeated = RepeatedLists(metric)
-        for references, texts in zip(self.references, self.texts, strict=True):
-            repeated.add(references, texts)
-        return repeated.utterances()
+        """Return the number (N,) of each list's utterance; see :func:`same_utterance`."""
+        return same_utterance(self.references, self.texts, metric.prepared)
 
     @property
     def first(self) -> np.ndarray:

@@ -1,0 +1,297 @@
+"""Reference files, and texts of the same utterances: which line belongs to which n-best list.
+
+The rule, for each file with one text per line:
+
+| ``by`` | line of a list |
+|---|---|
+| ``"order"`` | line i belongs to list i; as many lines as lists |
+| ``"number"`` | the list's id is the line number, counted from 0; lines may be left over |
+| ``"id"`` | every line carries an utterance id, ``id text`` or ``text (id)``; lines may be left over |
+| None | by id if every line carries a different id and every list's id is among them, else by order; no line is left over |
+
+Without ``by``, a file in doubt is refused, and the message names the option that settles it: only some lines carry ids of the lists, the
+lines carry ids of no list, or the lists' ids are the line numbers in another order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
+from attlm_fairseq.nbest.formats import NbestFolderFormat, find_format, format_of, open_nbest
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+By = Literal["order", "number", "id"]
+TEXT = "text"  # as in ``--format text``: one text per line
+LIKE_TEXT = ("plain", "kaldi", "nemo", "srilm")  # formats that lines of text can look like
+FORCE_ORDER = "--refs-by order takes the lines as they are, in the order of the lists"
+
+_ID_FIRST = re.compile(r"\s*(?P<id>\S+)(?:\s+(?P<text>.*))?", re.DOTALL)  # Kaldi, ESPnet: id text
+_ID_LAST = re.compile(r"(?P<text>.*?)(?:^|(?<=\s))\((?P<id>\S+)\)\s*", re.DOTALL)  # sclite: text (id)
+_LIKE_AN_ID = re.compile(r"(?![0-9]+$)[!-~]*[0-9_-][!-~]*")  # words hardly look so: ASCII with a digit, dash or underscore
+_NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)", re.DOTALL)  # by its last number
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file with one text per line, without line ends. ``path`` is for messages."""
+
+    path: str
+    lines: Sequence[str]
+
+
+def read_text_file(path: str, expected: str = "one text per line") -> TextFile:
+    """Read a UTF-8 file, plain or gzip, ``-`` for standard input. Raises InputError, also for an empty file."""
+    return TextFile(path, _without_ends(list(TextSource(path, expected).lines())))
+
+
+def read_references(paths: Sequence[str]) -> list[TextFile]:
+    """Read reference files. Raises InputError for one that cannot be read, is empty or is not UTF-8."""
+    return [read_text_file(path, "one reference per line") for path in paths]
+
+
+def attach_references(
+    lists: Iterable[NbestList],
+    references: Sequence[TextFile] | None,
+    by: By | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> list[NbestList]:
+    """Return copies of the lists with their references, one from each file; blank ones are left out unless all are blank.
+
+    Args:
+        references: replace those that lists brought; None: every list must have brought its own.
+        by: which line belongs to which list; see the head of this module.
+        tell: is told of lines left over, and warned where the order of the lists is that of numbered names sorted as text.
+
+    Raises InputError if a list has no reference, or where the files do not fit the lists.
+    """
+    lists = list(lists)
+    if references is None:
+        for nbest in lists:
+            if not nbest.references:
+                raise nbest.error(f"list {nbest.id!r} has no reference: give files with one line per list (--refs)")
+        return lists
+    ids = [nbest.id for nbest in lists]
+    matched = [match_lines(ids, file, by) for file in references]
+    if len({found.by_id for found in matched}) > 1:
+        without = next(found.file.path for found in matched if not found.by_id)
+        raise InputError(f"its lines carry no ids of the lists, those of the other files do; {FORCE_ORDER}", path=without)
+    for found in matched:
+        if found.left_over and by == "id":
+            counts = f"{len(ids)} lists, {len(found.file.lines)} references with ids"
+            name, count = found.left_over[0], len(found.left_over)
+            tell(f"note: {found.file.path}: {count} references are of no list and left over, the first of id {name!r}: {counts}")
+    if by is None and not any(found.by_id for found in matched) and (warning := sorted_as_text(ids)):
+        tell(warning)
+    return [replace(nbest, references=_given(texts)) for nbest, *texts in zip(lists, *(found.texts for found in matched), strict=True)]
+
+
+@dataclass(frozen=True)
+class MatchedLines:
+    """The text of each list, in the order of the lists, and the ids of lines that belong to no list."""
+
+    file: TextFile
+    texts: list[str]
+    by_id: bool = False
+    left_over: Sequence[str] = ()
+
+
+def match_lines(ids: Sequence[str], file: TextFile, by: By | None = None) -> MatchedLines:
+    """Find the line of each list by the rule at the head of this module. Raises InputError."""
+    if by == "number":
+        return MatchedLines(file, [file.lines[_line_number(name, file)] for name in ids])
+    if by != "order":
+        found = _match_ids(ids, file, by)
+        if found is not None:
+            return found
+    if len(file.lines) != len(ids):
+        raise InputError(
+            f"{len(file.lines)} lines, but there are {len(ids)} lists: in this order they must correspond one to one "
+            "(--refs-by number: the lists' ids are line numbers; --refs-by id: lines carry ids)",
+            path=file.path,
+        )
+    places = _places(ids)
+    if by is None and ids != places and set(ids) == set(places):
+        raise InputError(
+            f"the lists' ids are the numbers 0 to {len(ids) - 1} in another order, and the lines have no ids: "
+            "say --refs-by number (the id is the line number) or --refs-by order",
+            path=file.path,
+        )
+    return MatchedLines(file, list(file.lines))
+
+
+def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLines | None:
+    """Match by the ids that the lines carry; None if they carry none. Raises InputError where some do, or where they must."""
+    problem = ""
+    for keyed in _keyed(file.lines):
+        names = [name for name, _ in keyed]
+        known = set(ids).intersection(names)
+        texts = dict(keyed)
+        if by is None and all(map(str.isdecimal, ids)) and not all(map(str.isdecimal, names)):
+            known = set()  # a number may be the first word of a text
+        if len(texts) == len(names) and len(known) == len(set(ids)) and ids:
+            left_over = [name for name in names if name not in known]
+            if left_over and by is None:
+                raise InputError(
+                    f"no list has the id {left_over[0]!r}: {len(ids)} lists, {len(names)} lines with ids; --refs-by id leaves lines over",
+                    path=file.path,
+                    line=names.index(left_over[0]) + 1,
+                )
+            return MatchedLines(file, [texts[name] for name in ids], True, left_over)
+        if 2 * len(known) > len(names) or (known and by == "id"):
+            problem = problem or _why_not(ids, names)
+        elif by is None and _like_ids(keyed):
+            problem = problem or f"its lines carry ids such as {names[0]!r}, which no list has (the first is {ids[0] if ids else ''!r})"
+    if by == "id" or problem:
+        expected = "expected 'id text' or 'text (id)' in every line, each id once"
+        raise InputError(f"{problem or 'its lines do not carry the ids of the lists'}; {expected}; {FORCE_ORDER}", path=file.path)
+    return None
+
+
+def _why_not(ids: Sequence[str], names: Sequence[str]) -> str:
+    """Say why lines with these names do not give each list its line."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        return f"the id {twice!r} is there {names.count(twice)} times"
+    missing = [name for name in ids if name not in set(names)]
+    return f"{len(set(ids)) - len(set(missing))} of {len(ids)} lists have a line with their id, list {missing[0]!r} has none"
+
+
+def _keyed(lines: Sequence[str]) -> list[list[tuple[str, str]]]:
+    """Return (id, text) of each line, for each of the two forms that fits every line."""
+    ways = []
+    for way in (_ID_LAST, _ID_FIRST):
+        matches = [way.fullmatch(line) for line in lines]
+        if all(matches):
+            ways.append([(match["id"], (match["text"] or "").strip()) for match in matches if match])
+    return ways
+
+
+def _like_ids(keyed: Sequence[tuple[str, str]]) -> bool:
+    """Whether these are ids and not words: at least two, all different, all of a form that words hardly have, with text besides."""
+    names = {name for name, _ in keyed}
+    return 1 < len(names) == len(keyed) and all(map(_LIKE_AN_ID.fullmatch, names)) and any(text for _, text in keyed)
+
+
+def _given(references: Sequence[str]) -> tuple[str, ...]:
+    return tuple(text for text in references if text.strip()) or tuple(references)
+
+
+def _line_number(name: str, file: TextFile) -> int:
+    if name.isascii() and name.isdecimal() and len(name) <= 18 and int(name) < len(file.lines):
+        return int(name)
+    raise InputError(f"list {name!r}: its id is not a line number from 0 to {len(file.lines) - 1}; see --refs-by", path=file.path)
+
+
+def _places(items: Sequence[object]) -> list[str]:
+    """Return the ids of lists that have none: their places from 0."""
+    return [str(place) for place, _ in enumerate(items)]
+
+
+def sorted_as_text(ids: Sequence[str]) -> str | None:
+    """Return the warning if numbered ids are sorted as text (utt_10 before utt_2), as the files of a folder are."""
+    if list(ids) != sorted(ids):
+        return None
+    for first, second in pairwise(ids):
+        before, after = _NUMBERED.fullmatch(first), _NUMBERED.fullmatch(second)
+        alike = before and after and before.group("before", "after") == after.group("before", "after")
+        if before and after and alike and int(before["number"]) > int(after["number"]):
+            return (
+                f"WARNING: the lists are sorted by their ids as text ({first} before {second}), and references go by order: if "
+                "theirs is that of the numbers, they are other lists'. Give references with ids, or say --refs-by order"
+            )
+    return None
+
+
+def read_texts(path: str, by: By | None = None, tell: Callable[[str], None] = lambda line: None) -> list[NbestList]:
+    """Read one text per line as lists of one hypothesis, called by the ids that the lines carry, else by their places from 0.
+
+    Without ``by``, lines carry ids if all of them look like it (a different first word, or last one in parentheses, with a digit, dash or
+    underscore in each); ``tell`` is told. Raises InputError.
+    """
+    file = read_text_file(path)
+    ways = _keyed(file.lines) if by in (None, "id") else []
+    keyed = next((way for way in ways if by == "id" or _like_ids(way)), None)
+    if by == "id" and keyed is None:
+        raise InputError("not every line carries an id: expected 'id text' or 'text (id)'", path=path)
+    if keyed is not None:
+        names = [name for name, _ in keyed]
+        if len(set(names)) < len(names):
+            raise InputError(f"{_why_not((), names)}: expected each id once; {FORCE_ORDER}", path=path)
+        if by is None:
+            tell(f"note: {path}: the lines' ids, such as {names[0]!r}, do not count as words; {FORCE_ORDER}")
+    items = keyed if keyed is not None else zip(_places(file.lines), file.lines, strict=True)
+    return [_one_text(name, text, line) for line, (name, text) in enumerate(items, 1)]
+
+
+def read_further(
+    path: str, format_name: str | None, first: Sequence[NbestList], first_path: str, by: By | None = None
+) -> tuple[list[NbestList], str]:
+    """Read a further file about the utterances of ``first``; return its lists in the order of ``first``, and a note on how it was read.
+
+    A file in a format that lines of text can look like, with as many lines as there are lists, holds texts, unless ``format_name`` says
+    that format and it gives as many lists. ``format_name`` "text", and a file in no format: texts. Every other file holds n-best lists.
+
+    Lists with the same ids go by them, others by order if their ids are only places. Texts go by the rule at the head of this module.
+    Raises InputError for other utterances.
+    """
+    named = find_format(format_name) if format_name not in (None, TEXT) else None
+    if (path != "-" and Path(path).is_dir()) or isinstance(named, NbestFolderFormat):
+        return _in_order_of(first, list(open_nbest(path, format_name)[1]), path, first_path), ""
+    source = TextSource(path)
+    form = None if format_name == TEXT else named or format_of(source.head)
+    lines = list(source.lines())
+    if form is not None and (form.name not in LIKE_TEXT or len(lines) != len(first)):
+        return _in_order_of(first, list(form.read(lines, source.name)), path, first_path), ""
+    if named is not None:
+        with contextlib.suppress(InputError):
+            lists = list(named.read(lines, source.name))
+            if len(lists) == len(first):
+                return _in_order_of(first, lists, path, first_path), ""
+    ids = [nbest.id for nbest in first]
+    try:
+        found = match_lines(ids, TextFile(path, _without_ends(lines)), "order" if by == "order" else None)
+    except InputError as error:
+        raise InputError(f"{error}{f'; if it holds n-best lists, say --format {form.name}' if form else ''}") from None
+    note = f"note: {path} is not an n-best list: read as one text per line{', with ids' if found.by_id else ''}"
+    return [_one_text(name, text) for name, text in zip(ids, found.texts, strict=True)], "" if format_name == TEXT else note
+
+
+def _in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, first_path: str) -> list[NbestList]:
+    """Put lists in the order of ``first``, by id if the ids are the same, else as they are if one of the two has only places for ids."""
+    ids, ids_of_first = ([nbest.id for nbest in of_file] for of_file in (lists, first))
+    if sorted(ids) == sorted(ids_of_first) and len(set(ids)) == len(ids):
+        by_id = {nbest.id: nbest for nbest in lists}
+        return [by_id[name] for name in ids_of_first]
+    if len(first) > 1 and all(of_file != _places(of_file) and len(set(of_file)) == len(of_file) for of_file in (ids, ids_of_first)):
+        missing = [name for name in ids_of_first if name not in set(ids)]
+        unknown = [name for name in ids if name not in set(ids_of_first)]
+        raise InputError(
+            f"not the lists of {first_path}: {len(missing)} of its ids are missing{_first(missing)}, {len(unknown)} are unknown there"
+            f"{_first(unknown)}; compare lists of the same utterances",
+            path=path,
+        )
+    if len(ids) != len(ids_of_first):
+        raise InputError(f"{len(ids)} lists, but {first_path} has {len(first)}: compare lists of the same utterances", path=path)
+    return lists
+
+
+def _first(names: Sequence[str]) -> str:
+    return f" (first: {names[0]!r})" if names else ""
+
+
+def _without_ends(lines: Sequence[str]) -> list[str]:
+    """Return lines without line ends and byte order mark."""
+    bare = [line.removesuffix("\n").removesuffix("\r") for line in lines]
+    return [bare[0].removeprefix("\ufeff"), *bare[1:]]
+
+
+def _one_text(name: str, text: str, line: int = 0) -> NbestList:
+    return NbestList(name, [Hypothesis(text, rank=1)], line=line)

@@ -1,1 +1,0 @@
-"""Reference texts and the lists they belong to."""
