@@ -1,0 +1,37 @@
+"""What a lower precision does to the scores of sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+SAMPLE_SENTENCES = 64
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far the sums of sentences are from their float32 values, in nats, on a sample of the sentences scored."""
+
+    sentences: int
+    words: int
+    mean: float
+    largest: float
+
+    def __str__(self) -> str:
+        return (
+            f"a sentence's score differs from float32 by {self.mean:.4f} nats on average, {self.largest:.4f} at most "
+            f"(measured on {self.sentences} of these sentences, {self.words} words)"
+        )
+
+
+def measured_on(
+    distinct: Sequence[Tokens], log_probs: Callable[[Sequence[Tokens], str], Mapping[Tokens, Sequence[float]]], precision: str
+) -> Deviation:
+    """Score a sample of sentences in float32 and in ``precision``; ``log_probs(sentences, precision)`` scores them."""
+    sample = distinct[:: -(-len(distinct) // SAMPLE_SENTENCES)]
+    exact, rounded = (log_probs(sample, one) for one in ("float32", precision))
+    differences = [abs(math.fsum(exact[sentence]) - math.fsum(rounded[sentence])) for sentence in sample]
+    return Deviation(len(sample), sum(map(len, sample)), math.fsum(differences) / len(sample), max(differences))

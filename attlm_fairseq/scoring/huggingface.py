@@ -1,0 +1,233 @@
+"""Causal language models of Hugging Face as scorers: a folder or a model that is in the local cache, never downloaded.
+
+Nothing hidden in a folder runs: ``trust_remote_code`` stays off and weights are read from safetensors alone.
+
+A sentence is its words joined by single spaces, cut by the model's own tokenizer. It begins with a start token and ends, unless there
+is none, with an end token. The log-probability of a word is the sum over the tokens that end in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attlm_fairseq.checkpoints.reading import check_finite
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import sha256
+from attlm_fairseq.scoring.compute import DEFAULT_COMPUTE, Compute
+from attlm_fairseq.scoring.token_lm import Encoded, TokenLM, TokenScorer
+from attlm_fairseq.transformers_import import hide_broken_torchaudio
+
+NO_END = "none"  # what is written for an LM whose sentence end is not scored
+CLOSE = 1e-3  # nats between stepping with the cache and one pass over the whole text
+PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
+
+
+class HuggingFaceTokenLM(TokenLM):
+    """A causal LM of transformers with its tokenizer."""
+
+    def __init__(self, model: Any, tokenizer: Any, folder: Path, start: str | None = None, end: str | None = None) -> None:
+        """Choose start and end.
+
+        Args:
+            model: an ``AutoModelForCausalLM``.
+            tokenizer: its tokenizer, one that states offsets.
+            folder: where both come from.
+            start: the token before a sentence; None: the tokenizer's bos token, or else its eos token.
+            end: the token that ends a sentence; ``none``: the end is not scored; None: the tokenizer's eos token, or else ``none``.
+
+        Raises:
+            InputError: no such token, no start token, or a model that is not causal.
+        """
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.folder = folder
+        start = start or tokenizer.bos_token or tokenizer.eos_token
+        if start is None:
+            raise InputError("its tokenizer has neither a bos nor an eos token: name the token before each sentence with --start", path=folder)
+        end = end or tokenizer.eos_token or NO_END
+        self.start_text, self.end_text = start, end
+        self.start = (self._token(start),)
+        self.end = None if end == NO_END else self._token(end)
+        text_config = model.config.get_text_config()
+        self.positions = getattr(text_config, "max_position_embeddings", None) or None
+        self.vocabulary_size = int(text_config.vocab_size)
+        self._check_causal()
+
+    def encode(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
+        texts = [" ".join(words) for words in sentences]
+        if not texts:
+            return []
+        found = self.tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+        return [
+            encoded(words, tokens, offsets, self.tokenizer.unk_token_id)
+            for words, tokens, offsets in zip(sentences, found["input_ids"], found["offset_mapping"], strict=True)
+        ]
+
+    def read(self, tokens: Sequence[int], state: Any = None) -> tuple[Tensor, Any]:
+        return self._forward(torch.tensor([list(tokens)], device=self.model.device), state)
+
+    def step(self, state: Any, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Any]:
+        state.reorder_cache(rows)
+        return self._forward(tokens.unsqueeze(1), state)
+
+    def state_bytes(self, state: Any) -> int:
+        return sum(
+            value.numel() * value.element_size() for layer in state.layers for value in vars(layer).values() if isinstance(value, Tensor)
+        )
+
+    def signature(self) -> dict[str, object]:
+        files = sorted(path for path in self.folder.iterdir() if path.suffix in (".safetensors", ".json", ".model", ".txt"))
+        return {
+            "kind": "huggingface",
+            "folder": str(self.folder),
+            "architecture": type(self.model).__name__,
+            "sha256": {path.name: sha256(path) for path in files},
+            "start": self.start_text,
+            "sentence end": "not scored" if self.end is None else self.end_text,
+            "OOV policy": "words are cut into known pieces" if self.tokenizer.unk_token_id is None else "a word with an unknown piece",
+        }
+
+    def notes(self, sample: Sequence[Sequence[str]]) -> list[str]:
+        ending = "the sentence end is not scored" if self.end is None else f"each sentence ends with {self.end_text!r}"
+        return [f"each sentence begins with {self.start_text!r}, {ending}"]
+
+    def _forward(self, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        output = self.model(input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        return output.logits[:, -1], output.past_key_values
+
+    def _token(self, text: str) -> int:
+        """The one token of a text. Raises InputError."""
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(ids) != 1 or ids[0] == self.tokenizer.unk_token_id and text != self.tokenizer.unk_token:
+            raise InputError(f"{text!r} is {len(ids)} tokens of its vocabulary, expected one as start or end of a sentence", path=self.folder)
+        return int(ids[0])
+
+    @torch.inference_mode()
+    def _check_causal(self) -> None:
+        """Raise InputError unless stepping with the cache, rows changing places, gives what one pass over the texts gives."""
+        device = self.model.device
+        some = [self.start[0], (self.start[0] + 1) % self.vocabulary_size, (self.start[0] + 2) % self.vocabulary_size]
+        texts = torch.tensor([[some[0], some[1], some[2]], [some[0], some[2], some[1]]], device=device)
+        whole = self.model(input_ids=texts, use_cache=False).logits.float().log_softmax(-1)
+        try:
+            first, state = self.read(self.start)
+            _, state = self.step(state, torch.tensor([0, 0], device=device), texts[[1, 0], 1])
+            last, _ = self.step(state, torch.tensor([1, 0], device=device), texts[:, 2])
+            exact = torch.stack((first.float().log_softmax(-1)[0] - whole[0, 0], *(last.float().log_softmax(-1) - whole[:, 2])))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InputError(f"cannot be scored step by step: {error}", path=self.folder) from None
+        if not exact.abs().max() < CLOSE:
+            raise InputError("is not a causal LM: a token's probability changes with the tokens after it; masked LMs go with --mlm", path=self.folder)
+
+
+def encoded(words: Sequence[str], tokens: Sequence[int], offsets: Sequence[tuple[int, int]], unknown: int | None) -> Encoded:
+    """Give each token of ``" ".join(words)`` to the word in which it ends, by its ``offsets`` in the text."""
+    ends = []  # the text position after each word
+    position = 0
+    for word in words:
+        position += len(word)
+        ends.append(position)
+        position += 1
+    lengths = [0] * len(words)
+    word = 0
+    for _, end in offsets:
+        while word + 1 < len(words) and end > ends[word]:
+            word += 1
+        lengths[word] += 1
+    return Encoded(tuple(tokens), tuple(lengths), tuple(token == unknown for token in tokens))
+
+
+def load_huggingface_lm(
+    name_or_folder: str | Path, name: str = "lm", start: str | None = None, end: str | None = None, compute: Compute = DEFAULT_COMPUTE
+) -> TokenScorer:
+    """Load a causal LM of Hugging Face from a folder or the local cache, in float32; nothing is downloaded.
+
+    Args:
+        name_or_folder: a folder with ``config.json``, ``*.safetensors`` and a tokenizer, or the name of a model in the local cache.
+        name: the scorer's name.
+        start: the token before each sentence; see :class:`HuggingFaceTokenLM`.
+        end: the token of the sentence end, or ``none``.
+        compute: device, precision and memory.
+
+    Raises:
+        InputError: transformers is not installed, or the folder is not that of a causal LM in safetensors.
+    """
+    folder = Path(name_or_folder) if Path(name_or_folder).is_dir() else cached_folder(str(name_or_folder))
+    model, tokenizer = load_pretrained("AutoModelForCausalLM", folder)
+    return TokenScorer(HuggingFaceTokenLM(model.to(compute.device), tokenizer, folder, start, end), name, compute)
+
+
+def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
+    """Load a model, of the ``Auto..`` class ``kind``, and its tokenizer; code in the folder is not run, pickled weights are refused.
+
+    Raises:
+        InputError: transformers is not installed, or the folder is not usable.
+    """
+    config = read_config(folder)
+    architectures = config.get("architectures") or []
+    if kind == "AutoModelForCausalLM" and (config.get("is_encoder_decoder") or any("MaskedLM" in str(one) for one in architectures)):
+        raise InputError(f"is {', '.join(map(str, architectures))}, not a causal LM; a masked LM is given with --mlm", path=folder)
+    if not any(folder.glob("*.safetensors")):
+        pickled = [name for name in PICKLED if (folder / name).exists()]
+        found = f"its weights are pickled ({', '.join(pickled)}), which could run code when loaded" if pickled else "it has no weights"
+        raise InputError(f"{found}; give a folder with model.safetensors (save_pretrained of transformers writes it)", path=folder)
+    hide_broken_torchaudio()
+    try:
+        import transformers
+    except ImportError:
+        raise InputError("is a model of Hugging Face, which needs transformers: pip install 'attlm-fairseq[hf]'", path=folder) from None
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    safe = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **safe)
+            model, loaded = getattr(transformers, kind).from_pretrained(
+                folder, use_safetensors=True, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **safe
+            )
+    except Exception as error:  # broken files make transformers raise almost anything
+        raise InputError(f"cannot be loaded by transformers: {_gist(error)}", path=folder) from None
+    if missing := sorted(loaded["missing_keys"]) or [str(key) for key in loaded.get("mismatched_keys", ())]:
+        raise InputError(f"its weights lack {len(missing)} of the model's, such as {missing[0]}", path=folder)
+    if not tokenizer.is_fast:
+        raise InputError("its tokenizer does not say where in a text its tokens are; save it with a tokenizer.json", path=folder)
+    if len(tokenizer) > (size := model.get_input_embeddings().weight.size(0)):
+        raise InputError(f"its tokenizer has {len(tokenizer)} tokens, its model only {size}", path=folder)
+    check_finite(model, folder)
+    return model, tokenizer
+
+
+def read_config(folder: Path) -> Mapping[str, Any]:
+    """Read the folder's ``config.json``. Raises InputError."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"has no readable config.json of a model of Hugging Face ({error})", path=folder) from None
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise InputError("its config.json names no model_type of Hugging Face", path=folder)
+    return config
+
+
+def cached_folder(name: str) -> Path:
+    """Find a model by its name in Hugging Face's local cache. Raises InputError."""
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(name, local_files_only=True))
+    except ImportError:
+        known = "huggingface_hub is not installed"
+    except Exception as error:  # every kind of name that is none
+        known = type(error).__name__
+    raise InputError(f"{name}: there is no such file or folder, and no model of this name in Hugging Face's local cache ({known})")
+
+
+def _gist(error: BaseException) -> str:
+    return (str(error).strip().split("\n")[0] or type(error).__name__)[:300]

@@ -1,0 +1,98 @@
+"""Small language models of other libraries with random weights, as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attlm_fairseq.transformers_import import hide_broken_torchaudio
+
+WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
+
+
+def write_gpt2(folder: Path, seed: int = 1, words: list[str] = WORDS, **options: Any) -> Path:
+    """A 2-layer GPT-2 with a byte-level BPE tokenizer that knows the words but for some that it cuts."""
+    hide_broken_torchaudio()
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=275, special_tokens=["<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator([" ".join(words)] * 4, trainer)
+    end = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **end).save_pretrained(folder)
+    torch.manual_seed(seed)
+    config = {"n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 64, "vocab_size": tokenizer.get_vocab_size(), "initializer_range": 0.5}
+    GPT2LMHeadModel(GPT2Config(**config | {"bos_token_id": 0, "eos_token_id": 0} | options)).save_pretrained(folder)
+    return folder
+
+
+TRANSFORMER = {
+    "_name": "transformer_lm",
+    "decoder_layers": 2,
+    "decoder_embed_dim": 16,
+    "decoder_input_dim": 16,
+    "decoder_output_dim": 16,
+    "decoder_ffn_embed_dim": 32,
+    "decoder_attention_heads": 2,
+}
+FAIRSEQ = {
+    "transformer_lm": TRANSFORMER,
+    "adaptive": {
+        **TRANSFORMER,
+        "adaptive_input": True,
+        "adaptive_input_cutoff": "6,9",
+        "adaptive_input_factor": 2.0,
+        "adaptive_softmax_cutoff": "6,9",
+        "adaptive_softmax_factor": 2.0,
+        "tie_adaptive_weights": True,
+    },
+    "lstm_lm": {"decoder_embed_dim": 12, "decoder_hidden_size": 12, "decoder_out_embed_dim": 12, "decoder_layers": 2},
+    "fconv_lm": {"decoder_embed_dim": 12, "decoder_layers": "[(12, 3), (12, 2)]", "decoder_attention": "False", "adaptive_softmax_cutoff": None},
+}
+
+
+def write_fairseq_lm(path: Path, kind: str, words: list[str] = WORDS, seed: int = 1, **task: Any) -> Path:
+    """A checkpoint of one of fairseq's language models as fairseq-train saves it, with ``dict.txt`` beside it."""
+    from argparse import Namespace
+
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+    from fairseq.data import Dictionary
+    from lm_files import write_dictionary
+    from omegaconf import OmegaConf
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    dictionary = Dictionary.load(str(write_dictionary(path.with_name("dict.txt"), words)))
+    options = dict(FAIRSEQ[kind])
+    name = options.pop("_name", kind)
+    model_class = ARCH_MODEL_REGISTRY[name]
+    positions = {"tokens_per_sample": 64, "max_target_positions": 64, "add_bos_token": False, "tpu": False}
+    if name in MODEL_DATACLASS_REGISTRY:
+        config = OmegaConf.merge(OmegaConf.structured(MODEL_DATACLASS_REGISTRY[name]()), options | positions)
+        OmegaConf.set_struct(config, False)
+    else:
+        config = Namespace(**options, **positions, criterion="cross_entropy")
+        ARCH_CONFIG_REGISTRY[name](config)
+    torch.manual_seed(seed)
+    names = ("source_dictionary", "target_dictionary", "dictionary", "output_dictionary")
+    model = model_class.build_model(config, Namespace(**dict.fromkeys(names, dictionary)))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)
+    plain = OmegaConf.to_container(config, enum_to_str=True) if not isinstance(config, Namespace) else vars(config)
+    task_options = {"_name": "language_modeling", "data": str(path.parent), "sample_break_mode": "eos", **positions, **task}
+    content = {
+        "args": None,
+        "cfg": {"model": plain | {"_name": name}, "task": task_options, "common": {}, "criterion": {"_name": "cross_entropy"}},
+        "model": model.state_dict(),
+        "optimizer_history": [{"num_updates": 1, "optimizer_name": "FairseqNAG", "lr_scheduler_state": {}}],
+        "extra_state": {"train_iterator": {"epoch": 2, "iterations_in_epoch": 0}},
+    }
+    torch.save(content, path)
+    return path
