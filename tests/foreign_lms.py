@@ -28,7 +28,14 @@ def write_gpt2(folder: Path, seed: int = 1, words: list[str] = WORDS, **options:
     end = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **end).save_pretrained(folder)
     torch.manual_seed(seed)
-    config = {"n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 64, "vocab_size": tokenizer.get_vocab_size(), "initializer_range": 0.5}
+    config = {
+        "n_layer": 2,
+        "n_head": 2,
+        "n_embd": 16,
+        "n_positions": 64,
+        "vocab_size": tokenizer.get_vocab_size(),
+        "initializer_range": 0.5,
+    }
     GPT2LMHeadModel(GPT2Config(**config | {"bos_token_id": 0, "eos_token_id": 0} | options)).save_pretrained(folder)
     return folder
 
@@ -54,7 +61,12 @@ FAIRSEQ = {
         "tie_adaptive_weights": True,
     },
     "lstm_lm": {"decoder_embed_dim": 12, "decoder_hidden_size": 12, "decoder_out_embed_dim": 12, "decoder_layers": 2},
-    "fconv_lm": {"decoder_embed_dim": 12, "decoder_layers": "[(12, 3), (12, 2)]", "decoder_attention": "False", "adaptive_softmax_cutoff": None},
+    "fconv_lm": {
+        "decoder_embed_dim": 12,
+        "decoder_layers": "[(12, 3), (12, 2)]",
+        "decoder_attention": "False",
+        "adaptive_softmax_cutoff": None,
+    },
 }
 
 
@@ -62,8 +74,8 @@ def write_fairseq_lm(path: Path, kind: str, words: list[str] = WORDS, seed: int 
     """A checkpoint of one of fairseq's language models as fairseq-train saves it, with ``dict.txt`` beside it."""
     from argparse import Namespace
 
-    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
     from fairseq.data import Dictionary
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
     from lm_files import write_dictionary
     from omegaconf import OmegaConf
 
@@ -96,3 +108,23 @@ def write_fairseq_lm(path: Path, kind: str, words: list[str] = WORDS, seed: int 
     }
     torch.save(content, path)
     return path
+
+
+def write_bert(folder: Path, seed: int = 1, words: list[str] = WORDS) -> Path:
+    """A 2-layer BERT with a WordPiece tokenizer that knows the words and their letters."""
+    hide_broken_torchaudio()
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    entries = list(dict.fromkeys([*special, *words, *letters, *(f"##{letter}" for letter in letters)]))
+    tokenizer = Tokenizer(models.WordPiece({entry: place for place, entry in enumerate(entries)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    torch.manual_seed(seed)
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 64}
+    BertForMaskedLM(BertConfig(vocab_size=len(entries), initializer_range=0.5, **sizes)).save_pretrained(folder)
+    return folder

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from foreign_lms import FAIRSEQ, WORDS, write_fairseq_lm, write_gpt2
 from lm_files import write_arpa, write_checkpoint
 
 from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
+from attlm_fairseq.scoring.huggingface import load_huggingface_lm
 from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.lm_files import load_lm_files
 from attlm_fairseq.scoring.mixture import MixtureScorer
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.segmented import SegmentedScorer
-
-WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
 
 
 def neural(folder: Path, **options: object) -> NeuralScorer:
@@ -45,6 +47,22 @@ def mixture(folder: Path) -> Scorer:
     return with_policy(MixtureScorer(members, [1.0, 2.0], "mix"), OOVPolicy("penalty", -9.0))
 
 
+def gpt2(folder: Path) -> Scorer:
+    return load_huggingface_lm(write_gpt2(folder / "gpt2"), "gpt2")
+
+
+def gpt2_without_end(folder: Path) -> Scorer:
+    return load_huggingface_lm(write_gpt2(folder / "gpt2"), "gpt2", start="a", end="none")
+
+
+def gpt2_in_bfloat16(folder: Path) -> Scorer:
+    return load_huggingface_lm(write_gpt2(folder / "gpt2"), "gpt2", compute=DeviceConfig(precision="bfloat16"))
+
+
+def foreign_ensemble(folder: Path) -> Scorer:
+    return load_lm_files([write_gpt2(folder / "gpt2"), write_fairseq_lm(folder / "lm.pt", "lstm_lm")], "both", [1.0, 3.0])
+
+
 MAKERS = {
     "neural": neural,
     "neural, adaptive": lambda folder: neural(folder, _name="averaging_lstm_lm", output_layer="adaptive", adaptive_cutoffs="7"),
@@ -54,6 +72,11 @@ MAKERS = {
     "n-gram": kenlm,
     "pieces": segmented,
     "mixture under a policy": mixture,
+    "GPT-2": gpt2,
+    "GPT-2 without sentence end": gpt2_without_end,
+    "GPT-2 in bfloat16": gpt2_in_bfloat16,
+    **{f"fairseq's {kind}": lambda folder, kind=kind: load_fairseq_lm(write_fairseq_lm(folder / "lm.pt", kind), kind) for kind in FAIRSEQ},
+    "foreign ensemble": foreign_ensemble,
 }
 KINDS = list(MAKERS)
 

@@ -179,8 +179,11 @@ def allowed_globals(names: Sequence[Any]) -> Iterator[None]:
             torch.serialization.add_safe_globals(before)
 
 
-def read_plain_data(path: Path) -> Any:
-    """What torch saved in a file, on the CPU, if it is nothing but data. Raises InputError."""
+def read_plain_data(path: Path, mapped: bool = False) -> Any:
+    """What torch saved in a file, on the CPU, if it is nothing but data. Raises InputError.
+
+    ``mapped``: tensors are mapped from the file, so that a look at what else is there reads none of them (zip files only).
+    """
     try:
         if not path.is_file():
             raise InputError("there is no such file; give a checkpoint written by fairseq-train", path=path)
@@ -189,10 +192,10 @@ def read_plain_data(path: Path) -> Any:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from None
     if head.startswith((b"\\data\\", b"mmap lm ")):  # ARPA text, KenLM's binary
-        raise InputError("is an n-gram model, not a neural one; give it with --kenlm", path=path)
+        raise InputError("is an n-gram model, not a neural one; attlm's --lm takes it", path=path)
     try:
         with allowed_globals(PLAIN_GLOBALS):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and head.startswith(TORCH_MAGIC[0]))
     except pickle.UnpicklingError as error:
         raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None
     except Exception as error:  # broken bytes make torch raise almost anything

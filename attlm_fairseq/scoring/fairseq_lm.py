@@ -1,8 +1,10 @@
-"""fairseq's own language models (``transformer_lm*``, ``lstm_lm``, ``fconv_lm``, ``lightconv_lm``, adaptive inputs and softmax) as scorers."""
+"""fairseq's own language models as scorers: ``transformer_lm*``, ``lstm_lm``, ``fconv_lm``, ``lightconv_lm``; adaptive inputs, too."""
 
 from __future__ import annotations
 
 import importlib.util
+import logging
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from attlm_fairseq.checkpoints.reading import MISSHAPEN, check_finite, find_dict
 from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
-from attlm_fairseq.scoring.compute import DEFAULT_COMPUTE, Compute
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.token_lm import Encoded, TokenLM, TokenScorer
 
 CLOSE = 1e-4  # nats between stepping and reading the whole prefix
@@ -94,7 +96,7 @@ class FairseqTokenLM(TokenLM):
         return bool((stepped.log_softmax(1) - self._last_logits(prefix, None).log_softmax(1)).abs().max() < CLOSE)
 
 
-def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None, compute: Compute = DEFAULT_COMPUTE) -> TokenScorer:
+def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None, compute: DeviceConfig = DEFAULT_DEVICE) -> TokenScorer:
     """Load a checkpoint of ``fairseq-train --task language_modeling``.
 
     Args:
@@ -120,12 +122,18 @@ def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None
     from fairseq import checkpoint_utils
     from fairseq.models import FairseqLanguageModel
 
+    logger = logging.getLogger("fairseq")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it tells of each dictionary and module
     try:
-        [model], options = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(dictionary.parent)})
+        with warnings.catch_warnings(action="ignore"):
+            [model], options = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(dictionary.parent)})
     except ImportError as error:
         raise InputError(f"cannot be loaded: {error}", path=path) from None
     except MISSHAPEN as error:
         raise misshapen(error, path) from None
+    finally:
+        logger.setLevel(level)
     if not isinstance(model, FairseqLanguageModel):
         raise InputError(f"holds a {type(model).__name__}, not a language model; a translation model is given with --mt", path=path)
     check_finite(model, path)

@@ -21,7 +21,7 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import check_finite
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
-from attlm_fairseq.scoring.compute import DEFAULT_COMPUTE, Compute
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.token_lm import Encoded, TokenLM, TokenScorer
 from attlm_fairseq.transformers_import import hide_broken_torchaudio
 
@@ -51,7 +51,9 @@ class HuggingFaceTokenLM(TokenLM):
         self.folder = folder
         start = start or tokenizer.bos_token or tokenizer.eos_token
         if start is None:
-            raise InputError("its tokenizer has neither a bos nor an eos token: name the token before each sentence with --start", path=folder)
+            raise InputError(
+                "its tokenizer has neither a bos nor an eos token: name the token before each sentence with --start", path=folder
+            )
         end = end or tokenizer.eos_token or NO_END
         self.start_text, self.end_text = start, end
         self.start = (self._token(start),)
@@ -106,8 +108,10 @@ class HuggingFaceTokenLM(TokenLM):
     def _token(self, text: str) -> int:
         """The one token of a text. Raises InputError."""
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        if len(ids) != 1 or ids[0] == self.tokenizer.unk_token_id and text != self.tokenizer.unk_token:
-            raise InputError(f"{text!r} is {len(ids)} tokens of its vocabulary, expected one as start or end of a sentence", path=self.folder)
+        if len(ids) != 1 or (ids[0] == self.tokenizer.unk_token_id and text != self.tokenizer.unk_token):
+            raise InputError(
+                f"{text!r} is {len(ids)} tokens of its vocabulary, expected one as start or end of a sentence", path=self.folder
+            )
         return int(ids[0])
 
     @torch.inference_mode()
@@ -125,7 +129,9 @@ class HuggingFaceTokenLM(TokenLM):
         except (AttributeError, TypeError, ValueError) as error:
             raise InputError(f"cannot be scored step by step: {error}", path=self.folder) from None
         if not exact.abs().max() < CLOSE:
-            raise InputError("is not a causal LM: a token's probability changes with the tokens after it; masked LMs go with --mlm", path=self.folder)
+            raise InputError(
+                "is not a causal LM: a token's probability changes with the tokens after it; masked LMs go with --mlm", path=self.folder
+            )
 
 
 def encoded(words: Sequence[str], tokens: Sequence[int], offsets: Sequence[tuple[int, int]], unknown: int | None) -> Encoded:
@@ -146,7 +152,7 @@ def encoded(words: Sequence[str], tokens: Sequence[int], offsets: Sequence[tuple
 
 
 def load_huggingface_lm(
-    name_or_folder: str | Path, name: str = "lm", start: str | None = None, end: str | None = None, compute: Compute = DEFAULT_COMPUTE
+    name_or_folder: str | Path, name: str = "lm", start: str | None = None, end: str | None = None, compute: DeviceConfig = DEFAULT_DEVICE
 ) -> TokenScorer:
     """Load a causal LM of Hugging Face from a folder or the local cache, in float32; nothing is downloaded.
 
@@ -188,7 +194,7 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
     transformers.utils.logging.disable_progress_bar()
     safe = {"local_files_only": True, "trust_remote_code": False}
     try:
-        with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
+        with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **safe)
             model, loaded = getattr(transformers, kind).from_pretrained(
                 folder, use_safetensors=True, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **safe

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.lm_files import find_lm, holds_ngrams, load_lm_files
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline
@@ -18,9 +20,11 @@ RESERVED_NAMES = ("words", "rank", "total")
 
 @dataclass(frozen=True)
 class LMSpec:
-    """A KenLM file, the checkpoints of a neural LM (several are an ensemble), or a linear mixture of other LMs of the run.
+    """The files of an LM (several are an ensemble), or a linear mixture of other LMs of the run.
 
-    ``mixture`` are names and weights. ``text`` are the LM's own text steps; without them those of the run hold.
+    ``checkpoints`` are files or folders of any kind that :mod:`lm_files` recognises; ``kenlm`` is a KenLM file. ``start`` and
+    ``sentence_end`` are tokens of Hugging Face LMs (see :class:`HuggingFaceTokenLM`). ``mixture`` are names and weights.
+    ``text`` are the LM's own text steps; without them those of the run hold.
     ``loaded`` is an LM that is an object of the program and no file: no other process can load it, and ``attlm.toml`` cannot name it.
     """
 
@@ -29,22 +33,27 @@ class LMSpec:
     checkpoints: tuple[Path, ...] = ()
     ensemble_weights: tuple[float, ...] | None = None
     dictionary: Path | None = None
+    start: str | None = None
+    sentence_end: str | None = None
     mixture: tuple[tuple[str, float], ...] = ()
     text: TextPipeline | None = None
     oov: OOVPolicy = UNK
     loaded: Scorer | None = None
 
+    @classmethod
+    def of_files(cls, name: str, files: Sequence[str]) -> LMSpec:
+        """Name an LM by its files, folders or cached Hugging Face models, recognised by their content. Raises InputError."""
+        paths = tuple(find_lm(file) for file in files)
+        if len(paths) == 1 and holds_ngrams(paths[0]):
+            return cls(name, kenlm=paths[0])
+        return cls(name, checkpoints=paths)
+
     def load(self, device: DeviceConfig) -> Scorer:
         """Return the LM without its OOV policy, ready to score; torch is imported for a neural LM. Raises InputError."""
         if self.loaded is not None:
             return self.loaded
-        if self.kenlm is not None:
-            from attlm_fairseq.scoring.kenlm import KenLMScorer
-
-            return KenLMScorer(self.kenlm, self.name)
-        from attlm_fairseq.scoring.neural import NeuralScorer
-
-        return NeuralScorer.load(self.checkpoints, self.name, self.ensemble_weights, self.dictionary, device)
+        files = self.checkpoints if self.kenlm is None else (self.kenlm,)
+        return load_lm_files(files, self.name, self.ensemble_weights, self.dictionary, self.start, self.sentence_end, device)
 
 
 def check_name(name: str, where: Path | None = None) -> str:

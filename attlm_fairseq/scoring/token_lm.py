@@ -9,7 +9,6 @@ Shapes: N rows of a level, V vocabulary.
 from __future__ import annotations
 
 import copy
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.compute import DEFAULT_COMPUTE, Compute
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 from attlm_fairseq.scoring.prefix_tree import build_prefix_tree
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
@@ -93,7 +92,7 @@ class TokenScorer(Scorer):
     ``compute.precision`` ``bfloat16`` rounds the matrix products' operands (torch's autocast); log-softmax and sums stay in float32.
     """
 
-    def __init__(self, lm: TokenLM, name: str = "lm", compute: Compute = DEFAULT_COMPUTE) -> None:
+    def __init__(self, lm: TokenLM, name: str = "lm", compute: DeviceConfig = DEFAULT_DEVICE) -> None:
         self.lm = lm
         self.name = name
         self.compute = compute
@@ -133,9 +132,7 @@ class TokenScorer(Scorer):
         if self.compute.precision != "float32" and self.deviation is None and distinct:
             self.deviation = measured_on(distinct, self._log_probs, self.compute.precision)
         found = self._log_probs(distinct, self.compute.precision)
-        return [
-            joined(SentenceScore(found[sentence.tokens], sentence.unknown), sentence.lengths) for sentence in encoded
-        ]
+        return [joined(SentenceScore(found[sentence.tokens], sentence.unknown), sentence.lengths) for sentence in encoded]
 
     def _check_lengths(self, distinct: Sequence[tuple[int, ...]]) -> None:
         """Raise InputError for a sentence that is longer than the LM can read."""

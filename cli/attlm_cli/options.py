@@ -203,9 +203,10 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
         click.option(
             "--lm",
             multiple=True,
-            metavar="[NAME=]CHECKPOINT[:CHECKPOINT..]",
-            help="A neural LM: a checkpoint of fairseq-train or a folder of attlm export; several are an ensemble that averages "
-            "their probabilities. Repeatable.",
+            metavar="[NAME=]LM[:LM..]",
+            help="An LM, recognised by its content: a checkpoint of fairseq-train (this package's models or fairseq's own), a folder of "
+            "attlm export, a folder or cached name of a Hugging Face causal LM, an ARPA or KenLM file. Several joined by colons are an "
+            "ensemble that averages their probabilities. Repeatable.",
         ),
         click.option(
             "--ensemble-weights",
@@ -213,7 +214,9 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
             metavar="[NAME=]NUMBER:NUMBER..",
             help="Weights of the checkpoints of an ensemble (the one there is, or NAME). Default: equal.",
         ),
-        click.option("--kenlm", multiple=True, metavar="[NAME=]FILE", help="An n-gram LM: ARPA or KenLM binary. Repeatable."),
+        click.option(
+            "--kenlm", multiple=True, metavar="[NAME=]FILE", help="The same as --lm, called kenlm unless NAME is given. Repeatable."
+        ),
         click.option(
             "--mixture",
             multiple=True,
@@ -347,10 +350,7 @@ def make_setup(
             raise InputError(f"two LMs are called {name!r}; name them apart: --{default} NAME=FILE")
         if not files:
             raise InputError(f"--{default} {text!r} names no file")
-        if default == "kenlm":
-            lms[name] = LMSpec(name, kenlm=Path(files))
-        else:
-            lms[name] = LMSpec(name, checkpoints=tuple(Path(file) for file in files.split(":") if file))
+        lms[name] = LMSpec.of_files(name, list(filter(None, files.split(":"))))
     if dictionary is not None:
         lms = {name: replace(spec, dictionary=dictionary) if spec.checkpoints else spec for name, spec in lms.items()}
     text = shorthand_steps(config.text, lowercase, tokenize)

@@ -1,0 +1,155 @@
+"""Which kind of language model a file or folder holds, told by its content, and loading it as a Scorer.
+
+No torch is imported for a KenLM file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
+from attlm_fairseq.scoring.mixture import MixtureScorer
+from attlm_fairseq.scoring.scorer import Scorer
+
+LMKind = Literal["attlm", "fairseq", "huggingface", "kenlm"]
+
+EXPECTED = (
+    "expected a checkpoint of fairseq-train, a folder of attlm export, a folder or cached name of a Hugging Face causal LM, "
+    "or an ARPA or KenLM file"
+)
+TORCH_MAGIC = (b"PK", b"\x80")  # zip files and older pickles
+KENLM_MAGIC = b"mmap lm "
+COMPRESSED_MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ")  # an ARPA file may be compressed
+HEAD = 4096  # bytes within which an ARPA file says \data\
+
+
+def find_lm(name: str) -> Path:
+    """Return the file or folder of an LM given as text: a path, or the name of a model in Hugging Face's local cache. Raises InputError."""
+    path = Path(name)
+    if path.exists() or name.count("/") > 1 or path.is_absolute() or path.suffix in (".pt", ".arpa", ".bin", ".gz"):
+        return path
+    from attlm_fairseq.scoring.huggingface import cached_folder
+
+    return cached_folder(name)
+
+
+def lm_kind(path: Path) -> LMKind:
+    """Tell the kind of LM in a file or folder by its content.
+
+    Returns:
+        ``attlm``: a checkpoint or folder of this package; ``fairseq``: a checkpoint of another of fairseq's models; ``huggingface``:
+        a folder with a ``config.json`` of transformers; ``kenlm``: an ARPA or KenLM file.
+
+    Raises:
+        InputError: there is no such file, or it is none of these.
+    """
+    if path.is_dir():
+        return _kind_of_folder(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+    except FileNotFoundError:
+        raise InputError(f"there is no such file; {EXPECTED}", path=path) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from None
+    if _is_ngram(head):
+        return "kenlm"
+    if head.startswith(TORCH_MAGIC):
+        return _kind_of_checkpoint(path)
+    raise InputError(f"found a file that begins with {head[:12]!r}; {EXPECTED}", path=path)
+
+
+def holds_ngrams(path: Path) -> bool:
+    """Tell an ARPA or KenLM file by its beginning; False also for what cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return _is_ngram(file.read(HEAD))
+    except OSError:
+        return False
+
+
+def load_lm_files(
+    paths: Sequence[Path],
+    name: str = "lm",
+    weights: Sequence[float] | None = None,
+    dictionary: Path | None = None,
+    start: str | None = None,
+    end: str | None = None,
+    compute: DeviceConfig = DEFAULT_DEVICE,
+) -> Scorer:
+    """Load one LM, or an ensemble that averages the probabilities of several, of whatever kinds.
+
+    Args:
+        paths: the files or folders.
+        name: the scorer's name.
+        weights: of an ensemble; None: equal.
+        dictionary: ``dict.txt`` of checkpoints; None looks beside the checkpoint, then in its data folder.
+        start: the token before a sentence, of Hugging Face LMs only.
+        end: the token of the sentence end or ``none``, of Hugging Face LMs only.
+        compute: device, precision and memory.
+
+    Raises:
+        InputError: an unusable file, or an option that its kind of LM does not have.
+    """
+    kinds = [lm_kind(path) for path in paths]
+    if (start or end) and set(kinds) != {"huggingface"}:
+        raise InputError("start and sentence end can be chosen for LMs of Hugging Face alone", path=paths[0])
+    if set(kinds) == {"attlm"}:
+        from attlm_fairseq.scoring.neural import NeuralScorer
+
+        return NeuralScorer.load(paths, name, weights, dictionary, compute)
+    if len(paths) == 1:
+        return _load_foreign(paths[0], kinds[0], name, dictionary, start, end, compute)
+    members = [
+        load_lm_files([path], f"{name}[{number}]", None, dictionary, start, end, compute) for number, path in enumerate(paths, start=1)
+    ]
+    return MixtureScorer(members, [1.0] * len(members) if weights is None else weights, name)
+
+
+def _load_foreign(
+    path: Path, kind: LMKind, name: str, dictionary: Path | None, start: str | None, end: str | None, compute: DeviceConfig
+) -> Scorer:
+    if kind == "kenlm":
+        from attlm_fairseq.scoring.kenlm import KenLMScorer
+
+        return KenLMScorer(path, name)
+    if kind == "huggingface":
+        from attlm_fairseq.scoring.huggingface import load_huggingface_lm
+
+        return load_huggingface_lm(path, name, start, end, compute)
+    from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
+
+    return load_fairseq_lm(path, name, dictionary, compute)
+
+
+def _is_ngram(head: bytes) -> bool:
+    return head.startswith((KENLM_MAGIC, *COMPRESSED_MAGIC)) or b"\\data\\" in head
+
+
+def _kind_of_folder(folder: Path) -> LMKind:
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        config = None
+    if isinstance(config, dict) and "model_type" in config and "format" not in config:
+        return "huggingface"
+    return "attlm"  # whose reader says what is wrong with it
+
+
+def _kind_of_checkpoint(path: Path) -> LMKind:
+    from attlm_fairseq.checkpoints.reading import find_family, read_plain_data
+
+    content = read_plain_data(path, mapped=True)
+    config = content.get("cfg") if isinstance(content, dict) else None
+    if not isinstance(config, dict):
+        return "fairseq" if isinstance(content, dict) and content.get("args") is not None else "attlm"
+    model = config.get("model")
+    try:
+        find_family(str(model.get("_name") if isinstance(model, dict) else None), path)
+    except InputError:
+        return "fairseq"
+    return "attlm"

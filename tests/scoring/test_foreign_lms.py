@@ -1,0 +1,280 @@
+"""Language models of fairseq and Hugging Face: the libraries' own scores, histories, recognition by content, hostile folders."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from cli_runs import refused, run
+from fairseq_runs import fairseq
+from foreign_lms import FAIRSEQ, WORDS, write_bert, write_fairseq_lm, write_gpt2
+from lm_files import write_arpa, write_checkpoint
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
+from attlm_fairseq.scoring.huggingface import encoded, load_huggingface_lm
+from attlm_fairseq.scoring.lm_files import lm_kind, load_lm_files
+from attlm_fairseq.scoring.lm_spec import LMSpec
+from attlm_fairseq.scoring.oov_policy import OOVPolicy
+from attlm_fairseq.scoring.token_lm import StepMemory, TokenScorer
+
+SENTENCES = [["the", "cat", "sat"], ["the", "zebra", "sat", "on"], [], ["a", "dog", "ran"], ["the", "cat", "ran", "on", "the", "mat"]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("foreign")
+    write_gpt2(folder / "gpt2")
+    for kind in FAIRSEQ:
+        write_fairseq_lm(folder / kind / "lm.pt", kind)
+    return folder
+
+
+def of_fairseq(scorer: TokenScorer, before: Sequence[int], tokens: Sequence[int]) -> list[float]:
+    """ln p of each token and of the sentence end, by one pass of the model over the whole sentence."""
+    targets = torch.tensor([*tokens, scorer.lm.end])
+    model = scorer.lm.model
+    with torch.inference_mode():
+        output = model(torch.tensor([[*before, *tokens]]))
+        log_probs = model.get_normalized_probs(output, log_probs=True)[0, len(before) - 1 :]
+    return log_probs[range(len(targets)), targets].tolist()
+
+
+@pytest.mark.parametrize("kind", FAIRSEQ)
+def test_fairseq_gives_the_same_scores(folder, kind):
+    scorer = load_fairseq_lm(folder / kind / "lm.pt", "lm")
+    ids = scorer.lm.vocabulary.ids
+    assert scorer.lm.incremental
+    for words, score in zip(SENTENCES, scorer.score(SENTENCES), strict=True):
+        assert score.log_probs == pytest.approx(of_fairseq(scorer, [2], ids(words)), abs=1e-4)
+        assert score.oov == tuple(word == "zebra" for word in words)
+    history = [["the", "dog"], ["a", "cat", "sat"]]
+    before = [2, *ids(history[0]), 2, *ids(history[1]), 2]
+    for words, score in zip(SENTENCES, scorer.after(history).score(SENTENCES), strict=True):
+        assert score.log_probs == pytest.approx(of_fairseq(scorer, before, ids(words)), abs=1e-4)
+
+
+def test_a_decoder_that_cannot_be_stepped_reads_whole_prefixes(folder):
+    scorer = load_fairseq_lm(folder / "lstm_lm" / "lm.pt")
+    expected = scorer.score(SENTENCES)
+    scorer.lm.incremental = False
+    for score, other in zip(scorer.score(SENTENCES), expected, strict=True):
+        assert score.log_probs == pytest.approx(other.log_probs, abs=1e-5)
+
+
+def test_fairseq_eval_lm_gives_the_same_perplexity(folder):
+    text = [" ".join(words) for words in SENTENCES if words]
+    (folder / "test.txt").write_text("\n".join(text * 2) + "\n")
+    dictionary = folder / "transformer_lm" / "dict.txt"
+    fairseq("preprocess", "--only-source", "--testpref", folder / "test.txt", "--srcdict", dictionary, "--destdir", folder / "bin")
+    arguments = ["--path", folder / "transformer_lm" / "lm.pt", "--sample-break-mode", "eos", "--gen-subset", "test", "--cpu"]
+    result = fairseq("eval-lm", folder / "bin", *arguments, "--batch-size", 8)
+    loss = float(result.stdout.split("Loss (base 2): ")[1].split(",")[0])
+    scores = load_fairseq_lm(folder / "transformer_lm" / "lm.pt").score([line.split() for line in text])
+    events = sum(len(score.log_probs) for score in scores)
+    assert -sum(score.total for score in scores) / events / math.log(2) == pytest.approx(loss, abs=1e-4)
+
+
+def of_gpt2(scorer: TokenScorer, text: str, start: str = "<|endoftext|>", end: str = "<|endoftext|>") -> float:
+    """ln p of a text and its end by transformers' own loss."""
+    ids = torch.tensor([scorer.lm.tokenizer(start + text + end)["input_ids"]])
+    with torch.inference_mode():
+        return -scorer.lm.model(input_ids=ids, labels=ids).loss.item() * (ids.numel() - 1)
+
+
+def test_transformers_gives_the_same_scores(folder):
+    scorer = load_huggingface_lm(folder / "gpt2")
+    for words, score in zip(SENTENCES, scorer.score(SENTENCES), strict=True):
+        assert score.total == pytest.approx(of_gpt2(scorer, " ".join(words)), abs=1e-4)
+        assert not any(score.oov)
+    assert any("begins with '<|endoftext|>', each sentence ends with '<|endoftext|>'" in note for note in scorer.notes())
+    later = scorer.after([["the", "dog"], ["a", "cat"]])
+    before = "the dog<|endoftext|>a cat<|endoftext|>"
+    for words, score in zip(SENTENCES, later.score(SENTENCES), strict=True):
+        expected = of_gpt2(scorer, before + " ".join(words)) - of_gpt2(scorer, before, end="")
+        assert score.total == pytest.approx(expected, abs=1e-4)
+
+
+def test_pieces_are_summed_to_words_and_the_end_can_be_left_out(folder):
+    whole = load_huggingface_lm(folder / "gpt2")
+    without = load_huggingface_lm(folder / "gpt2", end="none")
+    words = ["the", "zebra", "sat"]
+    [score], [cut] = whole.score([words]), without.score([words])
+    sums = [of_gpt2(whole, " ".join(words[:count]), end="") for count in (0, 1, 2, 3)]
+    expected = [after - before for before, after in zip([0.0, *sums[1:]], sums[1:], strict=False)]
+    assert score.log_probs[:3] == pytest.approx(expected, abs=1e-4)
+    assert cut.log_probs == pytest.approx((*score.log_probs[:3], 0.0), abs=1e-5)
+    assert without.signature()["sentence end"] == "not scored"
+    assert "the sentence end is not scored" in without.notes()[0]
+
+
+def test_a_token_belongs_to_the_word_in_which_it_ends():
+    offsets = [(0, 3), (3, 5), (5, 7), (7, 9)]  # "the ab cd": a token that begins with the space, one that spans two words
+    found = encoded(["the", "ab", "cd"], [7, 8, 9, 3], offsets, 3)
+    assert found.lengths == (1, 1, 2)
+    assert found.unknown == (False, False, False, True)
+    assert encoded([], [], [], None).lengths == ()
+
+
+def test_bfloat16_states_its_deviation(folder):
+    low = load_huggingface_lm(folder / "gpt2", "low", compute=DeviceConfig(precision="bfloat16"))
+    exact = load_huggingface_lm(folder / "gpt2").score(SENTENCES)
+    for score, other in zip(low.score(SENTENCES), exact, strict=True):
+        assert score.total == pytest.approx(other.total, abs=0.5)
+    assert low.deviation.largest > 0
+    assert "differs from float32" in low.notes()[0]
+
+
+def test_little_memory_gives_the_same_scores(folder, monkeypatch):
+    scorer = load_huggingface_lm(folder / "gpt2")
+    sentences = [[WORDS[(number * step) % 8] for step in range(1, 6)] for number in range(40)]
+    expected = scorer.score(sentences)
+    monkeypatch.setattr(TokenScorer, "_memory", lambda *_: StepMemory(fixed=scorer.compute.memory // 8, token=1))
+    blocks = []
+    monkeypatch.setattr(TokenScorer, "_of_block", lambda *args, real=TokenScorer._of_block: blocks.append(1) or real(*args))
+    for score, other in zip(scorer.score(sentences), expected, strict=True):
+        assert score.log_probs == pytest.approx(other.log_probs, abs=1e-5)
+    assert len(blocks) > 3
+
+
+def test_a_sentence_that_is_too_long_is_one_line(folder):
+    scorer = load_huggingface_lm(folder / "gpt2", "gpt")
+    with pytest.raises(InputError, match=r"gpt: a sentence has 139 tokens, the LM reads at most 64"):
+        scorer.score([["the"] * 70])
+    sentence = ["the"] * 6  # 11 tokens and an end; of a history half the positions are kept, two of these
+    [long], [short] = (scorer.after([sentence] * count).score([["a"]]) for count in (4, 2))
+    assert long.log_probs == pytest.approx(short.log_probs, abs=1e-5)
+
+
+def test_every_kind_is_recognised_by_content(folder, tmp_path):
+    own = write_checkpoint(tmp_path / "own" / "lm.pt", WORDS)
+    arpa = write_arpa(tmp_path / "lm.with.any.name", WORDS)
+    kinds = {own: "attlm", arpa: "kenlm", folder / "gpt2": "huggingface", folder / "lstm_lm" / "lm.pt": "fairseq"}
+    assert {path: lm_kind(path) for path in kinds} == kinds
+    assert LMSpec.of_files("x", [str(arpa)]) == LMSpec("x", kenlm=arpa)
+    (tmp_path / "text").write_text("hello\n")
+    with pytest.raises(InputError, match=r"found a file that begins with b'hello.*expected a checkpoint"):
+        lm_kind(tmp_path / "text")
+    with pytest.raises(InputError, match="no such file"):
+        lm_kind(tmp_path / "none.pt")
+    with pytest.raises(InputError, match="LMs of Hugging Face alone"):
+        load_lm_files([arpa], end="none")
+
+
+def test_every_kind_goes_through_the_commands(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_arpa(tmp_path / "lm.arpa", WORDS)
+    lists = [
+        {"input": ["the cat sad on", "the cat sat on"], "output": "the cat sat on", "am": [-1.0, -1.5]},
+        {"input": ["a dog ran", "a mat ran"], "output": "a dog ran", "am": [-2.0, -1.0]},
+    ]
+    Path("dev.json").write_text(json.dumps(lists))
+    Path("text").write_text("the cat sat\na dog ran on the mat\n")
+    lms = ["--lm", f"gpt={folder}/gpt2", "--lm", f"fair={folder}/lstm_lm/lm.pt", "--lm", "ngram=lm.arpa"]
+    weights = [option for name in ("gpt", "fair", "ngram") for option in ("--weight", f"{name}=1")]
+    result = run("rescore", "dev.json", *lms, *weights, "-o", "out.json")
+    assert "gpt: each sentence begins with '<|endoftext|>'" in result.stderr
+    by_hand = LMSpec.of_files("gpt", [f"{folder}/gpt2"]).load(DeviceConfig()).score([["the", "cat", "sat", "on"]])[0].total
+    written = json.loads(Path("out.json").read_text())[0]
+    assert written["gpt_score"][written["input"].index("the cat sat on")] == pytest.approx(by_hand, abs=1e-4)
+    run("mix", "text", *lms, "--oov", "spread:100", "-o", "attlm.toml")
+    assert "gpt2" in Path("attlm.toml").read_text()
+    run("ppl", "text", "--config", "attlm.toml")
+
+
+def test_an_unknown_word_costs_what_the_policy_says(folder):
+    spec = LMSpec("lm", checkpoints=(folder / "transformer_lm" / "lm.pt",), oov=OOVPolicy("penalty", -7.0))
+    from attlm_fairseq.scoring.oov_policy import with_policy
+
+    assert with_policy(spec.load(DeviceConfig()), spec.oov).score([["zebra"]])[0].log_probs[0] == -7.0
+
+
+class Touch:
+    """Pickled, it would write a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def code_beside(folder: Path, mark: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "modeling.Config", "AutoModelForCausalLM": "modeling.Model"}
+    config["model_type"] = "unheard_of"
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "modeling.py").write_text(f"from pathlib import Path\nPath({str(mark)!r}).touch()\nclass Config: pass\nclass Model: pass\n")
+
+
+def pickled_weights(folder: Path, mark: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Touch(mark)))
+
+
+def no_tokenizer(folder: Path, mark: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def fewer_weights(folder: Path, mark: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"n_layer": 3}))
+
+
+def cut_short(folder: Path, mark: Path) -> None:
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+
+
+def not_finite(folder: Path, mark: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    weights["transformer.wte.weight"][0, 0] = math.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def masked(folder: Path, mark: Path) -> None:
+    shutil.rmtree(folder)
+    write_bert(folder)
+
+
+HOSTILE = {
+    code_beside: "cannot be loaded by transformers",
+    pickled_weights: r"weights are pickled \(pytorch_model.bin\), which could run code",
+    no_tokenizer: "tokenizer",
+    fewer_weights: "its weights lack",
+    cut_short: "cannot be loaded by transformers",
+    not_finite: "no finite numbers",
+    masked: r"BertForMaskedLM, not a causal LM; a masked LM is given with --mlm",
+}
+
+
+@pytest.mark.parametrize("damage", HOSTILE, ids=lambda damage: damage.__name__)
+def test_hostile_folders_are_refused_in_one_line_and_run_nothing(folder, tmp_path, damage):
+    shutil.copytree(folder / "gpt2", tmp_path / "lm")
+    mark = tmp_path / "mark"
+    damage(tmp_path / "lm", mark)
+    with pytest.raises(InputError, match=HOSTILE[damage]) as refusal:
+        load_huggingface_lm(tmp_path / "lm")
+    assert "\n" not in str(refusal.value)
+    assert not mark.exists()
+
+
+def test_a_name_that_is_neither_file_nor_cached_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("a\n")
+    assert "no model of this name in Hugging Face's local cache" in refused("ppl", "text", "--lm", "no-such/model")
+
+
+def test_fairseq_that_is_not_installed_is_one_line(folder, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"need fairseq: pip install 'attlm-fairseq\[train\]'"):
+        load_fairseq_lm(folder / "lstm_lm" / "lm.pt")
