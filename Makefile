@@ -37,8 +37,8 @@ all: install kenlm
 help:
 	@echo "make          install everything into $(VENV): training, rescoring, decoders, tests and KenLM's lmplz"
 	@echo "make demo     install into $(VENV), train an attentive language model and rescore n-best lists with it"
-	@echo "make test     install, check the style, run the tests"
-	@echo "make lint     check the style alone"
+	@echo "make test     install, check style and types, run the tests"
+	@echo "make lint     check style and types alone"
 	@echo "make kenlm    build KenLM's programs into $(VENV)/bin"
 	@echo "make bench    run the benchmarks"
 	@echo "make install  make or refresh $(VENV) without KenLM's programs"
@@ -90,8 +90,8 @@ test: lint kenlm
 	@PATH="$(BIN):$$PATH" "$(BIN)/python" -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: install
-	@echo "-- style"
-	@"$(BIN)/ruff" check . && "$(BIN)/ruff" format --check .
+	@echo "-- style and types"
+	@"$(BIN)/ruff" check . && "$(BIN)/ruff" format --check . && "$(BIN)/mypy"
 
 bench: install kenlm
 	@for benchmark in $(BENCHMARKS); do echo "-- $$benchmark"; PATH="$(BIN):$$PATH" "$(BIN)/python" $$benchmark || exit 1; done

@@ -113,7 +113,7 @@ def _fetch_source(work: Path, source: Path) -> None:
     if hashlib.sha256(archive.read_bytes()).hexdigest() != SOURCE_SHA256:
         raise InputError(f"{SOURCE} from the package index is not the file that this version knows (its SHA-256 differs)")
     with tarfile.open(archive) as packed:
-        packed.extractall(work / "unpacked", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        packed.extractall(work / "unpacked", filter="data")
     [unpacked] = (work / "unpacked").iterdir()
     unpacked.rename(source)
     # Of Boost's parts these two are for KenLM's own tests, and for Boost before 1.69, for which cmake adds the second by itself.

@@ -145,7 +145,7 @@ class _Sentences:
                 if not RESERVED.isdisjoint(words):
                     words = self._without_symbols(words, number)
                 encoded = " ".join(words).encode("utf-8") + b"\n"
-            except UnicodeError as error:
+            except (UnicodeDecodeError, UnicodeEncodeError) as error:
                 raise InputError(f"is not UTF-8 ({error.reason}, byte {error.start} of the line)", path=self.source, line=number) from None
             if b"\0" in encoded:
                 raise InputError("holds a NUL character, which no word can have: is this a text file?", path=self.source, line=number)
@@ -180,6 +180,7 @@ def _run(command: list[str], lines: Iterable[bytes] = ()) -> tuple[int, str]:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
         except OSError as error:
             raise InputError(f"cannot be run: {error.strerror}", path=command[0]) from None
+        assert process.stdin is not None
         try:
             for line in lines:
                 process.stdin.write(line)
