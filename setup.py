@@ -77,6 +77,7 @@ setup(
         "click",
         "sacrebleu<3",
         "rapidfuzz",
+        "num2words",  # the ways to say a number, for corrections
         "tqdm",
         "tomlkit",
         "matplotlib",

@@ -1,0 +1,131 @@
+"""Corrections learned from lists with references: what they are made of, learning, applying."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import is_stream
+from attlm_fairseq.nbest.corrections.alignment import AlignedPair, align_list
+from attlm_fairseq.nbest.corrections.expansion import CANDIDATES, Channel, expand
+from attlm_fairseq.nbest.corrections.letters import LetterChannel, learn_letters
+from attlm_fairseq.nbest.corrections.numbers import NumberChannel, learn_numbers
+from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, learn_phrases
+from attlm_fairseq.nbest.corrections.search import KenLMSearch
+from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
+from attlm_fairseq.nbest.corrections.table_file import Table, read_table, write_table
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+SEARCH_ORDER = 4
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """What may stand in the place of the words of a hypothesis, and the n-gram LM that the search goes by.
+
+    ``lm`` is an ARPA or KenLM binary file over the words of the lists as they are. Made by :func:`learn_corrections` or :meth:`load`.
+    """
+
+    phrases: PhraseTable
+    numbers: NumberChannel
+    letters: LetterChannel
+    lm: Path
+    language: str = "en"
+    lists: int = 0  # learned from
+    _folder: tempfile.TemporaryDirectory | None = field(default=None, repr=False, compare=False)
+
+    def expand(self, nbest: NbestList, size: int = CANDIDATES) -> NbestList:
+        """The list with at most ``size`` new hypotheses behind those as read: see :func:`expansion.expand`."""
+        return expand(nbest, self.channel, self._search_lm, size)
+
+    @cached_property
+    def channel(self) -> Channel:
+        """The sources of candidates, ready for lists."""
+        return Channel(self.phrases, self.numbers, SpellingSearch(self.letters, self.vocabulary))
+
+    @cached_property
+    def vocabulary(self) -> frozenset[str]:
+        """The words of the LM; if that is a binary file, which does not list them, those of the table that it knows."""
+        from attlm_fairseq.scoring.kenlm import BINARY_MAGIC, load_kenlm, read_unigrams
+
+        with self.lm.open("rb") as file:
+            binary = file.read(len(BINARY_MAGIC)) == BINARY_MAGIC
+        if not binary:
+            return frozenset(read_unigrams(self.lm)) - {"<s>", "</s>", "<unk>"}
+        model = load_kenlm(self.lm)
+        of_rules = (word for rules in self.phrases.rules.values() for rule in rules for word in rule.target)
+        return frozenset(word for word in {*self.phrases.kept, *of_rules} if word in model) - {"<s>", "</s>", "<unk>"}
+
+    @cached_property
+    def _search_lm(self) -> KenLMSearch:
+        from attlm_fairseq.scoring.kenlm import load_kenlm
+
+        return KenLMSearch(load_kenlm(self.lm))
+
+    def save(self, path: Path) -> None:
+        """Write the table. An LM that was estimated from the references goes next to it, as NAME.arpa. Raises InputError."""
+        lm = self.lm
+        if self._folder is not None:
+            if is_stream(str(path)):
+                raise InputError("the LM estimated from the references is written next to the table: name a file, or give an LM", path=path)
+            lm = path.with_suffix(".arpa")
+            try:
+                shutil.copyfile(self.lm, lm)
+            except OSError as error:
+                raise InputError(f"cannot be written: {error.strerror}", path=lm) from None
+        write_table(path, Table(self.phrases, self.numbers, self.letters, lm, self.language, self.lists))
+
+    @classmethod
+    def load(cls, path: Path) -> Corrections:
+        """Read a table and find its LM. Raises InputError naming the line that is wrong."""
+        table = read_table(path)
+        if not table.lm.is_file():
+            raise InputError(f"its LM {table.lm} is not there: mend the line '# lm =', or learn again", path=path)
+        return cls(table.phrases, table.numbers, table.letters, table.lm, table.language, table.lists)
+
+
+def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, language: str = "en") -> Corrections:
+    """Learn corrections from lists that carry references.
+
+    Args:
+        lists: at least one; of several references each hypothesis is compared with the closest.
+        lm: an n-gram LM for the search. Default: a KenLM 4-gram is estimated from the references, which needs KenLM's ``lmplz``.
+        language: of the numbers that are spelled out, num2words' code; numbers are left alone if that package is not installed.
+
+    Raises:
+        InputError: a list without references, no lists, or no LM can be estimated.
+    """
+    folder = None
+    pairs: list[AlignedPair] = []
+    texts: list[str] = []
+    count = 0
+    for nbest in lists:
+        if not nbest.references:
+            raise nbest.error(f"list {nbest.id!r} has no reference: corrections are learned from lists with references")
+        pairs += align_list([hypothesis.text for hypothesis in nbest.hypotheses], nbest.references)
+        texts += nbest.references
+        count += 1
+    if not count:
+        raise InputError("there are no lists to learn corrections from")
+    if lm is None:
+        folder = tempfile.TemporaryDirectory(prefix="attlm-corrections-")
+        lm = Path(folder.name) / "references.arpa"
+        estimate_search_lm(texts, lm)
+    return Corrections(learn_phrases(pairs), learn_numbers(pairs, language), learn_letters(pairs), lm, language, count, folder)
+
+
+def estimate_search_lm(texts: Iterable[str], output: Path) -> None:
+    """A KenLM n-gram of texts, of order SEARCH_ORDER. Raises InputError."""
+    from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+
+    def lines() -> Iterator[str]:
+        for text in texts:
+            if text.strip():
+                yield " ".join(text.replace("\0", "").split()) + "\n"
+
+    estimate_ngram(lines(), output, SEARCH_ORDER, discount_fallback=True, skip_symbols=True, memory="200M")

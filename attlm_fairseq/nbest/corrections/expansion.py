@@ -1,0 +1,104 @@
+"""From a list to the same list with candidates that it did not have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from attlm_fairseq.nbest.corrections.alignment import BEGIN, END, MAX_WORDS, bounded, unbounded
+from attlm_fairseq.nbest.corrections.numbers import NumberChannel
+from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable
+from attlm_fairseq.nbest.corrections.search import LM_WEIGHT, Candidate, Edge, SearchLM, search
+from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+CANDIDATES = 20
+RANK_WEIGHT = 0.3  # natural log for a place in the list: what a later hypothesis costs as a source
+UNREACHED = -30.0  # ln p of a text that no derivation reaches within the beam
+SPELLED = 0.05  # share of what phrases leave over of an unknown word's probability: the rest are names, noise, words never seen
+CHANNEL, REWRITES, SOURCE_RANK = "channel", "rewrites", "source_rank"
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Everything that may stand in the place of a stretch of a hypothesis."""
+
+    phrases: PhraseTable
+    numbers: NumberChannel
+    spelling: SpellingSearch
+
+    def edges(self, words: Sequence[str]) -> list[list[Edge]]:
+        """For each word, what can become of the stretches that begin there. ``words`` are :func:`bounded`."""
+        edges: list[list[Edge]] = []
+        last = len(words) - 1
+        for begin, word in enumerate(words):
+            kept = 0.0 if begin in (0, last) else self.phrases.keep(word)
+            here = [Edge(begin + 1, (word,), kept)]
+            for rule in self.phrases.matches(words, begin):
+                here.append(
+                    Edge(begin + len(rule.source), rule.target, rule.log_prob, ("phrase", " ".join(rule.source), " ".join(rule.target)))
+                )
+            if 0 < begin < last:
+                for end, target, log_prob, way in self.numbers.options(words, begin):
+                    here.append(Edge(end, target, log_prob, ("number", way, " ".join(target))))
+                here += self._respelled(words, begin, last)
+            edges.append(here)
+        return edges
+
+    def _respelled(self, words: Sequence[str], begin: int, last: int) -> list[Edge]:
+        """Known words spelled like an unknown one, or like two of them: with the probability that phrases leave over."""
+        found = []
+        for end in range(begin + 1, min(begin + 2, last) + 1):
+            if words[end - 1] in self.spelling.vocabulary:
+                break
+            stretch = tuple(words[begin:end])
+            left = self.left_over(stretch)
+            for target, log_prob in self.spelling.options(words, begin, end) if left > 0 else ():
+                found.append(Edge(end, target, math.log(left) + log_prob, ("letters", " ".join(stretch), " ".join(target))))
+        return found
+
+    def left_over(self, stretch: tuple[str, ...]) -> float:
+        """The probability that unknown words become something that no phrase says."""
+        left = 1.0
+        for word in stretch:
+            ruled = sum(math.exp(rule.log_prob) for rule in self.phrases.rules.get((word,), ()))
+            left *= max(0.0, 1.0 - math.exp(self.phrases.keep(word)) - ruled) * SPELLED
+        return left
+
+
+def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDATES) -> NbestList:
+    """The list with at most ``size`` new hypotheses behind those as read, and three more scores for each.
+
+    ``channel``: ln p of the best way from a hypothesis as read to the text; ``source_rank``: how many stand before that hypothesis;
+    ``rewrites``: how many pairs of adjacent words, sentence boundaries included, are in no hypothesis as read. New
+    hypotheses take the other scores of the hypothesis that they come from. Their ranks go on where those of the list end.
+    """
+    best: dict[tuple[str, ...], tuple[float, int, Candidate]] = {}
+    sources = [bounded(hypothesis.text) for hypothesis in nbest.hypotheses]
+    first: dict[tuple[str, ...], int] = {}
+    for place, words in enumerate(sources):
+        key = tuple(words[1:-1])
+        if key in first or len(words) > MAX_WORDS:
+            continue
+        first[key] = place
+        for candidate in search(channel.edges(words), lm, size + len(sources), LM_WEIGHT):
+            score = candidate.score - RANK_WEIGHT * place
+            if candidate.words not in best or best[candidate.words][0] < score:
+                best[candidate.words] = score, place, candidate
+    known = {pair for words in sources for pair in pairwise(words)}
+    as_read = []
+    for place, (words, hypothesis) in enumerate(zip(sources, nbest.hypotheses, strict=True)):
+        found = best.get(tuple(words[1:-1]))
+        scores = {CHANNEL: found[2].channel if found else UNREACHED, REWRITES: 0.0, SOURCE_RANK: float(found[1] if found else place)}
+        as_read.append(replace(hypothesis, scores=hypothesis.scores | scores))
+    new = sorted((item for item in best.items() if item[0] not in first), key=lambda item: (-item[1][0], item[0]))[:size]
+    added = []
+    last = max(hypothesis.rank for hypothesis in nbest.hypotheses)
+    for number, (text, (_, place, candidate)) in enumerate(new, 1):
+        source = nbest.hypotheses[place]
+        novel = sum(pair not in known for pair in pairwise([BEGIN, *text, END]))
+        scores = {CHANNEL: candidate.channel, REWRITES: float(novel), SOURCE_RANK: float(place)}
+        added.append(Hypothesis(unbounded(text), source.scores | scores, last + number, verbatim=source.verbatim))
+    return replace(nbest, hypotheses=as_read + added)

@@ -1,0 +1,202 @@
+"""Other ways to say the same number: "one thousand, nine hundred and ninety-two" -> "nineteen ninety two".
+
+Recognisers write digits, and normalisers spell them in one way, whatever was said. The words of the numbers up to MAX_NUMBER come from the
+package num2words, in any of its languages; how probable each way is is learned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from attlm_fairseq.nbest.corrections.alignment import AlignedPair, Block
+
+MAX_NUMBER = 9999
+MAX_SPOKEN = 8  # words of a spelled number
+MAX_ENDING = 3  # letters that stick to a number: 4pm, 21st
+MIN_PROBABILITY = 0.01
+DISCOUNT = 1.0
+
+Words = tuple[str, ...]
+
+
+class Spoken(NamedTuple):
+    """A number in a text, up to word ``end``; ``ending`` are letters that stick to its last word, or that make it an ordinal."""
+
+    end: int
+    value: int
+    ending: str
+
+
+@dataclass(frozen=True)
+class NumberWords:
+    """How a language says numbers: ``values`` of spelled numbers, split at hyphens and without commas and joining words."""
+
+    values: dict[Words, int]
+    cardinals: tuple[Words, ...]
+    ordinals: tuple[Words, ...]
+    joining: str  # "and"
+    zeros: tuple[str, ...]
+    beginnings: frozenset[Words] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        beginnings = frozenset(words[:length] for words in self.values for length in range(1, len(words) + 1))
+        object.__setattr__(self, "beginnings", beginnings)
+
+    def read(self, words: Sequence[str], begin: int) -> Spoken | None:
+        """The longest number that begins at a word; None if there is none."""
+        parts: Words = ()
+        found = None
+        for place in range(begin, min(begin + MAX_SPOKEN, len(words))):
+            plain = words[place].strip(",$").lower()
+            if plain == self.joining and parts:
+                continue
+            *pieces, last = plain.split("-")
+            for ending in range(min(MAX_ENDING, len(last) - 1) + 1):
+                whole = (*parts, *pieces, last[: len(last) - ending])
+                if whole in self.values:
+                    found = Spoken(place + 1, self.values[whole], last[len(last) - ending :])
+                    break
+            parts = (*parts, *pieces, last)
+            if parts not in self.beginnings:
+                break
+        return found
+
+    def ways(self, value: int, ending: str) -> dict[str, Words]:
+        """The ways to say a number, by the name of the way, what sticks to it apart: distinct texts."""
+        digits = str(value)
+        cardinal = self.cardinals[value]
+        ways: dict[str, Words] = {"cardinal": cardinal, "plain": tuple(word for word in cardinal if word != self.joining)}
+        if len(digits) > 1:
+            for zero in self.zeros if "0" in digits else self.zeros[:1]:
+                ways[f"digits-{zero}"] = tuple(zero if digit == "0" else self.cardinals[int(digit)][0] for digit in digits)
+        if len(digits) > 2:
+            ways["pairs"] = self._pairs(digits)
+            for zero in self.zeros if digits[-2] == "0" and digits[-1] != "0" else ():
+                ways[f"pairs-{zero}"] = (*self.cardinals[int(digits[:-2])], zero, *self.cardinals[int(digits[-1])])
+        if len(digits) == 4:
+            last = (*self.cardinals[int(digits[2])], *self.cardinals[int(digits[3])])
+            ways["pair-digits"] = (*self.cardinals[int(digits[:2])], *last)
+            ways["digits-pair"] = (*self.cardinals[int(digits[0])], *self.cardinals[int(digits[1])], *self.cardinals[int(digits[2:])])
+        if len(digits) >= 3 and digits.endswith("00"):
+            ways["short"] = self.cardinals[int(digits[:-2])]
+        ways["ordinal"] = self.ordinals[value]
+        if ending:
+            for name, words in list(ways.items()):
+                if name != "ordinal":
+                    ways[f"{name}+{ending}"] = (*words, ending)
+                    ways[f"{name}+letters"] = (*words, *ending)
+        return {name: words for words, name in {words: name for name, words in reversed(ways.items())}.items()}
+
+    def _pairs(self, digits: str) -> Words:
+        first, last = int(digits[:-2]), int(digits[-2:])
+        return (*self.cardinals[first], *(self.cardinals[last] if last else self.hundred))
+
+    @property
+    def hundred(self) -> Words:
+        """The word for a hundred."""
+        return self.cardinals[100][-1:]
+
+
+@lru_cache(maxsize=4)
+def number_words(language: str = "en") -> NumberWords | None:
+    """The numbers of a language (num2words' code); None if num2words is not installed or does not have it."""
+    try:
+        from num2words import num2words
+
+        spelled = [num2words(value, lang=language) for value in range(MAX_NUMBER + 1)]
+        ordinals = [num2words(value, lang=language, to="ordinal") for value in range(MAX_NUMBER + 1)]
+    except (ImportError, NotImplementedError):
+        return None
+    split = [tuple(text.lower().replace(",", "").replace("-", " ").split()) for text in spelled]
+    joining = "and" if language.startswith("en") else ""
+    zeros = ("oh", "zero", "o") if language.startswith("en") else split[0]
+    values: dict[Words, int] = {}
+    for value, words in enumerate(split):
+        values.setdefault(tuple(word for word in words if word != joining), value)
+    return NumberWords(
+        values, tuple(split), tuple(tuple(text.lower().replace(",", "").replace("-", " ").split()) for text in ordinals), joining, zeros
+    )
+
+
+def shape(spoken: Spoken) -> str:
+    """What the probability of a way depends on: the number of digits, whether the last are 00, and what sticks to the number."""
+    digits = str(spoken.value)
+    tail = "00" if len(digits) > 2 and digits.endswith("00") else "0x" if len(digits) > 2 and digits[-2] == "0" else ""
+    return f"{len(digits)}{tail}{'+' + spoken.ending if spoken.ending else ''}"
+
+
+@dataclass
+class NumberChannel:
+    """ln p of each way to say a number, by its :func:`shape`. ``words`` is None if the language's numbers are not known."""
+
+    log_probs: dict[str, dict[str, float]] = field(default_factory=dict)
+    counts: dict[str, dict[str, float]] = field(default_factory=dict)
+    words: NumberWords | None = None
+
+    def options(self, text: Sequence[str], begin: int) -> Iterator[tuple[int, Words, float, str]]:
+        """The other ways to say the number that begins at a word: where it ends, the words, ln p, and the way's name."""
+        spoken = self.words.read(text, begin) if self.words and self.log_probs else None
+        if spoken is None or self.words is None:
+            return
+        original = tuple(text[begin : spoken.end])
+        best: dict[Words, tuple[float, str]] = {}
+        ways = self.words.ways(spoken.value, spoken.ending)
+        for name, log_prob in self.log_probs.get(shape(spoken), {}).items():
+            words = ways.get(name)
+            if words and words != original and log_prob > best.get(words, (-math.inf, ""))[0]:
+                best[words] = log_prob, name
+        for words, (log_prob, name) in best.items():
+            yield spoken.end, words, log_prob, name
+
+
+def learn_numbers(pairs: Iterable[AlignedPair], language: str = "en") -> NumberChannel:
+    """Count in which way references say the numbers that hypotheses spell out."""
+    words = number_words(language)
+    if words is None:
+        return NumberChannel()
+    counts: dict[str, defaultdict[str, float]] = {}
+    totals: defaultdict[str, float] = defaultdict(float)
+    for pair in pairs:
+        place = 0
+        while place < len(pair.hypothesis):
+            spoken = words.read(pair.hypothesis, place)
+            if spoken is None:
+                place += 1
+                continue
+            kind = shape(spoken)
+            totals[kind] += pair.weight
+            target = opposite(pair, place, spoken.end)
+            for name, way in words.ways(spoken.value, spoken.ending).items():
+                if way == target:
+                    counts.setdefault(kind, defaultdict(float))[name] += pair.weight
+            place = spoken.end
+    log_probs: dict[str, dict[str, float]] = {}
+    for kind, found in counts.items():
+        probable = {name: n / (totals[kind] + DISCOUNT) for name, n in found.items()}
+        log_probs[kind] = {name: math.log(p) for name, p in sorted(probable.items()) if p >= MIN_PROBABILITY}
+    return NumberChannel(log_probs, {kind: dict(found) for kind, found in counts.items()}, words)
+
+
+def opposite(pair: AlignedPair, begin: int, end: int) -> Words | None:
+    """The words of the reference that stand in the place of ``[begin, end)``; None if a block reaches over either boundary."""
+    first, last = _boundary(pair.blocks, begin, before=True), _boundary(pair.blocks, end, before=False)
+    return None if first is None or last is None else tuple(pair.reference[first:last])
+
+
+def _boundary(blocks: Sequence[Block], place: int, *, before: bool) -> int | None:
+    shift = 0
+    for block in blocks:
+        if block.begin == place and before:
+            return block.target_begin
+        if block.end == place and not before:
+            return block.target_end
+        if block.begin < place < block.end:
+            return None
+        if block.end <= place and (block.begin < place or not before):
+            shift = block.target_end - block.end
+    return place + shift

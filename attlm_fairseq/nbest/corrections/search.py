@@ -1,0 +1,135 @@
+"""Beam search through the corrections of one hypothesis, with an n-gram LM: a monotone phrase decoder.
+
+score = channel + lm_weight * ln p(words, </s>)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
+
+if TYPE_CHECKING:
+    import kenlm
+
+LN_10 = math.log(10.0)
+LM_WEIGHT = 0.6
+MIN_BEAM = 40
+MAX_BEHIND = 12.0  # natural log: partial texts farther behind the best are dropped
+MAX_REMEMBERED = 1 << 20  # (LM state, word) pairs
+
+
+class Edge(NamedTuple):
+    """Source words up to ``end`` become ``target``. ``rule`` names what fired, None for a word that is kept."""
+
+    end: int
+    target: tuple[str, ...]
+    log_prob: float
+    rule: tuple[str, str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A text that the search ends with. ``channel``: ln p of its best derivation; ``rules``: those that fired, (kind, source, target)."""
+
+    words: tuple[str, ...]
+    score: float
+    channel: float
+    rules: tuple[tuple[str, str, str], ...]
+
+
+class SearchLM(Protocol):
+    """What the search needs of an LM: states that can be compared, and ln p of words after one."""
+
+    def start(self) -> object:
+        """The state after the beginning of the sentence."""
+        ...
+
+    def step(self, state: object, words: Sequence[str]) -> tuple[float, object]:
+        """ln p of the words after ``state`` (END ends the sentence), and the state after them."""
+        ...
+
+
+class KenLMSearch:
+    """A KenLM model as a SearchLM. Scores of (state, word) pairs are remembered: the candidates of a list are alike."""
+
+    def __init__(self, model: kenlm.Model) -> None:
+        import kenlm
+
+        self._new, self._model = kenlm.State, model
+        self._start = kenlm.State()
+        model.BeginSentenceWrite(self._start)
+        self._known: dict[tuple[kenlm.State, str], tuple[float, kenlm.State]] = {}
+
+    def start(self) -> kenlm.State:
+        return self._start
+
+    def step(self, state: kenlm.State, words: Sequence[str]) -> tuple[float, kenlm.State]:
+        total = 0.0
+        for word in words:
+            found = self._known.get((state, word))
+            if found is None:
+                if len(self._known) >= MAX_REMEMBERED:
+                    self._known.clear()
+                following = self._new()
+                looked_up = "<unk>" if "\0" in word else word
+                found = self._model.BaseScore(state, looked_up, following) * LN_10, following
+                self._known[state, word] = found
+            total += found[0]
+            state = found[1]
+        return total, state
+
+
+class _Partial(NamedTuple):
+    score: float
+    channel: float
+    state: object
+    before: _Partial | None
+    rule: tuple[str, str, str] | None
+
+
+def search(edges: Sequence[Sequence[Edge]], lm: SearchLM, size: int, lm_weight: float = LM_WEIGHT) -> list[Candidate]:
+    """The ``size`` best distinct texts, best first.
+
+    ``edges[i]`` begin at source word i; the first source word is BEGIN and the last END. Partial texts over the same source words
+    compete; of two derivations of one text the better counts.
+    """
+    beam = max(MIN_BEAM, 2 * size)
+    stacks: list[dict[tuple[str, ...], _Partial]] = [{} for _ in range(len(edges) + 1)]
+    stacks[0][()] = _Partial(0.0, 0.0, None, None, None)
+    for place, from_here in enumerate(edges):
+        if not stacks[place]:
+            continue
+        partials = sorted(stacks[place].items(), key=lambda item: -item[1].score)[:beam]
+        least = partials[0][1].score - MAX_BEHIND
+        stacks[place] = {}
+        for words, partial in partials:
+            if partial.score < least:
+                break
+            for edge in from_here:
+                target = edge.target
+                if not words:  # every path begins with BEGIN, which the LM's first state has seen
+                    added, state = lm.step(lm.start(), target[1:])
+                else:
+                    added, state = lm.step(partial.state, target)
+                score = partial.score + edge.log_prob + lm_weight * added
+                text = words + target
+                stack = stacks[edge.end]
+                known = stack.get(text)
+                if known is None or known.score < score:
+                    stack[text] = _Partial(score, partial.channel + edge.log_prob, state, partial, edge.rule)
+    ends = sorted(stacks[-1].items(), key=lambda item: (-item[1].score, item[0]))[:size]
+    return [Candidate(words[1:-1], end.score, end.channel, _rules(end)) for words, end in ends if words[-1] == END and words[0] == BEGIN]
+
+
+def _rules(end: _Partial) -> tuple[tuple[str, str, str], ...]:
+    rules = []
+    partial: _Partial | None = end
+    while partial is not None:
+        if partial.rule is not None:
+            rules.append(partial.rule)
+        partial = partial.before
+    return tuple(reversed(rules))

@@ -1,0 +1,93 @@
+"""Known words that are spelled like something unknown: best-first search for the likeliest targets of a letter channel.
+
+Targets are one or several words of a vocabulary, so that "twa" finds "t w a" and "on route" finds "enroute".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from heapq import heappop, heappush
+
+from attlm_fairseq.nbest.corrections.letters import MAX_LETTERS, LetterChannel
+
+MAX_COST = 14.0  # natural log
+MAX_STEPS = 4000  # states looked at
+MAX_FOUND = 6
+MIN_PROBABILITY = 0.02
+REMEMBERED = 1 << 16  # stretches
+
+
+class _Node:
+    """A node of the vocabulary's letter tree."""
+
+    __slots__ = ("children", "word")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.word = False
+
+
+class SpellingSearch:
+    """The likeliest word sequences of a vocabulary for an unknown spelling."""
+
+    def __init__(self, channel: LetterChannel, vocabulary: Iterable[str]) -> None:
+        self.channel = channel
+        self.vocabulary = frozenset(vocabulary)
+        self._root = _Node()
+        for word in sorted(self.vocabulary):
+            node = self._root
+            for letter in word:
+                node = node.children.setdefault(letter, _Node())
+            node.word = True
+        self._nearest = lru_cache(maxsize=REMEMBERED)(self._search)
+
+    def options(self, words: Sequence[str], begin: int, end: int) -> Iterator[tuple[tuple[str, ...], float]]:
+        """Targets for a stretch with an unknown word, with ln p among the targets found."""
+        text = " ".join(words[begin:end])
+        if self.channel.changes and len(text) <= MAX_LETTERS:
+            yield from self._nearest(text)
+
+    def _search(self, text: str) -> tuple[tuple[tuple[str, ...], float], ...]:
+        channel = self.channel
+        costs = [channel.change(letter) for letter in text]
+        ahead = [channel.stop]  # least cost of what is left, backwards
+        for of_letter in reversed(costs):
+            ahead.append(ahead[-1] + channel.stop + min(of_letter.values()))
+        ahead.reverse()
+        found: dict[str, float] = {}
+        seen: set[tuple[int, int, str]] = set()
+        heap: list[tuple[float, int, str, int, _Node]] = [(ahead[0], 0, "", 0, self._root)]
+        for serial in range(1, MAX_STEPS):
+            if not heap or len(found) >= MAX_FOUND:
+                break
+            cost, _, written, place, node = heappop(heap)
+            if cost > MAX_COST:
+                break
+            if (place, id(node), written) in seen:
+                continue
+            seen.add((place, id(node), written))
+            if place == len(text) and node.word and written != text:
+                found.setdefault(written, cost)
+            done = cost - ahead[place]
+            for b, child in self._letters(node):
+                if (insert := channel.inserts.get(b)) is not None:
+                    self._push(heap, done + insert + ahead[place], serial, written + b, place, child)
+                if place < len(text) and (change := costs[place].get(b)) is not None:
+                    self._push(heap, done + channel.stop + change + ahead[place + 1], serial, written + b, place + 1, child)
+            if place < len(text) and (drop := costs[place].get("")) is not None:
+                self._push(heap, done + channel.stop + drop + ahead[place + 1], serial, written, place + 1, node)
+        total = sum(math.exp(-cost) for cost in found.values())
+        ranked = [(tuple(target.split()), -cost - math.log(total)) for target, cost in found.items()]
+        return tuple((words, log_prob) for words, log_prob in ranked if log_prob >= math.log(MIN_PROBABILITY))
+
+    def _letters(self, node: _Node) -> Iterator[tuple[str, _Node]]:
+        yield from node.children.items()
+        if node.word:
+            yield " ", self._root
+
+    @staticmethod
+    def _push(heap: list, cost: float, serial: int, written: str, place: int, node: _Node) -> None:
+        if cost <= MAX_COST:
+            heappush(heap, (cost, serial, written, place, node))

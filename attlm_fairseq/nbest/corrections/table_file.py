@@ -1,0 +1,185 @@
+r"""The table of corrections as a text file, for people to read, edit and compare.
+
+Tab-separated UTF-8 lines ``kind source target ln_p count examples``, after lines that begin with ``#``:
+
+    phrase   twenty-twond   twenty second   -0.105   14.2   on may twenty-twond in the morning
+    keep     flights        flights         -0.012   2731.4
+    number   3              pairs           -0.437   42.4
+    letter   y              ie              -4.1
+
+``phrase``: words, ``<s>`` and ``</s>`` for the sentence boundaries. ``keep``: a word stays. ``number``: numbers of a shape (see
+:mod:`numbers`) are said in this way. ``letter``: of the edit transducer (see :mod:`letters`); a space is ``<space>``, nothing ``<none>``.
+``ln_p`` is a natural logarithm, at most 0. A phrase of ``ln_p`` 0 that a person adds is as good as certain; the LM still has its say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource, whole_file
+from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
+from attlm_fairseq.nbest.corrections.letters import LetterChannel
+from attlm_fairseq.nbest.corrections.numbers import NumberChannel, number_words
+from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Rule, Words
+
+TITLE = "# attlm corrections 1"
+COLUMNS = ("kind", "source", "target", "ln_p", "count", "examples")
+MAX_WORDS = 16  # of a phrase
+MAX_TARGETS = 50  # of one source: the best are used
+EXAMPLES = " | "
+LEAST = math.log(1e-4)  # letters that change with less are not written
+NAMED = {" ": "<space>", "": "<none>", "\0": "<nul>"}
+LETTERS = {name: letter for letter, name in NAMED.items()}
+INSERT, STOP = "<insert>", "<stop>"
+
+
+@dataclass(frozen=True)
+class Table:
+    """What the file holds. ``lm`` is written relative to the file's folder."""
+
+    phrases: PhraseTable
+    numbers: NumberChannel
+    letters: LetterChannel
+    lm: Path
+    language: str
+    lists: int
+
+
+def write_table(path: Path, table: Table) -> None:
+    """Write the table, phrases first, the most used on top. Raises InputError."""
+    from os.path import relpath
+
+    with whole_file(str(path)) as out:
+        out.write(f"{TITLE}\n# lm = {relpath(table.lm, path.absolute().parent)}\n")
+        out.write(f"# language = {table.language}\n# lists = {table.lists}\n")
+        for row in (COLUMNS, *_rows(table)):
+            out.write("\t".join(row) + "\n")
+
+
+def _rows(table: Table) -> Iterator[tuple[str, ...]]:
+    rules = [rule for of_source in table.phrases.rules.values() for rule in of_source]
+    for rule in sorted(rules, key=lambda rule: (-rule.lists, rule.source, rule.target)):
+        source, target = " ".join(rule.source), " ".join(rule.target)
+        yield "phrase", source, target, f"{rule.log_prob:.4f}", f"{rule.lists:.4g}", EXAMPLES.join(rule.examples)
+    for word, log_prob in sorted(table.phrases.kept.items()):
+        yield "keep", word, word, f"{log_prob:.4f}", "", ""
+    for shape, ways in sorted(table.numbers.log_probs.items()):
+        for way, log_prob in sorted(ways.items()):
+            yield "number", shape, way, f"{log_prob:.4f}", f"{table.numbers.counts.get(shape, {}).get(way, 0):.4g}", ""
+    for a, targets in sorted(table.letters.changes.items()):
+        for b, cost in sorted(targets.items()):
+            if -cost >= LEAST:
+                yield "letter", NAMED.get(a, a), NAMED.get(b, b), f"{-cost:.4f}", "", ""
+    for b, cost in sorted(table.letters.inserts.items()):
+        if -cost >= LEAST:
+            yield "letter", INSERT, NAMED.get(b, b), f"{-cost:.4f}", "", ""
+    if table.letters.changes:
+        yield "letter", INSERT, STOP, f"{-table.letters.stop:.4f}", "", ""
+
+
+class _Reader:
+    """Collects the rows of a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rules: dict[Words, list[Rule]] = {}
+        self.kept: dict[str, float] = {}
+        self.ways: dict[str, dict[str, float]] = {}
+        self.counts: dict[str, dict[str, float]] = {}
+        self.changes: dict[str, dict[str, float]] = {}
+        self.inserts: dict[str, float] = {}
+        self.stop = 0.0
+        self.line = 0
+
+    def error(self, message: str) -> InputError:
+        return InputError(message, path=self.path, line=self.line)
+
+    def add(self, fields: list[str]) -> None:
+        """One row. Raises InputError."""
+        if not 4 <= len(fields) <= len(COLUMNS):
+            raise self.error(f"{len(fields)} fields, expected {len(COLUMNS)} separated by tabs: {', '.join(COLUMNS)}")
+        kind, source, target, number, count, examples = (*fields, "", "")[: len(COLUMNS)]
+        log_prob = self._number(number, "ln_p", -math.inf)
+        if log_prob > 0:
+            raise self.error(f"ln_p is {number}, expected the natural logarithm of a probability: at most 0")
+        if kind == "phrase":
+            shown = tuple(filter(None, examples.split(EXAMPLES)))
+            self._add_phrase(tuple(source.split()), tuple(target.split()), log_prob, self._number(count or "0", "count", 0.0), shown)
+        elif kind == "keep":
+            self.kept[source] = log_prob
+        elif kind == "number":
+            self.ways.setdefault(source, {})[target] = log_prob
+            self.counts.setdefault(source, {})[target] = self._number(count or "0", "count", 0.0)
+        elif kind == "letter":
+            self._add_letter(source, target, -log_prob)
+        else:
+            raise self.error(f"kind {kind!r}, expected phrase, keep, number or letter")
+
+    def _number(self, text: str, name: str, least: float) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < least:
+            raise self.error(f"{name} is {text!r}, expected a finite number{'' if least == -math.inf else f' of at least {least:g}'}")
+        return value
+
+    def _add_phrase(self, source: Words, target: Words, log_prob: float, count: float, examples: Words) -> None:
+        if not {*source} - {BEGIN, END}:
+            raise self.error("the source has no word: what is inserted needs a word of context on one side, in source and target")
+        if max(len(source), len(target)) > MAX_WORDS:
+            raise self.error(f"a phrase of {max(len(source), len(target))} words, expected at most {MAX_WORDS}")
+        for phrase in (source, target):
+            if BEGIN in phrase[1:] or END in phrase[:-1]:
+                raise self.error(f"{BEGIN} is the first word of a phrase and {END} the last, or they are not in it")
+        if (source[:1] == (BEGIN,)) != (target[:1] == (BEGIN,)) or (source[-1:] == (END,)) != (target[-1:] == (END,)):
+            raise self.error(f"{BEGIN} and {END} must be in source and target or in neither")
+        self.rules.setdefault(source, []).append(Rule(source, target, log_prob, count, examples))
+
+    def _add_letter(self, source: str, target: str, cost: float) -> None:
+        if source == INSERT and target == STOP:
+            self.stop = cost
+            return
+        a, b = LETTERS.get(source, source), LETTERS.get(target, target)
+        if len(b) > 1 or (source != INSERT and len(a) != 1) or (source == INSERT and not b):
+            raise self.error(f"letter {source!r} to {target!r}, expected single letters, {', '.join(LETTERS)} or {INSERT}")
+        if source == INSERT:
+            self.inserts[b] = cost
+        else:
+            self.changes.setdefault(a, {})[b] = cost
+
+
+def read_table(path: Path) -> Table:
+    """Read a table. Raises InputError with the line that is wrong."""
+    source = TextSource(str(path), "a table of corrections")
+    if not source.head.startswith(TITLE.removesuffix("1")):
+        source.close()
+        raise InputError(f"is not a table of corrections: expected {TITLE!r} as the first line", path=path)
+    reader = _Reader(path)
+    about: dict[str, str] = {}
+    for number, line in enumerate(source.lines(), 1):
+        reader.line = number
+        text = line.rstrip("\r\n")
+        if text.startswith("#"):
+            name, sign, value = text.removeprefix("#").partition("=")
+            if sign:
+                about[name.strip()] = value.strip()
+        elif text.strip() and tuple(text.split("\t")) != COLUMNS:
+            reader.add(text.split("\t"))
+    reader.line = 0
+    if not about.get("lm"):
+        raise InputError("names no LM: expected a line '# lm = FILE.arpa'", path=path)
+    language = about.get("language", "en")
+    best = {source: sorted(rules, key=lambda rule: -rule.log_prob)[:MAX_TARGETS] for source, rules in reader.rules.items()}
+    return Table(
+        PhraseTable(best, reader.kept),
+        NumberChannel(reader.ways, reader.counts, number_words(language) if reader.ways else None),
+        LetterChannel(reader.changes, reader.inserts, reader.stop),
+        path.absolute().parent / about["lm"],
+        language,
+        int(about["lists"]) if about.get("lists", "").isdecimal() else 0,
+    )

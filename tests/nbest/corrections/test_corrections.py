@@ -1,0 +1,112 @@
+"""Corrections from lists: learned, saved, loaded, applied; on real lists where these are at hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.corrections import Corrections, learn_corrections
+from attlm_fairseq.nbest.features.combination import feature_names
+from attlm_fairseq.nbest.metrics import corpus_score, make_metric
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.tuning.tuning import oracle
+
+ATIS = Path(__file__).parents[4] / "shared/data/nbest/atis-train.json.gz"
+
+
+def list_of(texts: Sequence[str], reference: str | None = None, name: str = "0") -> NbestList:
+    hypotheses = [Hypothesis(text, {"am": -float(rank)}, rank) for rank, text in enumerate(texts, 1)]
+    return NbestList(name, hypotheses, () if reference is None else (reference,))
+
+
+LISTS = [
+    list_of(["fly to la today", "fly to la to day"], "fly to l a today"),
+    list_of(["flights to la", "flight to la"], "flights to l a"),
+    list_of(["la to boston", "la two boston"], "l a to boston"),
+    list_of(["flights to boston today"], "flights to boston today"),
+]
+
+
+@pytest.fixture(scope="module")
+def corrections() -> Corrections:
+    return learn_corrections(LISTS)
+
+
+def test_candidates_join_behind_the_lists_as_read(corrections: Corrections) -> None:
+    nbest = list_of(["flight from la", "flight from la", "", "fly from la"])
+    expanded = corrections.expand(nbest, size=5)
+    as_read = expanded.hypotheses[:4]
+    assert [(hypothesis.text, hypothesis.rank, hypothesis.scores["am"]) for hypothesis in as_read] == [
+        (hypothesis.text, hypothesis.rank, hypothesis.scores["am"]) for hypothesis in nbest.hypotheses
+    ]
+    assert nbest.hypotheses[0].scores == {"am": -1.0}
+    new = {hypothesis.text: hypothesis for hypothesis in expanded.hypotheses[4:]}
+    assert {"flight from l a", "fly from l a"} <= set(new)
+    assert [hypothesis.rank for hypothesis in new.values()] == list(range(5, 5 + len(new)))
+    found = new["fly from l a"]
+    assert found.scores["am"] == -4.0
+    assert found.scores["source_rank"] == 3.0
+    assert found.scores["rewrites"] == 3.0  # from-l, l-a, a-</s>
+    assert found.scores["channel"] < 0
+    assert {"channel", "rewrites", "source_rank", "am"} <= set(feature_names(expanded))
+    assert len(corrections.expand(nbest, size=1).hypotheses) == 5
+    assert corrections.expand(nbest, size=0).hypotheses == expanded.hypotheses[:4]
+
+
+def test_saved_corrections_do_the_same(corrections: Corrections, tmp_path: Path) -> None:
+    corrections.save(tmp_path / "c.tsv")
+    assert (tmp_path / "c.arpa").is_file()
+    loaded = Corrections.load(tmp_path / "c.tsv")
+    nbest = list_of(["fly to la to day"])
+    texts = [[hypothesis.text for hypothesis in made.expand(nbest).hypotheses] for made in (corrections, loaded)]
+    assert texts[0] == texts[1]
+    assert loaded.lists == len(LISTS)
+    (tmp_path / "c.arpa").unlink()
+    with pytest.raises(InputError, match=r"c\.arpa is not there"):
+        Corrections.load(tmp_path / "c.tsv")
+
+
+def test_a_given_lm_is_named_and_left_where_it_is(corrections: Corrections, tmp_path: Path) -> None:
+    corrections.save(tmp_path / "c.tsv")
+    lm = (tmp_path / "c.arpa").rename(tmp_path / "lm.arpa")
+    given = learn_corrections(LISTS, lm=lm)
+    (tmp_path / "deeper").mkdir()
+    given.save(tmp_path / "deeper/c.tsv")
+    assert "# lm = ../lm.arpa" in (tmp_path / "deeper/c.tsv").read_text()
+    assert Corrections.load(tmp_path / "deeper/c.tsv").vocabulary == {"fly", "to", "l", "a", "today", "flights", "boston"}
+
+
+@pytest.mark.parametrize("text", ["", "<s> la </s>", "la \0 la", "飛行機 で", "\u202ela", "la " * 5000])
+def test_hostile_hypotheses_stay_as_read(text: str, corrections: Corrections) -> None:
+    expanded = corrections.expand(list_of([text]))
+    assert expanded.hypotheses[0].text == text
+    assert all("\0" not in hypothesis.text or "\0" in text for hypothesis in expanded.hypotheses[1:])
+
+
+def test_lists_without_references_teach_nothing() -> None:
+    with pytest.raises(InputError, match="no reference"):
+        learn_corrections([list_of(["a"])])
+    with pytest.raises(InputError, match="no lists"):
+        learn_corrections([])
+
+
+@pytest.mark.skipif(not ATIS.exists(), reason="needs ../shared/data")
+def test_oracle_of_real_lists_falls_below_half() -> None:
+    items = json.loads(gzip.decompress(ATIS.read_bytes()))
+    lists = [
+        NbestList(str(i), [Hypothesis(text, rank=rank) for rank, text in enumerate(item["input"], 1)], (item["output"],))
+        for i, item in enumerate(items[:1500])
+    ]
+    corrections = learn_corrections([nbest for i, nbest in enumerate(lists) if i % 10])
+    wer = make_metric("wer")
+
+    def oracle_wer(found: Sequence[NbestList]) -> float:
+        return corpus_score(wer, oracle([wer.statistics([h.text for h in nbest.hypotheses], nbest.references) for nbest in found], wer))
+
+    held_out = lists[::10]
+    assert oracle_wer([corrections.expand(nbest) for nbest in held_out]) < 0.5 * oracle_wer(held_out)

@@ -1,0 +1,90 @@
+"""The table as a file: what is written is read, and what is wrong is said in one line."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.corrections.alignment import align_list
+from attlm_fairseq.nbest.corrections.letters import learn_letters
+from attlm_fairseq.nbest.corrections.numbers import learn_numbers
+from attlm_fairseq.nbest.corrections.phrase_table import learn_phrases
+from attlm_fairseq.nbest.corrections.table_file import MAX_TARGETS, Table, read_table, write_table
+
+HEAD = "# attlm corrections 1\n# lm = lm.arpa\nkind\tsource\ttarget\tln_p\tcount\texamples\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    texts = [("fly to la", "fly to l a"), ("at fourpm", "at four p m"), ("show flights", "show me flights"), ("no-one", "no one")]
+    pairs = [pair for hypothesis, reference in texts for pair in align_list([hypothesis], [reference])]
+    return Table(learn_phrases(pairs), learn_numbers(pairs), learn_letters(pairs), tmp_path / "lm.arpa", "en", 4)
+
+
+def test_round_trip(table: Table, tmp_path: Path) -> None:
+    write_table(tmp_path / "c.tsv", table)
+    found = read_table(tmp_path / "c.tsv")
+    assert {rule[:2] for rules in found.phrases.rules.values() for rule in rules} == {
+        rule[:2] for rules in table.phrases.rules.values() for rule in rules
+    }
+    for word, log_prob in table.phrases.kept.items():
+        assert found.phrases.keep(word) == pytest.approx(log_prob, abs=1e-4)
+    assert found.numbers.log_probs.keys() == table.numbers.log_probs.keys()
+    assert found.letters.stop == pytest.approx(table.letters.stop, abs=1e-4)
+    assert found.letters.change("-")[" "] == pytest.approx(table.letters.change("-")[" "], abs=1e-4)
+    assert (found.lm, found.lists) == (tmp_path / "lm.arpa", 4)
+    write_table(tmp_path / "again.tsv", found)
+    assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "c.tsv").read_bytes()
+
+
+def test_people_may_edit_it(tmp_path: Path) -> None:
+    (tmp_path / "c.tsv").write_text(HEAD + "# of the call centre:\n\nphrase\tkansas sitting\tkansas city\t-0.1\n", encoding="utf-8")
+    rule = read_table(tmp_path / "c.tsv").phrases.rules["kansas", "sitting"][0]
+    assert (rule.target, rule.log_prob) == (("kansas", "city"), -0.1)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("phrase\ta\tb", "3 fields, expected 6"),
+        ("phrase\ta\tb\t-1\t2\tx\ty", "7 fields"),
+        ("phrase\ta\tb\tminus one", "'minus one', expected a finite number"),
+        ("phrase\ta\tb\tnan", "expected a finite number"),
+        ("phrase\ta\tb\t0.5", "at most 0"),
+        ("phrase\ta\tb\t-1\t-2", "at least 0"),
+        ("phrase\t\tb\t-1", "no word"),
+        ("phrase\t<s>\tb\t-1", "no word"),
+        ("phrase\t<s> a\tb\t-1", "in source and target or in neither"),
+        ("phrase\ta <s>\tb\t-1", "first word"),
+        (f"phrase\t{'a ' * 17}\tb\t-1", "17 words, expected at most 16"),
+        ("letter\tab\tc\t-1", "single letters"),
+        ("letter\t<insert>\t<none>\t-1", "single letters"),
+        ("word\ta\tb\t-1", "kind 'word'"),
+        ("\0\x1b[2J\ta\tb\t-1", r"kind '\x00\x1b[2J'"),
+    ],
+)
+def test_a_wrong_row_is_named(row: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "c.tsv").write_text(HEAD + "keep\ta\ta\t-0.1\n" + row + "\n", encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        read_table(tmp_path / "c.tsv")
+    assert str(error.value).startswith(f"{tmp_path}/c.tsv:5: ")
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"some text\n", b"# attlm corrections 1\n"])
+def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "c.tsv").write_bytes(content)
+    with pytest.raises(InputError):
+        read_table(tmp_path / "c.tsv")
+
+
+def test_many_lines_for_one_source_are_bounded(tmp_path: Path) -> None:
+    rows = "".join(f"phrase\ta\tb{i}\t-{i % 97 + 1}\n" for i in range(100_000))
+    (tmp_path / "c.tsv").write_text(HEAD + rows, encoding="utf-8")
+    began = time.monotonic()
+    assert len(read_table(tmp_path / "c.tsv").phrases.rules["a",]) == MAX_TARGETS
+    assert time.monotonic() - began < 60
