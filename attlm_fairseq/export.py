@@ -53,10 +53,10 @@ def export_model(
     """
     if checkpoint.is_dir():
         raise InputError("is a folder; give a checkpoint of fairseq-train", path=checkpoint)
-    trained = load_model(checkpoint, dictionary)
     content = read_checkpoint(checkpoint)
+    trained = load_model(checkpoint, dictionary, content=content)
     pipeline = (pipeline or TextPipeline()).load()
-    scorer = NeuralScorer([load_model(checkpoint, dictionary, device)], "the model") if texts else None
+    scorer = NeuralScorer([load_model(checkpoint, dictionary, device, content)], "the model") if texts else None
     measured: list[Measured] = []
     unknown: list[OOVCount] = []
     for text in texts:

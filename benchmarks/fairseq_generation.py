@@ -31,7 +31,8 @@ from omegaconf import OmegaConf
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
-from attlm_fairseq.decoding.fairseq_generator import FusedGenerator, FusedLM
+from attlm_fairseq.decoding.fairseq_generator import FusedGenerator
+from attlm_fairseq.decoding.fairseq_lms import FusedLM
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.plugin import register
 

@@ -39,9 +39,13 @@ class StoredModel:
 
 
 def write_model_folder(folder: Path, model: StoredModel, training: Mapping[str, Any], card: str) -> None:
-    """Write the files into an existing, empty folder; same input, same bytes. ``training`` is a record of how it was trained."""
+    """Write the files into an existing, empty folder; same input, same bytes. ``training`` is a record of how it was trained.
+
+    Raises InputError for a vocabulary with a symbol twice.
+    """
     from safetensors.torch import save
 
+    check_distinct(model.vocabulary.symbols, folder / VOCABULARY)
     weights = {name: value.contiguous() for name, value in model.weights.items()}
     # written here, not by safetensors: then a full disk is an OSError, and who may read the file is as the umask has it
     (folder / WEIGHTS).write_bytes(save(weights, metadata={"format": "pt"}))
@@ -83,9 +87,20 @@ def read_model_folder(folder: Path) -> StoredModel:
     except UnicodeEncodeError as error:
         found = f"found {error.object[error.start]!r}, half of a surrogate pair"
         raise InputError(f"holds a symbol that is no Unicode text: {found}; export the model again", path=folder / VOCABULARY) from None
+    check_distinct(symbols, folder / VOCABULARY)
     return StoredModel(
         config["architecture"], config["options"], Vocabulary(symbols), read_weights(folder / WEIGHTS), sha256(folder / CONFIG)
     )
+
+
+def check_distinct(symbols: Sequence[str], path: Path) -> None:
+    """Raise InputError for a symbol that two ids have: which of them a word means could not be told."""
+    seen: dict[str, int] = {}
+    for row, symbol in enumerate(symbols):
+        if seen.setdefault(symbol, row) != row:
+            raise InputError(
+                f"has the symbol {symbol!r} twice, as id {seen[symbol]} and {row}; give each word one line in dict.txt", path=path
+            )
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -42,15 +42,16 @@ class TrainedModel:
     sha256: str
 
 
-def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu") -> TrainedModel:
+def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", content: Any = None) -> TrainedModel:
     """Load a checkpoint of one of this package's models, or a folder written by ``attlm export``; float32 whatever it was trained in.
 
+    ``content`` is what :func:`read_plain_data` returned for a checkpoint that has been read already.
     Without ``dictionary``, a checkpoint's ``dict.txt`` is looked for beside it and then in the data folder that it names; a folder has
     its own vocabulary. Raises InputError: no such file, not a checkpoint, another architecture, no dictionary or one that does not fit,
     options or weights that are not those of one model, weights that are no finite numbers.
     """
     try:
-        stored = stored_in_folder(path, dictionary) if path.is_dir() else stored_in_checkpoint(path, dictionary)
+        stored = stored_in_folder(path, dictionary) if path.is_dir() else stored_in_checkpoint(path, dictionary, content)
         check_sizes(stored)
         model = build_language_model(find_family(stored.architecture, path), stored.options, len(stored.vocabulary), PAD)
         if stored.options["output_layer"] == "tied":
@@ -110,9 +111,9 @@ def stored_in_folder(path: Path, dictionary: Path | None) -> StoredModel:
     return stored
 
 
-def stored_in_checkpoint(path: Path, dictionary: Path | None) -> StoredModel:
-    """What a checkpoint and its ``dict.txt`` hold."""
-    checkpoint = read_checkpoint(path)
+def stored_in_checkpoint(path: Path, dictionary: Path | None, content: Any = None) -> StoredModel:
+    """What a checkpoint and its ``dict.txt`` hold; ``content`` is the checkpoint's, if it has been read already."""
+    checkpoint = read_checkpoint(path, content)
     options = checkpoint["cfg"]["model"]
     weights = {name.removeprefix(WEIGHTS_PREFIX): value for name, value in checkpoint["model"].items() if name.startswith(WEIGHTS_PREFIX)}
     architecture = str(options["_name"])
@@ -144,9 +145,9 @@ def find_family(architecture: str, path: Path) -> str:
     return family
 
 
-def read_checkpoint(path: Path) -> Mapping[str, Any]:
+def read_checkpoint(path: Path, content: Any = None) -> Mapping[str, Any]:
     """The content of a checkpoint written by fairseq-train, on the CPU: at least ``cfg`` and ``model``. Raises InputError."""
-    checkpoint = read_plain_data(path)
+    checkpoint = read_plain_data(path) if content is None else content
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("cfg"), dict) or not isinstance(checkpoint.get("model"), dict):
         raise InputError("holds no `cfg` and `model`; give a checkpoint written by fairseq-train", path=path)
     if not isinstance(checkpoint["cfg"].get("model"), dict):

@@ -5,9 +5,24 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 CACHE_BYTES = 256 * 1024 * 1024  # by default, for each language model
+
+
+class SharedByCopies:
+    """Base of what copies of a program's objects share, because it is costly and, seen from outside, never changes."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Self:
+        return self
 
 
 class HistoryCache:

@@ -1,48 +1,28 @@
-"""The DecoderLM contract and its neural implementation: a language model that a decoder drives token by token.
+"""The package's neural models as decoder components, stepped as a batch.
 
 Shapes: N hypotheses, V vocabulary.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
-from attlm_fairseq.checkpoints.vocabulary import EOS, Vocabulary
+from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
+from attlm_fairseq.decoding.cache import SharedByCopies
 from attlm_fairseq.modules.language_model import LanguageModelState
 
 
-class SteppedLM(Protocol):
-    """What decoders ask of a language model, neural or n-gram. Its states are values that only it understands: nothing is kept in it.
+class DecoderLM(SharedByCopies):
+    """A trained model as an :class:`~attlm_fairseq.decoding.incremental_lm.IncrementalLM`.
 
-    ``states = lm.start(N)``, then ``lm.step(states, tokens)`` with the symbol that starts a sentence, ``lm.eos``, and from then on with
-    the token that each hypothesis took. ``lm.select`` follows the decoder where it reorders, duplicates or drops hypotheses.
-    Token ids are those of ``vocabulary``.
-    """
-
-    vocabulary: Vocabulary
-    eos: int
-
-    def start(self, rows: int = 1) -> Any:
-        """The states of ``rows`` hypotheses that have not even begun: the first step feeds them ``eos``."""
-        ...
-
-    def step(self, states: Any, tokens: Tensor) -> tuple[Tensor, Any]:
-        """States of N hypotheses and the token (N,) each has just taken -> natural-log probabilities (N, V) of the next, new states."""
-        ...
-
-    def select(self, states: Any, rows: Tensor) -> Any:
-        """The states of the given rows (N,), in their order; a row may be taken any number of times."""
-        ...
-
-
-class DecoderLM:
-    """A trained model as a decoder component, a :class:`SteppedLM`. It runs on the device it was loaded to; tokens and rows may be on any.
+    It runs on the device it was loaded to; tokens and rows may be on any.
 
     A decoder that keeps its hypotheses as a batch needs ``start``, ``step`` and ``select``. One that keeps a state for each hypothesis,
     or in a cache by prefix, calls ``step_each`` with as many of them as it has to extend.
@@ -52,18 +32,31 @@ class DecoderLM:
         self.model = trained.model
         self.vocabulary = trained.vocabulary
         self.eos = EOS
+        self.path = trained.path
         self.device = trained.model.embedding.weight.device
 
     @classmethod
-    def load(cls, path: Path, dictionary: Path | None = None, device: str = "cpu") -> DecoderLM:
+    def load(cls, path: Path | str, dictionary: Path | str | None = None, device: str = "cpu") -> DecoderLM:
         """Load a checkpoint of fairseq-train or a folder written by ``attlm export``. Raises InputError."""
-        return cls(load_model(path, dictionary, device))
+        return cls(load_model(Path(path), None if dictionary is None else Path(dictionary), device))
+
+    def save(self, folder: Path) -> None:
+        """Write a folder as ``attlm export`` does, from the files that the model was loaded from. Raises InputError."""
+        if self.path.is_dir():
+            shutil.copytree(self.path, folder)
+            return
+        from attlm_fairseq.export import export_model  # here: a decoder that saves nothing needs no scorers
+
+        with tempfile.TemporaryDirectory() as place:
+            dictionary = Path(place) / "dict.txt"
+            dictionary.write_text("".join(f"{symbol} 1\n" for symbol in self.vocabulary.symbols[UNK + 1 :]), encoding="utf-8")
+            export_model(self.path, folder, dictionary=dictionary)
 
     def start(self, rows: int = 1) -> LanguageModelState:
         """The states of ``rows`` hypotheses that have not even begun: the first step feeds them ``eos``."""
         return self.model.initial_state(rows)
 
-    @torch.inference_mode()
+    @torch.no_grad()  # tensors of inference mode could not be changed in place by the decoder
     def step(self, states: LanguageModelState, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
         """States of N hypotheses and the token (N,) each has just taken -> natural-log probabilities (N, V) of the next, new states."""
         tokens = tokens.to(self.device)
@@ -75,7 +68,7 @@ class DecoderLM:
         features, states = self.model.step_inputs(gates, states)
         return self.model.log_probs(features), states
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def read(self, states: LanguageModelState, tokens: Tensor) -> LanguageModelState:
         """States of N hypotheses and the T > 0 tokens (N, T) that each takes -> the states after them, to rounding those of T steps.
 

@@ -13,14 +13,16 @@ from typing import Any
 from flashlight.lib.text.decoder import LM, LMState
 from flashlight.lib.text.dictionary import Dictionary
 
-from attlm_fairseq.decoding.fusion import Fusion
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
+from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET, LookAheadWordLM
+from attlm_fairseq.decoding.shallow_fusion import ShallowFusion, check_fusion
 from attlm_fairseq.decoding.token_fusion import TokenFusion
-from attlm_fairseq.decoding.word_fusion import UNK_OFFSET, WordFusion
 
 
 class FlashlightLM(LM):
-    """A Fusion as flashlight's LM. Scores are natural logarithms: its own KenLM's are log10, so ``lm_weight`` here is that there / 2.303.
+    """A ShallowFusion as flashlight's LM.
+
+    Scores are natural logarithms: those of flashlight's own KenLM are log10, so ``lm_weight`` here is that there / 2.303.
 
     Each score is computed once an utterance. States and scores of an utterance go when the next one starts (flashlight itself keeps its
     states as long): about 600 bytes for each successor asked for, of which a lexicon-free decoder with a wide beam asks for millions in
@@ -28,7 +30,9 @@ class FlashlightLM(LM):
     at the sentence start stays, which building the lexicon's trie asks for word by word. The decoder does not keep its LM alive: keep it.
     """
 
-    def __init__(self, fusion: Fusion) -> None:
+    def __init__(self, fusion: ShallowFusion) -> None:
+        """Take a fusion. Raises TypeError for anything else."""
+        check_fusion(fusion)
         LM.__init__(self)  # flashlight checks that it was called
         self.fusion = fusion
         # flashlight's states take no attributes, and most of them are never read on from
@@ -50,13 +54,13 @@ class FlashlightLM(LM):
 
     @classmethod
     def of_spelling(
-        cls, lms: LogLinearLM, units: Sequence[bytes | None], unk_offset: float = UNK_OFFSET, look_ahead: bool = True
+        cls, lms: LogLinearLM, texts: Sequence[bytes | None], unk_offset: float = UNK_OFFSET, look_ahead: bool = True
     ) -> FlashlightLM:
         """For a lexicon-free decoder of letters or subwords with LMs of words.
 
-        ``units`` is what each token writes, from :func:`surfaces`; the other options are those of :class:`WordFusion`.
+        ``texts`` is what each token writes, from :func:`token_texts`; the other options are those of :class:`LookAheadWordLM`.
         """
-        return cls(WordFusion(lms, units, unk_offset=unk_offset, look_ahead=look_ahead))
+        return cls(LookAheadWordLM(lms, texts, unk_offset=unk_offset, look_ahead=look_ahead))
 
     def start(self, start_with_nothing: bool) -> LMState:
         """The state before the first word; what the last utterance has left is dropped. ``start_with_nothing`` cannot be had of neural LMs.
@@ -72,7 +76,14 @@ class FlashlightLM(LM):
         return state
 
     def score(self, state: LMState, usr_token_idx: int) -> tuple[LMState, float]:
-        """The state after the token, and the token's score. Raises RuntimeError for a state of an utterance before the last ``start``."""
+        """Return the state after the token, and the token's score.
+
+        Raises:
+            IndexError: not a token of the dictionary; the sentence end is :meth:`finish`.
+            RuntimeError: a state of an utterance before the last ``start``.
+        """
+        if not 0 <= usr_token_idx < self.fusion.size:
+            raise IndexError(f"token {usr_token_idx}: expected 0 to {self.fusion.size - 1}; the sentence end is scored by finish()")
         child = state.child(usr_token_idx)  # the same one each time
         known = self._scored.get(child)
         if known is None:

@@ -1,10 +1,10 @@
 """The language models inside Hugging Face's ``generate``: beam search, greedy search and sampling.
 
     lms = LogLinearLM.load({"checkpoint_best.pt": 0.3})
-    fusion = WordFusion(lms, tokenizer_surfaces(tokenizer, lowercase=True), ends=[tokenizer.eos_token_id])
+    fusion = LookAheadWordLM(lms, tokenizer_texts(tokenizer, lowercase=True), ends=[tokenizer.eos_token_id])
     model.generate(..., logits_processor=LogitsProcessorList([FusionLogitsProcessor(fusion, prompt_length=1)]))
 
-Shapes: B batch times beams, T tokens so far, V the model's vocabulary, U its part that the fusion has units for.
+Shapes: B batch times beams, T tokens so far, V the model's vocabulary, U its part that the fusion has scores for.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attlm_fairseq.decoding.fusion import Fusion
-from attlm_fairseq.decoding.surfaces import surfaces
+from attlm_fairseq.decoding.shallow_fusion import ShallowFusion, check_fusion
+from attlm_fairseq.decoding.token_texts import token_texts
 
 # fairseq-fixed brings torchaudio from PyPI, which needs CUDA's libraries: beside torch for CPUs it is installed and cannot be imported,
 # and transformers' models, which then import it, cannot either. This makes it count as not installed.
@@ -30,18 +30,21 @@ except OSError:
 from transformers import LogitsProcessor
 
 
-def tokenizer_units(tokenizer: Any) -> list[str | None]:
-    """The tokens of a tokenizer by their ids, for a TokenFusion with LMs of the same tokens; None for special and added ones."""
+def tokenizer_tokens(tokenizer: Any) -> list[str | None]:
+    """Return the tokens of a tokenizer by their ids, for a TokenFusion with LMs of the same tokens; None for special and added ones."""
     units = tokens_by_id(tokenizer)
     special = special_ids(tokenizer)
     return [None if index in special else unit for index, unit in enumerate(units)]
 
 
-def tokenizer_surfaces(tokenizer: Any, lowercase: bool = False, ignore: str = "", style: str | None = None) -> list[bytes | None]:
-    """What the tokens of a tokenizer write, by their ids, for a WordFusion; None for special and added ones. Options: :func:`surfaces`."""
+def tokenizer_texts(tokenizer: Any, lowercase: bool = False, ignore: str = "", style: str | None = None) -> list[bytes | None]:
+    """Return what the tokens of a tokenizer write, by their ids, for a LookAheadWordLM; None for special and added ones.
+
+    Options: :func:`token_texts`.
+    """
     units = tokens_by_id(tokenizer)
     no_text = special_ids(tokenizer) | {index for index, unit in enumerate(units) if unit is None}
-    return surfaces(["" if unit is None else unit for unit in units], style, no_text, lowercase, ignore)
+    return token_texts(["" if unit is None else unit for unit in units], style, no_text, lowercase, ignore)
 
 
 def tokens_by_id(tokenizer: Any) -> list[str | None]:
@@ -59,7 +62,7 @@ def special_ids(tokenizer: Any) -> set[int]:
 
 
 class FusionLogitsProcessor(LogitsProcessor):
-    """Adds a Fusion's scores (natural log, weights applied) to the model's, for each of the fusion's U units; others stay as they are.
+    """Adds a ShallowFusion's scores (natural log, weights applied) to those of the model's first U tokens; others stay as they are.
 
     ``generate`` reorders its beams without saying so: states are found by the tokens themselves, and those of hypotheses that have
     gone are forgotten. ``prompt_length`` ids at the beginning of each row are no text for the LMs: the decoder's start and task
@@ -69,18 +72,33 @@ class FusionLogitsProcessor(LogitsProcessor):
     are logits; a constant that these have does not change what the sum does.
     """
 
-    def __init__(self, fusion: Fusion, *, prompt_length: int) -> None:
-        """Raises ValueError for a negative ``prompt_length``."""
-        if prompt_length < 0:
-            raise ValueError(f"prompt_length is a number of ids at the beginning, not {prompt_length}")
+    def __init__(self, fusion: ShallowFusion, *, prompt_length: int) -> None:
+        """Take a fusion and the length of the prompt.
+
+        Raises:
+            TypeError: not a fusion.
+            ValueError: ``prompt_length`` is not a number of ids.
+        """
+        check_fusion(fusion)
+        if not isinstance(prompt_length, int) or isinstance(prompt_length, bool) or prompt_length < 0:
+            raise ValueError(
+                f"prompt_length is how many ids at the beginning of each row are not text for the LMs: 1 for Bart, the prompt's length for "
+                f"a decoder-only model, 0 for none; not {prompt_length!r}"
+            )
         self.fusion = fusion
         self.prompt_length = prompt_length
         self._states: dict[tuple[int, ...], Any] = {}  # after the prefixes of the last call
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Ids (B, T) and scores (B, V) -> new scores (B, V). Raises ValueError when the model has fewer tokens than the fusion."""
+        """Return ids (B, T) and scores (B, V) as new scores (B, V).
+
+        Raises:
+            ValueError: the model has fewer tokens than the fusion, or the rows are shorter than ``prompt_length``.
+        """
         if self.fusion.size > scores.size(1):
-            raise ValueError(f"the fusion has {self.fusion.size} units, the model {scores.size(1)} tokens: is this the model's tokenizer?")
+            raise ValueError(f"the fusion has {self.fusion.size} tokens, the model {scores.size(1)}: is this the model's tokenizer?")
+        if input_ids.size(1) < self.prompt_length:
+            raise ValueError(f"prompt_length is {self.prompt_length}, but generate was given rows of {input_ids.size(1)} ids")
         prefixes = [tuple(row) for row in input_ids[:, self.prompt_length :].tolist()]
         self._states = {prefix: self._state(prefix) for prefix in dict.fromkeys(prefixes)}
         rows = {prefix: row for row, prefix in enumerate(self._states)}
@@ -96,7 +114,10 @@ class FusionLogitsProcessor(LogitsProcessor):
         while known and prefix[:known] not in self._states:
             known -= 1
         state = self._states[prefix[:known]] if prefix[:known] in self._states else self.fusion.start()
-        for unit in prefix[known:]:
-            if unit < self.fusion.size:
-                _, state = self.fusion.score(state, unit)
+        for token in prefix[known:]:
+            if token < self.fusion.size:
+                _, state = self.fusion.score(state, token)
         return state
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_states": {}}  # a copy begins with other hypotheses

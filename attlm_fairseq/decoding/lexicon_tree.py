@@ -24,8 +24,8 @@ class LexiconTree:
         begin = bisect_left(self.words, prefix)
         return begin, bisect_left(self.words, prefix + b"\xff", begin)  # no UTF-8 has this byte
 
-    def continuations(self, prefix: bytes, units: Mapping[bytes, Sequence[int]], whole: bool = False) -> np.ndarray:
-        """The units by which a partial word goes on to another one that is in the tree: rows (unit, begin, end) with its range of words.
+    def continuations(self, prefix: bytes, tokens: Mapping[bytes, Sequence[int]], whole: bool = False) -> np.ndarray:
+        """The tokens by which a partial word goes on to another one that is in the tree: rows (token, begin, end) with its range of words.
 
         With ``whole``, those that complete a word; their range is that word alone.
         """
@@ -35,10 +35,10 @@ class LexiconTree:
         for word in self.words[begin:end]:
             for length in [len(word)] if whole else range(len(prefix) + 1, len(word) + 1):
                 text = word[len(prefix) : length]
-                if text and text not in seen and text in units:
+                if text and text not in seen and text in tokens:
                     seen.add(text)
                     first, last = self.range(prefix + text)
-                    rows += [(unit, first, first + 1 if whole else last) for unit in units[text]]
+                    rows += [(token, first, first + 1 if whole else last) for token in tokens[text]]
         return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 

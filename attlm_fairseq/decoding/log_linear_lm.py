@@ -5,16 +5,20 @@ Shapes: N states, K words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from attlm_fairseq.checkpoints.reading import is_checkpoint
 from attlm_fairseq.decoding.cache import CACHE_BYTES
-from attlm_fairseq.decoding.cached_kenlm import CachedKenLM
-from attlm_fairseq.decoding.cached_lm import UNKNOWN, CachedLM
-from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
+from attlm_fairseq.decoding.stateful_lm import UNKNOWN, StatefulLM
+from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
+from attlm_fairseq.scoring.kenlm import KenLM
+
+Files = Mapping[str | Path, float] | str | Path | None
 
 State = tuple[Any, ...]
 """One history for each language model: an immutable value that stands for the words so far."""
@@ -31,7 +35,7 @@ class LogLinearLM:
 
     def __init__(
         self,
-        lms: Sequence[CachedLM],
+        lms: Sequence[StatefulLM],
         weights: Sequence[float] | None = None,
         segment: Sequence[Callable[[str], Sequence[str]] | None] | None = None,
     ) -> None:
@@ -50,18 +54,27 @@ class LogLinearLM:
     @classmethod
     def load(
         cls,
-        lm: dict[str | Path, float] | None = None,
-        kenlm: dict[str | Path, float] | None = None,
+        lm: Files = None,
+        kenlm: Files = None,
         device: str = "cpu",
         cache_bytes: int = CACHE_BYTES,
     ) -> LogLinearLM:
-        """Load neural models (checkpoints, folders of ``attlm export``) and KenLM files, each path with its weight. Raises InputError.
+        """Load language models from files.
 
-        ``cache_bytes``: what each neural model may keep of what it has computed, see :class:`CachedNeuralLM`.
+        Args:
+            lm: neural models (checkpoints, folders of ``attlm export``) and KenLM files, recognised by content: each path with its
+                weight, or one path, which weighs 1.
+            kenlm: KenLM files, likewise.
+            device: where neural models run.
+            cache_bytes: how much each neural model may keep of what it has computed, see :class:`StatefulNeuralLM`.
+
+        Raises:
+            InputError: unusable files.
+            TypeError: neither a path nor a mapping of paths.
         """
-        lm, kenlm = lm or {}, kenlm or {}
-        neural = [CachedNeuralLM.load(path, device=device, cache_bytes=cache_bytes) for path in lm]
-        return cls([*neural, *map(CachedKenLM, kenlm)], [*lm.values(), *kenlm.values()])
+        files = {name: weighted(given) for name, given in (("lm", lm), ("kenlm", kenlm))}
+        found: list[StatefulLM] = [load_stateful_lm(path, device, cache_bytes) for path in files["lm"]]
+        return cls([*found, *map(KenLM, files["kenlm"])], [*files["lm"].values(), *files["kenlm"].values()])
 
     def start(self) -> State:
         """The state of a sentence without a word."""
@@ -84,6 +97,12 @@ class LogLinearLM:
             after.append(history)
         return total, tuple(after)
 
+    @property
+    def order(self) -> int | None:
+        """How many words a score depends on, its own included; None if on all words before, as with any neural LM."""
+        orders = [None if segment else lm.order for lm, segment in zip(self.lms, self.segment, strict=True)]
+        return None if None in orders else max(orders, default=1)
+
     @staticmethod
     def unknown_offset(weight: float, unk_offset: float) -> float:
         """What an unknown word's log-probability changes by in an LM of this weight."""
@@ -97,6 +116,26 @@ class LogLinearLM:
     def knows(self, word: str) -> bool:
         """Whether every LM knows the word, or all of its subwords."""
         return all(all(map(lm.knows, parts(word, segment))) for lm, segment in zip(self.lms, self.segment, strict=True))
+
+
+def weighted(files: Files) -> dict[Path, float]:
+    """Return paths with their weights. Raises TypeError."""
+    if files is None:
+        return {}
+    if isinstance(files, str | os.PathLike):
+        return {Path(files): 1.0}
+    if not isinstance(files, Mapping):
+        raise TypeError(
+            f"language models are a path or a mapping of paths to weights, such as {{'lm.pt': 0.3}}, not {type(files).__name__}"
+        )
+    return {Path(path): weight for path, weight in files.items()}
+
+
+def load_stateful_lm(path: Path, device: str = "cpu", cache_bytes: int = CACHE_BYTES) -> StatefulLM:
+    """Load a checkpoint, a folder of ``attlm export`` or a KenLM file, recognised by content. Raises InputError."""
+    if path.is_dir() or is_checkpoint(path):
+        return StatefulNeuralLM.load(path, device=device, cache_bytes=cache_bytes)
+    return KenLM(path)
 
 
 def parts(word: str, segment: Callable[[str], Sequence[str]] | None) -> Sequence[str]:

@@ -7,17 +7,34 @@ decoder.decode(log_probs)
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_left
 from collections.abc import Collection
+from numbers import Real
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pyctcdecode.constants import AVG_TOKEN_LEN, DEFAULT_ALPHA, DEFAULT_BETA, DEFAULT_UNK_LOGP_OFFSET
 from pyctcdecode.language_model import AbstractLanguageModel
 
-from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, load_stateful_lm
+from attlm_fairseq.errors import InputError
 
 LN_10 = math.log(10.0)
 WHOLE_HISTORY = 1 << 30  # as the order of an n-gram model: hypotheses that differ anywhere stay apart
+PARAMETERS = {"alpha": Real, "beta": Real, "unk_score_offset": Real, "score_boundary": bool}
+ATTRIBUTES, UNIGRAMS, LM = "attrs.json", "unigrams.txt", "lm{}"
+
+
+class HypothesisState(NamedTuple):
+    """What pyctcdecode keeps of a hypothesis."""
+
+    lms: State
+
+    def get_mp_safe_state(self) -> None:
+        """Return what a process of a pool sends back of the state: nothing, as pyctcdecode's own."""
+        return
 
 
 class PyctcdecodeLM(AbstractLanguageModel):
@@ -25,10 +42,8 @@ class PyctcdecodeLM(AbstractLanguageModel):
 
     ``unk_score_offset`` is a log10, as there. It is added once to the log-probability of a word that is not in ``unigrams`` or that an
     LM does not know; and to a partial word with which no unigram begins, then not times alpha, but times length / 6 from 6 letters on.
-    ``unigrams`` are by default all words that every LM knows, and none where an LM is of subwords. When empty, each partial word
-    gets the offset, as in pyctcdecode.
 
-    An empty last word, which is what a hypothesis that ends in a space has, is no word and scores the sentence end alone.
+    An empty last word, which is what a hypothesis that ends in a space has, is not a word and scores the sentence end alone.
     pyctcdecode's LanguageModel scores it as an unknown word: so does this with ``score_empty_word``.
     """
 
@@ -41,38 +56,103 @@ class PyctcdecodeLM(AbstractLanguageModel):
         unk_score_offset: float = DEFAULT_UNK_LOGP_OFFSET,
         score_boundary: bool = True,
         score_empty_word: bool = False,
+        order: int | None = None,
     ) -> None:
-        """Without ``score_boundary`` the sentence end is not scored; where the sentence begins, it still begins.
+        """Take language models and the decoder's parameters.
 
-        Raises InputError where an LM cannot list its words and none are given.
+        Args:
+            lms: the language models.
+            unigrams: known words; by default all words that every LM knows, and none if an LM is of subwords. If empty, each
+                partial word gets the offset, as in pyctcdecode.
+            alpha: weight of the language models.
+            beta: score of each word.
+            unk_score_offset: see above.
+            score_boundary: whether the sentence end is scored; the sentence start is a context either way.
+            score_empty_word: see above.
+            order: ``decode`` keeps the best of hypotheses that end in the same ``order - 1`` words. By default KenLM's own if all LMs
+                are KenLM's, else hypotheses that differ anywhere are kept.
+
+        Raises:
+            InputError: an LM cannot list its words and none are given.
+            ValueError: a parameter of the wrong kind.
         """
+        if order is not None and (not isinstance(order, int) or order < 1):
+            raise ValueError(f"order is the number of words of an n-gram, 1 or more, not {order!r}")
         self.lms = lms
-        self.alpha = alpha
-        self.beta = beta
-        self.unk_score_offset = unk_score_offset
-        self.score_boundary = score_boundary
+        self._order = order or lms.order or WHOLE_HISTORY
         self.score_empty_word = score_empty_word
-        if unigrams is None:  # of an LM of subwords the words cannot be listed, and its pieces are none
+        self.alpha, self.beta, self.unk_score_offset, self.score_boundary = alpha, beta, unk_score_offset, score_boundary
+        self.reset_params(**self.params)
+        if unigrams is None:  # of an LM of subwords the words cannot be listed, and its pieces are not words
             unigrams = set() if any(lms.segment) else {word for lm in lms.lms for word in lm.words()}
         self._unigrams = {word for word in unigrams if lms.knows(word)}
         self._sorted = sorted(self._unigrams)
 
-    def reset_params(self, **params: float | bool) -> None:
-        """Change alpha, beta, unk_score_offset or score_boundary, as ``BeamSearchDecoderCTC.reset_params`` asks; else ValueError."""
-        for name, value in params.items():
-            if name not in ("alpha", "beta", "unk_score_offset", "score_boundary"):
-                raise ValueError(f"{name} is no parameter of this language model")
-            setattr(self, name, value)
-
     @property
     def order(self) -> int:
-        return WHOLE_HISTORY
+        """How many words of two hypotheses, the last ones, differ if ``decode`` is to keep both."""
+        return self._order
 
-    def get_start_state(self) -> State:
-        return self.lms.start()
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters that :meth:`reset_params` changes."""
+        return {name: getattr(self, name) for name in PARAMETERS}
+
+    def reset_params(self, **params: Any) -> None:
+        """Change alpha, beta, unk_score_offset or score_boundary, as ``BeamSearchDecoderCTC.reset_params`` asks; None leaves one as it is.
+
+        Raises:
+            ValueError: another parameter, or a value of the wrong kind; then nothing is changed.
+        """
+        params = {name: value for name, value in params.items() if value is not None}
+        for name, value in params.items():
+            if name not in PARAMETERS:
+                raise ValueError(f"{name} is not a parameter of this language model: {', '.join(PARAMETERS)}")
+            if PARAMETERS[name] is bool:
+                if not isinstance(value, bool):
+                    raise ValueError(f"{name} is True or False, not {value!r}")
+            elif not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
+                raise ValueError(f"{name} is a finite number, not {value!r}")
+        for name, value in params.items():
+            setattr(self, name, value)
+
+    def save_to_dir(self, filepath: str | Path) -> None:
+        """Save the parameters, unigrams and copies of the language models' files in a folder, for :meth:`load_from_dir`.
+
+        Raises:
+            InputError: a folder that is not empty, an LM of subwords, whose segmentation is code.
+        """
+        folder = Path(filepath)
+        if any(self.lms.segment):
+            raise InputError("cannot hold LMs of subwords: how they break words up is a function", path=folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise InputError("is not empty; name a new folder", path=folder)
+        for number, lm in enumerate(self.lms.lms):
+            lm.save(folder / LM.format(number))
+        attributes = self.params | {"score_empty_word": self.score_empty_word, "order": self.order, "weights": self.lms.weights}
+        (folder / UNIGRAMS).write_text("".join(f"{word}\n" for word in self._sorted), encoding="utf-8")
+        (folder / ATTRIBUTES).write_text(json.dumps(attributes, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load_from_dir(cls, filepath: str | Path, device: str = "cpu") -> PyctcdecodeLM:
+        """Load what :meth:`save_to_dir` has saved. Raises InputError."""
+        folder = Path(filepath)
+        try:
+            unigrams = (folder / UNIGRAMS).read_text("utf-8").split("\n")[:-1]
+            attributes = json.loads((folder / ATTRIBUTES).read_text("utf-8"))
+            weights = attributes.pop("weights")
+            lms = LogLinearLM([load_stateful_lm(folder / LM.format(number), device) for number in range(len(weights))], weights)
+            return cls(lms, unigrams, **attributes)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise InputError(f"does not hold what save_to_dir wrote: {error}", path=folder) from None
+
+    def get_start_state(self) -> HypothesisState:
+        """Return the state of an empty hypothesis."""
+        return HypothesisState(self.lms.start())
 
     def score_partial_token(self, partial_token: str) -> float:
-        """0 where a unigram begins so, else the offset of an unknown word."""
+        """Return 0 if a unigram begins so, else the offset of an unknown word."""
         if not self.lms.lms:
             return 0.0
         place = bisect_left(self._sorted, partial_token)
@@ -80,13 +160,14 @@ class PyctcdecodeLM(AbstractLanguageModel):
             return 0.0
         return self.unk_score_offset * max(1.0, len(partial_token) / AVG_TOKEN_LEN)
 
-    def score(self, prev_state: State, word: str, is_last_word: bool = False) -> tuple[float, State]:
-        """The score of a word, with the sentence end after the last one, and the state after the word alone."""
+    def score(self, prev_state: HypothesisState, word: str, is_last_word: bool = False) -> tuple[float, HypothesisState]:
+        """Return the score of a word, with the sentence end after the last one, and the state after the word alone."""
+        [before] = prev_state
         if not word and not self.score_empty_word:
-            return (self.alpha * self.lms.end(prev_state) if is_last_word and self.score_boundary else 0.0), prev_state
-        log_prob, state = self.lms.score(prev_state, word)
+            return (self.alpha * self.lms.end(before) if is_last_word and self.score_boundary else 0.0), prev_state
+        log_prob, after = self.lms.score(before, word)
         if (self._unigrams and word not in self._unigrams) or not self.lms.knows(word):
             log_prob += self.unk_score_offset * LN_10
         if is_last_word and self.score_boundary:
-            log_prob += self.lms.end(state)
-        return self.alpha * log_prob + self.beta, state
+            log_prob += self.lms.end(after)
+        return self.alpha * log_prob + self.beta, HypothesisState(after)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, PAD, UNK
-from attlm_fairseq.decoding.decoder_lm import SteppedLM
+from attlm_fairseq.decoding.incremental_lm import IncrementalLM
 from attlm_fairseq.errors import InputError
 
 BATCH = 64  # sentences drawn together; the n-th sentence of a seed is the same however many are drawn
@@ -52,7 +52,7 @@ class Sample:
 
 
 def sample_sentences(
-    lm: SteppedLM, number: int, *, prefix: Sequence[str] = (), options: SamplingOptions | None = None, seed: int = 1
+    lm: IncrementalLM, number: int, *, prefix: Sequence[str] = (), options: SamplingOptions | None = None, seed: int = 1
 ) -> Iterator[Sample]:
     """Draw sentences that begin with the words of ``prefix``: for a seed always the same, of which a larger ``number`` only takes more."""
     options = options or SamplingOptions()
@@ -61,7 +61,7 @@ def sample_sentences(
         yield from sample_batch(lm, min(BATCH, number - begin), prefix, options, random)
 
 
-def sample_batch(lm: SteppedLM, count: int, prefix: Sequence[str], options: SamplingOptions, random: torch.Generator) -> list[Sample]:
+def sample_batch(lm: IncrementalLM, count: int, prefix: Sequence[str], options: SamplingOptions, random: torch.Generator) -> list[Sample]:
     """At most ``BATCH`` sentences; a number is drawn for every row of a full batch at every word, needed or not."""
     words = [list(prefix) for _ in range(count)]
     scores = torch.zeros(count, dtype=torch.float64)

@@ -13,26 +13,26 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK, Vocabulary
-from attlm_fairseq.decoding.decoder_lm import SteppedLM
+from attlm_fairseq.decoding.incremental_lm import IncrementalLM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.text.subwords import SUBWORD_STYLES, recognise_style
 
 SPECIAL = UNK + 1  # symbols before the first word
 SAME_UNITS = (
     "train the LM on text in the decoder's units; one of words can guide a decoder of subwords at word ends (in fairseq --word-lms, "
-    "elsewhere WordFusion)"
+    "elsewhere LookAheadWordLM)"
 )
 
 
 class MappedLM:
-    """An LM whose tokens are those of another vocabulary, a :class:`SteppedLM`.
+    """An LM whose tokens are those of another vocabulary, a :class:`IncrementalLM`.
 
     A symbol that both have is scored as it is, wherever it stands. The LM reads a symbol that it does not have as ``<unk>``, and gives all
     such symbols, ``<unk>`` itself included, equal shares of its ln p(``<unk>``): what it gives to the whole vocabulary then sums to one
     where the LM has no symbols of its own, and to less where it has.
     """
 
-    def __init__(self, lm: SteppedLM, vocabulary: Vocabulary) -> None:
+    def __init__(self, lm: IncrementalLM, vocabulary: Vocabulary) -> None:
         self.lm = lm
         self.vocabulary = vocabulary
         self.eos = EOS
@@ -56,7 +56,7 @@ class MappedLM:
         return self.lm.select(states, rows)
 
 
-def fit_vocabulary(lm: SteppedLM, vocabulary: Vocabulary, name: object, by_symbol: bool = False) -> SteppedLM:
+def fit_vocabulary(lm: IncrementalLM, vocabulary: Vocabulary, name: object, by_symbol: bool = False) -> IncrementalLM:
     """The LM for a decoder with this vocabulary; ``name`` is the LM's in messages.
 
     Raises InputError where the LM's vocabulary differs in any row: scores of other words than the decoder's would look as good as right

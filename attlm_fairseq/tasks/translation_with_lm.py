@@ -6,7 +6,7 @@ import atexit
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -19,19 +19,10 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
-from attlm_fairseq.decoding.decoder_lm import SteppedLM
-from attlm_fairseq.decoding.fairseq_generator import (
-    FairseqLM,
-    FusedGenerator,
-    FusedGeneratorWithAlignment,
-    FusedLM,
-    load_lm,
-    parse_lms,
-)
-from attlm_fairseq.decoding.kenlm_lm import KenLMDecoderLM
-from attlm_fairseq.decoding.vocabulary_map import MappedLM, fit_vocabulary
-from attlm_fairseq.decoding.word_fusion import UNK_OFFSET
-from attlm_fairseq.decoding.word_lm import load_word_lm
+from attlm_fairseq.decoding.fairseq_generator import FusedGenerator, FusedGeneratorWithAlignment
+from attlm_fairseq.decoding.fairseq_lms import FairseqLM, FusedLM, LoadOptions, load_lm, load_word_lm, parse_lms
+from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET
+from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
 from attlm_fairseq.errors import InputError, NoDictionaryError
 
 PROGRAMS = {"fairseq_cli.generate", "fairseq_cli.interactive"}
@@ -88,7 +79,7 @@ class TranslationWithLMTask(TranslationTask):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.lms: dict[tuple, SteppedLM] = {}  # loaded so far
+        self.lms: dict[tuple, FusedLM] = {}  # loaded so far, with weight 1
 
     def build_generator(
         self,
@@ -153,32 +144,34 @@ class TranslationWithLMTask(TranslationTask):
             if not weight:
                 say(f"{path} is not used: --lm-weight is 0")
         vocabulary = self.target_vocabulary()
-        dictionary = Path(self.cfg.lm_dict) if self.cfg.lm_dict else None
-        fallback = Path(utils.split_paths(self.cfg.data)[0]) / "dict.txt" if self.cfg.data else None
+        options = LoadOptions(
+            dictionary=Path(self.cfg.lm_dict) if self.cfg.lm_dict else None,
+            fallback=Path(utils.split_paths(self.cfg.data)[0]) / "dict.txt" if self.cfg.data else None,
+            by_symbol=self.cfg.lm_map_symbols,
+            unk_offset=self.cfg.word_lm_unk_offset,
+            device=device,
+        )
         lms = []
         for path, weight in wanted:
             if not weight:
                 continue
             try:
-                lm = self.loaded(
-                    load_lm, path, vocabulary, dictionary=dictionary, by_symbol=self.cfg.lm_map_symbols, fallback=fallback, device=device
-                )
+                fused = self.loaded(load_lm, path, vocabulary, options)
             except NoDictionaryError as error:
                 raise InputError(f"{error} or name it with --lm-dict") from None
-            if isinstance(lm, MappedLM | KenLMDecoderLM) and lm.missing:
-                say(f"{path} lacks {lm.missing} of the {len(vocabulary)} target symbols; they are its <unk>")
-            lms.append(FusedLM(str(path), lm, weight))
+            if fused.missing:
+                say(f"{path} lacks {fused.missing} of the {len(vocabulary)} target symbols; they are its <unk>")
+            lms.append(replace(fused, weight=weight))
         for path, weight in parse_lms(self.cfg.word_lms, "--word-lms") if self.cfg.word_lms else []:
             if weight:
-                lm = self.loaded(load_word_lm, path, vocabulary, device=device, unk_offset=self.cfg.word_lm_unk_offset)
-                lms.append(FusedLM(str(path), lm, weight))
+                lms.append(replace(self.loaded(load_word_lm, path, vocabulary, options), weight=weight))
         return lms
 
-    def loaded(self, load: Callable[..., SteppedLM], path: Path, vocabulary: Vocabulary, **options: Any) -> SteppedLM:
-        """What ``load`` returns, kept on the task: a program that builds generators again and again loads its LMs once."""
-        key = (load, path, *options.items())
+    def loaded(self, load: Callable[..., FusedLM], path: Path, vocabulary: Vocabulary, options: LoadOptions) -> FusedLM:
+        """Return what ``load`` returns, kept on the task: a program that builds generators again and again loads its LMs once."""
+        key = (load, path, options)
         if key not in self.lms:
-            self.lms[key] = load(path, vocabulary, **options)
+            self.lms[key] = load(path, vocabulary, options)
         return self.lms[key]
 
 

@@ -23,6 +23,7 @@ from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.export import export_model
+from attlm_fairseq.files import sha256
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.scoring.neural import NeuralScorer
 
@@ -233,6 +234,20 @@ def refuse_to_open(monkeypatch, name: str) -> None:
     monkeypatch.setattr(Path, "open", guarded)
 
 
+def test_a_symbol_twice_is_refused(tmp_path, folder):
+    path = folder / "vocabulary.json"
+    symbols = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps([*symbols[:-1], symbols[4]]), encoding="utf-8")
+    rehash(folder)
+    with pytest.raises(InputError, match=rf"has the symbol {symbols[4]!r} twice, as id 4 and {len(symbols) - 1}"):
+        DecoderLM.load(folder)
+    checkpoint = write_checkpoint(tmp_path / "twice" / "lm.pt", ["a", "b", "c"])
+    checkpoint.with_name("dict.txt").write_text("a 1\nb 1\na 1 #fairseq:overwrite\n", encoding="utf-8")
+    with pytest.raises(InputError, match="has the symbol 'a' twice, as id 4 and 6"):
+        export_model(checkpoint, tmp_path / "written")
+    assert not (tmp_path / "written").exists()
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json", "config.json", "lm.pt", "dict.txt"])
 def test_an_unreadable_file_is_one_line(tmp_path, folder, monkeypatch, name):
     refuse_to_open(monkeypatch, name)
@@ -278,7 +293,6 @@ def not_safetensors(folder: Path) -> None:
 
 
 def rehash(folder: Path) -> None:
-    from attlm_fairseq.files import sha256
 
     edit_config(lambda config: config["files"].update({name: sha256(folder / name) for name in config["files"]}))(folder)
 

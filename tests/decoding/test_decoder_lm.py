@@ -11,6 +11,7 @@ import torch
 from lm_files import VARIANTS, write_checkpoint
 
 from attlm_fairseq.decoding.decoder_lm import DecoderLM, memory_shape
+from attlm_fairseq.export import export_model
 from attlm_fairseq.modules.memory import READERS
 
 WORDS = [f"w{number}" for number in range(20)]
@@ -106,6 +107,37 @@ def test_which_families_have_memories_that_grow(tmp_path):
         states = lm.step(lm.start(), torch.tensor([lm.eos]))[1]
         grows[name] = memory_shape(states) != memory_shape(lm.step(states, torch.tensor([4]))[1])
     assert {name for name, grown in grows.items() if grown} == {"combined", "amsrn_lm", "kvp_lstm_lm"}
+
+
+def test_what_a_step_returns_can_be_changed_in_place(lm):
+    """As a decoder does that forbids words."""
+    log_probs, states = lm.step(lm.start(2), torch.tensor([lm.eos, lm.eos]))
+    log_probs[:, [0, 1]] = -torch.inf
+    log_probs += 1.0
+    for part in (log_probs, *lm.step(states, torch.tensor([4, 5]))[:1], lm.read(states, torch.tensor([[4], [5]])).memory):
+        for tensor in part if isinstance(part, tuple) else [part]:
+            assert not tensor.is_inference()
+            assert not tensor.requires_grad
+
+
+def test_files_may_be_named_by_strings(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    expected, _ = DecoderLM.load(path).step(DecoderLM.load(path).start(), torch.tensor([2]))
+    for named in (DecoderLM.load(str(path)), DecoderLM.load(str(path), str(tmp_path / "dict.txt"))):
+        assert torch.equal(named.step(named.start(), torch.tensor([2]))[0], expected)
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_a_model_is_saved_as_a_folder(tmp_path, exported):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    if exported:
+        export_model(path, path := tmp_path / "exported")
+    lm = DecoderLM.load(path)
+    lm.save(tmp_path / "folder")
+    again = DecoderLM.load(tmp_path / "folder")
+    assert again.vocabulary == lm.vocabulary
+    tokens = torch.tensor([lm.eos])
+    assert torch.equal(again.step(again.start(), tokens)[0], lm.step(lm.start(), tokens)[0])
 
 
 def test_every_state_needs_its_token(lm):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from argparse import Namespace
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
@@ -17,14 +18,15 @@ from translation_models import BEAM, WORDS, decode, make_dictionary, make_model,
 import attlm_fairseq.plugin
 from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.checkpoints.vocabulary import Vocabulary
-from attlm_fairseq.decoding import fairseq_generator
+from attlm_fairseq.decoding import fairseq_search
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
-from attlm_fairseq.decoding.fairseq_generator import FewTokensBeamSearch, FusedLM, parse_lms
-from attlm_fairseq.decoding.kenlm_lm import KenLMDecoderLM
+from attlm_fairseq.decoding.fairseq_lms import load_lm, parse_lms
+from attlm_fairseq.decoding.fairseq_search import FewTokensBeamSearch
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.export import export_model
 from attlm_fairseq.modules.memory import READERS
 from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.tasks import translation_with_lm
 
 attlm_fairseq.plugin.register()
 
@@ -63,7 +65,7 @@ def assert_same(found, expected) -> None:
 @pytest.mark.parametrize("family", [*READERS, *VARIANTS])
 def test_the_same_as_lm_path_for_every_family(tmp_path, monkeypatch, family):
     """Beams move, hypotheses end at different steps, finished sentences leave the batch, and both generators agree."""
-    monkeypatch.setattr(fairseq_generator, "PIECE", 4)  # that the few words are more than the largest pieces
+    monkeypatch.setattr(fairseq_search, "PIECE_SIZE", 4)  # that the few words are more than the largest pieces
     path = write_checkpoint(tmp_path / "lm.pt", WORDS, **VARIANTS.get(family, {"_name": family}))
     lengths, changed = set(), 0
     for seed in range(2):
@@ -230,13 +232,13 @@ def test_density_ratio_is_the_sum_of_both(tmp_path):
 
 @pytest.mark.parametrize(("count", "size", "piece"), [(1, 1, 4), (3, 3, 4), (2, 8, 4), (2, 12, 4), (2, 14, 4), (7, 50, 7), (10, 1003, 64)])
 def test_the_largest_are_those_of_topk(monkeypatch, count, size, piece):
-    monkeypatch.setattr(fairseq_generator, "PIECE", piece)
+    monkeypatch.setattr(fairseq_search, "PIECE_SIZE", piece)
     for seed in range(20):
         rows = torch.randn(3, size, generator=torch.Generator().manual_seed(seed))
         rows[1, size // 2 :] = -math.inf  # as where a sentence has to end
         rows[2] = rows[2].sort(descending=seed % 2 == 0).values
         expected = rows.topk(count)
-        values, places = fairseq_generator.largest(rows, count)
+        values, places = fairseq_search.largest(rows, count)
         assert torch.equal(values, expected.values)
         assert torch.equal(rows.gather(1, places), values)
         finite = values > -math.inf
@@ -259,13 +261,6 @@ def test_hypotheses_of_the_same_words_are_one_row_of_the_lm(tmp_path, monkeypatc
     assert rows == alone
     assert alone[0] == 1
     assert max(alone) <= BEAM
-
-
-class AllTokens:
-    """KenLM's scores without being a KenLMDecoderLM: the generator asks it for every token."""
-
-    def __init__(self, lm: KenLMDecoderLM) -> None:
-        self.start, self.step, self.select, self.vocabulary, self.eos = lm.start, lm.step, lm.select, lm.vocabulary, lm.eos
 
 
 def test_kenlm_scores_are_kenlms_own(tmp_path):
@@ -291,17 +286,11 @@ def test_few_tokens_of_kenlm_are_as_good_as_all(tmp_path, monkeypatch, seed, opt
         few = decode(make_task(lms=lms), make_model(seed), prefix_tokens=prefix, **options)
         assert isinstance(few[0][0]["lm_scores"], torch.Tensor)
         with monkeypatch.context() as patch:
-            patch.setattr(
-                "attlm_fairseq.tasks.translation_with_lm.FusedLM", lambda name, lm, weight: FusedLM(name, as_all_tokens(lm), weight)
-            )
+            patch.setattr(translation_with_lm, "load_lm", lambda *arguments: replace(load_lm(*arguments), ngram=None))
             task = make_task(lms=lms)
             every = decode(task, make_model(seed), prefix_tokens=prefix, **options)
             assert not isinstance(task.last_generator.search, FewTokensBeamSearch)
         assert_same(few, every)
-
-
-def as_all_tokens(lm):
-    return AllTokens(lm) if isinstance(lm, KenLMDecoderLM) else lm
 
 
 def test_kenlm_is_taken_out_and_sampled_with(tmp_path):
@@ -393,6 +382,15 @@ def test_generators_of_one_task_share_its_lms(tmp_path):
     assert [fused.weight for fused in other.lms] == [0.3, 0.2, 0.5]
     found, again = (texts(decode(each, make_model())) for each in (task, make_task(lms=f"{path}=0.3:{ngram}=0.2")))
     assert found == again
+
+
+def test_a_checkpoint_is_read_once(tmp_path, monkeypatch):
+    path, reads, load = write_checkpoint(tmp_path / "lm.pt", WORDS), [], torch.load
+    monkeypatch.setattr(torch, "load", lambda file, **options: reads.append(file) or load(file, **options))
+    load_lm(path, load_model(path).vocabulary)
+    assert len(reads) == 2  # load_model's and load_lm's
+    export_model(path, tmp_path / "folder")
+    assert len(reads) == 3
 
 
 def test_unusable_files_are_one_line(tmp_path):

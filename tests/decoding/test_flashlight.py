@@ -18,17 +18,17 @@ from flashlight.lib.text.decoder import (
     Trie,
     ZeroLM,
 )
-from flashlight.lib.text.decoder.kenlm import KenLM
+from flashlight.lib.text.decoder.kenlm import KenLM as FlashlightKenLM
 from flashlight.lib.text.dictionary import Dictionary
 from lm_files import write_checkpoint
 from toy_lms import biased_lm, random_lm, write_arpa, zero_lm
 
-from attlm_fairseq.decoding.cached_kenlm import CachedKenLM
-from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
 from attlm_fairseq.decoding.flashlight import FlashlightLM
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
-from attlm_fairseq.decoding.surfaces import surfaces
-from attlm_fairseq.decoding.word_fusion import WordFusion
+from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
+from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
+from attlm_fairseq.decoding.token_texts import token_texts
+from attlm_fairseq.scoring.kenlm import KenLM
 
 LN_10 = math.log(10.0)
 TOKENS = ["<blank>", "|", *"abcde"]
@@ -102,11 +102,11 @@ def letter_arpa(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def neural(tmp_path_factory) -> CachedNeuralLM:
-    return CachedNeuralLM.load(write_checkpoint(tmp_path_factory.mktemp("lm") / "lm.pt", WORDS, attention_score="combined"))
+def neural(tmp_path_factory) -> StatefulNeuralLM:
+    return StatefulNeuralLM.load(write_checkpoint(tmp_path_factory.mktemp("lm") / "lm.pt", WORDS, attention_score="combined"))
 
 
-# --- KenLM ---
+# --- FlashlightKenLM ---
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -115,10 +115,8 @@ def test_kenlm_is_the_decoders_own_with_a_lexicon(arpa, seed, smearing, log_add)
     frames = emissions(seed)
     dictionary = word_dictionary()
     # not smearing by LOGADD, which sums exp(score): of log10 scores that is another sum
-    own = lexicon_decode(KenLM(str(arpa), dictionary), frames, 1.5 * LN_10, smearing=smearing, log_add=log_add)
-    ours = lexicon_decode(
-        FlashlightLM.of_words(LogLinearLM([CachedKenLM(arpa)]), dictionary), frames, 1.5, smearing=smearing, log_add=log_add
-    )
+    own = lexicon_decode(FlashlightKenLM(str(arpa), dictionary), frames, 1.5 * LN_10, smearing=smearing, log_add=log_add)
+    ours = lexicon_decode(FlashlightLM.of_words(LogLinearLM([KenLM(arpa)]), dictionary), frames, 1.5, smearing=smearing, log_add=log_add)
     assert len(own) > 5
     assert plain(ours) == results(own, LN_10)
 
@@ -127,8 +125,8 @@ def test_kenlm_is_the_decoders_own_with_a_lexicon(arpa, seed, smearing, log_add)
 def test_kenlm_is_the_decoders_own_without_a_lexicon(letter_arpa, seed):
     frames = emissions(seed)
     dictionary = Dictionary(TOKENS)
-    own = free_decode(KenLM(str(letter_arpa), dictionary), frames, 0.7 * LN_10)
-    ours = free_decode(FlashlightLM.of_tokens(LogLinearLM([CachedKenLM(letter_arpa)]), dictionary), frames, 0.7)
+    own = free_decode(FlashlightKenLM(str(letter_arpa), dictionary), frames, 0.7 * LN_10)
+    ours = free_decode(FlashlightLM.of_tokens(LogLinearLM([KenLM(letter_arpa)]), dictionary), frames, 0.7)
     assert len(own) > 5
     assert plain(ours) == results(own, LN_10)
 
@@ -139,7 +137,7 @@ def test_kenlm_is_the_decoders_own_without_a_lexicon(letter_arpa, seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_no_lm_weight_zero_and_a_zero_lm_are_the_same(neural, seed):
     frames, words, tokens = emissions(seed), word_dictionary(), Dictionary(TOKENS)
-    spelled = surfaces(TOKENS, special=[BLANK])
+    spelled = token_texts(TOKENS, special=[BLANK])
     none = lexicon_decode(ZeroLM(), frames, 1.0)
     same = [
         (lexicon_decode, FlashlightLM.of_words(LogLinearLM([zero_lm(WORDS)]), words), 1.0),
@@ -173,7 +171,7 @@ def test_a_biased_lm_forces_its_words(sentence):
         frames = emissions(seed, 20)
         best = lexicon_decode(FlashlightLM.of_words(lms, word_dictionary()), frames, 1.0, beam=200)[0]
         assert [WORDS[word] for word in best.words if word >= 0] == sentence
-        lm = FlashlightLM.of_spelling(lms, surfaces(TOKENS, special=[BLANK]))
+        lm = FlashlightLM.of_spelling(lms, token_texts(TOKENS, special=[BLANK]))
         assert letters(free_decode(lm, frames, 1.0, beam=200)[0].tokens).split() == sentence
 
 
@@ -191,13 +189,13 @@ def rescored(lms: LogLinearLM, words: list[str], unk_offset: float = 0.0) -> flo
 @pytest.mark.parametrize("seed", range(3))
 def test_lm_scores_of_hypotheses_are_those_of_their_words(neural, arpa, seed):
     frames = emissions(seed)
-    lms = LogLinearLM([neural, CachedKenLM(arpa), random_lm(WORDS)], [0.8, 0.5, -0.4])
+    lms = LogLinearLM([neural, KenLM(arpa), random_lm(WORDS)], [0.8, 0.5, -0.4])
     hypotheses = lexicon_decode(FlashlightLM.of_words(lms, word_dictionary()), frames, 1.0)
     assert len(hypotheses) > 5
     for hyp in hypotheses:
         assert hyp.lmScore == pytest.approx(rescored(lms, [WORDS[word] for word in hyp.words if word >= 0]), abs=1e-4)
     for look_ahead in (True, False):
-        spelled = FlashlightLM.of_spelling(lms, surfaces(TOKENS, special=[BLANK]), unk_offset=-4.0, look_ahead=look_ahead)
+        spelled = FlashlightLM.of_spelling(lms, token_texts(TOKENS, special=[BLANK]), unk_offset=-4.0, look_ahead=look_ahead)
         hypotheses = free_decode(spelled, frames, 1.0)
         assert len(hypotheses) > 5
         for hyp in hypotheses:
@@ -213,15 +211,15 @@ def test_two_halves_of_an_lm_are_the_lm(neural):
 
 def test_a_cache_of_no_size_changes_nothing(neural):
     frames = emissions(2)
-    spelled = surfaces(TOKENS, special=[BLANK])
-    small = LogLinearLM([CachedNeuralLM(neural.lm, cache_bytes=0)])
+    spelled = token_texts(TOKENS, special=[BLANK])
+    small = LogLinearLM([StatefulNeuralLM(neural.lm, cache_bytes=0)])
     expected = free_decode(FlashlightLM.of_spelling(LogLinearLM([neural]), spelled), frames, 1.0)
-    lm = FlashlightLM(WordFusion(small, spelled, cache_bytes=0))
+    lm = FlashlightLM(LookAheadWordLM(small, spelled, cache_bytes=0))
     assert plain(free_decode(lm, frames, 1.0)) == results(expected)
 
 
 def test_utterances_share_the_sentence_start_and_nothing_else(neural):
-    neural = CachedNeuralLM(neural.lm)
+    neural = StatefulNeuralLM(neural.lm)
     lm = FlashlightLM.of_words(LogLinearLM([neural]), word_dictionary())
     first = plain(lexicon_decode(lm, emissions(1), 1.0))
     assert len(lm._scored) > len(lm._read) >= neural.computed > 10  # most successors are never gone on from, and have no state
@@ -240,7 +238,7 @@ def test_utterances_share_the_sentence_start_and_nothing_else(neural):
 def test_decoders_side_by_side_need_an_lm_each(neural):
     lms, frames = LogLinearLM([neural]), emissions(1, 20)
     options = LexiconFreeDecoderOptions(20, len(TOKENS), EVERYTHING, 1.0, 0.1, False, CriterionType.CTC)
-    spelled = surfaces(TOKENS, special=[BLANK])
+    spelled = token_texts(TOKENS, special=[BLANK])
 
     def side_by_side(*fusions: FlashlightLM):
         first, second = (LexiconFreeDecoder(options, lm, SILENCE, BLANK, []) for lm in fusions)
@@ -257,6 +255,18 @@ def test_decoders_side_by_side_need_an_lm_each(neural):
     assert side_by_side(*own) == [alone, alone]
     with pytest.raises(RuntimeError, match="give each decoder a FlashlightLM of its own"):
         side_by_side(own[0], own[0])
+
+
+@pytest.mark.parametrize("token", [-1, UNKNOWN + 1])
+def test_what_is_not_a_token_has_no_score(neural, token):
+    lm = FlashlightLM.of_words(LogLinearLM([neural]), word_dictionary())
+    with pytest.raises(IndexError, match=rf"token {token}: expected 0 to {UNKNOWN}; the sentence end is scored by finish"):
+        lm.score(lm.start(False), token)
+
+
+def test_language_models_alone_are_not_a_fusion(neural):
+    with pytest.raises(TypeError, match="not a StatefulNeuralLM"):
+        FlashlightLM(neural)
 
 
 def test_a_sentence_cannot_begin_with_nothing(neural):

@@ -12,18 +12,19 @@ from lm_files import write_arpa, write_checkpoint
 
 from attlm_fairseq.checkpoints.vocabulary import EOS, SPECIAL_SYMBOLS, UNK, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
-from attlm_fairseq.decoding.kenlm_lm import KenLMDecoderLM
+from attlm_fairseq.decoding.fusion_lm import FusionLM
+from attlm_fairseq.decoding.ngram_tokens import NgramTokens
 from attlm_fairseq.decoding.vocabulary_map import MappedLM, fit_vocabulary
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.kenlm import KenLM, KenLMScorer
 
 WORDS = [f"w{number}" for number in range(12)]
 VOCABULARY = Vocabulary([*SPECIAL_SYMBOLS, *WORDS, "two words", "unseen"])
 
 
 @pytest.fixture
-def ngram(tmp_path) -> KenLMDecoderLM:
-    return KenLMDecoderLM(write_arpa(tmp_path / "lm.arpa", WORDS), VOCABULARY)
+def kenlm(tmp_path) -> KenLM:
+    return KenLM(write_arpa(tmp_path / "lm.arpa", WORDS))
 
 
 @pytest.fixture
@@ -46,21 +47,22 @@ def by_steps(lm, tokens: list[int]) -> list[float]:
     return found
 
 
-def test_kenlm_steps_are_kenlms_own_scores(ngram):
-    scorer = KenLMScorer(ngram.path)
+def test_kenlm_steps_are_kenlms_own_scores(kenlm):
+    steps, ngram, scorer = FusionLM.of_tokens(kenlm, VOCABULARY), NgramTokens(kenlm, VOCABULARY), KenLMScorer(kenlm.path)
     for tokens in sentences(60):
         words = [VOCABULARY.symbols[token].replace(" ", "_") for token in tokens]
         [expected] = scorer.score([words])
-        assert by_steps(ngram, tokens) == pytest.approx(expected.log_probs, abs=1e-5)
+        assert by_steps(steps, tokens) == pytest.approx(expected.log_probs, abs=1e-5)
         assert ngram.sequence([*tokens, EOS]) == pytest.approx(expected.log_probs, abs=1e-9)
     assert ngram.missing == 2
 
 
-def test_kenlm_rows_follow_the_decoder(ngram):
-    first, states = ngram.step(ngram.start(2), torch.tensor([EOS, EOS]))
+def test_kenlm_rows_follow_the_decoder(kenlm):
+    steps, ngram = FusionLM.of_tokens(kenlm, VOCABULARY), NgramTokens(kenlm, VOCABULARY)
+    first, states = steps.step(steps.start(2), torch.tensor([EOS, EOS]))
     assert torch.equal(first[0], first[1])
-    _, states = ngram.step(states, torch.tensor([4, 5]))
-    swapped, _ = ngram.step(ngram.select(states, torch.tensor([1, 0, 1])), torch.tensor([6, 6, 7]))
+    _, states = steps.step(states, torch.tensor([4, 5]))
+    swapped, _ = steps.step(steps.select(states, torch.tensor([1, 0, 1])), torch.tensor([6, 6, 7]))
     assert swapped[0, 8].item() == pytest.approx(ngram.sequence([5, 6, 8])[-1], abs=1e-5)
     assert swapped[1, 8].item() == pytest.approx(ngram.sequence([4, 6, 8])[-1], abs=1e-5)
     assert swapped[2, EOS].item() == pytest.approx(ngram.sequence([5, 7, EOS])[-1], abs=1e-5)
@@ -69,9 +71,9 @@ def test_kenlm_rows_follow_the_decoder(ngram):
 def test_what_kenlm_keeps_of_its_scores_is_bounded(tmp_path):
     """About 18 MB: a long decoding run asks for a million different ones, with 278 MB."""
     words = [f"w{number}" for number in range(300)]
-    lm = KenLMDecoderLM(write_arpa(tmp_path / "lm.arpa", words[:60]), Vocabulary([*SPECIAL_SYMBOLS, *words]))
+    lm = NgramTokens(KenLM(write_arpa(tmp_path / "lm.arpa", words[:60])), Vocabulary([*SPECIAL_SYMBOLS, *words]))
     for before, token in itertools.islice(itertools.product(range(4, 304), repeat=2), 70_000):
-        lm.score((before,) * lm.context, token)
+        lm.score(lm.context([before, before]), token)
     assert lm.score.cache_info().currsize == 65_536
 
 
@@ -97,7 +99,7 @@ PIECES = ["\u2581w", "\u2581x", "y", "w1", "z", "0"]
 def test_an_lm_of_words_is_not_to_be_mapped_to_subwords(tmp_path, own, others):
     lm = DecoderLM.load(write_checkpoint(tmp_path / "lm.pt", own))
     kinds = {id(WORDS): "words, without marks", id(BPE): "subwords marked by @@", id(PIECES): "subwords marked by \u2581"}
-    told = rf"lm.pt: its symbols are {kinds[id(own)]}.* the decoder's {kinds[id(others)]}.*WordFusion"
+    told = rf"lm.pt: its symbols are {kinds[id(own)]}.* the decoder's {kinds[id(others)]}.*LookAheadWordLM"
     with pytest.raises(InputError, match=told) as error:
         fit_vocabulary(lm, Vocabulary([*SPECIAL_SYMBOLS, *others]), "lm.pt")
     assert "--lm-map-symbols" not in str(error.value)

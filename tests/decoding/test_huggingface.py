@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 
 import pytest
@@ -9,10 +11,10 @@ import torch
 from lm_files import write_checkpoint
 from toy_lms import biased_lm, random_lm, write_arpa, zero_lm
 
-from attlm_fairseq.decoding.cached_kenlm import CachedKenLM
-from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
+from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
+from attlm_fairseq.scoring.kenlm import KenLM
 
-from attlm_fairseq.decoding.huggingface import FusionLogitsProcessor, tokenizer_surfaces, tokenizer_units  # isort: skip (see its imports)
+from attlm_fairseq.decoding.huggingface import FusionLogitsProcessor, tokenizer_texts, tokenizer_tokens  # isort: skip (see its imports)
 from tokenizers import Tokenizer, decoders, models
 from transformers import (
     BartConfig,
@@ -26,9 +28,9 @@ from transformers import (
 )
 
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
-from attlm_fairseq.decoding.surfaces import surfaces
+from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
-from attlm_fairseq.decoding.word_fusion import WordFusion
+from attlm_fairseq.decoding.token_texts import token_texts
 
 PAD, START, EOS, TIME = 0, 1, 2, 3
 TOKENS = ["<pad>", "<s>", "</s>", "<|0.00|>", "▁a", "▁b", "▁ca", "▁da", "▁", "b", "e", "ed", "d", "ce", "bb", "ad"]
@@ -71,18 +73,18 @@ MODELS = [gpt2, bart, whisper]
 
 
 @pytest.fixture(scope="module")
-def neural(tmp_path_factory) -> CachedNeuralLM:
-    return CachedNeuralLM.load(write_checkpoint(tmp_path_factory.mktemp("lm") / "lm.pt", WORDS, attention_score="combined"))
+def neural(tmp_path_factory) -> StatefulNeuralLM:
+    return StatefulNeuralLM.load(write_checkpoint(tmp_path_factory.mktemp("lm") / "lm.pt", WORDS, attention_score="combined"))
 
 
 @pytest.fixture(scope="module")
 def lms(neural, tmp_path_factory) -> LogLinearLM:
     arpa = write_arpa(tmp_path_factory.mktemp("arpa") / "lm.arpa", WORDS[2:])
-    return LogLinearLM([neural, CachedKenLM(arpa), random_lm(WORDS)], [0.6, 0.5, -0.3])
+    return LogLinearLM([neural, KenLM(arpa), random_lm(WORDS)], [0.6, 0.5, -0.3])
 
 
-def spelling(lms: LogLinearLM, **options) -> WordFusion:
-    return WordFusion(lms, surfaces(TOKENS, special=SPECIAL), ends=[EOS], unk_offset=-4.0, **options)
+def spelling(lms: LogLinearLM, **options) -> LookAheadWordLM:
+    return LookAheadWordLM(lms, token_texts(TOKENS, special=SPECIAL), ends=[EOS], unk_offset=-4.0, **options)
 
 
 def generate(model, inputs, processor, **options):
@@ -120,7 +122,7 @@ def test_beam_search_is_that_of_the_full_prefix(build, lms, look_ahead):
     model, inputs, prompt_length = build()
     fusion = spelling(lms, look_ahead=look_ahead)
     sequences, scores = beams(model, inputs, FusionLogitsProcessor(fusion, prompt_length=prompt_length))
-    uncached = LogLinearLM([CachedNeuralLM(lms.lms[0].lm, cache_bytes=0), *lms.lms[1:]], lms.weights)
+    uncached = LogLinearLM([StatefulNeuralLM(lms.lms[0].lm, cache_bytes=0), *lms.lms[1:]], lms.weights)
     expected, expected_scores = beams(model, inputs, FullPrefix(spelling(uncached, look_ahead=look_ahead, cache_bytes=0), prompt_length))
     assert sequences == expected
     assert scores == pytest.approx(expected_scores, abs=1e-4)
@@ -128,7 +130,7 @@ def test_beam_search_is_that_of_the_full_prefix(build, lms, look_ahead):
 
 
 def text(ids: list[int]) -> list[str]:
-    units = surfaces(TOKENS, special=SPECIAL)
+    units = token_texts(TOKENS, special=SPECIAL)
     return b"".join(units[index] or b"" for index in ids if index < len(TOKENS)).decode().split()
 
 
@@ -160,10 +162,10 @@ def test_no_lm_weight_zero_and_a_zero_lm_are_the_same(build, neural):
     model, inputs, prompt_length = build()
     sequences, scores = beams(model, inputs, None)
     nothing = [LogLinearLM([neural], [0.0]), LogLinearLM([neural, neural], [0.7, -0.7])]
-    units = surfaces(TOKENS, special=SPECIAL)
+    units = token_texts(TOKENS, special=SPECIAL)
     fusions = [
         *map(spelling, nothing),
-        WordFusion(LogLinearLM([zero_lm(WORDS)]), units, [EOS], unk_offset=0.0, look_ahead=False),
+        LookAheadWordLM(LogLinearLM([zero_lm(WORDS)]), units, [EOS], unk_offset=0.0, look_ahead=False),
         TokenFusion(nothing[0], [*[None] * 4, *TOKENS[4:]], [EOS]),
         TokenFusion(LogLinearLM([zero_lm(TOKENS)]), TOKENS, [EOS]),
     ]
@@ -179,8 +181,8 @@ def test_no_lm_weight_zero_and_a_zero_lm_are_the_same(build, neural):
 @pytest.mark.parametrize("sentence", [["bad", "cab"], ["a", "dad", "a"]])
 def test_a_biased_lm_forces_its_words(build, sampled, num_beams, sentence):
     model, inputs, prompt_length = build()
-    units = surfaces(TOKENS, special=[PAD, START, TIME])
-    fusion = WordFusion(LogLinearLM([biased_lm(WORDS, sentence)]), units, ends=[EOS], unk_offset=-1000.0)
+    units = token_texts(TOKENS, special=[PAD, START, TIME])
+    fusion = LookAheadWordLM(LogLinearLM([biased_lm(WORDS, sentence)]), units, ends=[EOS], unk_offset=-1000.0)
     never = [PAD, START, TIME, TOKENS.index("▁"), *range(len(TOKENS), V)]  # what the LM has no say in
     processor = FusionLogitsProcessor(fusion, prompt_length=prompt_length)
     found = generate(model, inputs, processor, suppress_tokens=never, num_beams=num_beams, do_sample=sampled)
@@ -256,7 +258,7 @@ def test_a_prompt_is_left_out_or_read_before(neural):
 
 
 def test_states_follow_the_beams_and_only_these_are_kept(neural):
-    neural = CachedNeuralLM(neural.lm)
+    neural = StatefulNeuralLM(neural.lm)
     processor = FusionLogitsProcessor(TokenFusion(LogLinearLM([neural]), [None] * 4 + WORDS, ends=[EOS]), prompt_length=0)
     random_ = random.Random(1)
     rows = [[], [], []]
@@ -275,13 +277,41 @@ def test_states_follow_the_beams_and_only_these_are_kept(neural):
 
 
 def test_the_tokenizer_of_another_model_is_refused(lms):
-    with pytest.raises(ValueError, match="16 units, the model 15 tokens"):
+    with pytest.raises(ValueError, match="16 tokens, the model 15"):
         FusionLogitsProcessor(spelling(lms), prompt_length=0)(torch.tensor([[4]]), torch.zeros(1, 15))
 
 
-def test_a_prompt_has_no_negative_length(lms):
-    with pytest.raises(ValueError, match="not -1"):
-        FusionLogitsProcessor(spelling(lms), prompt_length=-1)
+@pytest.mark.parametrize("length", [-1, None, "1", True, 1.0])
+def test_the_length_of_a_prompt_is_a_number(lms, length):
+    with pytest.raises(ValueError, match=f"not {length!r}"):
+        FusionLogitsProcessor(spelling(lms), prompt_length=length)
+
+
+def test_a_prompt_longer_than_the_rows_is_refused(lms):
+    """Otherwise the LMs would be at the sentence start for ever."""
+    processor = FusionLogitsProcessor(spelling(lms), prompt_length=3)
+    with pytest.raises(ValueError, match="prompt_length is 3, but generate was given rows of 2 ids"):
+        processor(torch.tensor([[4, 5]]), torch.zeros(1, V))
+    assert processor(torch.tensor([[4, 5, 6]]), torch.zeros(1, V)).any()
+
+
+def test_language_models_alone_are_not_a_fusion(lms, neural):
+    for given in (lms, neural, None):
+        with pytest.raises(TypeError, match=f"LookAheadWordLM or TokenFusion over the language models, not a {type(given).__name__}"):
+            FusionLogitsProcessor(given, prompt_length=0)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda processor: pickle.loads(pickle.dumps(processor))])
+def test_a_processor_can_be_copied_and_pickled(neural, tmp_path, copied):
+    lms = LogLinearLM([neural, KenLM(write_arpa(tmp_path / "lm.arpa", WORDS[2:]))], [0.6, -0.3])
+    ids, zeros = torch.tensor([[4, 9], [5, 15]]), torch.zeros(2, V)
+    for fusion in (spelling(lms), TokenFusion(lms, [None] * 4 + WORDS, ends=[EOS], unk_offset=-3.0)):
+        processor = FusionLogitsProcessor(fusion, prompt_length=0)
+        expected = processor(ids, zeros)
+        torch.testing.assert_close(copied(processor)(ids, zeros), expected, rtol=0, atol=1e-6)
+        assert copied(processor).fusion.lms.lms[0].computed >= 0
+    shared = copy.deepcopy(processor).fusion.lms.lms[0]
+    assert shared is neural
 
 
 def tokenizer(vocabulary: list[str], decoder) -> PreTrainedTokenizerFast:
@@ -301,10 +331,10 @@ def tokenizer(vocabulary: list[str], decoder) -> PreTrainedTokenizerFast:
 )
 def test_units_and_texts_of_a_tokenizer(vocabulary, decoder):
     made = tokenizer(vocabulary, decoder)
-    assert tokenizer_units(made) == [None, None, None, *vocabulary[3:], None, None]
-    written = tokenizer_surfaces(made)
+    assert tokenizer_tokens(made) == [None, None, None, *vocabulary[3:], None, None]
+    written = tokenizer_texts(made)
     assert written == [None, None, None, b" The", b"re", b" ", b",", "Â".encode(), None, None]
-    assert tokenizer_surfaces(made, lowercase=True, ignore=",")[3:8] == [b" the", b"re", b" ", b"", "â".encode()]
+    assert tokenizer_texts(made, lowercase=True, ignore=",")[3:8] == [b" the", b"re", b" ", b"", "â".encode()]
     ids = [3, 4, 6, 3, 7]
     assert b"".join(written[index] for index in ids).decode().strip() == made.decode(ids, clean_up_tokenization_spaces=False).strip()
 
@@ -315,5 +345,5 @@ def test_ids_that_no_token_has_are_no_units():
     made = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.WordLevel(ids, unk_token="<pad>")), pad_token="<pad>", bos_token="<s>", eos_token="</s>"
     )
-    assert tokenizer_units(made) == [None] * 3 + ["\u2581the"] + [None] * 3 + ["\u2581dog", None, "s"]
-    assert tokenizer_surfaces(made) == [None] * 3 + [b" the"] + [None] * 3 + [b" dog", None, b"s"]
+    assert tokenizer_tokens(made) == [None] * 3 + ["\u2581the"] + [None] * 3 + ["\u2581dog", None, "s"]
+    assert tokenizer_texts(made) == [None] * 3 + [b" the"] + [None] * 3 + [b" dog", None, b"s"]

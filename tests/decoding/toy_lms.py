@@ -1,4 +1,4 @@
-"""Language models with probabilities that a test can state, as CachedLMs, and n-gram files."""
+"""Language models with probabilities that a test can state, as StatefulLMs, and n-gram files."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class ToyLM:
     """ln p(word | words before) from a function; None among the words is the sentence end. Counts how often it is asked."""
 
     end = None
+    order = None
 
     def __init__(self, words: Sequence[str], log_prob: Callable[[tuple[str, ...], str | None], float]) -> None:
         self._words = list(words)

@@ -15,8 +15,8 @@ from attlm_fairseq.attention.weights import read_batch
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, Vocabulary
 from attlm_fairseq.criterions.lm_cross_entropy import attention_entropy
-from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
+from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.models._decoder import MemoryDecoder
 from attlm_fairseq.modules.memory import additive_scores
 from attlm_fairseq.scoring.compute import DeviceConfig
@@ -187,7 +187,7 @@ def test_decoders(models, vocabulary, tmp_path):
 def test_cached_lms(models, vocabulary, tmp_path):
     scores: list[list[float]] = []
     for model in models:
-        lm = CachedNeuralLM(DecoderLM(trained(model, vocabulary, tmp_path)), cache_bytes=2_000)  # so little that states leave
+        lm = StatefulNeuralLM(DecoderLM(trained(model, vocabulary, tmp_path)), cache_bytes=2_000)  # so little that states leave
         scores.append([])
         for text in (WORDS[:4], WORDS[:2], [], WORDS[3:6]):
             history = lm.start()

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.kenlm import KenLMScorer, read_ngram_counts
+from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.kenlm_files import read_ngram_counts
 from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.scorer import Scorer
 

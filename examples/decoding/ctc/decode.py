@@ -32,7 +32,7 @@ from flashlight.lib.text.dictionary import Dictionary
 
 from attlm_fairseq.decoding.flashlight import FlashlightLM
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
-from attlm_fairseq.decoding.surfaces import surfaces
+from attlm_fairseq.decoding.token_texts import token_texts
 from attlm_fairseq.nbest.metrics import WER, corpus_score
 
 BEAM, BEAM_TOKENS, BEAM_THRESHOLD = 40, 12, 15.0
@@ -81,7 +81,7 @@ def with_lexicon(lms: LogLinearLM, words: list[str], lm_weight: float, word_scor
 
 def without_lexicon(lms: LogLinearLM, words: list[str], lm_weight: float, word_score: float) -> Decode:
     """flashlight's lexicon-free decoder: any letters; each letter and each word end is scored by the LMs of words."""
-    lm = FlashlightLM.of_spelling(lms, surfaces(LABELS, special=[BLANK]))
+    lm = FlashlightLM.of_spelling(lms, token_texts(LABELS, special=[BLANK]))
     options = LexiconFreeDecoderOptions(BEAM, LETTER_BEAM_TOKENS, LETTER_BEAM_THRESHOLD, lm_weight, word_score, False, CriterionType.CTC)
     decoder = LexiconFreeDecoder(options, lm, SILENCE, BLANK, [])
 

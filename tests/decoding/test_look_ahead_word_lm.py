@@ -11,13 +11,13 @@ import pytest
 from lm_files import write_checkpoint
 from toy_lms import random_lm, write_arpa
 
-from attlm_fairseq.decoding.cached_kenlm import CachedKenLM
-from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
 from attlm_fairseq.decoding.lexicon_tree import LexiconTree
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
-from attlm_fairseq.decoding.surfaces import surfaces
+from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
+from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
-from attlm_fairseq.decoding.word_fusion import WordFusion
+from attlm_fairseq.decoding.token_texts import token_texts
+from attlm_fairseq.scoring.kenlm import KenLM
 
 WORDS = ["a", "at", "ate", "tea", "team", "teä", "ä", "tt"]
 LETTERS = [letter.encode() for letter in "atem"] + [b"\xc3", b"\xa4"]  # the last two are ä
@@ -32,11 +32,11 @@ ALL = [*UNITS, b""]  # the last one is the sentence end
 @pytest.fixture
 def lms(tmp_path) -> LogLinearLM:
     """Three LMs, each with another vocabulary, one of them taken out."""
-    neural = CachedNeuralLM.load(write_checkpoint(tmp_path / "lm.pt", WORDS[:-1], attention_score="combined"))
-    return LogLinearLM([random_lm(WORDS), neural, CachedKenLM(write_arpa(tmp_path / "lm.arpa", WORDS[1:]))], [0.7, 0.4, -0.3])
+    neural = StatefulNeuralLM.load(write_checkpoint(tmp_path / "lm.pt", WORDS[:-1], attention_score="combined"))
+    return LogLinearLM([random_lm(WORDS), neural, KenLM(write_arpa(tmp_path / "lm.arpa", WORDS[1:]))], [0.7, 0.4, -0.3])
 
 
-def spelled(fusion: WordFusion, units: list[int]):
+def spelled(fusion: LookAheadWordLM, units: list[int]):
     total, state = 0.0, fusion.start()
     for unit in units:
         score, state = fusion.score(state, unit)
@@ -62,7 +62,7 @@ def cuts(text: bytes, units: list[bytes | None]) -> list[list[int]]:
 @pytest.mark.parametrize("look_ahead", [True, False])
 @pytest.mark.parametrize("words", [["at"], ["team", "a"], ["teä", "zz", "ä"], ["t", "ate"], ["ma", "at", "at"]])
 def test_the_scores_of_a_words_units_sum_to_its_log_probability_however_it_is_cut(lms, words, look_ahead):
-    fusion = WordFusion(lms, ALL, ends=[END], unk_offset=-3.0, look_ahead=look_ahead)
+    fusion = LookAheadWordLM(lms, ALL, ends=[END], unk_offset=-3.0, look_ahead=look_ahead)
     expected, state = sentence_score(lms, words, -3.0)
     for text in (" ".join(words) + " ", " " + "  ".join(words) + "  "):
         ways = cuts(text.encode(), UNITS)
@@ -79,7 +79,7 @@ def test_the_scores_of_a_words_units_sum_to_its_log_probability_however_it_is_cu
 
 def test_a_partial_word_has_the_probability_of_all_words_that_begin_with_it():
     lm = random_lm(WORDS)
-    fusion = WordFusion(LogLinearLM([lm], [0.5]), ALL, ends=[END], unk_offset=-3.0)
+    fusion = LookAheadWordLM(LogLinearLM([lm], [0.5]), ALL, ends=[END], unk_offset=-3.0)
     for before in ([], ["tea"], ["zz", "at"]):
         history = tuple(word if lm.knows(word) else "<unk>" for word in before)
         _, state = spelled(fusion, cuts((" ".join(before) + " ").encode(), UNITS)[0] if before else [])
@@ -99,7 +99,7 @@ def test_a_partial_word_has_the_probability_of_all_words_that_begin_with_it():
 
 @pytest.mark.parametrize("look_ahead", [True, False])
 def test_all_units_at_once_score_as_one_by_one(lms, look_ahead):
-    fusion = WordFusion(lms, ALL, ends=[END], unk_offset=-3.0, look_ahead=look_ahead)
+    fusion = LookAheadWordLM(lms, ALL, ends=[END], unk_offset=-3.0, look_ahead=look_ahead)
     random_ = random.Random(3)
     states = [fusion.start()]
     for _ in range(25):
@@ -116,7 +116,7 @@ def test_all_units_at_once_score_as_one_by_one(lms, look_ahead):
 
 def test_forbidden_words_stay_forbidden(lms):
     lms = LogLinearLM(lms.lms[:1])
-    fusion = WordFusion(lms, ALL, ends=[END], unk_offset=-math.inf)
+    fusion = LookAheadWordLM(lms, ALL, ends=[END], unk_offset=-math.inf)
     for text in (b"zz", b"eteam "):
         total, state = spelled(fusion, cuts(text, UNITS)[0])
         assert total == -math.inf
@@ -133,7 +133,7 @@ def test_what_a_subtracted_lm_does_not_know_is_not_forbidden_or_preferred():
     expected = first.score(state[0], first.token("zz"))[0] - 0.3 * second.score(state[1], second.token("zz"))[0]
     assert lms.score(state, "zz", -math.inf)[0] == pytest.approx(expected)
     assert lms.score(state, "unheard", -math.inf)[0] == -math.inf
-    fusion = WordFusion(lms, ALL, ends=[END], unk_offset=-math.inf)
+    fusion = LookAheadWordLM(lms, ALL, ends=[END], unk_offset=-math.inf)
     for text in (b"zz ", b"tea "):
         total, after = spelled(fusion, cuts(text, UNITS)[0])
         assert math.isfinite(total)
@@ -141,7 +141,7 @@ def test_what_a_subtracted_lm_does_not_know_is_not_forbidden_or_preferred():
 
 
 def test_without_lms_nothing_is_added():
-    fusion = WordFusion(LogLinearLM([random_lm(WORDS)], [0.0]), ALL, ends=[END])
+    fusion = LookAheadWordLM(LogLinearLM([random_lm(WORDS)], [0.0]), ALL, ends=[END])
     assert not fusion.scores([fusion.start(), spelled(fusion, [1, 2, 9])[1]]).any()
 
 
@@ -150,7 +150,7 @@ def test_small_probabilities_below_a_large_node_keep_their_digits():
     tiny = -40.0
     lm = random_lm([])
     lm._words, lm._log_prob = words, lambda history, word: math.log(0.001) if word == "b" else -1.0 if word == "a000" else tiny
-    fusion = WordFusion(LogLinearLM([lm]), [b"a", b"4", b"99", b"0"])
+    fusion = LookAheadWordLM(LogLinearLM([lm]), [b"a", b"4", b"99", b"0"])
     scores = [spelled(fusion, units)[0] for units in ([0, 1], [0, 1, 2])]
     assert scores == pytest.approx([tiny + math.log(100), tiny], rel=1e-12)
 
@@ -158,8 +158,8 @@ def test_small_probabilities_below_a_large_node_keep_their_digits():
 def test_lms_of_subwords_need_no_tree(lms):
     parts = LogLinearLM([random_lm(["te", "@am", "a"])], segment=[lambda word: ["te", "@am"] if word == "team" else [word]])
     with pytest.raises(ValueError, match="look_ahead=False"):
-        WordFusion(parts, ALL)
-    fusion = WordFusion(parts, ALL, look_ahead=False)
+        LookAheadWordLM(parts, ALL)
+    fusion = LookAheadWordLM(parts, ALL, look_ahead=False)
     assert spelled(fusion, cuts(b"team a ", UNITS)[0])[0] == pytest.approx(sentence_score(parts, ["team", "a"], -10.0)[0])
 
 
@@ -167,7 +167,7 @@ def test_lms_of_subwords_need_no_tree(lms):
 def test_broken_letters_are_an_unknown_word_of_every_lm(look_ahead):
     """Of one that knows U+FFFD too, which texts have that were decoded wrongly."""
     lm = LogLinearLM([random_lm(["a", "\ufffd"])])
-    fusion = WordFusion(lm, [b" \xff", " \ufffd".encode(), b" zz", b"a"], unk_offset=-2.0, look_ahead=look_ahead)
+    fusion = LookAheadWordLM(lm, [b" \xff", " \ufffd".encode(), b" zz", b"a"], unk_offset=-2.0, look_ahead=look_ahead)
 
     def word_score(*units: int) -> float:
         total, state = spelled(fusion, list(units))
@@ -180,7 +180,7 @@ def test_broken_letters_are_an_unknown_word_of_every_lm(look_ahead):
 
 def test_broken_letters_are_unknown_to_an_lm_that_breaks_words_up():
     lm = LogLinearLM([random_lm([*"<unk>", "\ufffd"])], segment=[list])
-    fusion = WordFusion(lm, [b" \xff"], unk_offset=-2.0, look_ahead=False)
+    fusion = LookAheadWordLM(lm, [b" \xff"], unk_offset=-2.0, look_ahead=False)
     state = spelled(fusion, [0])[1]
     [history] = lm.start()
     score, history = lm.lms[0].score(history, "<unk>")
@@ -205,14 +205,22 @@ def test_tree_against_a_scan():
                     assert list(range(*found.get(number, (0, 0)))) == fits
 
 
-@pytest.mark.parametrize(("fusion", "units"), [(WordFusion, [b" at", b" tea", None]), (TokenFusion, ["at", "tea", None])])
+@pytest.mark.parametrize(("fusion", "units"), [(LookAheadWordLM, [b" at", b" tea", None]), (TokenFusion, ["at", "tea", None])])
 def test_ends_that_are_no_units_and_offsets_that_are_no_numbers_are_refused(lms, fusion, units):
     for ends in ([None], [3], [-1], [2, 5]):
-        with pytest.raises(ValueError, match=r"are no units: expected indexes from 0 to 2"):
+        with pytest.raises(ValueError, match=r"are not tokens: expected indexes from 0 to 2"):
             fusion(lms, units, ends=ends)
     for offset in (math.nan, math.inf):
         with pytest.raises(ValueError, match="is a number or -inf, not"):
             fusion(lms, units, ends=[2], unk_offset=offset)
+
+
+@pytest.mark.parametrize(
+    ("fusion", "tokens", "found"), [(LookAheadWordLM, ["a", " b"], "text of token 0 is 'a', expected bytes"), (TokenFusion, [b"a"], "b'a'")]
+)
+def test_tokens_of_another_kind_are_refused(lms, fusion, tokens, found):
+    with pytest.raises(ValueError, match=found):
+        fusion(lms, tokens)
 
 
 # --- what units write ---
@@ -231,13 +239,13 @@ def test_ends_that_are_no_units_and_offsets_that_are_no_numbers_are_refused(lms,
 )
 def test_what_units_write(style, units, texts):
     expected = [text if isinstance(text, bytes) else text.encode() for text in texts]
-    assert surfaces(units, style) == expected
-    assert surfaces(units) == expected  # recognised
-    assert surfaces(units, style, special=[0])[0] is None
+    assert token_texts(units, style) == expected
+    assert token_texts(units) == expected  # recognised
+    assert token_texts(units, style, special=[0])[0] is None
 
 
 def test_text_of_another_kind_becomes_the_lms():
-    assert surfaces(["ĠThe", ",", "Ġ(", "Ãī", "Ã"], "byte-level", lowercase=True, ignore=",.()") == [
+    assert token_texts(["ĠThe", ",", "Ġ(", "Ãī", "Ã"], "byte-level", lowercase=True, ignore=",.()") == [
         b" the",
         b"",
         b" ",
@@ -248,14 +256,14 @@ def test_text_of_another_kind_becomes_the_lms():
 
 def test_units_without_marks_need_a_style():
     with pytest.raises(ValueError, match="give the style"):
-        surfaces(["a", "b"])
+        token_texts(["a", "b"])
     with pytest.raises(ValueError, match="not one of"):
-        surfaces(["a", "b"], "letters")
+        token_texts(["a", "b"], "letters")
 
 
 def test_a_line_end_ends_a_word(lms):
-    units = surfaces(["Ġat", "Ċ", "Ġtea", "ĉ"], "byte-level")
-    fusion = WordFusion(lms, [*units, b""], ends=[4])
+    units = token_texts(["Ġat", "Ċ", "Ġtea", "ĉ"], "byte-level")
+    fusion = LookAheadWordLM(lms, [*units, b""], ends=[4])
     total, state = sentence_score(lms, ["at", "tea"], -10.0)
     for way in ([0, 2, 4], [0, 1, 2, 4], [0, 1, 2, 3, 1, 4]):
         assert spelled(fusion, way)[0] == pytest.approx(total + lms.end(state), abs=1e-5)

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.vocabulary import UNK
-from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache
+from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache, SharedByCopies
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 
 
-class NeuralHistory:
+class NeuralHistory(SharedByCopies):
     """``<s> w_1 .. w_n`` as its last token and the history before it. There is one object for each history that is in use."""
 
     __slots__ = ("__weakref__", "parent", "token")
@@ -29,8 +29,8 @@ class NeuralHistory:
         self.token = token
 
 
-class CachedNeuralLM:
-    """A DecoderLM as a CachedLM: a distribution is computed when a history's first successor is asked for, then kept.
+class StatefulNeuralLM(SharedByCopies):
+    """A DecoderLM as a StatefulLM: a distribution is computed when a history's first successor is asked for, then kept.
 
     Two decoder hypotheses of the same words share one history, however they came about. Values leave when the decoder drops the
     history, or, least recently used first, where they would take more than ``cache_bytes``; the sentence start's stay. Of
@@ -51,10 +51,17 @@ class CachedNeuralLM:
         self._start_value: tuple[np.ndarray | None, Any] = None, None
         self._histories: WeakValueDictionary[tuple[NeuralHistory, int], NeuralHistory] = WeakValueDictionary()
 
+    order = None  # a state remembers all words before
+
+    def __reduce__(self) -> tuple:
+        return StatefulNeuralLM, (self.lm, self.cache_bytes)
+
     @classmethod
-    def load(cls, path: Path | str, dictionary: Path | None = None, device: str = "cpu", cache_bytes: int = CACHE_BYTES) -> CachedNeuralLM:
+    def load(
+        cls, path: Path | str, dictionary: Path | str | None = None, device: str = "cpu", cache_bytes: int = CACHE_BYTES
+    ) -> StatefulNeuralLM:
         """Load a checkpoint of fairseq-train or a folder written by ``attlm export``. Raises InputError."""
-        return cls(DecoderLM.load(Path(path), dictionary, device), cache_bytes)
+        return cls(DecoderLM.load(path, dictionary, device), cache_bytes)
 
     @property
     def end(self) -> int:
@@ -86,6 +93,10 @@ class CachedNeuralLM:
         for row, log_probs in zip(result, self._distributions(histories), strict=True):
             np.take(log_probs, tokens, out=row)
         return result
+
+    def save(self, place: Path) -> None:
+        """Write a folder as ``attlm export`` does. Raises InputError."""
+        self.lm.save(place)
 
     def _extended(self, history: NeuralHistory, token: int) -> NeuralHistory:
         extended = self._histories.get((history, token))

@@ -1,6 +1,8 @@
-"""Fusion where the language models' words are not the decoder's subwords: at word ends, with look-ahead over the lexicon tree.
+"""Shallow fusion of language models of words into a decoder of subwords or letters, with look-ahead over the lexicon tree.
 
-Shapes: N states, U units of the decoder, W words of a language model.
+The look-ahead word LM of Hori, Cho and Watanabe, End-to-end speech recognition with word-based RNN language models (SLT 2018).
+
+Shapes: N states, U tokens of the decoder, W words of a language model.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache
-from attlm_fairseq.decoding.cached_lm import UNKNOWN
-from attlm_fairseq.decoding.fusion import check_options
+from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache, SharedByCopies
 from attlm_fairseq.decoding.lexicon_tree import LexiconTree, range_sums
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State
+from attlm_fairseq.decoding.shallow_fusion import check_options
+from attlm_fairseq.decoding.stateful_lm import UNKNOWN
 
 UNK_OFFSET = -10.0  # as if p(<unk>) were shared by e^10 = 22,000 unseen words
 SPACE = b" "
@@ -29,18 +31,18 @@ class WordState(NamedTuple):
     lms: State | None
     partial: bytes = b""
     paid: float = 0.0
-    """What the units of the partial word have been given already: its look-ahead score."""
+    """What the tokens of the partial word have been given already: its look-ahead score."""
 
 
-class WordFusion:
-    """Language models of words for a decoder of subwords or letters.
+class LookAheadWordLM(SharedByCopies):
+    """Language models of words for a decoder of subwords or letters, a :class:`~attlm_fairseq.decoding.shallow_fusion.ShallowFusion`.
 
     A partial word w' after the history h has the look-ahead score ``sum_k weight_k ln P_k(w' | h)``, P_k being the sum of
-    the LM's probabilities of all its words that begin with w'. A unit is given the difference that it makes to that score; the space that
-    ends the word, the rest: over a word the units' scores sum to exactly ``sum_k weight_k ln p_k(word | h)``, however it was
-    cut into units. Without ``look_ahead`` all of it comes at the word's end.
+    the LM's probabilities of all its words that begin with w'. A token is given the difference that it makes to that score; the space that
+    ends the word, the rest: over a word the tokens' scores sum to exactly ``sum_k weight_k ln p_k(word | h)``, however it was
+    cut into tokens. Without ``look_ahead`` all of it comes at the word's end.
 
-    A word or partial word that an LM does not have scores ``ln p_k(<unk> | h) + unk_offset``; partial words from the unit on with which
+    A word or partial word that an LM does not have scores ``ln p_k(<unk> | h) + unk_offset``; partial words from the token on with which
     they leave the tree. ``unk_offset`` stands for the choice among all unseen words; 0 makes every word of any letters as likely as
     the whole class, ``-inf`` forbids what is not in the LMs' vocabulary.
     """
@@ -48,57 +50,72 @@ class WordFusion:
     def __init__(
         self,
         lms: LogLinearLM,
-        units: Sequence[bytes | None],
+        texts: Sequence[bytes | None],
         ends: Collection[int] = (),
         unk_offset: float = UNK_OFFSET,
         look_ahead: bool = True,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        """``units`` is the text of each unit as :func:`surfaces` gives it, None where it is no text; ``ends`` are the sentence end.
+        """Build the trees of the LMs' words.
 
-        Raises ValueError for look-ahead with an LM of subwords, for ends that are no units and for an offset that is nan or inf; InputError
-        where an LM cannot list its words.
+        Args:
+            lms: language models of words.
+            texts: the text of each token as :func:`token_texts` gives it, None for a token without text.
+            ends: the tokens that end a sentence.
+            unk_offset: added to ln p(``<unk>``) for a word that an LM does not have.
+            look_ahead: without it a word's score comes at its end.
+            cache_bytes: what may be kept of each LM's probabilities.
+
+        Raises:
+            ValueError: look-ahead with an LM of subwords, texts that are not bytes, ends that are not tokens, an offset that is nan
+                or inf.
+            InputError: an LM cannot list its words.
         """
-        check_options(ends, len(units), unk_offset)
+        check_options(ends, len(texts), unk_offset)
+        for token, text in enumerate(texts):
+            if not isinstance(text, bytes | None):
+                raise ValueError(f"the text of token {token} is {text!r}, expected bytes, such as token_texts({[text]!r}) gives, or None")
         if look_ahead and any(lms.segment):
             raise ValueError("look-ahead needs the probability of every word, which an LM of subwords does not have: use look_ahead=False")
         self.lms = lms
-        self.size = len(units)
-        self.units = list(units)
+        self.size = len(texts)
+        self.texts = list(texts)
         self.ends = frozenset(ends)
         self.unk_offset = unk_offset
         self.look_ahead = look_ahead
+        self.cache_bytes = cache_bytes
         members = lms.lms if look_ahead else ()
         self._trees = [LexiconTree(lm.words()) for lm in members]
         # the tree's words in its order, and the unknown word last
-        self._tokens = [
-            lm.tokens([*(word.decode() for word in tree.words), UNKNOWN]) for lm, tree in zip(members, self._trees, strict=True)
-        ]
+        self._words = [lm.tokens([*(word.decode() for word in tree.words), UNKNOWN]) for lm, tree in zip(members, self._trees, strict=True)]
         self._probabilities = [HistoryCache(cache_bytes) for _ in members]
         within, begin, complete = (defaultdict(list) for _ in range(3))
         self._spaces = []  # they end a word and no more
         self._other = []  # spaces in the middle: few, scored one by one
-        for unit, text in enumerate(self.units):
-            if unit in self.ends or not text:
+        for token, text in enumerate(self.texts):
+            if token in self.ends or not text:
                 continue
             core = text.strip(SPACE)
             kind = {core: within, SPACE + core: begin, core + SPACE: complete}.get(text)
             if not core:
-                self._spaces.append(unit)
+                self._spaces.append(token)
             elif kind is None or SPACE in core:
-                self._other.append(unit)
+                self._other.append(token)
             else:
-                kind[core].append(unit)
-        self._within, self._begin, self._complete = UnitKind(within), UnitKind(begin), UnitKind(complete, whole=True)
+                kind[core].append(token)
+        self._within, self._begin, self._complete = TokenKind(within), TokenKind(begin), TokenKind(complete, whole=True)
         self._continuations = lru_cache(maxsize=1 << 12)(self._make_continuations)
+
+    def __reduce__(self) -> tuple:
+        return LookAheadWordLM, (self.lms, self.texts, self.ends, self.unk_offset, self.look_ahead, self.cache_bytes)
 
     def start(self) -> WordState:
         return WordState(self.lms.start())
 
-    def score(self, state: WordState, unit: int) -> tuple[float, WordState]:
-        if unit in self.ends:
+    def score(self, state: WordState, token: int) -> tuple[float, WordState]:
+        if token in self.ends:
             return self.end(state), WordState(None)
-        text = self.units[unit]
+        text = self.texts[token]
         if state.lms is None or not text:
             return 0.0, state
         total = 0.0
@@ -123,7 +140,7 @@ class WordFusion:
         total = np.zeros((len(states), self.size))
         opened = [place for place, state in enumerate(states) if state.lms is not None]
         self._compute(states[place].lms for place in opened)
-        closing = bool(self.ends or self._begin.units or self._spaces or self._other)
+        closing = bool(self.ends or self._begin.tokens or self._spaces or self._other)
         closed = {place: self._close(states[place]) if closing else (0.0, states[place]) for place in opened}
         if closing:
             self._compute(state.lms for _, state in closed.values())
@@ -134,8 +151,8 @@ class WordFusion:
             self._fill(row, self._complete, state)
             self._fill(row, self._begin, after, rest)
             row[self._spaces] = rest
-            for unit in self._other:
-                row[unit] = self.score(state, unit)[0]
+            for token in self._other:
+                row[token] = self.score(state, token)[0]
             if self.ends:
                 row[list(self.ends)] = rest + self.lms.end(after.lms)
         return total
@@ -157,27 +174,27 @@ class WordFusion:
             total += self.lms.weights[member] * (unknown if below is None else math.log(below) if below > 0 else -math.inf)
         return total
 
-    def _fill(self, row: np.ndarray, kind: UnitKind, state: WordState, before: float = 0.0) -> None:
-        """Write the scores of all units of a kind, plus what is due ``before`` them, into a row (U,)."""
+    def _fill(self, row: np.ndarray, kind: TokenKind, state: WordState, before: float = 0.0) -> None:
+        """Write the scores of all tokens of a kind, plus what is due ``before`` them, into a row (U,)."""
         if not len(kind.places):
             return
         if kind.whole and not self.look_ahead:
-            for text, units in kind.units.items():
-                row[units] = due(self.lms.score(state.lms, letters(state.partial + text), self.unk_offset)[0], state.paid)
+            for text, tokens in kind.tokens.items():
+                row[tokens] = due(self.lms.score(state.lms, letters(state.partial + text), self.unk_offset)[0], state.paid)
             return
         total = np.zeros(self.size)
         for member in range(len(self._trees)):
             weight = self.lms.weights[member]
             probabilities, unknown = self._word_probabilities(member, state.lms[member])
-            units, begins, ends = self._continuations(member, state.partial, kind)
+            tokens, begins, ends = self._continuations(member, state.partial, kind)
             values = np.full(self.size, weight * unknown)
             with np.errstate(divide="ignore"):
-                values[units] = weight * np.log(range_sums(probabilities, begins, ends))
+                values[tokens] = weight * np.log(range_sums(probabilities, begins, ends))
             total += values
         row[kind.places] = before + due(total[kind.places], state.paid)
 
-    def _make_continuations(self, member: int, prefix: bytes, kind: UnitKind) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return tuple(self._trees[member].continuations(prefix, kind.units, kind.whole).T)
+    def _make_continuations(self, member: int, prefix: bytes, kind: TokenKind) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return tuple(self._trees[member].continuations(prefix, kind.tokens, kind.whole).T)
 
     def _compute(self, states: Iterable[State]) -> None:
         """Have all distributions of the states computed together, where they will be needed one by one."""
@@ -187,14 +204,14 @@ class WordFusion:
             if not self.look_ahead:
                 lm.log_probs(histories, lm.tokens([]))
             elif missing := [history for history in histories if self._probabilities[member].get(history) is None]:
-                for history, row in zip(missing, lm.log_probs(missing, self._tokens[member]), strict=True):
+                for history, row in zip(missing, lm.log_probs(missing, self._words[member]), strict=True):
                     self._keep(member, history, row)
 
     def _word_probabilities(self, member: int, history: Any) -> tuple[np.ndarray, float]:
         """p of an LM's words in the order of its tree, float64 (W,), and the score of an unknown one."""
         value = self._probabilities[member].get(history)
         if value is None:
-            value = self._keep(member, history, self.lms.lms[member].log_probs([history], self._tokens[member])[0])
+            value = self._keep(member, history, self.lms.lms[member].log_probs([history], self._words[member])[0])
         return value
 
     def _keep(self, member: int, history: Any, log_probs: np.ndarray) -> tuple[np.ndarray, float]:
@@ -204,12 +221,12 @@ class WordFusion:
         return value
 
 
-class UnitKind:
-    """Units that do the same to a word: go on with it, begin one or complete it. ``whole``: only complete words count."""
+class TokenKind:
+    """Tokens that do the same to a word: go on with it, begin one or complete it. ``whole``: only complete words count."""
 
-    def __init__(self, units: dict[bytes, list[int]], whole: bool = False) -> None:
-        self.units = dict(units)  # by their letters
-        self.places = np.array(sorted(unit for same in units.values() for unit in same), dtype=np.int64)
+    def __init__(self, tokens: dict[bytes, list[int]], whole: bool = False) -> None:
+        self.tokens = dict(tokens)  # by their letters
+        self.places = np.array(sorted(token for same in tokens.values() for token in same), dtype=np.int64)
         self.whole = whole
 
 
@@ -219,7 +236,7 @@ def due(score: Any, paid: float) -> Any:
 
 
 def letters(text: bytes) -> str:
-    """A word that the units spell; where they are no UTF-8, one that no LM knows."""
+    """A word that the tokens spell; where they are no UTF-8, one that no LM knows."""
     try:
         return text.decode()
     except UnicodeDecodeError:

@@ -11,10 +11,11 @@ from toy_lms import biased_lm
 from translation_models import WORDS, decode, make_dictionary, make_model, make_sample, make_task, texts
 
 from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, SPECIAL_SYMBOLS, UNK, Vocabulary
-from attlm_fairseq.decoding.fairseq_generator import FusedGenerator, FusedLM
+from attlm_fairseq.decoding.fairseq_generator import FusedGenerator
+from attlm_fairseq.decoding.fairseq_lms import FusedLM, LoadOptions, load_word_lm
+from attlm_fairseq.decoding.fusion_lm import FusionLM
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
-from attlm_fairseq.decoding.word_fusion import UNK_OFFSET
-from attlm_fairseq.decoding.word_lm import WordLM, load_word_lm
+from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET
 from attlm_fairseq.errors import InputError
 
 PIECES = [*"abcde", "ab", "bc", "cd", "de", "ea"]
@@ -63,7 +64,7 @@ def test_hypotheses_have_the_scores_of_their_words(tmp_path, units, kind):
 def test_a_strongly_biased_lm_forces_its_words():
     sentence = ["abc", "de", "a", "eab"]
     task = make_task(BPE)
-    fused = FusedLM("toy", WordLM(biased_lm(LM_WORDS + sentence, sentence), Vocabulary(task.target_dictionary.symbols)), 1.0)
+    fused = FusedLM("toy", FusionLM.of_words(biased_lm(LM_WORDS + sentence, sentence), Vocabulary(task.target_dictionary.symbols)), 1.0)
     generator = FusedGenerator([make_model()], task.target_dictionary, beam_size=4, max_len_b=12, lms=[fused])
     for of_sentence in generator.generate([make_model()], make_sample()):
         assert text(BPE, of_sentence[0]) == sentence
@@ -71,7 +72,7 @@ def test_a_strongly_biased_lm_forces_its_words():
 
 def test_the_unknown_symbol_is_no_word_of_an_lm_that_knows_the_replacement_character(tmp_path):
     path = write_checkpoint(tmp_path / "lm.pt", ["ab", "\ufffd", "c"])
-    lm = load_word_lm(path, Vocabulary([*SPECIAL_SYMBOLS, "a@@", "b", "c"]), unk_offset=-7.0)
+    lm = load_word_lm(path, Vocabulary([*SPECIAL_SYMBOLS, "a@@", "b", "c"]), LoadOptions(unk_offset=-7.0)).lm
     log_probs, _ = lm.step(lm.start(), torch.tensor([EOS]))
     lms = LogLinearLM.load({path: 1.0})
     assert log_probs[0, [BOS, UNK]].tolist() == pytest.approx([lms.score(lms.start(), "zzz", -7.0)[0]] * 2, abs=1e-5)

@@ -14,12 +14,12 @@ from lm_files import write_checkpoint
 from toy_lms import random_lm, write_arpa, zero_lm
 
 from attlm_fairseq.decoding.cache import HistoryCache
-from attlm_fairseq.decoding.cached_kenlm import CachedKenLM
-from attlm_fairseq.decoding.cached_neural_lm import CachedNeuralLM
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
+from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.memory import READERS
-from attlm_fairseq.scoring.kenlm import KenLMScorer, read_unigrams
+from attlm_fairseq.scoring.kenlm import KenLM, KenLMScorer
+from attlm_fairseq.scoring.kenlm_files import read_unigrams
 from attlm_fairseq.scoring.neural import NeuralScorer
 
 WORDS = [f"w{number}" for number in range(12)]
@@ -37,7 +37,7 @@ def arpa(tmp_path):
     return write_arpa(tmp_path / "lm.arpa", WORDS)
 
 
-def full_pass(lm: CachedNeuralLM, words: list[str]) -> np.ndarray:
+def full_pass(lm: StatefulNeuralLM, words: list[str]) -> np.ndarray:
     with torch.inference_mode():
         logits, _ = lm.lm.model(torch.tensor([[lm.lm.eos, *lm.vocabulary.ids(words)]]))
     return torch.log_softmax(logits[0, -1], dim=-1).numpy()
@@ -52,7 +52,7 @@ def extend(lm, history, words):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("cache_bytes", [EVERYTHING, LITTLE, NOTHING])
 def test_cached_is_the_full_prefix_over_random_reorderings(tmp_path, family, cache_bytes):
-    lm = CachedNeuralLM.load(checkpoint(tmp_path, family), cache_bytes=cache_bytes)
+    lm = StatefulNeuralLM.load(checkpoint(tmp_path, family), cache_bytes=cache_bytes)
     random_ = random.Random(1)
     beam = [((), lm.start())]
     everything = lm.tokens([*WORDS, "unheard-of"])
@@ -71,7 +71,7 @@ def test_cached_is_the_full_prefix_over_random_reorderings(tmp_path, family, cac
 
 
 def test_each_distribution_is_computed_once(tmp_path):
-    lm = CachedNeuralLM.load(checkpoint(tmp_path))
+    lm = StatefulNeuralLM.load(checkpoint(tmp_path))
     histories = [extend(lm, lm.start(), words) for words in (["w1", "w2"], ["w1", "w3"], ["w1", "w2"], [])]
     assert histories[0] is histories[2]
     assert histories[3] is lm.start()
@@ -87,7 +87,7 @@ def test_a_distribution_that_has_left_is_one_step_away(tmp_path):
     """With a large vocabulary a distribution is many times as large as the state that it is computed from."""
     words = [f"w{number}" for number in range(2000)]
     path = write_checkpoint(tmp_path / "lm.pt", words)
-    lm = CachedNeuralLM.load(path, cache_bytes=60_000)  # five distributions of 8 kB; states of 200 bytes and more
+    lm = StatefulNeuralLM.load(path, cache_bytes=60_000)  # five distributions of 8 kB; states of 200 bytes and more
     histories = [lm.start()]
     for word in words[:30]:
         histories.append(lm.score(histories[-1], lm.token(word))[1])
@@ -97,7 +97,7 @@ def test_a_distribution_that_has_left_is_one_step_away(tmp_path):
             lm.score(history, lm.end)
         assert lm.computed <= 30 + 31 * number
     assert len(lm.cache) == 5
-    roomy = CachedNeuralLM.load(path)
+    roomy = StatefulNeuralLM.load(path)
     copies = [extend(roomy, roomy.start(), words[:place]) for place in range(31)]
     tokens = lm.tokens(words)
     np.testing.assert_allclose(lm.log_probs(histories, tokens), roomy.log_probs(copies, tokens), atol=1e-5)
@@ -106,7 +106,7 @@ def test_a_distribution_that_has_left_is_one_step_away(tmp_path):
 @pytest.mark.parametrize("family", ["combined", "amsrn_lm"])
 def test_a_state_that_has_left_is_one_pass_away(tmp_path, family):
     """The memories of these grow with every word: of a long sentence the cache holds few states, or none."""
-    lm = CachedNeuralLM.load(checkpoint(tmp_path, family), cache_bytes=LITTLE)
+    lm = StatefulNeuralLM.load(checkpoint(tmp_path, family), cache_bytes=LITTLE)
     history = extend(lm, lm.start(), ["w1", "w2", "w3"] * 100)
     assert lm.computed == 300  # every history but the last was asked for, once
     reads = []
@@ -119,7 +119,7 @@ def test_a_state_that_has_left_is_one_pass_away(tmp_path, family):
 
 def test_hypotheses_beyond_the_cache_are_read_from_what_they_share(tmp_path):
     """A beam of 4 whose last 3 words differ, over a cache that comes to hold fewer states than that."""
-    lm, roomy = (CachedNeuralLM.load(checkpoint(tmp_path), cache_bytes=cache_bytes) for cache_bytes in (100_000, EVERYTHING))
+    lm, roomy = (StatefulNeuralLM.load(checkpoint(tmp_path), cache_bytes=cache_bytes) for cache_bytes in (100_000, EVERYTHING))
     read_words = 0
 
     def counted(states, tokens):
@@ -150,7 +150,7 @@ def test_the_cache_can_be_made_larger_or_smaller(tmp_path):
 
 
 def test_dropped_histories_take_their_values_along(tmp_path):
-    lm = CachedNeuralLM.load(checkpoint(tmp_path))
+    lm = StatefulNeuralLM.load(checkpoint(tmp_path))
     history = extend(lm, lm.start(), ["w1", "w2", "w3"])
     other = extend(lm, lm.start(), ["w1", "w4"])
     lm.log_probs([history, other], lm.tokens(WORDS))
@@ -261,8 +261,27 @@ def test_weights_add_up(tmp_path, arpa):
         )
         together = LogLinearLM.load({path: 0.5, other: -0.25}, {arpa: 2})
         assert sentence_score(together, words) == pytest.approx(0.5 * one - 0.25 * two + 2 * ngram, abs=1e-4)
-        halves = LogLinearLM([CachedNeuralLM.load(path), CachedNeuralLM.load(path)], [0.35, 0.35])
+        halves = LogLinearLM([StatefulNeuralLM.load(path), StatefulNeuralLM.load(path)], [0.35, 0.35])
         assert sentence_score(halves, words) == pytest.approx(sentence_score(LogLinearLM.load({path: 0.7}), words), abs=1e-9)
+
+
+def test_one_file_may_be_named_alone_and_is_recognised(tmp_path, arpa):
+    path = checkpoint(tmp_path)
+    for given, expected in ((path, {path: 1.0}), (str(path), {path: 1.0}), (str(arpa), {arpa: 1.0})):
+        assert sentence_score(LogLinearLM.load(given), ["w1"]) == sentence_score(LogLinearLM.load(expected), ["w1"])
+    assert sentence_score(LogLinearLM.load(arpa), ["w1"]) == sentence_score(LogLinearLM.load(kenlm=str(arpa)), ["w1"])
+    with pytest.raises(TypeError, match="a mapping of paths to weights"):
+        LogLinearLM.load([path])
+    with pytest.raises(InputError, match=r"absent.pt: there is no such file"):
+        LogLinearLM.load("absent.pt")
+
+
+def test_histories_of_an_n_gram_model_have_its_order(tmp_path, arpa):
+    neural, ngram = StatefulNeuralLM.load(checkpoint(tmp_path)), KenLM(arpa)
+    assert (neural.order, ngram.order) == (None, 2)
+    assert LogLinearLM([ngram, ngram]).order == 2
+    assert LogLinearLM([ngram, neural]).order is None
+    assert LogLinearLM([ngram], segment=[list]).order is None  # of subwords
 
 
 def test_an_lm_of_weight_zero_is_not_asked():
@@ -274,7 +293,7 @@ def test_an_lm_of_weight_zero_is_not_asked():
 
 
 def test_the_offset_of_unknown_words_counts_for_each_lm_that_does_not_know_one(tmp_path, arpa):
-    lm = LogLinearLM([CachedNeuralLM.load(checkpoint(tmp_path)), CachedKenLM(arpa), random_lm([*WORDS, "new"])], [0.5, 0.25, 2.0])
+    lm = LogLinearLM([StatefulNeuralLM.load(checkpoint(tmp_path)), KenLM(arpa), random_lm([*WORDS, "new"])], [0.5, 0.25, 2.0])
     words = ["w1", "new", "w2", "newer"]
     assert sentence_score(lm, words, -10.0) == pytest.approx(sentence_score(lm, words) - 10 * (0.75 + 2.75), abs=1e-5)
 
@@ -291,7 +310,7 @@ def test_an_lm_of_subwords_scores_words_by_their_parts():
 
 
 def test_distributions_of_kenlm_are_its_scores(arpa):
-    lm = CachedKenLM(arpa)
+    lm = KenLM(arpa)
     histories = [extend(lm, lm.start(), words) for words in ([], ["w1"], ["unheard-of"], ["w1", "w1"])]
     assert histories[1] is histories[3]  # a bigram model remembers no more
     rows = lm.log_probs(histories, lm.tokens([*WORDS, "unheard-of"]))

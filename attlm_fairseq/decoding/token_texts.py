@@ -18,7 +18,7 @@ _WHITE_SPACE = bytes.maketrans(b"\t\n\v\f\r", b" " * 5)  # what separates words 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # sentencepiece's byte fallback
 
 
-def surfaces(
+def token_texts(
     units: Sequence[str], style: str | None = None, special: Collection[int] = (), lowercase: bool = False, ignore: str = ""
 ) -> list[bytes | None]:
     """The text of each unit; None for those in ``special``, which write nothing and are no text (control and time tokens, blanks).

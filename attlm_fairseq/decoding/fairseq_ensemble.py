@@ -1,0 +1,89 @@
+"""fairseq's ensemble of translation models with language models in it.
+
+Shapes: N rows of the batch (sentences times beam), n some of them, K language models, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from fairseq.sequence_generator import EnsembleModel, EnsembleModelWithAlignment
+from torch import Tensor
+
+from attlm_fairseq.checkpoints.vocabulary import EOS
+from attlm_fairseq.decoding.fairseq_lms import FusedLM
+
+
+class FusedEnsemble(EnsembleModel):
+    """fairseq's ensemble of translation models with language models added to its log-probabilities.
+
+    The LMs' states live from one ``forward_encoder``, with which a batch begins, to the next.
+    """
+
+    def __init__(self, models: Sequence, lms: Sequence[FusedLM]) -> None:
+        super().__init__(models)
+        self.lms = list(lms)
+        self.forget()
+
+    def forget(self) -> None:
+        self.states: list[Any] | None = None  # each LM's, after the distinct hypotheses of the last step
+        self.last: list[Tensor] = []  # each LM's ln p (distinct hypotheses, V) of that step
+        self.distinct = torch.empty(0, dtype=torch.long)  # which of those each of its rows is
+        self.order: Tensor | None = None  # its rows that are the rows of the next
+        self.scores = torch.empty(0)  # ln p of the tokens taken so far: (N, positions, K)
+
+    def forward_encoder(self, net_input: dict[str, Tensor]) -> Any:
+        self.forget()
+        return super().forward_encoder(net_input)
+
+    def forward_decoder(self, tokens: Tensor, encoder_outs: Any, incremental_states: Any, temperature: float = 1.0) -> tuple:
+        log_probs, attention = super().forward_decoder(tokens, encoder_outs, incremental_states, temperature)
+        newest = tokens[:, -1]
+        first = self.states is None
+        if first:
+            self.states = [fused.lm.start() for fused in self.lms]
+            self.scores = log_probs.new_zeros(len(tokens), 0, len(self.lms), dtype=torch.float)
+            before = torch.zeros_like(newest)
+        else:
+            rows = torch.arange(len(tokens), device=tokens.device) if self.order is None else self.order
+            self.scores = torch.cat((self.scores[rows], self.of_tokens(rows, newest)), dim=1)
+            before = self.distinct[rows]
+        # LMs do not see the source: hypotheses of the same words, whosever translations they are, are one row of theirs
+        vocabulary = log_probs.size(1)
+        kept, self.distinct = (before * vocabulary + newest).unique(return_inverse=True)
+        parents, taken = kept.div(vocabulary, rounding_mode="floor"), kept % vocabulary
+        self.last = []
+        for place, fused in enumerate(self.lms):
+            states = self.states[place] if first else fused.lm.select(self.states[place], parents)
+            lm_log_probs, self.states[place] = fused.lm.step(states, taken)
+            self.last.append(lm_log_probs)
+            lm_log_probs = lm_log_probs.to(log_probs)
+            at_once = 32 if tokens.device.type == "cpu" else len(tokens)  # few stay in a processor's cache until they are added
+            for sums, some in zip(log_probs.split(at_once), self.distinct.split(at_once), strict=True):
+                sums.add_(lm_log_probs.index_select(0, some), alpha=fused.weight)  # in place: they are nobody else's
+        self.order = None
+        return log_probs, attention
+
+    def reorder_incremental_state(self, incremental_states: Any, new_order: Tensor) -> None:
+        """Take the rows ``new_order``: beams that moved, without the sentences that have left the batch."""
+        super().reorder_incremental_state(incremental_states, new_order)
+        self.order = new_order
+
+    def become(self, rows: Tensor) -> None:
+        """Have each row of the last step be the hypothesis that ``rows`` (N,) names, with its tokens and probabilities."""
+        self.distinct, self.scores = self.distinct[rows], self.scores[rows]
+
+    def ended(self, rows: Tensor) -> Tensor:
+        """ln p of each token and the sentence end, for hypotheses that end now: rows (n,) -> (n, positions, K)."""
+        return torch.cat((self.scores[rows], self.of_tokens(rows, torch.full_like(rows, EOS))), dim=1)
+
+    def of_tokens(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """ln p of one token for each of the rows (n,) of the last step: (n, 1, K)."""
+        found = [last[self.distinct[rows], tokens] for last in self.last]
+        return torch.stack(found, dim=-1).unsqueeze(1) if found else self.scores.new_zeros(len(rows), 1, 0)
+
+
+class FusedEnsembleWithAlignment(FusedEnsemble, EnsembleModelWithAlignment):
+    """The same where ``--print-alignment`` asks for alignments."""

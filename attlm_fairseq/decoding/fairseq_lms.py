@@ -1,0 +1,168 @@
+"""The language models that fairseq's decoder can fuse, loaded by what their files are.
+
+Shapes: N hypotheses, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
+from torch import Tensor
+
+from attlm_fairseq.checkpoints.reading import check_finite, find_dictionary, is_checkpoint, load_model, read_plain_data
+from attlm_fairseq.checkpoints.vocabulary import EOS, UNK, Vocabulary
+from attlm_fairseq.decoding.decoder_lm import DecoderLM
+from attlm_fairseq.decoding.fusion_lm import FusionLM
+from attlm_fairseq.decoding.incremental_lm import IncrementalLM
+from attlm_fairseq.decoding.log_linear_lm import load_stateful_lm
+from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET
+from attlm_fairseq.decoding.ngram_tokens import NgramTokens
+from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
+from attlm_fairseq.errors import InputError, NoDictionaryError
+from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.scoring.kenlm import KenLM
+
+
+@dataclass(frozen=True)
+class FusedLM:
+    """A language model in the decoder's vocabulary, and how much it counts."""
+
+    name: str
+    lm: IncrementalLM
+    weight: float = 1.0
+    missing: int = 0
+    """How many symbols of the decoder's vocabulary the LM does not have."""
+    ngram: NgramTokens | None = None
+    """The same LM asked token by token, if that is cheaper than a distribution."""
+
+
+class FairseqLM:
+    """One of fairseq's own language models (``transformer_lm``, ``lstm_lm``, ..) as a :class:`IncrementalLM`.
+
+    fairseq changes its incremental states in place: here a state is used up when it is stepped or selected from.
+    """
+
+    def __init__(self, model: FairseqLanguageModel) -> None:
+        self.model = model.eval()
+        self.vocabulary = Vocabulary(model.decoder.dictionary.symbols)
+        self.eos = EOS
+        self.incremental = isinstance(model.decoder, FairseqIncrementalDecoder)
+
+    def start(self, rows: int = 1) -> tuple[Tensor, dict]:
+        return torch.empty(rows, 0, dtype=torch.long), {}
+
+    @torch.inference_mode()
+    def step(self, states: tuple[Tensor, dict], tokens: Tensor) -> tuple[Tensor, tuple[Tensor, dict]]:
+        prefix, incremental = states
+        prefix = torch.cat((prefix.to(tokens.device), tokens.unsqueeze(1)), dim=1)
+        output = self.model.decoder(prefix, incremental_state=incremental) if self.incremental else self.model(prefix)
+        return self.model.get_normalized_probs(output, log_probs=True)[:, -1].float(), (prefix, incremental)
+
+    def select(self, states: tuple[Tensor, dict], rows: Tensor) -> tuple[Tensor, dict]:
+        prefix, incremental = states
+        if self.incremental:
+            self.model.decoder.reorder_incremental_state_scripting(incremental, rows)
+        return prefix[rows], incremental
+
+
+def parse_lms(text: str, option: str = "--lms") -> list[tuple[Path, float]]:
+    """``PATH=WEIGHT:PATH=WEIGHT..`` as files and weights; the ``option`` is for messages. Raises InputError."""
+    lms = []
+    for part in text.split(":"):
+        path, equals, weight = part.rpartition("=")
+        try:
+            lms.append((Path(path), float(weight)))
+        except ValueError:
+            equals = ""
+        if not equals or not path or not math.isfinite(lms[-1][1]):
+            raise InputError(f"{option}: found {part!r}, expected PATH=WEIGHT, such as lm.pt=0.3, several joined by ':'")
+    return lms
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How language models are loaded for a decoder."""
+
+    dictionary: Path | None = None
+    """``dict.txt`` of a checkpoint; without it the one next to the checkpoint or in its data folder."""
+    fallback: Path | None = None
+    """``dict.txt`` of a checkpoint that has neither."""
+    by_symbol: bool = False
+    """Map an LM of another dictionary symbol by symbol, see :class:`MappedLM`."""
+    unk_offset: float = UNK_OFFSET
+    """Added to ln p(``<unk>``) for a word that an LM of words does not have."""
+    device: str = "cpu"
+
+
+def load_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptions()) -> FusedLM:
+    """Load a language model of a decoder's own symbols.
+
+    Args:
+        path: a checkpoint or exported folder of this package, a checkpoint of another of fairseq's language models, or a KenLM file.
+        vocabulary: the decoder's.
+        options: how to load it.
+
+    Returns:
+        The LM with weight 1.
+
+    Raises:
+        InputError: unusable files, or a dictionary that differs from the decoder's and is not to be mapped.
+    """
+    if not path.is_dir() and not is_checkpoint(path):
+        kenlm = KenLM(path)
+        ngram = NgramTokens(kenlm, vocabulary)
+        return FusedLM(str(path), FusionLM.of_tokens(kenlm, vocabulary), missing=ngram.missing, ngram=ngram)
+    lm = load_folder_or_checkpoint(path, options)
+    fitted = fit_vocabulary(lm, vocabulary, path, options.by_symbol)
+    return FusedLM(str(path), fitted, missing=lm.vocabulary.ids(vocabulary.symbols[UNK + 1 :]).count(UNK))
+
+
+def load_folder_or_checkpoint(path: Path, options: LoadOptions) -> DecoderLM | FairseqLM:
+    """Load a neural model of this package or of fairseq. Raises InputError."""
+    if path.is_dir():
+        return DecoderLM.load(path, options.dictionary, options.device)
+    content = read_plain_data(path)
+    config = content.get("cfg") or {"task": content.get("args"), "model": content.get("args")}  # before 2021 fairseq saved one Namespace
+    dictionary = options.dictionary
+    if dictionary is None:
+        try:
+            dictionary = find_dictionary(path, config)
+        except NoDictionaryError:
+            if options.fallback is None or not options.fallback.is_file():
+                raise
+            dictionary = options.fallback
+    model = config.get("model")
+    if str(model.get("_name") if isinstance(model, dict) else None).startswith(tuple(READERS)):
+        return DecoderLM(load_model(path, dictionary, options.device, content))
+    if dictionary.name != "dict.txt":
+        raise InputError("fairseq's own language models read a file of the name dict.txt; rename it", path=dictionary)
+    [model], _ = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(dictionary.parent)})
+    if not isinstance(model, FairseqLanguageModel):
+        raise InputError(f"holds a {type(model).__name__}, not a language model", path=path)
+    check_finite(model, path)
+    return FairseqLM(model.to(options.device))
+
+
+def load_word_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptions()) -> FusedLM:
+    """Load a language model of words for a decoder with this vocabulary of subwords.
+
+    Args:
+        path: a checkpoint or folder of this package with its own ``dict.txt``, or a KenLM ARPA file.
+        vocabulary: the decoder's.
+        options: how to load it; ``unk_offset`` must be finite: -inf would forbid a hypothesis every way to go on.
+
+    Raises:
+        InputError: unusable files, a vocabulary that is not of subwords, an offset that is not a finite number.
+    """
+    if not math.isfinite(options.unk_offset):
+        raise InputError(f"--word-lm-unk-offset {options.unk_offset}: expected a finite number; -1000 forbids unknown words")
+    lm = load_stateful_lm(path, options.device)
+    try:
+        return FusedLM(str(path), FusionLM.of_words(lm, vocabulary, options.unk_offset))
+    except ValueError as error:
+        raise InputError(f"is to guide subwords, but {error}; give an LM of the decoder's own units with --lms", path=path) from None

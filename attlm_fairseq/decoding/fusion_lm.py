@@ -1,0 +1,92 @@
+"""Shallow fusion in a decoder that keeps its hypotheses as a batch, as fairseq's does.
+
+Shapes: N hypotheses, V the decoder's vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
+from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET, LookAheadWordLM
+from attlm_fairseq.decoding.ngram_tokens import lm_symbols
+from attlm_fairseq.decoding.shallow_fusion import ShallowFusion
+from attlm_fairseq.decoding.stateful_lm import StatefulLM
+from attlm_fairseq.decoding.token_fusion import TokenFusion
+from attlm_fairseq.decoding.token_texts import token_texts
+
+NO_WORD = b" \xff "  # a word that no LM knows: no text has this byte
+NGRAM_ROWS = 1 << 9  # contexts of an n-gram model come again
+
+States = tuple[Any, ...]
+"""The fusion's state of each hypothesis, None for one that has not begun."""
+
+
+class FusionLM:
+    """A ShallowFusion as an :class:`~attlm_fairseq.decoding.incremental_lm.IncrementalLM`.
+
+    ``step`` returns what the fusion adds for each token, which is a distribution only if the fusion is one LM of the decoder's tokens.
+    """
+
+    def __init__(self, fusion: ShallowFusion, vocabulary: Vocabulary, kept_rows: int = 0) -> None:
+        """Take a fusion for this vocabulary; the scores after the last ``kept_rows`` states are kept, 4 bytes for each symbol and state."""
+        self.fusion = fusion
+        self.kept_rows = kept_rows
+        self.vocabulary = vocabulary
+        self.eos = EOS
+        self._rows: OrderedDict[Any, np.ndarray] = OrderedDict()  # state -> scores (V,), least recently used first
+
+    @classmethod
+    def of_tokens(cls, lm: StatefulLM, vocabulary: Vocabulary) -> FusionLM:
+        """Score the decoder's own symbols, subwords or words: the LM must be of text in these symbols.
+
+        Those that it does not have score ln p(``<unk>``), each with the whole of it, and so do ``<s>``, ``<pad>`` and ``<unk>``.
+        """
+        return cls(TokenFusion(LogLinearLM([lm]), lm_symbols(vocabulary), ends=[EOS]), vocabulary, NGRAM_ROWS)
+
+    @classmethod
+    def of_words(cls, lm: StatefulLM, vocabulary: Vocabulary, unk_offset: float = UNK_OFFSET) -> FusionLM:
+        """Score subwords by an LM of words, see :class:`LookAheadWordLM`.
+
+        ``<unk>`` and ``<s>`` are words that the LM does not know; ``<pad>`` scores 0. Raises ValueError if the vocabulary's symbols do
+        not show how they are put together to words.
+        """
+        texts = token_texts(vocabulary.symbols, special=(BOS, PAD, EOS, UNK))
+        texts[BOS] = texts[UNK] = NO_WORD
+        return cls(LookAheadWordLM(LogLinearLM([lm]), texts, ends=[EOS], unk_offset=unk_offset), vocabulary)
+
+    def start(self, rows: int = 1) -> States:
+        """Return the states of ``rows`` hypotheses that have not begun: the first step feeds them ``eos``."""
+        return (None,) * rows
+
+    def step(self, states: States, tokens: Tensor) -> tuple[Tensor, States]:
+        """Return the scores (N, V) of the next tokens, natural log, and the new states."""
+        after = tuple(
+            self.fusion.start() if state is None else self.fusion.score(state, token)[1]
+            for state, token in zip(states, tokens.tolist(), strict=True)
+        )
+        distinct = {state: row for row, state in enumerate(dict.fromkeys(after))}
+        scores = torch.from_numpy(np.stack(self._scores(list(distinct))))
+        return scores[[distinct[state] for state in after]].to(tokens.device), after
+
+    def select(self, states: States, rows: Tensor) -> States:
+        """Return the states of the given rows (N,), in their order; a row may be taken any number of times."""
+        return tuple(states[row] for row in rows.tolist())
+
+    def _scores(self, states: list[Any]) -> list[np.ndarray]:
+        """Return the scores (V,) after each state, float32: kept ones, and all others computed together."""
+        found = {state: self._rows.get(state) for state in states}
+        if missing := [state for state, row in found.items() if row is None]:
+            found |= zip(missing, self.fusion.scores(missing).astype(np.float32), strict=True)
+        for state, row in found.items():
+            self._rows[state] = row
+            self._rows.move_to_end(state)
+        while len(self._rows) > self.kept_rows:
+            self._rows.popitem(last=False)
+        return [found[state] for state in states]

@@ -1,0 +1,99 @@
+"""KenLM's files: ARPA text, also compressed, and its own binary format."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import re
+import struct
+from pathlib import Path
+from typing import IO
+
+import kenlm
+
+from attlm_fairseq.errors import InputError
+
+BINARY_MAGIC = b"mmap lm http://kheafield.com/code format version"
+BINARY_ORDER = 88  # offset of the order in KenLM's binary header: one byte
+BINARY_COUNTS = 108  # offset of its n-gram counts: 8 bytes each
+OPEN_BY_MAGIC = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+
+
+def read_ngram_counts(path: Path) -> tuple[int, ...]:
+    """Return how many n-grams of each order, from 1 up, the header of an ARPA or KenLM binary file states. Raises InputError."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(BINARY_COUNTS + 8 * 255)  # the order is one byte
+        if start.startswith(BINARY_MAGIC):
+            return struct.unpack_from(f"<{start[BINARY_ORDER]}Q", start, BINARY_COUNTS)
+        with _open_arpa(path, start) as file:
+            return tuple(_arpa_counts(file))
+    except (OSError, EOFError, ValueError, struct.error, lzma.LZMAError) as error:
+        raise InputError(f"has no readable header of an ARPA or KenLM file ({error})", path=path) from None
+
+
+def _open_arpa(path: Path, start: bytes) -> IO[bytes]:
+    for magic, opener in OPEN_BY_MAGIC.items():
+        if start.startswith(magic):
+            return opener(path, "rb")
+    return path.open("rb")
+
+
+def _arpa_counts(file: IO[bytes]) -> list[int]:
+    counts: list[int] = []
+    for line in file:
+        if line.startswith(b"ngram "):
+            counts.append(int(line.partition(b"=")[2]))
+        elif line.startswith(b"\\") and counts:
+            return counts
+    raise ValueError("no \\1-grams: section")
+
+
+def read_unigrams(path: Path) -> list[str]:
+    """Return the entries of an ARPA file's 1-grams, special symbols included, in file order.
+
+    Raises InputError, also for a binary file.
+    """
+    words: list[str] = []
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(BINARY_MAGIC))
+        if start.startswith(BINARY_MAGIC):
+            raise InputError("is a KenLM binary file; give the ARPA file it was made from, or a list of its words", path=path)
+        with _open_arpa(path, start) as file:
+            within = False
+            for line in file:
+                if line.startswith(b"\\"):
+                    if within:
+                        break
+                    within = line.strip() == b"\\1-grams:"
+                elif within and line.strip(b"\n\r"):
+                    words.append(line.split(b"\t")[1].rstrip(b"\r\n").decode("utf-8"))
+    except (OSError, EOFError, IndexError, UnicodeDecodeError, lzma.LZMAError) as error:
+        raise InputError(f"has no readable 1-grams of an ARPA file ({error})", path=path) from None
+    return words
+
+
+def load_kenlm(path: Path) -> kenlm.Model:
+    """Load an ARPA or KenLM binary file. Raises InputError."""
+    if not path.is_file():
+        raise InputError("is not a file; an ARPA file or a KenLM binary file is expected", path=path)
+    config = kenlm.Config()
+    config.show_progress = False
+    config.arpa_complain = kenlm.ARPALoadComplain.NONE
+    try:
+        return kenlm.Model(os.fsencode(path), config)
+    except UnicodeDecodeError as error:  # KenLM's message quotes bytes of the file that are not UTF-8
+        message = error.object.decode("utf-8", "backslashreplace")
+    except (OSError, RuntimeError) as error:
+        message = str(error)
+    raise InputError(f"cannot be loaded as an ARPA file or a KenLM binary file: {gist(message)}", path=path)
+
+
+def gist(message: str) -> str:
+    """Strip a message of KenLM of the place in its source code, the condition that failed and the file's name."""
+    message = re.sub(r"^Cannot read model .*? \((.*)\)$", r"\1", message, flags=re.DOTALL)
+    _, location, explanation = re.match(r"(.*?)(\S+:\d+ in .* threw [\w:]+(?: because `.*?')?\.\s+|$)(.*)", message, re.DOTALL).groups()
+    return explanation if location else (message.strip() or "(no message)").splitlines()[-1]
