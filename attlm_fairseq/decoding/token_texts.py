@@ -2,7 +2,7 @@
 
     th  e  </w>-style: the</w> -> "the "      sentencepiece: ▁the -> " the"      WordPiece: the, ##re -> " the", "re"
 
-Bytes, because a unit of a byte-level vocabulary may hold a part of a letter only.
+Bytes, because a token of a byte-level vocabulary may hold a part of a letter only.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from collections.abc import Collection, Sequence
 from attlm_fairseq.text.subwords import SUBWORD_STYLES, recognise_style
 
 STYLES = (*SUBWORD_STYLES, "characters")
-_SEPARATORS = {"|", " ", "▁"}  # units that stand for a space between characters
+_SEPARATORS = {"|", " ", "▁"}  # tokens that stand for a space between characters
 _WHITE_SPACE = bytes.maketrans(b"\t\n\v\f\r", b" " * 5)  # what separates words for KenLM, too
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # sentencepiece's byte fallback
 
 
 def token_texts(
-    units: Sequence[str], style: str | None = None, special: Collection[int] = (), lowercase: bool = False, ignore: str = ""
+    tokens: Sequence[str], style: str | None = None, special: Collection[int] = (), lowercase: bool = False, ignore: str = ""
 ) -> list[bytes | None]:
-    """The text of each unit; None for those in ``special``, which write nothing and are no text (control and time tokens, blanks).
+    """Return the text of each token; None for those in ``special``, which are not text (control and time tokens, blanks).
 
-    ``style`` is how the units mark words, one of STYLES, recognised from the units where it is not given: ``sentencepiece`` ▁ before a
+    ``style`` is how the tokens mark words, one of STYLES, by default recognised from the tokens: ``sentencepiece`` ▁ before a
     word; ``byte-level`` the same with Ġ and bytes as letters, as GPT-2, Bart and Whisper have it; ``wordpiece`` ## within a word;
-    ``word-end`` </w> after one; ``bpe`` @@ where a word goes on; ``characters`` a unit ``|`` or space. ``lowercase`` and ``ignore``
-    (characters to leave out, such as punctuation) turn the decoder's text into the language models'. Raises ValueError where the
+    ``word-end`` </w> after one; ``bpe`` @@ where a word goes on; ``characters`` a token ``|`` or space. ``lowercase`` and ``ignore``
+    (characters to leave out, such as punctuation) turn the decoder's text into the language models'. Raises ValueError if the
     style cannot be told.
     """
-    style = style or style_of([unit for index, unit in enumerate(units) if index not in special])
+    style = style or style_of([token for index, token in enumerate(tokens) if index not in special])
     if style not in STYLES:
         raise ValueError(f"style {style!r} is not one of: {', '.join(STYLES)}")
     texts: list[bytes | None] = []
-    for index, unit in enumerate(units):
+    for index, token in enumerate(tokens):
         if index in special:
             texts.append(None)
             continue
-        text = _written(unit, style).translate(_WHITE_SPACE)
+        text = _written(token, style).translate(_WHITE_SPACE)
         if lowercase or ignore:
             decoded = text.decode("utf-8", "surrogateescape")
             text = "".join(letter for letter in (decoded.lower() if lowercase else decoded) if letter not in ignore)
@@ -46,29 +46,29 @@ def token_texts(
     return texts
 
 
-def style_of(units: Sequence[str]) -> str:
-    """Return the style that the units' marks show. Raises ValueError if they show none."""
-    if style := recognise_style(units):
+def style_of(tokens: Sequence[str]) -> str:
+    """Return the style that the tokens' marks show. Raises ValueError if they show none."""
+    if style := recognise_style(tokens):
         return style
-    if not _SEPARATORS.isdisjoint(units):
+    if not _SEPARATORS.isdisjoint(tokens):
         return "characters"
-    raise ValueError(f"the units {list(units[:8])} .. do not show how they mark words; give the style, one of: {', '.join(STYLES)}")
+    raise ValueError(f"the tokens {list(tokens[:8])} .. do not show how they mark words; give the style, one of: {', '.join(STYLES)}")
 
 
-def _written(unit: str, style: str) -> bytes:
+def _written(token: str, style: str) -> bytes:
     if style == "byte-level":
-        return b"".join(bytes([_BYTES[letter]]) if letter in _BYTES else letter.encode() for letter in unit)
+        return b"".join(bytes([_BYTES[letter]]) if letter in _BYTES else letter.encode() for letter in token)
     if style == "sentencepiece":
-        byte = _BYTE.fullmatch(unit)
-        return bytes([int(byte[1], 16)]) if byte else unit.replace("▁", " ").encode()
+        byte = _BYTE.fullmatch(token)
+        return bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode()
     if style == "characters":
-        return b" " if unit in _SEPARATORS else unit.encode()
+        return b" " if token in _SEPARATORS else token.encode()
     if style == "wordpiece":
-        text = unit[2:] if unit.startswith("##") else f" {unit}"
+        text = token[2:] if token.startswith("##") else f" {token}"
     elif style == "word-end":
-        text = unit.replace("</w>", " ")
+        text = token.replace("</w>", " ")
     else:
-        text = unit[:-2] if unit.endswith("@@") else f"{unit} "
+        text = token[:-2] if token.endswith("@@") else f"{token} "
     return text.encode()
 
 
