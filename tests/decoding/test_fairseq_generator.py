@@ -147,7 +147,8 @@ def test_fairseqs_own_language_models(tmp_path, architecture):
     sizes = dict.fromkeys(("decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_hidden_size", "decoder_out_embed_dim"), 16)
     own = {"arch": architecture, "task": "language_modeling", "data": str(tmp_path), "criterion": "cross_entropy", "dropout": 0.0}
     own |= {"tokens_per_sample": 64, "max_target_positions": 64}
-    arguments = Namespace(**vars(TransformerLanguageModelConfig()) | sizes | {"decoder_layers": 1, "decoder_attention_heads": 2} | own)
+    defaults = {name: value for name, value in vars(TransformerLanguageModelConfig()).items() if not str(value).startswith("${")}
+    arguments = Namespace(**defaults | sizes | {"decoder_layers": 1, "decoder_attention_heads": 2} | own)
     ARCH_CONFIG_REGISTRY[architecture](arguments)
     task = LanguageModelingTask.setup_task(LanguageModelingConfig(data=str(tmp_path)))
     torch.manual_seed(1)
