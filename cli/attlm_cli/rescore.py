@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
 
 import click
 
@@ -25,14 +23,13 @@ from attlm_cli.options import (
 )
 from attlm_cli.overwriting import check_outputs
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import is_stream
 from attlm_fairseq.nbest.decision.decision import Decision, decide
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.run.journal import Journal
 from attlm_fairseq.nbest.run.rescoring import Rescorer
+from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.text.subwords import SubwordMarks
 
 CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
@@ -109,8 +106,8 @@ def rescore_command(
         setup.workers(features, needed=not weights and decision.rule == "max") as workers,
         progress("hypotheses", total) as bar,
     ):
-        journal = open_journal(output if resume else "-", setup, features)
-        rescorer = Rescorer(workers, bar.update, journal)
+        cache = open_cache(output if resume else "-", setup, features)
+        rescorer = Rescorer(workers, bar.update, cache)
 
         def counted() -> Iterator[NbestList]:
             for scored in rescorer.score(lists):
@@ -132,7 +129,7 @@ def rescore_command(
             write_one_best(counted(), output, style=to.removeprefix("1best").removeprefix("-") or "text")
         else:
             write_nbest(counted(), target, output)
-        journal.finish()
+        cache.finish()
         warn_of_oov(rescorer.oov.values(), workers.advise)
     for line in rescorer.notes.values():
         note(line)
@@ -145,15 +142,10 @@ def rescore_command(
     note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {said}")
 
 
-def open_journal(output: str, setup: Setup, features: Iterable[str]) -> Journal:
-    """The journal beside the output file, of the LMs' scores and these features; none for standard output, devices and pipes."""
-    if is_stream(output):
-        return Journal(None)
+def open_cache(output: str, setup: Setup, features: Iterable[str]) -> ScoreCache:
+    """Return the cache of the LMs' scores and these features next to the output file; none for standard output, devices and pipes."""
     settings = {"precision": setup.compute.precision, "memory": setup.compute.memory, "device": setup.compute.device.partition(":")[0]}
-    settings["features"] = sorted(features)
-    place = Path(os.path.realpath(output))
-    place = place.with_name(f"{place.name}.unfinished")
-    return Journal(place, settings, lambda count: note(f"continued: the scores of {count} hypotheses were in {place.name} already"))
+    return ScoreCache.of_output(output, settings | {"features": sorted(features)}, note)
 
 
 def say_formula(weights: dict[str, float], scores: list[str], decision: Decision) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-import json
+import hashlib
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -19,8 +21,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.journal import Journal
-from attlm_fairseq.nbest.run.workers import OneProcess, Processes, text_hash
+from attlm_fairseq.nbest.run.score_cache import ScoreCache
+from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.compute import DeviceConfig, parse_devices, parse_memory
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
@@ -66,10 +68,10 @@ def expected(folder) -> bytes:
     return (folder / "expected").read_bytes()
 
 
-def kill_in_the_middle(arguments: list[str], journal: Path) -> None:
+def kill_in_the_middle(arguments: list[str], cache: Path) -> None:
     process = subprocess.Popen(arguments, env=ENVIRONMENT, stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 100
-    while not journal.exists() or journal.read_bytes().count(b"\n") < 6:
+    while not cache.exists() or cache.stat().st_size < 4096 * 8:
         assert process.poll() is None, "finished before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -79,17 +81,15 @@ def kill_in_the_middle(arguments: list[str], journal: Path) -> None:
 
 @pytest.mark.parametrize("output", ["out", "out.gz"])
 def test_a_killed_run_continues_and_ends_with_the_same_bytes(folder, expected, output):
-    journal = folder / f"{output}.unfinished"
-    kill_in_the_middle(command(folder, output), journal)
+    cache = folder / f"{output}.unfinished"
+    kill_in_the_middle(command(folder, output), cache)
     assert not (folder / output).exists()
-    with journal.open("ab") as file:
-        file.write(b'{"block": "cut sho')  # a line that the kill cut short
     told = finish(command(folder, output))
     assert "continued: the scores of " in told
     content = (folder / output).read_bytes()
     assert (gzip.decompress(content) if output.endswith(".gz") else content) == expected
     assert "500 lists, 2000 hypotheses" in told
-    assert not journal.exists()
+    assert not cache.exists()
     assert not (folder / f".{output}.part").exists()
 
 
@@ -142,52 +142,101 @@ class Counting(BlockScorer):
         return super().score(texts)
 
 
-def test_a_journal_gives_back_what_it_was_given(folder, tmp_path):
-    lms = Counting(BlockScorer.load(RunConfig((LMSpec("kenlm", kenlm=folder / "lm.arpa"),)), DeviceConfig()))
+def kenlm(folder: Path, features: tuple[str, ...] = ("kenlm_oov",)) -> Counting:
+    return Counting(BlockScorer.load(RunConfig((LMSpec("kenlm", kenlm=folder / "lm.arpa"),)), DeviceConfig()), features)
+
+
+def contents(scored: list[BlockScores]) -> list[object]:
+    return [
+        (block.values, block.oov["kenlm"].words, block.oov["kenlm"].unknown, block.oov["kenlm"].examples, block.notes) for block in scored
+    ]
+
+
+def test_a_cache_gives_back_what_it_was_given(folder, tmp_path):
+    lms = kenlm(folder)
     blocks = [["w1 w2", "unheard-of \u00e9"], ["w3"], [""], ["w4 w5"], ["w6"]]
     place = tmp_path / "out.unfinished"
-    journal = Journal(place)
-    assert len(list(journal.score(OneProcess(lms), blocks[:1]))) == 1
-    assert not place.exists()  # one block alone leaves no journal
-    scored = journal.score(OneProcess(lms), blocks)
-    whole = [next(scored) for _ in range(4)]
-    lines = place.read_bytes().splitlines(keepends=True)
-    assert [json.loads(line)["block"] for line in lines[1:]] == list(map(text_hash, blocks[:4]))
-    for count in (0, 2, 3, 4):
-        place.write_bytes(b"".join(lines[: 1 + count]) + b'{"block": ')
+    cache = ScoreCache(place)
+    assert len(list(cache.score(OneProcess(lms), blocks[:1]))) == 1
+    assert not place.exists()  # one block alone leaves no file
+    whole = list(cache.score(OneProcess(lms), blocks))
+    place.unlink()
+    for count in (1, 2, 4, 5):
+        stopped = ScoreCache(place).score(OneProcess(lms), blocks)
+        assert len([next(stopped) for _ in range(count)]) == count
+        stopped.close()
         before, told = lms.scored, []
-        again = list(Journal(place, on_resume=told.append).score(OneProcess(lms), blocks))
+        again = list(ScoreCache(place, tell=told.append).score(OneProcess(lms), blocks))
         assert lms.scored == before + len(blocks) - count
-        assert [block.values for block in again][:4] == [block.values for block in whole]
-        assert [block.oov["kenlm"].unknown for block in again][:4] == [block.oov["kenlm"].unknown for block in whole]
-        assert told == ([sum(map(len, blocks[:count]))] if count else [])
-        assert place.read_bytes().count(b"\n") == 6
-    journal.finish()
-    assert not place.exists()
+        assert contents(again) == contents(whole)
+        assert told == [f"continued: the scores of {sum(map(len, blocks[:count]))} hypotheses were in out.unfinished already"]
+        cache.finish()
+        assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_journal_is_not_believed(folder, tmp_path):
-    """Bits that flip, numbers that change, lines of another shape: scored again from there."""
-    lms = Counting(BlockScorer.load(RunConfig((LMSpec("kenlm", kenlm=folder / "lm.arpa"),)), DeviceConfig()))
+def test_a_damaged_cache_is_scored_again_in_one_line(folder, tmp_path):
+    """Bits that flip, files cut short, and rows of another shape with the right checksum: never a traceback, always the same scores."""
+    lms = kenlm(folder)
     blocks = [["w1 w2"], ["w3"], ["w4 w5", "unheard-of"], ["w6"]]
     place = tmp_path / "out.unfinished"
-    whole = list(Journal(place).score(OneProcess(lms), blocks))
+    whole = contents(list(ScoreCache(place).score(OneProcess(lms), blocks)))
     content = place.read_bytes()
-    random_ = random.Random(3)
-    damaged = [content.replace(b'"words"', b'"wordt"', 1), content.replace(b"[-", b"[-9", 1)]
-    for _ in range(200):
-        where = random_.randrange(content.index(b"\n"), len(content))
-        damaged.append(content[:where] + bytes([content[where] ^ 1 << random_.randrange(8)]) + content[where + 1 :])
+    generator = random.Random(3)
+    damaged = [content[:size] for size in (0, 50, 100, 4096, len(content) - 1)]
+    for _ in range(150):
+        where = generator.choice([generator.randrange(100), generator.randrange(len(content))])
+        if not 68 <= where < 72:  # whose file it is
+            damaged.append(content[:where] + bytes([content[where] ^ 1 << generator.randrange(8)]) + content[where + 1 :])
     for one in damaged:
         place.write_bytes(one)
-        again = list(Journal(place).score(OneProcess(lms), blocks))
-        assert [(block.values, block.oov["kenlm"].unknown) for block in again] == [
-            (block.values, block.oov["kenlm"].unknown) for block in whole
-        ]
-        assert place.read_bytes() == content
+        told: list[str] = []
+        assert contents(list(ScoreCache(place, tell=told.append).score(OneProcess(lms), blocks))) == whole
+        assert len(told) <= 2
+        assert all(line.startswith(("note: out.unfinished is damaged", "continued: ")) for line in told), told
+    for text in (
+        "{",
+        "[" * 100_000,
+        "[]",
+        '{"values": {"kenlm": [1, 2, 3, 4]}, "oov": {}, "notes": {}}',
+        '{"values": {"kenlm": [1e999]}}',
+        b"\xff",
+        3,
+    ):
+        place.write_bytes(content)
+        check = hashlib.sha256(text.encode() if isinstance(text, str) else b"").hexdigest()
+        with contextlib.closing(sqlite3.connect(place)) as database, database:
+            database.execute('UPDATE scores SET scores = ?, "check" = ?', (text, check))
+        told = []
+        assert contents(list(ScoreCache(place, tell=told.append).score(OneProcess(lms), blocks))) == whole
+        assert told == ["note: out.unfinished is damaged: everything after 0 hypotheses is scored again"]
+    with contextlib.closing(sqlite3.connect(place)) as database, database:  # a view that would never end
+        database.execute("DROP TABLE scores")
+        database.execute(
+            "CREATE VIEW scores AS WITH RECURSIVE r(block) AS (SELECT 1 UNION ALL SELECT block + 1 FROM r) SELECT block FROM r"
+        )
+    told = []
+    assert contents(list(ScoreCache(place, tell=told.append).score(OneProcess(lms), blocks))) == whole
+    assert told == ["note: out.unfinished is damaged: its lists are scored again"]
 
 
-def test_a_journal_of_other_lms_settings_or_hypotheses_is_not_continued(folder, tmp_path):
+def test_a_cache_is_of_one_run_at_a_time(folder, tmp_path):
+    lms, place = kenlm(folder), tmp_path / "out.unfinished"
+    first = ScoreCache(place).score(OneProcess(lms), [["w1"], ["w2"]])
+    next(first)
+    with pytest.raises(InputError, match=r"out\.unfinished: another attlm is using this file"):
+        next(ScoreCache(place).score(OneProcess(lms), [["w1"], ["w2"]]))
+    assert len(list(first)) == 1
+    assert len(list(ScoreCache(place).score(OneProcess(lms), [["w1"], ["w2"]]))) == 2
+
+
+def test_a_file_of_an_older_attlm_is_one_line(folder, tmp_path):
+    place, told = tmp_path / "out.unfinished", []
+    place.write_bytes(b'{"attlm": "0.1.0", "scores of": "x", "check": "y"}\n{"block": ')
+    assert len(list(ScoreCache(place, tell=told.append).score(OneProcess(kenlm(folder)), [["w1"], ["w2"]]))) == 2
+    assert told == ["note: out.unfinished is of an older attlm: its lists are scored again"]
+
+
+def test_a_cache_of_other_lms_settings_or_hypotheses_is_not_continued(folder, tmp_path):
     config = RunConfig((LMSpec("kenlm", kenlm=folder / "lm.arpa"),))
     renamed = RunConfig((LMSpec("other", kenlm=folder / "lm.arpa"),))
     lms, other_lms = (Counting(BlockScorer.load(each, DeviceConfig()), ()) for each in (config, renamed))
@@ -196,9 +245,9 @@ def test_a_journal_of_other_lms_settings_or_hypotheses_is_not_continued(folder, 
 
     def scored_again(scorer: Counting, settings: object, blocks: list[list[str]]) -> int:
         place.unlink(missing_ok=True)
-        list(Journal(place, "float32").score(OneProcess(lms), [["w1 w2"], ["w3"], ["w4 w5"]]))
+        list(ScoreCache(place, "float32").score(OneProcess(lms), [["w1 w2"], ["w3"], ["w4 w5"]]))
         before = scorer.scored
-        assert len(list(Journal(place, settings).score(OneProcess(scorer), blocks))) == len(blocks)
+        assert len(list(ScoreCache(place, settings).score(OneProcess(scorer), blocks))) == len(blocks)
         return scorer.scored - before
 
     assert scored_again(lms, "float32", blocks) == 0
@@ -244,7 +293,7 @@ def test_a_run_with_other_features_is_not_continued(folder):
     assert (folder / "again").read_bytes() == (folder / "more").read_bytes()
 
 
-def test_a_file_of_the_users_in_the_place_of_the_journal_stays(folder):
+def test_a_file_of_the_users_in_the_place_of_the_cache_stays(folder):
     place = folder / "mine.unfinished"
     place.write_bytes((folder / "list").read_bytes())
     for source in ("list", "mine.unfinished"):
@@ -259,7 +308,7 @@ def test_a_file_of_the_users_in_the_place_of_the_journal_stays(folder):
     assert not place.exists()
 
 
-def test_a_folder_in_the_place_of_the_journal_is_one_line(folder):
+def test_a_folder_in_the_place_of_the_cache_is_one_line(folder):
     place = folder / "other.unfinished"
     place.mkdir()
     result = subprocess.run(command(folder, "other"), env=ENVIRONMENT, capture_output=True, text=True, check=False)

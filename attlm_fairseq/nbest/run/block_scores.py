@@ -1,4 +1,4 @@
-"""What LMs say of a block of hypotheses, in the form that travels: between processes and machines, and into a journal."""
+"""What LMs say of a block of hypotheses, in the form that travels: between processes and machines, and into a score cache."""
 
 from __future__ import annotations
 

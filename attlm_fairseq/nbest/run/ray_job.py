@@ -21,8 +21,8 @@ from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_featur
 from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config_file import read_config
-from attlm_fairseq.nbest.run.journal import Journal
 from attlm_fairseq.nbest.run.rescoring import Rescorer
+from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess
 from attlm_fairseq.scoring.compute import PRECISIONS, DeviceConfig, parse_memory
 
@@ -46,8 +46,8 @@ class RescoreFiles:
 
     def _rescore(self, source: str, output: str) -> tuple[int, list[str]]:
         form, lists = open_nbest(source)
-        journal = Journal(Path(f"{output}.unfinished"), self._settings)
-        rescorer = Rescorer(self._workers, journal=journal)
+        cache = ScoreCache.of_output(output, self._settings)
+        rescorer = Rescorer(self._workers, cache=cache)
         count = 0
 
         def rescored() -> Any:
@@ -57,7 +57,7 @@ class RescoreFiles:
                 yield decide(nbest, self._config.weights, self._config.decision)
 
         write_nbest(rescored(), form, output)
-        journal.finish()
+        cache.finish()
         return count, [*filter(None, (oov.warning() for oov in rescorer.oov.values())), *rescorer.notes.values()]
 
 

@@ -11,7 +11,7 @@ from itertools import chain
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScores
-from attlm_fairseq.nbest.run.journal import Journal
+from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import Workers
 from attlm_fairseq.scoring.oov import OOVCount
 
@@ -26,13 +26,13 @@ class Rescorer:
     its text pipeline gives them; the hypothesis stays as read.
     """
 
-    def __init__(self, workers: Workers, on_progress: Callable[[int], None] | None = None, journal: Journal | None = None) -> None:
-        """``on_progress`` is called with the number of hypotheses finished since the last call; what ``journal`` has is not scored."""
+    def __init__(self, workers: Workers, on_progress: Callable[[int], None] | None = None, cache: ScoreCache | None = None) -> None:
+        """``on_progress`` is called with the number of hypotheses finished since the last call; what ``cache`` holds is not scored."""
         self.workers = workers
         self.oov: dict[str, OOVCount] = {}
         self.notes: dict[str, str] = {}
         self.on_progress = on_progress
-        self.journal = journal or Journal(None)
+        self.cache = cache or ScoreCache(None)
 
     def score(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Copies of the lists whose hypotheses carry a score per LM (natural log, summed over words and sentence end) and the features."""
@@ -43,7 +43,7 @@ class Rescorer:
                 waiting.append(block)
                 yield [hypothesis.text for nbest in block for hypothesis in nbest.hypotheses]
 
-        for scores in self.journal.score(self.workers, texts()):
+        for scores in self.cache.score(self.workers, texts()):
             yield from self._scored(waiting.popleft(), scores)
 
     def _scored(self, block: Sequence[NbestList], scores: BlockScores) -> Iterator[NbestList]:

@@ -6,7 +6,6 @@ Both give the results in the order of the blocks, and take the blocks as they co
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import threading
 from collections import deque
@@ -147,13 +146,3 @@ def _signatures() -> dict[str, Mapping[str, Any]]:
 
 def _advise(count: OOVCount) -> str | None:
     return _loaded().advise(count)
-
-
-def text_hash(texts: Sequence[str]) -> str:
-    """What identifies a block of hypotheses: SHA-256, in hexadecimal."""
-    digest = hashlib.sha256()
-    for text in texts:
-        content = text.encode("utf-8", "surrogatepass")
-        digest.update(len(content).to_bytes(8, "little"))
-        digest.update(content)
-    return digest.hexdigest()

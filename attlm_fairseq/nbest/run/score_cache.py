@@ -1,0 +1,209 @@
+"""The scores of an unfinished run on disk, so that the same command continues after an interruption with the same bytes.
+
+A SQLite table from a hash to the scores of a block of hypotheses. The hash is over their texts, the LMs' signatures and the settings that
+decide on scores, so another list, LM, precision or feature finds nothing; weights may differ, since they come after. Each block is one
+transaction and has a checksum: a kill at any moment leaves whole blocks, and what a disk has damaged is scored again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import sqlite3
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from attlm_fairseq import __version__
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import is_stream
+from attlm_fairseq.nbest.run.block_scores import BlockScores
+from attlm_fairseq.nbest.run.workers import Workers
+from attlm_fairseq.scoring.oov import OOVCount
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+APPLICATION_ID = 0x61746C6D  # at byte 68 of the file: attlm's, not another program's database
+OLDER_START = b'{"attlm": "'  # how a file of attlm 0.1 begins
+SCHEMA = 'CREATE TABLE scores (block TEXT PRIMARY KEY, scores TEXT NOT NULL, "check" TEXT NOT NULL) WITHOUT ROWID'
+
+
+class ScoreCache:
+    """The cache of one output; without a path, none. It is created if there is more than one block; :meth:`finish` deletes it."""
+
+    def __init__(self, path: Path | None, settings: object = None, tell: Callable[[str], None] = lambda line: None) -> None:
+        """``settings``: what decides on scores besides the LMs. ``tell`` gets a line if a run continues, or if the file is damaged."""
+        self.path = path
+        self._settings = settings
+        self._tell = tell
+
+    @classmethod
+    def of_output(cls, output: str, settings: object, tell: Callable[[str], None] = lambda line: None) -> ScoreCache:
+        """Return the cache next to an output, ``OUTPUT.unfinished``; none for standard output, devices and pipes."""
+        if is_stream(output):
+            return cls(None)
+        place = Path(os.path.realpath(output))
+        return cls(place.with_name(f"{place.name}.unfinished"), settings, tell)
+
+    def score(self, workers: Workers, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
+        """Yield the scores of each block in order, as ``workers.score`` does, without scoring again what the cache holds.
+
+        Raises InputError if the file cannot be written, is held by another run, or is not attlm's.
+        """
+        blocks = iter(blocks)
+        first = list(islice(blocks, 2))
+        blocks = chain(first, blocks)
+        if self.path is None or (len(first) < 2 and not os.path.lexists(self.path)):
+            yield from workers.score(blocks)
+            return
+        content = json.dumps([__version__, workers.signatures(), self._settings], sort_keys=True, default=str)
+        with closing(self._open(self.path)) as database:
+            yield from self._continued(database, self.path, content, workers, blocks)
+
+    def _continued(
+        self, database: sqlite3.Connection, path: Path, identity: str, workers: Workers, blocks: Iterator[Sequence[str]]
+    ) -> Iterator[BlockScores]:
+        held = 0
+        for block in blocks:
+            try:
+                row = database.execute('SELECT scores, "check" FROM scores WHERE block = ?', (_key(identity, block),)).fetchone()
+            except sqlite3.Error:  # such as a text that is not UTF-8
+                row = ("", "")
+            scores = _decoded(*row, len(block)) if row else None
+            if scores is None:
+                if row:
+                    self._tell(f"note: {path.name} is damaged: everything after {held} hypotheses is scored again")
+                blocks = chain([block], blocks)
+                break
+            held += len(block)
+            yield scores
+        if held:
+            self._tell(f"continued: the scores of {held} hypotheses were in {path.name} already")
+        keys: deque[str] = deque()  # of the blocks that are being scored
+
+        def missing() -> Iterator[Sequence[str]]:
+            for block in blocks:
+                keys.append(_key(identity, block))
+                yield block
+
+        for scores in workers.score(missing()):  # on the disk before they are handed on
+            text = json.dumps(_as_json(scores))
+            try:
+                database.execute("INSERT OR REPLACE INTO scores VALUES (?, ?, ?)", (keys.popleft(), text, _checksum(text)))
+            except sqlite3.Error as error:
+                raise InputError(f"cannot be written: {error}", path=path) from None
+            yield scores
+
+    def finish(self) -> None:
+        """Delete the file: the output is whole. The output is on the disk before."""
+        if self.path is not None and self.path.exists():
+            os.sync()
+            _delete(self.path)
+
+    def _open(self, path: Path) -> sqlite3.Connection:
+        """Open the file for this run alone, or create it; delete one that is damaged or older, with a line to the user."""
+        kind = _kind(path)
+        if kind == "other":
+            raise InputError("is in the way of the scores of an unfinished run: move it, or use --no-resume", path=path)
+        try:
+            if kind != "older":
+                return _connect(path)
+        except (sqlite3.Error, ValueError) as error:
+            if "locked" in str(error):
+                raise InputError("another attlm is using this file: wait for it, or write another output", path=path) from None
+            kind = "damaged" if path.exists() and path.stat().st_size else "new"
+        if kind != "new":
+            self._tell(f"note: {path.name} is {'of an older attlm' if kind == 'older' else 'damaged'}: its lists are scored again")
+        try:
+            _delete(path)
+            return _connect(path)
+        except (sqlite3.Error, OSError) as error:
+            raise InputError(f"cannot be written: {error}", path=path) from None
+
+
+def text_hash(texts: Sequence[str]) -> str:
+    """Return the SHA-256 of the texts of a block, in hexadecimal."""
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _key(identity: str, block: Sequence[str]) -> str:
+    return hashlib.sha256(f"{identity} {text_hash(block)}".encode()).hexdigest()
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _kind(path: Path) -> str:
+    """Return "cache" (also for a damaged one, or none), "older" or "other" (also for a link, which could lead to any file)."""
+    try:
+        if path.is_symlink():
+            return "other"
+        with path.open("rb") as file:
+            head = file.read(100)
+    except FileNotFoundError:
+        return "cache"
+    except OSError:
+        return "other"
+    if head and OLDER_START.startswith(head[: len(OLDER_START)]):
+        return "older"
+    cut_short = head.startswith(SQLITE_MAGIC) and len(head) < 72
+    return "cache" if not head or cut_short or head[68:72] == APPLICATION_ID.to_bytes(4, "big") else "other"
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open a cache, locked until it is closed. Raises sqlite3.Error or ValueError if it is locked or not as it was written."""
+    database = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "locking_mode = EXCLUSIVE"):
+            database.execute(f"PRAGMA {pragma}")
+        database.execute("BEGIN EXCLUSIVE")
+        schema = [sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
+        if not schema:
+            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            database.execute(SCHEMA)
+        database.execute("COMMIT")
+        if schema not in ([], [SCHEMA]) or database.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+            raise ValueError("not as it was written")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _delete(path: Path) -> None:
+    """Delete a cache, and what SQLite keeps next to it."""
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
+
+
+def _as_json(scores: BlockScores) -> dict[str, Any]:
+    oov = {name: [count.words, dict(count.unknown), count.examples] for name, count in scores.oov.items()}
+    return {"values": scores.values, "oov": oov, "notes": scores.notes}
+
+
+def _decoded(text: Any, check: Any, size: int) -> BlockScores | None:
+    """Return the scores of ``size`` hypotheses; None for anything but what was written."""
+    try:
+        content = json.loads(text) if _checksum(text) == check else {}
+        values = {name: [float(value) for value in column] for name, column in content["values"].items()}
+        if any(len(column) != size or not all(map(math.isfinite, column)) for column in values.values()):
+            return None
+        oov = {}
+        for name, (words, unknown, examples) in content["oov"].items():
+            oov[name] = OOVCount(name)
+            oov[name].words = int(words)
+            oov[name].unknown = Counter({word: int(count) for word, count in unknown.items()})
+            oov[name].examples = [str(example) for example in examples]
+        return BlockScores(values, oov, {name: str(note) for name, note in content["notes"].items()})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+        return None
