@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+MAX_MESSAGE = 2000  # characters
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # C0, DEL and C1
 
 
@@ -28,8 +29,23 @@ class InputError(Exception):
     """
 
     def __init__(self, what: str, *, path: object | None = None, line: int | None = None) -> None:
-        where = "" if path is None else f"{path}:" if line is None else f"{path}:{line}:"
-        super().__init__(visible(" ".join(f"{where} {what}".split())))
+        super().__init__(in_one_line(what, path, line))
+
+
+class InputWarning(UserWarning):
+    """Input that can be used and is perhaps not what was meant. The command line prints it as one line."""
+
+    def __init__(self, what: str, *, path: object | None = None, line: int | None = None) -> None:
+        super().__init__(in_one_line(what, path, line))
+
+
+def in_one_line(what: str, path: object | None, line: int | None) -> str:
+    """A message with its place in front; the middle of one that quotes very much is left out."""
+    where = "" if path is None else f"{path}:" if line is None else f"{path}:{line}:"
+    message = visible(" ".join(f"{where} {what}".split()))
+    if len(message) <= MAX_MESSAGE:
+        return message
+    return f"{message[: MAX_MESSAGE // 2]} [..] {message[-MAX_MESSAGE // 2 :]}"
 
 
 class NoDictionaryError(InputError):

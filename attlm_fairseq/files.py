@@ -10,22 +10,23 @@ import gzip
 import hashlib
 import io
 import os
-import secrets
 import shutil
 import sys
 import tempfile
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, InputWarning
 
 HEAD = 1 << 16  # bytes by which a format is recognised
 _PIECE = 1 << 16
 _GZIP_MAGIC = b"\x1f\x8b"
 # The second, opened by its name, would lose what `>> FILE` is to be added to.
 STANDARD_OUTPUT = ("-", "/dev/stdout")
+CARRIAGE_RETURNS = "found lines that end in a carriage return alone, as on old Macs: convert the file, for example with tr '\\r' '\\n'"
 
 
 class TextSource:
@@ -57,8 +58,14 @@ class TextSource:
             raise InputError(f"the file is empty: expected {expected}", path=self.name)
 
     def lines(self) -> Iterator[str]:
-        """The lines with their ends, split at ``\\n`` and nowhere else."""
+        """The lines with their ends, split at ``\\n`` and nowhere else.
+
+        Warns of a last line without its end, if there are others: the file may have been cut short inside a number or a text.
+        """
+        if "\n" not in self.head and "\r" in self.head.rstrip("\r"):
+            raise InputError(CARRIAGE_RETURNS, path=self.name)
         self._line = 1
+        text = "\n"
         with self._closing(), self._readable():
             for line in self._bytes:
                 try:
@@ -67,6 +74,15 @@ class TextSource:
                     raise self._not_utf8(error, self._line, error.start) from None
                 yield text
                 self._line += 1
+        if not text.endswith("\n") and self._line > 2:
+            warnings.warn(
+                InputWarning(
+                    "the last line has no line end: if the file was cut short, what it holds is not whole",
+                    path=self.name,
+                    line=self._line - 1,
+                ),
+                stacklevel=2,
+            )
 
     def pieces(self) -> Iterator[str]:
         """The text in pieces of 64 KiB."""
@@ -195,7 +211,7 @@ def whole_file(path: str) -> Iterator[TextIO]:
         with _opened(Path(path), path) as file, _text(_packed(file) if path.endswith(".gz") else file) as text:
             yield text
         return
-    target = Path(os.path.realpath(path))
+    target = _led_to(path)
     place = target.with_name(f".{target.name}.part")
     with _locked(place, path):
         try:
@@ -247,18 +263,88 @@ def _locked(place: Path, path: str) -> Iterator[None]:
 @contextlib.contextmanager
 def whole_folder(path: str) -> Iterator[Path]:
     """A folder that appears under its name only when the block ends without an error. Raises InputError if there is one already."""
-    target = Path(os.path.realpath(path))
+    target = _led_to(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError("there already: this format is written as a folder, give the name of a new one", path=path)
-    place = _beside(target)
     try:
-        place.mkdir()
-        yield place
-        place.replace(target)
+        with own_folder(target.with_name(f".{target.name}.part"), path) as place:
+            yield place
+            place.replace(target)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", path=path) from None
+
+
+@contextlib.contextmanager
+def own_folder(place: Path, path: str) -> Iterator[Path]:
+    """An empty folder that no other process has, removed at the end; what a killed process left in it is removed before.
+
+    ``path`` is what is written there, for the message. Raises InputError if another process has it, and OSError.
+    """
+    while True:
+        with contextlib.suppress(FileExistsError):
+            place.mkdir()
+        try:
+            folder = _lock_folder(place, must=False)
+            break
+        except FileNotFoundError:  # removed between the two by its owner, or by whoever took it for left behind
+            continue
+        except BlockingIOError:
+            raise InputError("another attlm is writing this: wait for it, or name another", path=path) from None
+    try:
+        for left in place.iterdir():
+            remove(left)
+        yield place
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(folder), place.stat()):  # rather than one that another process made after this was moved
+                shutil.rmtree(place, ignore_errors=True)
+        os.close(folder)
+
+
+def remove_left_behind(folder: Path, pattern: str) -> None:
+    """Remove the folders of these names that :func:`own_folder` made for processes that were killed."""
+    for place in folder.glob(pattern):
+        with contextlib.suppress(OSError):  # it has an owner, or is not ours to remove
+            left = _lock_folder(place, must=True)
+            shutil.rmtree(place, ignore_errors=True)
+            os.close(left)
+
+
+def _lock_folder(place: Path, *, must: bool) -> int:
+    """Keep a folder for this process until the descriptor returned is closed, as the system does however the process ends.
+
+    Raises BlockingIOError if another process has it, FileNotFoundError if it has just gone, and if it ``must`` be locked OSError on a
+    file system without locks.
+    """
+    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if must or isinstance(error, BlockingIOError):
+                raise
+        if not os.path.samestat(os.fstat(folder), place.stat()):  # its owner has just moved or removed it
+            raise FileNotFoundError(place)
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _led_to(path: str) -> Path:
+    """What a name leads to. Raises InputError for a link that leads to itself, which writing would replace."""
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise InputError("is a link that leads to itself: remove it, or name another file", path=path)
+    return target
 
 
 def sha256(path: Path) -> str:
@@ -271,10 +357,6 @@ def sha256(path: Path) -> str:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from None
     return digest.hexdigest()
-
-
-def _beside(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
 
 
 def _text(binary: BinaryIO) -> TextIO:

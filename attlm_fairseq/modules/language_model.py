@@ -285,6 +285,9 @@ def log_softmax_in_place(logits: Tensor, bias: Tensor) -> Tensor:
     return logits
 
 
+DROPOUTS = ("dropout_in", "dropout_between", "dropout_out")
+
+
 def build_language_model(family: str, config: Mapping[str, Any], vocabulary_size: int, padding_index: int) -> LanguageModel:
     """Build the model of a family (a key of ``READERS``) from its options, named as on fairseq-train's command line.
 
@@ -293,6 +296,10 @@ def build_language_model(family: str, config: Mapping[str, Any], vocabulary_size
     output = str(config["output_layer"])
     if output not in OUTPUT_LAYERS:
         raise ValueError(f"output layer {output!r} is not one of: {', '.join(OUTPUT_LAYERS)}")
+    dropout = tuple(config["dropout"] if config[name] is None else config[name] for name in DROPOUTS)
+    for name, probability in zip(DROPOUTS, dropout, strict=True):
+        if not 0 <= probability <= 1:  # nan too
+            raise ValueError(f"{name} is {probability}, expected a probability")
     return LanguageModel(
         vocabulary_size,
         config["decoder_embed_dim"],
@@ -302,9 +309,7 @@ def build_language_model(family: str, config: Mapping[str, Any], vocabulary_size
         padding_index=padding_index,
         output=output,
         cutoffs=parse_cutoffs(config.get("adaptive_cutoffs")),  # checkpoints of before there was an adaptive softmax lack the option
-        dropout=tuple(
-            config["dropout"] if config[place] is None else config[place] for place in ("dropout_in", "dropout_between", "dropout_out")
-        ),
+        dropout=dropout,
     )
 
 

@@ -35,7 +35,7 @@ FORCE_ORDER = "--refs-by order takes the lines as they are, in the order of the 
 
 _ID_FIRST = re.compile(r"\s*(?P<id>\S+)(?:\s+(?P<text>.*))?", re.DOTALL)  # Kaldi, ESPnet: id text
 _ID_LAST = re.compile(r"(?P<text>.*?)(?:^|(?<=\s))\((?P<id>\S+)\)\s*", re.DOTALL)  # sclite: text (id)
-_LIKE_AN_ID = re.compile(r"(?![0-9]+$)[!-~]*[0-9_-][!-~]*")  # words hardly look so: ASCII with a digit, dash or underscore
+_LIKE_AN_ID = re.compile(r"(?![0-9]+$)[!-,./:-^`-~]*[0-9_-][!-~]*")  # words hardly look so: ASCII with a digit, dash or underscore
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)", re.DOTALL)  # by its last number
 
 

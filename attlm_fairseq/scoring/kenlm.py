@@ -23,6 +23,7 @@ from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
 LN_10 = math.log(10.0)
 UNKNOWN = "<unk>"
+MAX_LOG_PROB = 1e-3  # ln p of a sentence above this is more than rounding
 
 _SEPARATOR = re.compile(r"[ \t\n\v\f\r]")  # what separates words for KenLM; other white space is part of a word
 
@@ -160,6 +161,9 @@ class KenLMScorer(Scorer):
             oov.append(event.oov)
             state, following = following, state
         log_probs.append(model.BaseScore(state, "</s>", following) * LN_10)
+        if not (total := sum(log_probs)) < MAX_LOG_PROB:
+            found = f"gives ln p = {total:.4g} to a sentence of {len(words)} words, expected at most 0"
+            raise InputError(f"{found}: its probabilities or back-offs are damaged; estimate it again", path=self.path)
         return SentenceScore(tuple(log_probs), tuple(oov))
 
     def signature(self) -> dict[str, object]:

@@ -7,13 +7,19 @@ import gzip
 import lzma
 import os
 import re
+import signal
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import IO
 
 import kenlm
 
 from attlm_fairseq.errors import InputError
+
+MAX_EXPLANATION = 4000  # characters of what KenLM says: it may quote a whole line
+TRIAL_SECONDS = 60  # what takes milliseconds with a whole file
 
 BINARY_MAGIC = b"mmap lm http://kheafield.com/code format version"
 BINARY_ORDER = 88  # offset of the order in KenLM's binary header: one byte
@@ -83,6 +89,7 @@ def load_kenlm(path: Path) -> kenlm.Model:
     config = kenlm.Config()
     config.show_progress = False
     config.arpa_complain = kenlm.ARPALoadComplain.NONE
+    require_safe_binary(path)
     try:
         return kenlm.Model(os.fsencode(path), config)
     except UnicodeDecodeError as error:  # KenLM's message quotes bytes of the file that are not UTF-8
@@ -92,8 +99,43 @@ def load_kenlm(path: Path) -> kenlm.Model:
     raise InputError(f"cannot be loaded as an ARPA file or a KenLM binary file: {gist(message)}", path=path)
 
 
+_TRIAL = """
+import sys
+sys.path[:] = sys.argv[2:]
+import kenlm
+config = kenlm.Config()
+config.show_progress = False
+config.load_method = kenlm.LoadMethod.LAZY
+model = kenlm.Model(sys.argv[1], config)
+for word in ["<unk>", "</s>", "the", "a", ".", *map(str, range(200))]:
+    model.score(f"{word} {word} {word}")
+"""
+
+
+def require_safe_binary(path: Path) -> None:
+    """Raise InputError for a KenLM binary file that ends a process which loads it and asks for words: KenLM checks little of it.
+
+    Damage further inside can still end the process, at the words that it concerns.
+    """
+    with path.open("rb") as file:
+        if not file.read(len(BINARY_MAGIC)).startswith(BINARY_MAGIC):
+            return
+    command = [sys.executable, "-I", "-c", _TRIAL, os.fsencode(path), *sys.path]
+    try:
+        result = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, timeout=TRIAL_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        how = f"no answer in {TRIAL_SECONDS} seconds"
+    else:
+        how = signal.strsignal(-result.returncode) if result.returncode < 0 else None
+    if how is not None:
+        raise InputError(f"is a damaged KenLM binary file: KenLM ends with it ({how}); build it again from its ARPA file", path=path)
+
+
 def gist(message: str) -> str:
     """Strip a message of KenLM of the place in its source code, the condition that failed and the file's name."""
+    message = message[:MAX_EXPLANATION]
     message = re.sub(r"^Cannot read model .*? \((.*)\)$", r"\1", message, flags=re.DOTALL)
     _, location, explanation = re.match(r"(.*?)(\S+:\d+ in .* threw [\w:]+(?: because `.*?')?\.\s+|$)(.*)", message, re.DOTALL).groups()
     return explanation if location else (message.strip() or "(no message)").splitlines()[-1]

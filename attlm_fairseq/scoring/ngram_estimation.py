@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import own_folder, remove_left_behind
 from attlm_fairseq.scoring.kenlm_files import gist, read_ngram_counts
 from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.text_file import read_lines
 
+TEMPORARY = ".attlm-ngram-"  # what the folders begin with in which models are made, next to their place
 ORDERS = range(2, 7)  # KenLM reads no unigram models, and is compiled for 6 unless told otherwise
 RESERVED = frozenset(["<s>", "</s>", "<unk>"])
 
@@ -90,15 +92,15 @@ def estimate_ngram(
     source = "the text" if not isinstance(text, Path) else "<stdin>" if text == Path("-") else text
     sentences = _Sentences(text, source, skip_symbols)
     # Beside the output: on its file system, so that the finished model is moved and never copied, and where there is room for it.
-    with _temporary_folder(target.parent) as folder:
-        arpa = model = Path(folder) / "model.arpa"
+    with _temporary_folder(target) as folder:
+        arpa = model = folder / "model.arpa"
         code, said = _run([*command, "--temp_prefix", f"{folder}/", "--arpa", str(arpa)], sentences)
         if not sentences.words:
             raise InputError("has no words: there is nothing to estimate", path=source)
         if code:
             raise InputError(_explain(code, said), path=source)
         if output.suffix == ".bin":
-            model = Path(folder) / "model.bin"
+            model = folder / "model.bin"
             code, binary_said = _run([str(find_program("build_binary", sibling=program)), str(arpa), str(model)])
             if code:
                 raise InputError(f"build_binary failed: {gist(binary_said)}", path=output)
@@ -108,11 +110,16 @@ def estimate_ngram(
     return NgramReport(output, order, ngrams, sentences.sentences, sentences.words, sentences.skipped, fallback_orders)
 
 
-def _temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
-    try:
-        return tempfile.TemporaryDirectory(prefix=".attlm-ngram-", dir=parent)
-    except OSError as error:
-        raise InputError(f"nothing can be written into this folder: {error.strerror}", path=parent) from None
+@contextlib.contextmanager
+def _temporary_folder(target: Path) -> Iterator[Path]:
+    """A folder for the parts of a model. Those of runs that were killed, which may be large, are removed."""
+    remove_left_behind(target.parent, f"{TEMPORARY}*")
+    with contextlib.ExitStack() as until_then:
+        try:
+            folder = until_then.enter_context(own_folder(target.with_name(f"{TEMPORARY}{target.name}"), str(target)))
+        except OSError as error:
+            raise InputError(f"nothing can be written into this folder: {error.strerror}", path=target.parent) from None
+        yield folder
 
 
 def _explain(code: int, said: str) -> str:

@@ -118,8 +118,11 @@ def _bpe(file: str) -> TextFunction:
     try:
         with Path(file).open(encoding="utf-8") as codes, redirect_stderr(complaint):
             bpe = package.BPE(codes)
+            bpe.segment("ab")  # it finds a version that it cannot read only when it is used
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=file) from None
+    except NotImplementedError:
+        raise InputError("is not a file of BPE codes that subword-nmt reads: its #version is not 0.1 or 0.2", path=file) from None
     except (SystemExit, ValueError):  # subword-nmt leaves the program where a line is wrong
         reason = (complaint.getvalue().splitlines() or ["it is not UTF-8 or its version is not a number"])[0]
         raise InputError(f"is not a file of BPE codes as subword-nmt writes it: {reason}", path=file) from None

@@ -6,13 +6,14 @@ import importlib
 import io
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import click
 
 from attlm_fairseq import __version__
-from attlm_fairseq.errors import InputError, NoDictionaryError
+from attlm_fairseq.errors import InputError, InputWarning, NoDictionaryError
 
 COMMANDS = {
     "rescore": "Put the best hypothesis of each n-best list first.",
@@ -91,7 +92,10 @@ class Commands(click.Group):
             # UTF-8 as it is read, whatever the locale: a word must not end a command. File names that are not UTF-8 stay as they are.
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
         try:
-            return super().invoke(context)
+            with warnings.catch_warnings():
+                warnings.simplefilter("default", InputWarning)
+                warnings.showwarning = show_warning
+                return super().invoke(context)
         except NoDictionaryError as error:
             raise OneLineError(f"{error} or name it with --dict") from None
         except InputError as error:
@@ -107,6 +111,12 @@ class Commands(click.Group):
             raise OneLineError(f"the Python package {package} is missing: pip install '{wanted}'") from None
         except BrokenPipeError:
             raise SystemExit(141) from None  # the reader of our output has gone, as in `attlm score text | head`
+
+
+def show_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """In place of Python's own way, which quotes a line of this program."""
+    text = f"WARNING: {message}" if category is InputWarning else warnings.formatwarning(message, category, *where[:2]).rstrip()
+    click.echo(text, err=True)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -313,6 +313,8 @@ def change_weight(change):
         (change_weight(lambda weight: weight.to(torch.complex64)), "embedding.weight are torch.complex64, expected floating"),
         (change_weight(lambda weight: weight.long()), "embedding.weight are torch.int64, expected floating"),
         (change_options(adaptive_cutoffs=True), "--adaptive-cutoffs True: expected whole numbers joined by commas"),
+        (change_options(dropout=float("nan")), "dropout_in is nan, expected a probability"),
+        (change_options(dropout_out=1.5), "dropout_out is 1.5, expected a probability"),
         (change_options(output_layer=-1), "output layer '-1' is not one of: tied, untied, adaptive"),
         (change_options(output_layer=None), "output layer 'None' is not one of"),
         (change_options(attention_score="newer"), "attention score 'newer' is not one of: single, combined"),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.scoring.kenlm_files import read_ngram_counts
+from attlm_fairseq.scoring.kenlm_files import BINARY_ORDER, read_ngram_counts
 from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.scorer import Scorer
 
@@ -205,3 +205,19 @@ def test_a_header_without_end_is_refused(tmp_path):
     path.write_text("\\data\\\nngram 1=3\n")
     with pytest.raises(InputError, match="no readable header"):
         read_ngram_counts(path)
+
+
+@pytest.mark.parametrize(("place", "value", "how"), [(BINARY_ORDER, 0, "Segmentation fault"), (95, 255, "Floating point exception")])
+def test_a_binary_that_ends_its_process_is_one_clear_line(binary, tmp_path, place, value, how):
+    """An order of 0, and a table of as many places as no number says: KenLM does not check them."""
+    damaged = bytearray(binary.read_bytes())
+    damaged[place] = value
+    (tmp_path / "lm.bin").write_bytes(damaged)
+    with pytest.raises(InputError, match=rf"lm.bin: is a damaged KenLM binary file: KenLM ends with it \({how}\)"):
+        KenLMScorer(tmp_path / "lm.bin")
+
+
+def test_probabilities_above_one_are_refused(tmp_path):
+    (tmp_path / "lm.arpa").write_text(ARPA.replace("-0.5\ta\t-0.2", "-0.5\ta\t99999999"))
+    with pytest.raises(InputError, match=r"lm.arpa: gives ln p = 4.605e\+08 to a sentence of 2 words, expected at most 0: .* damaged"):
+        KenLMScorer(tmp_path / "lm.arpa").score([["b"], ["a", "a"]])

@@ -51,7 +51,7 @@ class Corrections:
     @cached_property
     def vocabulary(self) -> frozenset[str]:
         """The words of the LM; if that is a binary file, which does not list them, those of the table that it knows."""
-        from attlm_fairseq.scoring.kenlm import BINARY_MAGIC, load_kenlm, read_unigrams
+        from attlm_fairseq.scoring.kenlm_files import BINARY_MAGIC, load_kenlm, read_unigrams
 
         with self.lm.open("rb") as file:
             binary = file.read(len(BINARY_MAGIC)) == BINARY_MAGIC

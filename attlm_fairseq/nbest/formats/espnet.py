@@ -12,7 +12,7 @@ from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, SeenIds
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 _FOLDER = re.compile(r"(\d+)best_recog")
-_TENSOR = re.compile(r"tensor\(\[?([^\],)]*).*\)")  # what str() makes of a score that is still a tensor
+_TENSOR = re.compile(r"tensor\(\[?([^\],)]*)(?:[\],].*)?\)")  # what str() makes of a score that is still a tensor
 _TEXT = "text"
 _TOTAL_FILE = f"score_{TOTAL}"
 

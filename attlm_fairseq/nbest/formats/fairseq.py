@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import CARRIAGE_RETURNS
 from attlm_fairseq.nbest.formats.lines import (
     LN2,
     FileText,
@@ -135,6 +136,8 @@ def _blocks(lines: Iterable[str], path: str, file: FileText) -> Iterator[_Block]
     log: list[_Line] = []
     for line_number, line in numbered(lines, file):
         match = _DATA.match(line)
+        if "\r" in line and any(map(_DATA.match, line.split("\r")[1:])):
+            raise InputError(CARRIAGE_RETURNS, path=path, line=line_number)
         if match is None:
             if _BROKEN.match(line):
                 raise InputError(f"found {quoted(line)}: expected a tab after the sentence number", path=path, line=line_number)

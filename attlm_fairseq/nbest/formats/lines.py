@@ -63,7 +63,12 @@ def is_as_read(nbest: NbestList) -> bool:
 
 def quoted(found: str) -> str:
     """What was found, short enough for a message."""
-    return repr(found if len(found) <= 60 else found[:57] + "...")
+    return repr(shortened(found))
+
+
+def shortened(found: str) -> str:
+    """The same without the quotes."""
+    return found if len(found) <= 60 else found[:57] + "..."
 
 
 def number(found: str, what: str, path: object, line: int) -> float:
@@ -73,9 +78,9 @@ def number(found: str, what: str, path: object, line: int) -> float:
     except ValueError:
         value = None
     if value is None or "_" in found:  # float() takes 1_000
-        raise InputError(f"{what} is {quoted(found)}: expected a number", path=path, line=line)
+        raise InputError(f"{shortened(what)} is {quoted(found)}: expected a number", path=path, line=line)
     if not math.isfinite(value):
-        raise InputError(f"{what} is {found.strip()}: expected a finite number", path=path, line=line)
+        raise InputError(f"{shortened(what)} is {shortened(found.strip())}: expected a finite number", path=path, line=line)
     return value
 
 
@@ -233,6 +238,8 @@ def write_lines(
             if not i:
                 out.write(file.start)
         lines.put((text.before if text is not None else "") or (separator(nbest) if i else ""))
-        for line in lines_of(nbest):
+        for place, line in enumerate(lines_of(nbest)):
+            if not i and not place and line.startswith("\ufeff") and not (file is not None and file.start):
+                lines.put("\ufeff")  # a first line that begins with this character needs a mark before it, or its own is taken for one
             lines.put(line)
     lines.put(file.end if file is not None else "")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import CARRIAGE_RETURNS
 from attlm_fairseq.nbest.formats.lines import (
     fresh_names,
     grouped,
@@ -29,7 +30,7 @@ WORD_SCORES = "WordScores"  # Marian's, one value a word: not a feature
 _FIRST_LINE = re.compile(r"\s*[^\s|]+[ \t]*\|\|\|")
 _HAS_KEPT = re.compile(rf"(?<!\S){KEPT}=")
 _BARE = re.compile(r"f\d+")  # what scores without a name are called: a missing one is an error
-_ALIGNMENT = re.compile(r"(\s*\d+-\d+)*\s*")
+_ALIGNED = re.compile(r"\d+-\d+")
 
 
 class MosesFormat:
@@ -129,11 +130,13 @@ def _recognise(body: str, path: str, line: int) -> _Line:
     fields = _split(body)
     if len(fields) < 2 or not fields[0].strip():
         raise InputError(f"found {quoted(body)}: expected 'id ||| hypothesis ||| features ||| total'", path=path, line=line)
+    if "\r" in body and any("\r" in field for field in (fields[0], *fields[2:])):
+        raise InputError(CARRIAGE_RETURNS, path=path, line=line)
     rest = range(2, len(fields))
     named = [i for i in rest if _begins_with_name(fields[i])]
     if named:
         after = named[-1] + 1
-        if after == len(fields) or (not is_number(fields[after]) and _ALIGNMENT.fullmatch(fields[after])):
+        if after == len(fields) or (not is_number(fields[after]) and all(map(_ALIGNED.fullmatch, fields[after].split()))):
             return _Line(fields, named, None)
         return _Line(fields, named, after)
     numeric = [i for i in rest if is_number((fields[i].split() or [""])[0])]

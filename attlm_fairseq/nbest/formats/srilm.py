@@ -29,8 +29,6 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 _COUNT = re.compile(r"\d{1,18}")
 _BYTELOG = re.compile(r"\s*NBestList\d")
 _OWN_SCORES = ("acoustic", "lm")
-_START = re.compile(r"^<s>(\s+|$)")
-_END = re.compile(r"(^|\s+)</s>\s*$")
 
 
 class SrilmFormat:
@@ -67,12 +65,23 @@ class SrilmFormat:
             text = fields[3] if len(fields) > 3 else ""
             if len(text.split()) < int(fields[2]):
                 raise InputError(f"found {len(text.split())} words, expected {fields[2]}: is the line cut short?", path=path, line=line)
-            return name, Hypothesis(_END.sub("", _START.sub("", text)) if "s>" in text else text, scores)
+            return name, Hypothesis(_without_marks(text) if "s>" in text else text, scores)
 
         return grouped(lines, path, self.name, parse)
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(_only_one(lists), out, self.name, lambda nbest: [_lines(nbest, hypothesis)[""] for hypothesis in nbest.hypotheses])
+
+
+def _without_marks(text: str) -> str:
+    """The text without ``<s>`` as its first and ``</s>`` as its last word."""
+    first, *rest = text.split(None, 1)
+    if first == "<s>" and not text[0].isspace():
+        text = "".join(rest)
+    ended = text.rstrip()
+    if ended == "</s>" or (ended.endswith("</s>") and ended[-5].isspace()):
+        text = ended[:-4].rstrip()
+    return text
 
 
 class SrilmFolder:
@@ -91,6 +100,8 @@ class SrilmFolder:
         return first is not None and SrilmFormat().matches(head_of(first))
 
     def read_folder(self, folder: Path) -> Iterator[NbestList]:
+        if not _files(folder):
+            raise InputError("no n-best list in it: expected one file for each list", path=folder)
         directories = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
         return self.read_files(_files(folder), directories)
 
