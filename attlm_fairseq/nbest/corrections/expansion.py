@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
-from attlm_fairseq.nbest.corrections.alignment import BEGIN, END, MAX_WORDS, bounded, unbounded
+from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, bounded, unbounded
 from attlm_fairseq.nbest.corrections.numbers import NumberChannel
-from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable
-from attlm_fairseq.nbest.corrections.search import LM_WEIGHT, Candidate, Edge, SearchLM, search
+from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Words
+from attlm_fairseq.nbest.corrections.search import Edge, SearchLM, search
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
@@ -19,6 +20,8 @@ RANK_WEIGHT = 0.3  # natural log for a place in the list: what a later hypothesi
 UNREACHED = -30.0  # ln p of a text that no derivation reaches within the beam
 SPELLED = 0.05  # share of what phrases leave over of an unknown word's probability: the rest are names, noise, words never seen
 CHANNEL, REWRITES, SOURCE_RANK = "channel", "rewrites", "source_rank"
+SEARCH_LM, SEARCH_OOV = "search_lm", "search_oov"
+SCORES = (CHANNEL, REWRITES, SOURCE_RANK, SEARCH_LM, SEARCH_OOV)
 
 
 @dataclass(frozen=True)
@@ -69,36 +72,62 @@ class Channel:
 
 
 def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDATES) -> NbestList:
-    """The list with at most ``size`` new hypotheses behind those as read, and three more scores for each.
+    """The list with at most ``size`` new hypotheses behind those as read, and five more scores for each.
 
     ``channel``: ln p of the best way from a hypothesis as read to the text; ``source_rank``: how many stand before that hypothesis;
-    ``rewrites``: how many pairs of adjacent words, sentence boundaries included, are in no hypothesis as read. New
+    ``rewrites``: how many pairs of adjacent words, sentence boundaries included, are in no hypothesis as read; ``search_lm``: ln p
+    of words and sentence end under the LM of the search; ``search_oov``: words that it does not know. New
     hypotheses take the other scores of the hypothesis that they come from. Their ranks go on where those of the list end.
     """
-    best: dict[tuple[str, ...], tuple[float, int, Candidate]] = {}
-    sources = [bounded(hypothesis.text) for hypothesis in nbest.hypotheses]
-    first: dict[tuple[str, ...], int] = {}
-    for place, words in enumerate(sources):
-        key = tuple(words[1:-1])
-        if key in first or len(words) > MAX_WORDS:
-            continue
-        first[key] = place
-        for candidate in search(channel.edges(words), lm, size + len(sources), LM_WEIGHT):
-            score = candidate.score - RANK_WEIGHT * place
-            if candidate.words not in best or best[candidate.words][0] < score:
-                best[candidate.words] = score, place, candidate
+    sources = [tuple(bounded(hypothesis.text)) for hypothesis in nbest.hypotheses]
+    best = _candidates(sources, channel, lm, size)
     known = {pair for words in sources for pair in pairwise(words)}
+
+    def scores(words: Words, found: _Found) -> dict[str, float]:
+        return {
+            CHANNEL: found.channel,
+            REWRITES: float(sum(pair not in known for pair in pairwise(words))),
+            SOURCE_RANK: float(found.place),
+            SEARCH_LM: lm.step(lm.start(), words[1:])[0],
+            SEARCH_OOV: float(sum(not lm.knows(word) for word in words[1:-1])),
+        }
+
     as_read = []
     for place, (words, hypothesis) in enumerate(zip(sources, nbest.hypotheses, strict=True)):
-        found = best.get(tuple(words[1:-1]))
-        scores = {CHANNEL: found[2].channel if found else UNREACHED, REWRITES: 0.0, SOURCE_RANK: float(found[1] if found else place)}
-        as_read.append(replace(hypothesis, scores=hypothesis.scores | scores))
-    new = sorted((item for item in best.items() if item[0] not in first), key=lambda item: (-item[1][0], item[0]))[:size]
-    added = []
+        found = best.get(words, _Found(-math.inf, UNREACHED, place, ()))
+        as_read.append(replace(hypothesis, scores=hypothesis.scores | scores(words, found)))
+    as_sources = {*sources}
+    new = sorted((item for item in best.items() if item[0] not in as_sources), key=lambda item: (-item[1].score, item[0]))[:size]
     last = max(hypothesis.rank for hypothesis in nbest.hypotheses)
-    for number, (text, (_, place, candidate)) in enumerate(new, 1):
-        source = nbest.hypotheses[place]
-        novel = sum(pair not in known for pair in pairwise([BEGIN, *text, END]))
-        scores = {CHANNEL: candidate.channel, REWRITES: float(novel), SOURCE_RANK: float(place)}
-        added.append(Hypothesis(unbounded(text), source.scores | scores, last + number, verbatim=source.verbatim))
+    added = []
+    for number, (words, found) in enumerate(new, 1):
+        source = nbest.hypotheses[found.place]
+        added.append(Hypothesis(unbounded(words[1:-1]), source.scores | scores(words, found), last + number, verbatim=source.verbatim))
     return replace(nbest, hypotheses=as_read + added)
+
+
+def derivations(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDATES) -> dict[str, tuple[tuple[str, str, str], ...]]:
+    """By text, the rules (kind, source, target) that fired on the best way to each hypothesis that :func:`expand` ends with."""
+    sources = [tuple(bounded(hypothesis.text)) for hypothesis in nbest.hypotheses]
+    return {unbounded(words[1:-1]): found.rules for words, found in _candidates(sources, channel, lm, size).items()}
+
+
+class _Found(NamedTuple):
+    score: float
+    channel: float
+    place: int  # of the source in the list
+    rules: tuple[tuple[str, str, str], ...]
+
+
+def _candidates(sources: Sequence[Words], channel: Channel, lm: SearchLM, size: int) -> dict[Words, _Found]:
+    """The texts that the search finds from each distinct source, each with its best derivation."""
+    best: dict[Words, _Found] = {}
+    for words in dict.fromkeys(sources):
+        if len(words) > MAX_WORDS:
+            continue
+        place = sources.index(words)
+        for candidate in search(channel.edges(words), lm, size + len(sources)):
+            score = candidate.score - RANK_WEIGHT * place
+            if candidate.words not in best or best[candidate.words].score < score:
+                best[candidate.words] = _Found(score, candidate.channel, place, candidate.rules)
+    return best

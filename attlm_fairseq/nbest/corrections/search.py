@@ -33,7 +33,7 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A text that the search ends with. ``channel``: ln p of its best derivation; ``rules``: those that fired, (kind, source, target)."""
+    """A text, BEGIN and END included. ``channel``: ln p of its best derivation; ``rules``: what fired, (kind, source, target)."""
 
     words: tuple[str, ...]
     score: float
@@ -50,6 +50,10 @@ class SearchLM(Protocol):
 
     def step(self, state: object, words: Sequence[str]) -> tuple[float, object]:
         """ln p of the words after ``state`` (END ends the sentence), and the state after them."""
+        ...
+
+    def knows(self, word: str) -> bool:
+        """Whether the word is in the LM's vocabulary."""
         ...
 
 
@@ -81,6 +85,9 @@ class KenLMSearch:
             total += found[0]
             state = found[1]
         return total, state
+
+    def knows(self, word: str) -> bool:
+        return "\0" not in word and word in self._model
 
 
 class _Partial(NamedTuple):
@@ -122,7 +129,7 @@ def search(edges: Sequence[Sequence[Edge]], lm: SearchLM, size: int, lm_weight: 
                 if known is None or known.score < score:
                     stack[text] = _Partial(score, partial.channel + edge.log_prob, state, partial, edge.rule)
     ends = sorted(stacks[-1].items(), key=lambda item: (-item[1].score, item[0]))[:size]
-    return [Candidate(words[1:-1], end.score, end.channel, _rules(end)) for words, end in ends if words[-1] == END and words[0] == BEGIN]
+    return [Candidate(words, end.score, end.channel, _rules(end)) for words, end in ends if words[-1] == END and words[0] == BEGIN]
 
 
 def _rules(end: _Partial) -> tuple[tuple[str, str, str], ...]:
