@@ -376,12 +376,12 @@ def test_cross_validation_by_hand(folds):
 
 
 def test_groups_stay_in_one_fold():
-    assert tuning._folds(range(31), 5).tolist() == [i % 5 for i in range(31)]
-    assert tuning._folds([0, 1, 2, 0, 4, 2, 2, 7], 3).tolist() == [1, 2, 0, 1, 2, 0, 0, 1]
+    assert tuning.assign_folds(range(31), 5).tolist() == [i % 5 for i in range(31)]
+    assert tuning.assign_folds([0, 1, 2, 0, 4, 2, 2, 7], 3).tolist() == [1, 2, 0, 1, 2, 0, 0, 1]
     generator = np.random.default_rng(14)
     for folds in (2, 5):
         groups = generator.integers(0, 40, size=200)
-        found = tuning._folds(groups, folds)
+        found = tuning.assign_folds(groups, folds)
         assert all(len(set(found[groups == group])) == 1 for group in groups)
         sizes = np.bincount(found, minlength=folds)
         assert sizes.max() - sizes.min() <= np.bincount(groups).max()

@@ -38,14 +38,20 @@ class Channel:
         last = len(words) - 1
         for begin, word in enumerate(words):
             kept = 0.0 if begin in (0, last) else self.phrases.keep(word)
-            here = [Edge(begin + 1, (word,), kept)]
+            here = [Edge(begin, begin + 1, (word,), kept)]
             for rule in self.phrases.matches(words, begin):
                 here.append(
-                    Edge(begin + len(rule.source), rule.target, rule.log_prob, ("phrase", " ".join(rule.source), " ".join(rule.target)))
+                    Edge(
+                        begin,
+                        begin + len(rule.source),
+                        rule.target,
+                        rule.log_prob,
+                        ("phrase", " ".join(rule.source), " ".join(rule.target)),
+                    )
                 )
             if 0 < begin < last:
                 for end, target, log_prob, way in self.numbers.options(words, begin):
-                    here.append(Edge(end, target, log_prob, ("number", way, " ".join(target))))
+                    here.append(Edge(begin, end, target, log_prob, ("number", way, " ".join(target))))
                 here += self._respelled(words, begin, last)
             edges.append(here)
         return edges
@@ -59,7 +65,7 @@ class Channel:
             stretch = tuple(words[begin:end])
             left = self.left_over(stretch)
             for target, log_prob in self.spelling.options(words, begin, end) if left > 0 else ():
-                found.append(Edge(end, target, math.log(left) + log_prob, ("letters", " ".join(stretch), " ".join(target))))
+                found.append(Edge(begin, end, target, math.log(left) + log_prob, ("letters", " ".join(stretch), " ".join(target))))
         return found
 
     def left_over(self, stretch: tuple[str, ...]) -> float:
@@ -106,17 +112,11 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     return replace(nbest, hypotheses=as_read + added)
 
 
-def derivations(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDATES) -> dict[str, tuple[tuple[str, str, str], ...]]:
-    """By text, the rules (kind, source, target) that fired on the best way to each hypothesis that :func:`expand` ends with."""
-    sources = [tuple(bounded(hypothesis.text)) for hypothesis in nbest.hypotheses]
-    return {unbounded(words[1:-1]): found.rules for words, found in _candidates(sources, channel, lm, size).items()}
-
-
 class _Found(NamedTuple):
     score: float
     channel: float
     place: int  # of the source in the list
-    rules: tuple[tuple[str, str, str], ...]
+    fired: tuple[Edge, ...]
 
 
 def _candidates(sources: Sequence[Words], channel: Channel, lm: SearchLM, size: int) -> dict[Words, _Found]:
@@ -129,5 +129,5 @@ def _candidates(sources: Sequence[Words], channel: Channel, lm: SearchLM, size: 
         for candidate in search(channel.edges(words), lm, size + len(sources)):
             score = candidate.score - RANK_WEIGHT * place
             if candidate.words not in best or best[candidate.words].score < score:
-                best[candidate.words] = _Found(score, candidate.channel, place, candidate.rules)
+                best[candidate.words] = _Found(score, candidate.channel, place, candidate.fired)
     return best

@@ -23,8 +23,9 @@ MAX_REMEMBERED = 1 << 20  # (LM state, word) pairs
 
 
 class Edge(NamedTuple):
-    """Source words up to ``end`` become ``target``. ``rule`` names what fired, None for a word that is kept."""
+    """The source words ``[begin, end)`` become ``target``. ``rule`` says so: (kind, source, target); None: kept as it is."""
 
+    begin: int
     end: int
     target: tuple[str, ...]
     log_prob: float
@@ -33,12 +34,12 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A text, BEGIN and END included. ``channel``: ln p of its best derivation; ``rules``: what fired, (kind, source, target)."""
+    """A text, BEGIN and END included. ``channel``: ln p of its best derivation; ``fired``: its edges with a rule."""
 
     words: tuple[str, ...]
     score: float
     channel: float
-    rules: tuple[tuple[str, str, str], ...]
+    fired: tuple[Edge, ...]
 
 
 class SearchLM(Protocol):
@@ -90,12 +91,25 @@ class KenLMSearch:
         return "\0" not in word and word in self._model
 
 
+class NoLM:
+    """No LM: candidates are found by the channel alone."""
+
+    def start(self) -> None:
+        return None
+
+    def step(self, state: object, words: Sequence[str]) -> tuple[float, None]:
+        return 0.0, None
+
+    def knows(self, word: str) -> bool:
+        return True
+
+
 class _Partial(NamedTuple):
     score: float
     channel: float
     state: object
     before: _Partial | None
-    rule: tuple[str, str, str] | None
+    edge: Edge | None
 
 
 def search(edges: Sequence[Sequence[Edge]], lm: SearchLM, size: int, lm_weight: float = LM_WEIGHT) -> list[Candidate]:
@@ -127,16 +141,16 @@ def search(edges: Sequence[Sequence[Edge]], lm: SearchLM, size: int, lm_weight: 
                 stack = stacks[edge.end]
                 known = stack.get(text)
                 if known is None or known.score < score:
-                    stack[text] = _Partial(score, partial.channel + edge.log_prob, state, partial, edge.rule)
+                    stack[text] = _Partial(score, partial.channel + edge.log_prob, state, partial, edge)
     ends = sorted(stacks[-1].items(), key=lambda item: (-item[1].score, item[0]))[:size]
-    return [Candidate(words, end.score, end.channel, _rules(end)) for words, end in ends if words[-1] == END and words[0] == BEGIN]
+    return [Candidate(words, end.score, end.channel, _fired(end)) for words, end in ends if words[-1] == END and words[0] == BEGIN]
 
 
-def _rules(end: _Partial) -> tuple[tuple[str, str, str], ...]:
-    rules = []
+def _fired(end: _Partial) -> tuple[Edge, ...]:
+    edges = []
     partial: _Partial | None = end
     while partial is not None:
-        if partial.rule is not None:
-            rules.append(partial.rule)
+        if partial.edge is not None and partial.edge.rule is not None:
+            edges.append(partial.edge)
         partial = partial.before
-    return tuple(reversed(rules))
+    return tuple(reversed(edges))

@@ -157,7 +157,7 @@ def cross_validate(
         raise InputError(
             f"{len(set(groups))} lists cannot be cross-validated in {folds} folds: at least 2 folds and one list a fold are needed"
         )
-    fold_of = _folds(groups, folds)
+    fold_of = assign_folds(groups, folds)
     results = []
     chosen = np.empty((lists, np.asarray(statistics[0]).shape[1]))
     for fold in range(folds):
@@ -170,7 +170,7 @@ def cross_validate(
     return CrossValidation(corpus_score(metric, chosen), chosen, tuple(results), fold_of)
 
 
-def _folds(groups: Sequence[int], folds: int) -> np.ndarray:
+def assign_folds(groups: Sequence[int], folds: int) -> np.ndarray:
     """The fold (N,) of each list: the largest group first, each goes to the fold with the fewest lists. Single lists go round."""
     _, group_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     fold_of_group = np.empty(len(sizes), dtype=np.int64)

@@ -28,10 +28,10 @@ class BigramLM:
 
 
 EDGES = [
-    [Edge(1, ("<s>",), 0.0), Edge(2, ("<s>", "x"), -1.0, ("phrase", "<s> a", "<s> x"))],
-    [Edge(2, ("a",), -0.5), Edge(2, ("b", "c"), -1.5, ("phrase", "a", "b c")), Edge(3, (), -3.0, ("phrase", "a d", ""))],
-    [Edge(3, ("d",), -0.1), Edge(3, ("c", "d"), -2.0, ("number", "d", "c d"))],
-    [Edge(4, ("</s>",), 0.0), Edge(4, ("please", "</s>"), -1.0, ("phrase", "</s>", "please </s>"))],
+    [Edge(0, 1, ("<s>",), 0.0), Edge(0, 2, ("<s>", "x"), -1.0, ("phrase", "<s> a", "<s> x"))],
+    [Edge(1, 2, ("a",), -0.5), Edge(1, 2, ("b", "c"), -1.5, ("phrase", "a", "b c")), Edge(1, 3, (), -3.0, ("phrase", "a d", ""))],
+    [Edge(2, 3, ("d",), -0.1), Edge(2, 3, ("c", "d"), -2.0, ("number", "d", "c d"))],
+    [Edge(3, 4, ("</s>",), 0.0), Edge(3, 4, ("please", "</s>"), -1.0, ("phrase", "</s>", "please </s>"))],
 ]
 
 
@@ -49,11 +49,11 @@ def test_best_texts_with_their_best_derivations(weight: float) -> None:
         channel = sum(edge.log_prob for edge in derivation)
         score = channel + weight * BigramLM().step("<s>", words[1:])[0]
         if words not in best or score > best[words][0]:
-            best[words] = score, channel, tuple(edge.rule for edge in derivation if edge.rule)
+            best[words] = score, channel, tuple(edge for edge in derivation if edge.rule)
     expected = sorted(best.items(), key=lambda item: -item[1][0])
     found = search(EDGES, BigramLM(), 100, weight)
     assert len(found) == len(best)
-    for candidate, (words, (score, channel, rules)) in zip(found, expected, strict=True):
+    for candidate, (words, (score, channel, fired)) in zip(found, expected, strict=True):
         assert (candidate.score, candidate.channel) == pytest.approx((score, channel))
-        assert (candidate.words, candidate.rules) == (words, rules)
+        assert (candidate.words, candidate.fired) == (words, fired)
     assert [candidate.words for candidate in search(EDGES, BigramLM(), 3, weight)] == [words for words, _ in expected[:3]]

@@ -1,0 +1,49 @@
+"""Jack-knifing: each list gets what was learned from the lists of the other folds.
+
+Whatever has seen the references of a list looks better on that list than it is, and weights tuned there trust it too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.metrics import Metric, make_metric
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.statistics.repeated_lists import RepeatedLists
+from attlm_fairseq.nbest.tuning.tuning import assign_folds
+
+FOLDS = 5
+
+
+def folds_of(lists: Sequence[NbestList], folds: int = FOLDS, metric: Metric | None = None) -> np.ndarray:
+    """The fold (N,) of each list, from 0; lists of one utterance are in one fold. Raises InputError if there are fewer utterances."""
+    repeated = RepeatedLists(metric or make_metric("wer"))
+    for nbest in lists:
+        repeated.add(nbest.references, [hypothesis.text for hypothesis in nbest.hypotheses])
+    utterances = repeated.utterances()
+    if not 2 <= folds <= len(set(utterances.tolist())):
+        raise InputError(f"{len(set(utterances.tolist()))} different lists cannot be divided into {folds} folds: give more lists")
+    return assign_folds(utterances, folds)
+
+
+def by_folds(
+    lists: Sequence[NbestList],
+    folds: np.ndarray,
+    learn: Callable[[list[NbestList]], Callable[[NbestList], NbestList]],
+) -> list[NbestList]:
+    """The lists, in order, each through what ``learn`` makes of the lists of the other folds."""
+    done: list[NbestList | None] = [None] * len(lists)
+    for _, others, held_out in splits(folds):
+        apply = learn([lists[i] for i in others])
+        for i in held_out:
+            done[i] = apply(lists[i])
+    return [nbest for nbest in done if nbest is not None]
+
+
+def splits(folds: np.ndarray) -> Iterator[tuple[int, list[int], list[int]]]:
+    """For each fold its number, the lists of the other folds, and its own."""
+    for fold in range(int(folds.max()) + 1):
+        yield fold, np.flatnonzero(folds != fold).tolist(), np.flatnonzero(folds == fold).tolist()
