@@ -63,7 +63,7 @@ class Corrections:
 
     @cached_property
     def _search_lm(self) -> KenLMSearch:
-        from attlm_fairseq.scoring.kenlm import load_kenlm
+        from attlm_fairseq.scoring.kenlm_files import load_kenlm
 
         return KenLMSearch(load_kenlm(self.lm))
 
