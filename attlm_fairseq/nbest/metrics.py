@@ -6,6 +6,7 @@ S is the number of statistics of a metric.
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric
+from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import TextPipeline
 
 PAIRS = 1 << 18  # of texts whose statistics are held at a time
@@ -26,6 +29,12 @@ class Metric(Protocol):
     name: str
     higher_is_better: bool
     text: TextPipeline  # what hypotheses and references go through before they are compared
+    bounds: tuple[float, float]  # the lowest and the highest score that there is
+    ignores_case: bool
+
+    def compare_all(self, lists: Iterable[NbestList]) -> None:
+        """Prepare for the statistics of all hypotheses of these lists: a metric that starts a program compares them in one run."""
+        ...
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
         """The statistics of each hypothesis of one list against the references of that list (at least one): (n, S) float64."""
@@ -48,10 +57,26 @@ class Metric(Protocol):
         ...
 
 
-class _OfText:
+class _OfText(ABC):
     """Text steps that hypotheses and references go through before they are compared; none by default."""
 
     text = TextPipeline()
+    higher_is_better: bool
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return 0.0, 100.0 if self.higher_is_better else math.inf  # there may be more errors than words
+
+    @property
+    def ignores_case(self) -> bool:
+        ours, theirs = self.statistics(["A", "a"], ["a"])
+        return bool((ours == theirs).all())
+
+    @abstractmethod
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray: ...
+
+    def compare_all(self, lists: Iterable[NbestList]) -> None:
+        del lists  # :meth:`statistics` compares on the spot
 
     def prepared(self, text: str) -> str:
         return self.text.prepared(text)
@@ -65,7 +90,7 @@ def corpus_score(metric: Metric, statistics: np.ndarray) -> float:
     return float(metric.score(np.asarray(statistics, dtype=np.float64).sum(axis=0)))
 
 
-class ErrorRate(_OfText, ABC):
+class ErrorRate(_OfText):
     """Statistics (errors, reference length), summed; score 100 * errors / length.
 
     With no reference tokens in the whole corpus the score is 0 without errors and 100 with any, as in sacreBLEU's TER.
@@ -323,12 +348,20 @@ METRICS: dict[str, type] = {"wer": WER, "cer": CER, "bleu": BLEU, "chrf": ChrF, 
 
 
 def make_metric(name: str, *, text: TextPipeline | None = None, **options: Any) -> Metric:
-    """The metric of that name (a key of METRICS, in any case) with its options, of texts that have gone through the steps ``text``.
+    """The metric of that name with its options, of texts that have gone through the steps ``text``.
+
+    ``name`` is a key of METRICS, in any case, or ``external:COMMAND``.
 
     Raises InputError for an unknown name or option.
     """
+    if name.startswith(PREFIX):
+        if options:
+            raise InputError(f"metric {name!r} has no option {next(iter(options))!r}")
+        made = ExternalMetric(name.removeprefix(PREFIX))
+        made.text = text or made.text
+        return made
     if name.lower() not in METRICS:
-        raise InputError(f"unknown metric {name!r}; known are {', '.join(METRICS)}")
+        raise InputError(f"unknown metric {name!r}; known are {', '.join(METRICS)} and {PREFIX}COMMAND")
     metric = METRICS[name.lower()]
     known = metric.__init__.__kwdefaults__
     for option in options:

@@ -15,6 +15,7 @@ import click
 
 from attlm_cli.lm_changes import LMChanges, numbered
 from attlm_fairseq.errors import InputError, visible
+from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.features.combination import LARGEST
 from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
 from attlm_fairseq.nbest.formats import FORMATS
@@ -274,6 +275,26 @@ def lm_options(command: Callable, only_where_given: bool = False) -> Callable:
     )
 
 
+class MetricName(click.ParamType):
+    """The name of a metric, in any case, or ``external:COMMAND``."""
+
+    name = "metric"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"[{'|'.join(sorted(METRICS))}|{PREFIX}COMMAND]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.startswith(PREFIX) and value.lower() not in METRICS:
+            self.fail(f"{value!r} is not one of {', '.join(sorted(METRICS))} and {PREFIX}COMMAND.", param, ctx)
+        return value if value.startswith(PREFIX) else value.lower()
+
+
+METRIC_HELP = (
+    "What counts. external:COMMAND runs a program once: it reads lines of source, hypothesis and reference, joined by tabs, and answers "
+    "a number for each, higher is better."
+)
+
+
 def metric_options(command: Callable, choice: bool = True) -> Callable:
     """``--metric --metric-lowercase --metric-case --metric-text --bleu-tokenize``, handed to the command as ``metric``.
 
@@ -296,7 +317,7 @@ def metric_options(command: Callable, choice: bool = True) -> Callable:
     return wrapped(
         wrapper,
         command,
-        *([click.option("--metric", type=click.Choice(sorted(METRICS)), default="wer", show_default=True, help="What counts.")] * choice),
+        *([click.option("--metric", type=MetricName(), default="wer", show_default=True, help=METRIC_HELP)] * choice),
         click.option(
             "--metric-lowercase/--metric-case",
             default=None,

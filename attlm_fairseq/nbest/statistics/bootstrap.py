@@ -56,7 +56,8 @@ def confidence_interval(statistics: np.ndarray, metric: Metric, *, resamples: in
     statistics = _checked(statistics, resamples, level)
     scores = np.concatenate([metric.score(counts @ statistics) for counts in _draws(len(statistics), resamples, seed)])
     interval = _interval(corpus_score(metric, statistics), scores, level, len(statistics))
-    return replace(interval, low=max(interval.low, 0.0), high=min(interval.high, _highest(metric)))
+    lowest, highest = metric.bounds
+    return replace(interval, low=max(interval.low, lowest), high=min(interval.high, highest))
 
 
 def paired_bootstrap(
@@ -87,7 +88,8 @@ def paired_bootstrap(
     p_value = (hits + 1) / (resamples + 1)
     if len(a) < FEW:
         p_value = max(p_value, _permutation_p(a, b, metric, abs(observed) / factor, resamples, seed))
-    interval, most = _interval(observed, differences, level, len(a)), _highest(metric)
+    interval, (lowest, highest) = _interval(observed, differences, level, len(a)), metric.bounds
+    most = highest - lowest
     return PairedComparison(replace(interval, low=max(interval.low, -most), high=min(interval.high, most)), p_value)
 
 
@@ -144,11 +146,6 @@ def _interval(score: float, scores: np.ndarray, level: float, lists: int) -> Int
         wider = stdtrit(lists - 1, (1 + level) / 2) / ndtri((1 + level) / 2) * math.sqrt(lists / (lists - 1))
         low, high = score + wider * (low - score), score + wider * (high - score)
     return Interval(score, float(low), float(high), level)
-
-
-def _highest(metric: Metric) -> float:
-    """The highest score that there is; an error rate has none, as there may be more errors than words."""
-    return 100.0 if metric.higher_is_better else math.inf
 
 
 def _checked(statistics: np.ndarray, resamples: int, level: float) -> np.ndarray:

@@ -79,6 +79,8 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
     for nbest in lists:
         if not nbest.references:
             raise nbest.error(f"list {nbest.id!r} has no reference; give references with --refs")
+    metric.compare_all(lists)
+    for nbest in lists:
         measured.features.append(features(nbest, measured.names))
         measured.texts.append([hypothesis.text for hypothesis in nbest.hypotheses])
         measured.statistics.append(metric.statistics(measured.texts[-1], nbest.references))

@@ -1,0 +1,131 @@
+"""A metric that another program computes, such as COMET: ``external:COMMAND``.
+
+The program gets one line per comparison on its standard input, ``source TAB hypothesis TAB reference``, then the end of the input. It
+answers one number per line, in order; higher is better. All hypotheses of a file are compared in one run, and equal lines once.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.text.pipeline import TextPipeline
+
+PREFIX = "external:"
+TIMEOUT_SECONDS = 3600.0
+SHOWN = 200  # characters of what the program wrote
+
+Line = tuple[str, str, str]
+"""Source, hypothesis, reference."""
+
+
+class SourcedReferences(tuple[str, ...]):
+    """The references of a list that also know the source sentence which they translate."""
+
+    source: str = ""
+
+
+def with_source(references: Sequence[str], source: str) -> SourcedReferences:
+    """Return the references with their source sentence."""
+    made = SourcedReferences(references)
+    made.source = source
+    return made
+
+
+class ExternalMetric:
+    """The mean, over the lists, of what a program answers. Of several references the one with the highest answer counts.
+
+    Statistics: the answer, 1.
+    """
+
+    name = "external"
+    higher_is_better = True
+    text = TextPipeline()
+    bounds = -math.inf, math.inf
+    ignores_case = False
+
+    def __init__(self, command: str, timeout: float = TIMEOUT_SECONDS) -> None:
+        """``command`` is split as a shell splits it, and run without a shell; ``timeout`` in seconds is for each run of it."""
+        try:
+            self.arguments = shlex.split(command)
+        except ValueError as error:
+            raise InputError(f"--metric {PREFIX}{command}: {error}") from None
+        if not self.arguments:
+            raise InputError(f"--metric {PREFIX} names no command; expected {PREFIX}COMMAND, such as '{PREFIX}python comet.py'")
+        self.command = command
+        self.timeout = timeout
+        self._answers: dict[Line, float] = {}
+
+    def compare_all(self, lists: Iterable[NbestList]) -> None:
+        """Run the program once for all hypotheses of the lists."""
+        pairs = [(hypothesis.text, nbest.references) for nbest in lists for hypothesis in nbest.hypotheses]
+        self._ask([line for text, references in pairs for line in self._lines(text, references)])
+
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        lines = [list(self._lines(text, references)) for text in hypotheses]
+        self._ask([line for of_text in lines for line in of_text])
+        return np.array([[max(map(self._answers.__getitem__, of_text)), 1.0] for of_text in lines], dtype=np.float64)
+
+    def score(self, totals: np.ndarray) -> np.ndarray:
+        totals = np.asarray(totals, dtype=np.float64)
+        return totals[..., 0] / np.maximum(totals[..., 1], 1.0)
+
+    def signature(self, references: Iterable[Sequence[str]]) -> str:
+        text = f"|text:{','.join(self.text.signature())}" if self.text.steps else ""
+        return f"mean over lists|command:{self.command}{text}"
+
+    def prepared(self, text: str) -> str:
+        return self.text.prepared(text)
+
+    def units(self, text: str) -> Sequence[str]:
+        return text.split()
+
+    def _lines(self, hypothesis: str, references: Sequence[str]) -> Iterator[Line]:
+        source = references.source if isinstance(references, SourcedReferences) else ""
+        for reference in references:
+            yield _field(source), _field(self.prepared(hypothesis)), _field(self.prepared(reference))
+
+    def _ask(self, lines: Sequence[Line]) -> None:
+        """Have the program answer the lines that it has not answered yet. Raises InputError if it does not."""
+        new = [line for line in dict.fromkeys(lines) if line not in self._answers]
+        if not new:
+            return
+        sent = "".join("\t".join(line) + "\n" for line in new)
+        try:
+            done = subprocess.run(
+                self.arguments, input=sent.encode("utf-8", "replace"), capture_output=True, timeout=self.timeout, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise self._error(f"did not answer {len(new)} lines within {self.timeout:g} seconds") from None
+        except OSError as error:
+            raise self._error(f"cannot be started: {error.strerror}") from None
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise self._error(f"ended with exit code {done.returncode}{f': {said[-1][:SHOWN]}' if said else ''}")
+        answers = done.stdout.decode("utf-8", "replace").splitlines()
+        if len(answers) != len(new):
+            raise self._error(f"answered {len(answers)} lines to {len(new)}, expected one number per line")
+        self._answers |= {line: self._number(answer, number) for number, (line, answer) in enumerate(zip(new, answers, strict=True), 1)}
+
+    def _number(self, answer: str, line: int) -> float:
+        try:
+            number = float(answer)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise self._error(f"answered {answer[:SHOWN]!r} in line {line}, expected a finite number")
+        return number
+
+    def _error(self, what: str) -> InputError:
+        return InputError(f"--metric {PREFIX}{self.command}: the command {what}")
+
+
+def _field(text: str) -> str:
+    """A text as one field of a line."""
+    return " ".join(text.split("\t")).replace("\n", " ").replace("\r", " ")

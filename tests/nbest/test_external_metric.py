@@ -1,0 +1,81 @@
+"""``--metric external:COMMAND``: a program that answers scores, and programs that crash, hang or answer too little."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runs import refused, run
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.external_metric import ExternalMetric, with_source
+from attlm_fairseq.nbest.metrics import corpus_score, make_metric
+
+PROGRAM = """
+import sys
+lines = sys.stdin.read().splitlines()
+open("runs", "a").write(f"{len(lines)}\\n")
+for line in lines:
+    source, hypothesis, reference = line.split("\\t")
+    shared = set(hypothesis.split()) & set(reference.split())
+    print(len(shared) - (source == "bad"))
+"""
+LISTS = [
+    {"id": "u1", "ref": "a b c", "hyps": [{"text": "a", "scores": {"am": -1.0}}, {"text": "a b c", "scores": {"am": -1.5}}]},
+    {"id": "u2", "ref": "b d", "hyps": [{"text": "b d", "scores": {"am": -1.0}}, {"text": "x", "scores": {"am": -2.0}}]},
+]
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("program.py").write_text(PROGRAM)
+    Path("dev.jsonl").write_text("".join(json.dumps(nbest) + "\n" for nbest in LISTS))
+    return f"{sys.executable} program.py"
+
+
+def runs() -> list[int]:
+    return list(map(int, Path("runs").read_text().split()))
+
+
+def test_answers_are_averaged_and_kept(program):
+    metric = make_metric(f"external:{program}")
+    statistics = metric.statistics(["a", "a b c", "a"], ["a b c", "b c d e"])
+    assert statistics.tolist() == [[1.0, 1.0], [3.0, 1.0], [1.0, 1.0]]  # the better of two references
+    assert corpus_score(metric, statistics) == pytest.approx(5 / 3)
+    metric.statistics(["a"], ["a b c"])
+    assert runs() == [4]
+    assert metric.statistics(["a"], with_source(["a b c"], "bad")).tolist() == [[0.0, 1.0]]
+    assert metric.statistics(["a\tb"], ["b"]).tolist() == [[1.0, 1.0]]
+
+
+def test_commands_compare_all_hypotheses_in_one_run(program):
+    result = run("eval", "dev.jsonl", "--metric", f"external:{program}")
+    assert "1.5" in result.stdout  # (1 + 2) / 2 of the hypotheses that stand first
+    assert runs()[0] == 4
+    run("tune", "dev.jsonl", "--metric", f"external:{program}", "-o", "attlm.toml", "--folds", "0", code=0)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("import sys; sys.exit('no memory')", "ended with exit code 1: no memory"),
+        ("print(1)", "answered 1 lines to 2, expected one number per line"),
+        ("print('1\\nnan')", "answered 'nan' in line 2, expected a finite number"),
+        ("import time; time.sleep(60)", "did not answer 2 lines within 0.5 seconds"),
+    ],
+)
+def test_a_program_that_fails_is_one_line(program, message):
+    metric = ExternalMetric(f'{sys.executable} -c "{program}"', timeout=0.5 if "sleep" in program else 60)
+    with pytest.raises(InputError) as refusal:
+        metric.statistics(["a", "b"], ["a"])
+    assert message in str(refusal.value)
+
+
+def test_commands_that_cannot_be(program):
+    with pytest.raises(InputError, match="cannot be started"):
+        ExternalMetric("./no-such-program").statistics(["a"], ["a"])
+    assert "names no command" in refused("eval", "dev.jsonl", "--metric", "external:")
+    assert "has no option 'lowercase'" in refused("eval", "dev.jsonl", "--metric", "external:x", "--metric-lowercase")
