@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foreign_lms import FAIRSEQ, WORDS, write_fairseq_lm, write_gpt2
+from foreign_lms import FAIRSEQ, WORDS, write_bert, write_fairseq_lm, write_gpt2
 from lm_files import write_arpa, write_checkpoint
 
 from attlm_fairseq.scoring.compute import DeviceConfig
@@ -12,6 +12,7 @@ from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
 from attlm_fairseq.scoring.huggingface import load_huggingface_lm
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.lm_files import load_lm_files
+from attlm_fairseq.scoring.masked_lm import load_masked_lm
 from attlm_fairseq.scoring.mixture import MixtureScorer
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
@@ -63,6 +64,10 @@ def foreign_ensemble(folder: Path) -> Scorer:
     return load_lm_files([write_gpt2(folder / "gpt2"), write_fairseq_lm(folder / "lm.pt", "lstm_lm")], "both", [1.0, 3.0])
 
 
+def bert(folder: Path) -> Scorer:
+    return load_masked_lm(write_bert(folder / "bert"), "bert")
+
+
 MAKERS = {
     "neural": neural,
     "neural, adaptive": lambda folder: neural(folder, _name="averaging_lstm_lm", output_layer="adaptive", adaptive_cutoffs="7"),
@@ -77,6 +82,7 @@ MAKERS = {
     "GPT-2 in bfloat16": gpt2_in_bfloat16,
     **{f"fairseq's {kind}": lambda folder, kind=kind: load_fairseq_lm(write_fairseq_lm(folder / "lm.pt", kind), kind) for kind in FAIRSEQ},
     "foreign ensemble": foreign_ensemble,
+    "BERT": bert,
 }
 KINDS = list(MAKERS)
 

@@ -1,9 +1,11 @@
-"""Which text step would make an LM's unknown words known: the answer to a high rate of them."""
+"""Which text steps would help an LM: those that make unknown words known, or the text more probable if the LM cuts words into pieces."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
@@ -16,6 +18,8 @@ WORTH_A_SECOND_STEP = 0.1
 
 _SINGLE = ("lowercase", "uppercase", "remove-punctuation", "normalize-punctuation:en", "unicode:nfkc", "tokenize:en")
 _DOUBLE = ("remove-punctuation,lowercase", "remove-punctuation,uppercase", "tokenize:en,lowercase", "tokenize:en,uppercase")
+WORTH_NATS = 0.1  # per word, that a step must gain for an LM without unknown words; of several steps for each
+
 _TRUECASE = "truecase:MODEL"  # what it would give, nearly: a capital first letter
 
 
@@ -40,6 +44,47 @@ def advise(count: OOVCount, scorer: Scorer, text: TextPipeline) -> str | None:
     unknown = sorted(count.unknown.items(), key=lambda item: (-item[1], item[0]))[:TYPES]
     best, share = _best(_known_shares(unknown, scorer, _changers()))
     return f"{_with(text, best)} it would know {share:.0%} of these" if share >= WORTH_SAYING else None
+
+
+def advise_written_text(scorer: Scorer, sentences: Sequence[Sequence[str]]) -> str | None:
+    """Return a sentence naming the steps that make the text most probable under an LM that knows every word by its pieces; None without.
+
+    LMs of written text expect capitals and no spaces before punctuation; a list's text is often lower case and tokenised. Compared is the
+    sum over each sentence with its end, per word as given, so that different pieces do not matter.
+    """
+    words = sum(map(len, sentences))
+    if not words:
+        return None
+    texts = [" ".join(sentence) for sentence in sentences]
+    gains = {}
+    as_given = math.fsum(score.total for score in scorer.score([text.split() for text in texts]))
+    for steps, change in _written().items():
+        changed = [change(text).split() for text in texts]
+        if changed != list(map(list, sentences)):
+            total = math.fsum(score.total for score in scorer.score(changed))
+            gains[steps] = (total - as_given) / words
+    best = max(gains, key=lambda steps: gains[steps] - WORTH_NATS * steps.count(","), default=None)
+    if best is None or gains[best] < WORTH_NATS * (1 + best.count(",")):
+        return None
+    return f"with --text {best} the text would be more probable, by {gains[best]:.2f} nats per word"
+
+
+def _written() -> dict[str, Callable[[str], str]]:
+    """By steps what they do to a text; a truecase model is nearly a capital at the beginning and in I."""
+    lower, detokenize = (parse_steps([step]).prepared for step in ("lowercase", "detokenize:en"))
+
+    def capital(text: str) -> str:
+        return re.sub(r"\bi\b", "I", text[:1].upper() + text[1:])
+
+    return {
+        "lowercase": lower,
+        "detokenize:en": detokenize,
+        "lowercase,detokenize:en": lambda text: detokenize(lower(text)),
+        _TRUECASE: capital,
+        f"lowercase,{_TRUECASE}": lambda text: capital(lower(text)),
+        f"{_TRUECASE},detokenize:en": lambda text: detokenize(capital(text)),
+        f"lowercase,{_TRUECASE},detokenize:en": lambda text: detokenize(capital(lower(text))),
+    }
 
 
 def _known_shares(words: Iterable[tuple[str, int]], scorer: Scorer, changers: dict[str, Callable[[str], list[str]]]) -> dict[str, float]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 SAMPLE_SENTENCES = 64
 
-Tokens = tuple[int, ...]
+Sentence = TypeVar("Sentence", bound=Hashable)  # with a length, in tokens
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Deviation:
 
 
 def measured_on(
-    distinct: Sequence[Tokens], log_probs: Callable[[Sequence[Tokens], str], Mapping[Tokens, Sequence[float]]], precision: str
+    distinct: Sequence[Sentence], log_probs: Callable[[Sequence[Sentence], str], Mapping[Sentence, Sequence[float]]], precision: str
 ) -> Deviation:
     """Score a sample of sentences in float32 and in ``precision``; ``log_probs(sentences, precision)`` scores them."""
     sample = distinct[:: -(-len(distinct) // SAMPLE_SENTENCES)]

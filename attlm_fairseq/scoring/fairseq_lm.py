@@ -17,9 +17,9 @@ from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
-from attlm_fairseq.scoring.token_lm import Encoded, TokenLM, TokenScorer
+from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer
 
-CLOSE = 1e-4  # nats between stepping and reading the whole prefix
+CLOSE = 1e-4  # of a feature, between stepping and reading the whole prefix
 
 
 class FairseqTokenLM(TokenLM):
@@ -37,6 +37,8 @@ class FairseqTokenLM(TokenLM):
         limit = model.decoder.max_positions()
         self.positions = int(limit) if limit is not None and limit < 10**8 else None
         self.vocabulary_size = len(self.vocabulary)
+        self.adaptive = getattr(model.decoder, "adaptive_softmax", None) is not None
+        self.head = None if self.adaptive else self._linear_head()
         self.incremental = self._steps_exactly()
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
@@ -48,15 +50,15 @@ class FairseqTokenLM(TokenLM):
         prefix, incremental = state if state is not None else (torch.empty(1, 0, dtype=torch.long, device=device), {})
         for token in tokens:  # fairseq's incremental states take one token at a time
             prefix = torch.cat((prefix, prefix.new_tensor([[token]])), dim=1)
-            logits = self._last_logits(prefix, incremental) if self.incremental or token == tokens[-1] else None
-        return logits, (prefix, incremental)
+            features = self._last_features(prefix, incremental) if self.incremental or token == tokens[-1] else None
+        return features, (prefix, incremental)
 
     def step(self, state: Any, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Any]:
         prefix, incremental = state
         if self.incremental:
             self.model.decoder.reorder_incremental_state_scripting(incremental, rows)
         prefix = torch.cat((prefix.index_select(0, rows), tokens.unsqueeze(1)), dim=1)
-        return self._last_logits(prefix, incremental), (prefix, incremental)
+        return self._last_features(prefix, incremental), (prefix, incremental)
 
     def state_bytes(self, state: Any) -> int:
         return _bytes(state)
@@ -72,13 +74,33 @@ class FairseqTokenLM(TokenLM):
             "OOV policy": "p(<unk>), one class for all unknown words",
         }
 
-    def _last_logits(self, prefix: Tensor, incremental: dict | None) -> Tensor:
+    def events(self) -> LogitEvents:
+        if self.head is not None:
+            return LogitEvents(self.head, self.vocabulary_size)
+        if self.adaptive:
+            return LogitEvents(self._adaptive_log_probs, self.vocabulary_size)
+        return LogitEvents(lambda logits: logits, self.vocabulary_size)
+
+    def _last_features(self, prefix: Tensor, incremental: dict | None) -> Tensor:
+        """Read a prefix (N, T), with incremental states only its last token; return the features (N, F) at its end."""
         decoder = self.model.decoder
-        output = decoder(prefix, incremental_state=incremental) if incremental is not None and self.incremental else decoder(prefix)
-        features = (output[0][:, -1:], *output[1:])
-        if getattr(decoder, "adaptive_softmax", None) is not None:  # its log-probabilities are logits, too
-            return self.model.get_normalized_probs(features, log_probs=True)[:, 0]
-        return features[0][:, 0]
+        states = {"incremental_state": incremental} if incremental is not None and self.incremental else {}
+        output = decoder(prefix, features_only=True, **states) if self.head is not None else decoder(prefix, **states)
+        return output[0][:, -1]
+
+    def _adaptive_log_probs(self, features: Tensor) -> Tensor:
+        return self.model.get_normalized_probs((features.unsqueeze(1), None), log_probs=True)[:, 0]
+
+    @torch.inference_mode()
+    def _linear_head(self) -> torch.nn.Linear | None:
+        """Return the output layer if it is a product and its features can be had apart: a transformer's; else logits are the features."""
+        decoder = self.model.decoder
+        head = getattr(decoder, "output_projection", None)
+        if not isinstance(head, torch.nn.Linear) or not hasattr(decoder, "extract_features"):
+            return None
+        prefix = torch.tensor([[EOS, UNK]], device=head.weight.device)
+        exact = decoder(prefix)[0]
+        return head if torch.allclose(head(decoder(prefix, features_only=True)[0]), exact, atol=CLOSE) else None
 
     @torch.inference_mode()
     def _steps_exactly(self) -> bool:
@@ -86,14 +108,13 @@ class FairseqTokenLM(TokenLM):
         from fairseq.models import FairseqIncrementalDecoder
 
         self.incremental = isinstance(self.model.decoder, FairseqIncrementalDecoder)
-        if not self.incremental:
-            return False
         device = next(self.model.parameters()).device
         last = self.vocabulary_size - 1
-        _, state = self.read(self.start)
+        of_start, state = self.read(self.start)
+        self.feature_size = of_start.size(1)
         _, state = self.step(state, torch.zeros(2, dtype=torch.long, device=device), torch.tensor([UNK, last], device=device))
         stepped, (prefix, _) = self.step(state, torch.tensor([1, 0], device=device), torch.tensor([last, UNK], device=device))
-        return bool((stepped.log_softmax(1) - self._last_logits(prefix, None).log_softmax(1)).abs().max() < CLOSE)
+        return self.incremental and bool((stepped - self._last_features(prefix, None)).abs().max() < CLOSE)
 
 
 def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None, compute: DeviceConfig = DEFAULT_DEVICE) -> TokenScorer:
@@ -122,6 +143,9 @@ def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None
     from fairseq import checkpoint_utils
     from fairseq.models import FairseqLanguageModel
 
+    from attlm_fairseq.plugin import register
+
+    register()  # fairseq then refuses checkpoints with code, in options too
     logger = logging.getLogger("fairseq")
     level = logger.level
     logger.setLevel(logging.ERROR)  # it tells of each dictionary and module

@@ -22,7 +22,7 @@ from attlm_fairseq.checkpoints.reading import check_finite
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
-from attlm_fairseq.scoring.token_lm import Encoded, TokenLM, TokenScorer
+from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer
 from attlm_fairseq.transformers_import import hide_broken_torchaudio
 
 NO_END = "none"  # what is written for an LM whose sentence end is not scored
@@ -32,6 +32,8 @@ PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "
 
 class HuggingFaceTokenLM(TokenLM):
     """A causal LM of transformers with its tokenizer."""
+
+    cuts_words = True
 
     def __init__(self, model: Any, tokenizer: Any, folder: Path, start: str | None = None, end: str | None = None) -> None:
         """Choose start and end.
@@ -59,19 +61,14 @@ class HuggingFaceTokenLM(TokenLM):
         self.start = (self._token(start),)
         self.end = None if end == NO_END else self._token(end)
         text_config = model.config.get_text_config()
-        self.positions = getattr(text_config, "max_position_embeddings", None) or None
+        self.positions = most_positions(model)
         self.vocabulary_size = int(text_config.vocab_size)
+        self.head = self._linear_head()
+        self.feature_size = self.vocabulary_size if self.head is None else self.head.in_features
         self._check_causal()
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
-        texts = [" ".join(words) for words in sentences]
-        if not texts:
-            return []
-        found = self.tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
-        return [
-            encoded(words, tokens, offsets, self.tokenizer.unk_token_id)
-            for words, tokens, offsets in zip(sentences, found["input_ids"], found["offset_mapping"], strict=True)
-        ]
+        return encode_words(self.tokenizer, sentences)
 
     def read(self, tokens: Sequence[int], state: Any = None) -> tuple[Tensor, Any]:
         return self._forward(torch.tensor([list(tokens)], device=self.model.device), state)
@@ -86,24 +83,42 @@ class HuggingFaceTokenLM(TokenLM):
         )
 
     def signature(self) -> dict[str, object]:
-        files = sorted(path for path in self.folder.iterdir() if path.suffix in (".safetensors", ".json", ".model", ".txt"))
         return {
             "kind": "huggingface",
             "folder": str(self.folder),
             "architecture": type(self.model).__name__,
-            "sha256": {path.name: sha256(path) for path in files},
+            "sha256": {path.name: sha256(path) for path in model_files(self.folder)},
             "start": self.start_text,
             "sentence end": "not scored" if self.end is None else self.end_text,
             "OOV policy": "words are cut into known pieces" if self.tokenizer.unk_token_id is None else "a word with an unknown piece",
         }
 
-    def notes(self, sample: Sequence[Sequence[str]]) -> list[str]:
+    def notes(self) -> list[str]:
         ending = "the sentence end is not scored" if self.end is None else f"each sentence ends with {self.end_text!r}"
         return [f"each sentence begins with {self.start_text!r}, {ending}"]
 
+    def events(self) -> LogitEvents:
+        if self.head is not None:
+            return LogitEvents(self.head, self.vocabulary_size)
+        return LogitEvents(lambda logits: logits, self.vocabulary_size)
+
     def _forward(self, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        if self.head is not None:
+            output = self.model.base_model(input_ids=tokens, past_key_values=cache, use_cache=True)
+            return output.last_hidden_state[:, -1], output.past_key_values
         output = self.model(input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
         return output.logits[:, -1], output.past_key_values
+
+    @torch.inference_mode()
+    def _linear_head(self) -> torch.nn.Linear | None:
+        """Return the output layer if logits are its products with the last hidden states and nothing else; else they are the features."""
+        head = self.model.get_output_embeddings()
+        tokens = torch.tensor([self.start], device=self.model.device)
+        if not isinstance(head, torch.nn.Linear) or self.model.base_model is self.model:
+            return None
+        hidden = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        fits = hidden.size(-1) == head.in_features and torch.allclose(head(hidden), self.model(input_ids=tokens).logits, atol=CLOSE)
+        return head if fits else None
 
     def _token(self, text: str) -> int:
         """The one token of a text. Raises InputError."""
@@ -120,18 +135,40 @@ class HuggingFaceTokenLM(TokenLM):
         device = self.model.device
         some = [self.start[0], (self.start[0] + 1) % self.vocabulary_size, (self.start[0] + 2) % self.vocabulary_size]
         texts = torch.tensor([[some[0], some[1], some[2]], [some[0], some[2], some[1]]], device=device)
-        whole = self.model(input_ids=texts, use_cache=False).logits.float().log_softmax(-1)
+        whole = self.model(input_ids=texts, use_cache=False).logits.log_softmax(-1)
         try:
             first, state = self.read(self.start)
             _, state = self.step(state, torch.tensor([0, 0], device=device), texts[[1, 0], 1])
             last, _ = self.step(state, torch.tensor([1, 0], device=device), texts[:, 2])
-            exact = torch.stack((first.float().log_softmax(-1)[0] - whole[0, 0], *(last.float().log_softmax(-1) - whole[:, 2])))
         except (AttributeError, TypeError, ValueError) as error:
             raise InputError(f"cannot be scored step by step: {error}", path=self.folder) from None
+        head = self.head or torch.nn.Identity()
+        exact = torch.cat((head(first).log_softmax(-1) - whole[:1, 0], head(last).log_softmax(-1) - whole[:, 2]))
         if not exact.abs().max() < CLOSE:
             raise InputError(
                 "is not a causal LM: a token's probability changes with the tokens after it; masked LMs go with --mlm", path=self.folder
             )
+
+
+def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
+    """Cut sentences of words, joined by single spaces, into the tokenizer's tokens."""
+    if not sentences:
+        return []
+    found = tokenizer([" ".join(words) for words in sentences], add_special_tokens=False, return_offsets_mapping=True)
+    return [
+        encoded(words, tokens, offsets, tokenizer.unk_token_id)
+        for words, tokens, offsets in zip(sentences, found["input_ids"], found["offset_mapping"], strict=True)
+    ]
+
+
+def most_positions(model: Any) -> int | None:
+    """Return how many tokens a model can read; None for any number."""
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None) or None
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Return the files of a model that decide its scores."""
+    return sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".model", ".txt"))
 
 
 def encoded(words: Sequence[str], tokens: Sequence[int], offsets: Sequence[tuple[int, int]], unknown: int | None) -> Encoded:

@@ -15,10 +15,10 @@ from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.mixture import MixtureScorer
 from attlm_fairseq.scoring.scorer import Scorer
 
-LMKind = Literal["attlm", "fairseq", "huggingface", "kenlm"]
+LMKind = Literal["attlm", "fairseq", "huggingface", "kenlm", "masked"]
 
 EXPECTED = (
-    "expected a checkpoint of fairseq-train, a folder of attlm export, a folder or cached name of a Hugging Face causal LM, "
+    "expected a checkpoint of fairseq-train, a folder of attlm export, a folder or cached name of a Hugging Face LM, "
     "or an ARPA or KenLM file"
 )
 TORCH_MAGIC = (b"PK", b"\x80")  # zip files and older pickles
@@ -42,7 +42,7 @@ def lm_kind(path: Path) -> LMKind:
 
     Returns:
         ``attlm``: a checkpoint or folder of this package; ``fairseq``: a checkpoint of another of fairseq's models; ``huggingface``:
-        a folder with a ``config.json`` of transformers; ``kenlm``: an ARPA or KenLM file.
+        a folder with a ``config.json`` of transformers, ``masked`` if its architecture is a masked LM; ``kenlm``: an ARPA or KenLM file.
 
     Raises:
         InputError: there is no such file, or it is none of these.
@@ -121,6 +121,10 @@ def _load_foreign(
         from attlm_fairseq.scoring.huggingface import load_huggingface_lm
 
         return load_huggingface_lm(path, name, start, end, compute)
+    if kind == "masked":
+        from attlm_fairseq.scoring.masked_lm import load_masked_lm
+
+        return load_masked_lm(path, name, compute)
     from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
 
     return load_fairseq_lm(path, name, dictionary, compute)
@@ -136,7 +140,8 @@ def _kind_of_folder(folder: Path) -> LMKind:
     except (OSError, ValueError, RecursionError):
         config = None
     if isinstance(config, dict) and "model_type" in config and "format" not in config:
-        return "huggingface"
+        architectures = config.get("architectures")
+        return "masked" if "MaskedLM" in str(architectures) or "ForPreTraining" in str(architectures) else "huggingface"
     return "attlm"  # whose reader says what is wrong with it
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
 ENOUGH = 1e-6  # natural log an event: EM ends where no other weights could gain more
@@ -29,7 +30,13 @@ class MixtureScorer(Scorer):
     """
 
     def __init__(self, scorers: Sequence[Scorer], weights: Sequence[float], name: str = "mix") -> None:
-        """``weights`` are divided by their sum. Raises ValueError unless there is one for each LM, none negative, not all zero."""
+        """``weights`` are divided by their sum.
+
+        Raises ValueError unless there is one for each LM, none negative, not all zero, and InputError for a masked LM.
+        """
+        for scorer in scorers:
+            if not scorer.left_to_right:
+                raise InputError(f"{scorer.name} is a masked LM, whose scores are no probabilities: give it a weight, do not mix it")
         if not scorers or len(weights) != len(scorers) or min(weights) < 0 or not 0 < sum(weights) < math.inf:
             raise ValueError(f"{len(scorers)} LMs need as many weights, none negative, not all zero: {list(weights)}")
         self.members = tuple(scorers)

@@ -48,10 +48,12 @@ class Scorer(ABC):
     Attributes:
         name: the name of the LM's score in lists, weights and reports.
         members: the scorers that this one is made of; empty for an LM of its own.
+        left_to_right: whether a word's value is its log-probability given the words before it alone. Only such LMs can be mixed.
     """
 
     name: str
     members: tuple[Scorer, ...] = ()
+    left_to_right: bool = True
 
     @abstractmethod
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:

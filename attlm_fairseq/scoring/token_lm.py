@@ -3,16 +3,19 @@
 The sentences form a prefix tree. The LM steps through it level by level: all prefixes of one length are the rows of one batch, each
 row with the state (key-value cache, recurrent state) of the prefix without its last token. Equal lengths need no padding.
 
-Shapes: N rows of a level, V vocabulary.
+The LM's features of all prefixes are collected first; its output layer, most of the work of small LMs, then takes them together.
+
+Shapes: N rows of a level or nodes of a tree, E events, F features, V vocabulary.
 """
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,15 +23,18 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.advice import advise_written_text
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
-from attlm_fairseq.scoring.prefix_tree import build_prefix_tree
+from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.scoring.segmented import joined
 from attlm_fairseq.scoring.tree_memory import split_into_blocks
 
-LOGIT_COPIES = 3  # logits, their float32 copy and what logsumexp holds
+NODE_COPIES = 2  # features of all nodes, and of those that events need
 STATE_COPIES = 2  # a step holds the rows before and the rows after it
+LOGITS_AT_ONCE = 1 << 22
+SAMPLE_SENTENCES = 64  # on which text steps are tried
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,10 @@ class Encoded:
     lengths: tuple[int, ...]
     unknown: tuple[bool, ...]
 
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+        return len(self.tokens)
+
 
 class TokenLM(ABC):
     """A left-to-right LM over token ids that can be stepped.
@@ -54,12 +64,16 @@ class TokenLM(ABC):
         end: the token of the sentence end; None if the LM has none, and the end is not scored.
         positions: how many tokens the LM can read, the start included; None for any number.
         vocabulary_size: V.
+        feature_size: F, what the output layer needs of a prefix.
+        cuts_words: whether it cuts words into pieces that it knows, so that no word is unknown.
     """
 
     start: tuple[int, ...]
     end: int | None
     positions: int | None
     vocabulary_size: int
+    feature_size: int
+    cuts_words: bool = False
 
     @abstractmethod
     def encode(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
@@ -67,11 +81,18 @@ class TokenLM(ABC):
 
     @abstractmethod
     def read(self, tokens: Sequence[int], state: Any = None) -> tuple[Tensor, Any]:
-        """Read tokens after ``state`` (None: from the beginning); return the last one's logits (1, V) and the state. Uses ``state`` up."""
+        """Read tokens after ``state`` (None: from the beginning); return the last one's features (1, F) and the state.
+
+        ``state`` is used up.
+        """
 
     @abstractmethod
     def step(self, state: Any, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Any]:
-        """Read one token after each of the rows ``rows`` (N,) of ``state``; return the logits (N, V) and the state. Uses ``state`` up."""
+        """Read one token after each of the rows ``rows`` (N,) of ``state``; return features (N, F) and the state. Uses ``state`` up."""
+
+    @abstractmethod
+    def events(self) -> LogitEvents:
+        """Return the output layer: log-probabilities of single tokens given features."""
 
     @abstractmethod
     def state_bytes(self, state: Any) -> int:
@@ -81,8 +102,8 @@ class TokenLM(ABC):
     def signature(self) -> dict[str, object]:
         """Return kind and files with their SHA-256."""
 
-    def notes(self, sample: Sequence[Sequence[str]]) -> list[str]:
-        """Return what the user should know about the LM, given some of the sentences that it scored."""
+    def notes(self) -> list[str]:
+        """Return what the user should know about the LM."""
         return []
 
 
@@ -98,15 +119,18 @@ class TokenScorer(Scorer):
         self.compute = compute
         self.deviation: Deviation | None = None
         self._history: tuple[tuple[int, ...], ...] = ()
-        self._root: dict[str, tuple[Tensor, Any]] = {}  # by precision: logits and state after start and history
-        self._sample: list[Sequence[str]] = []
+        self._root: dict[str, tuple[Tensor, Any]] = {}  # by precision: features and state after start and history
+        self._sample: list[Sequence[str]] = []  # of the sentences scored, for the advice
+        self._advice: str | None = None  # None: not sought yet
 
     def signature(self) -> dict[str, object]:
         return self.lm.signature() | {"vocabulary": self.lm.vocabulary_size, "precision": self.compute.precision}
 
     def notes(self) -> list[str]:
         deviation = [f"{self.name}: {self.deviation}"] if self.deviation else []
-        return deviation + [f"{self.name}: {note}" for note in self.lm.notes(self._sample)]
+        if self._advice is None and self._sample:
+            self._advice = (self.lm.cuts_words and not self._history and advise_written_text(self, self._sample)) or ""
+        return deviation + [f"{self.name}: {note}" for note in (*self.lm.notes(), *filter(None, [self._advice]))]
 
     def after(self, history: Sequence[Sequence[str]]) -> Scorer:
         """Return the LM after these sentences: start, then each sentence with its end, as one text.
@@ -125,7 +149,7 @@ class TokenScorer(Scorer):
 
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
         if not self._sample:
-            self._sample = [words for words in sentences if words][:: max(1, len(sentences) // 64)]
+            self._sample = [words for words in sentences if words][:: max(1, len(sentences) // SAMPLE_SENTENCES)]
         encoded = self.lm.encode(sentences)
         distinct = sorted({sentence.tokens for sentence in encoded})
         self._check_lengths(distinct)
@@ -151,51 +175,85 @@ class TokenScorer(Scorer):
         found: dict[tuple[int, ...], tuple[float, ...]] = {}
         if not distinct:
             return found
-        with self._autocast(precision):
+        events = self.lm.events()
+        with autocast(self.compute.device, precision):
             if precision not in self._root:
                 self._root[precision] = self._after_history()
-            for begin, end in split_into_blocks(distinct, self._memory(self._root[precision]), self.compute.memory):
-                found |= self._of_block(distinct[begin:end], *copy.deepcopy(self._root[precision]))
+            root = self._root[precision]
+            for begin, end in split_into_blocks(distinct, self._memory(root), self.compute.memory):
+                found |= self._of_block(distinct[begin:end], root, events)
         return found
 
     def _after_history(self) -> tuple[Tensor, Any]:
-        logits, state = self.lm.read(self.lm.start)
-        return self.lm.read([token for sentence in self._history for token in sentence], state) if self._history else (logits, state)
+        features, state = self.lm.read(self.lm.start)
+        return self.lm.read([token for sentence in self._history for token in sentence], state) if self._history else (features, state)
 
-    def _of_block(self, block: Sequence[tuple[int, ...]], logits: Tensor, state: Any) -> dict[tuple[int, ...], tuple[float, ...]]:
+    def _of_block(
+        self, block: Sequence[tuple[int, ...]], root: tuple[Tensor, Any], events: LogitEvents
+    ) -> dict[tuple[int, ...], tuple[float, ...]]:
         tree = build_prefix_tree(block)
-        device = logits.device
         starts = np.concatenate(([0], np.cumsum([1, *map(len, tree.tokens)])))
-        into_node, to_end = np.zeros(tree.size), np.zeros(len(block))
-        of_length: dict[int, list[int]] = {}
-        for number, sentence in enumerate(block):
-            of_length.setdefault(len(sentence), []).append(number)
-        for level in range(len(tree.tokens) + 1):
-            logits = logits.float()
-            norms = logits.logsumexp(dim=1)
-            if self.lm.end is not None and (ending := of_length.get(level)):
-                rows = torch.tensor([tree.paths[number][-1] - starts[level] if level else 0 for number in ending], device=device)
-                to_end[ending] = (logits[rows, self.lm.end] - norms[rows]).double().cpu().numpy()
-            if level == len(tree.tokens):
-                break
-            parents, tokens = (torch.from_numpy(values[level]).to(device) for values in (tree.parents, tree.tokens))
-            into_node[starts[level + 1] : starts[level + 2]] = (logits[parents, tokens] - norms[parents]).double().cpu().numpy()
-            if self.lm.end is None and level + 1 == len(tree.tokens):
-                break  # nothing follows the last tokens
-            logits, state = self.lm.step(state, parents, tokens)
-        return {sentence: (*into_node[path].tolist(), float(end)) for sentence, path, end in zip(block, tree.paths, to_end, strict=True)}
+        last = np.array([path[-1] if len(path) else 0 for path in tree.paths], dtype=np.int64)
+        scored_ends = last if self.lm.end is not None else last[:0]
+        contexts = np.concatenate((*(parents + starts[level] for level, parents in enumerate(tree.parents)), scored_ends))
+        tokens = np.concatenate((*tree.tokens, np.full(len(scored_ends), self.lm.end or 0)))
+        needed, places = np.unique(contexts, return_inverse=True)  # nothing follows the last tokens if the end is not scored
+        features = self._features(tree, starts, root)
+        device = features.device
+        values = events(
+            features.index_select(0, torch.from_numpy(needed).to(device)),
+            *(torch.from_numpy(part.astype(np.int64)).to(device) for part in (places, tokens)),
+        )
+        values = values.double().cpu().numpy()
+        into_node, to_end = np.concatenate(([0.0], values[: tree.size - 1])), values[tree.size - 1 :]
+        ends = to_end if self.lm.end is not None else np.zeros(len(block))
+        return {sentence: (*into_node[path].tolist(), float(end)) for sentence, path, end in zip(block, tree.paths, ends, strict=True)}
+
+    def _features(self, tree: PrefixTree, starts: np.ndarray, root: tuple[Tensor, Any]) -> Tensor:
+        """Return the features (N, F) of every node of the tree, in float32."""
+        of_root, state = copy.deepcopy(root)
+        features = of_root.new_empty(tree.size, of_root.size(1), dtype=torch.float32)
+        features[:1] = of_root
+        for level, (parents, tokens) in enumerate(zip(tree.parents, tree.tokens, strict=True), start=1):
+            rows, new = (torch.from_numpy(part).to(features.device) for part in (parents, tokens))
+            features[starts[level] : starts[level + 1]], state = self.lm.step(state, rows, new)
+        return features
 
     def _memory(self, root: tuple[Tensor, Any]) -> StepMemory:
         """Measure what a row holds: at the root, and how much more after one token."""
         at_root = self.lm.state_bytes(root[1])
-        _, state = self.lm.step(copy.deepcopy(root[1]), torch.zeros(1, dtype=torch.long, device=root[0].device), root[0].argmax(dim=1))
-        logits = 4 * LOGIT_COPIES * self.lm.vocabulary_size
-        return StepMemory(STATE_COPIES * at_root + logits, STATE_COPIES * max(0, self.lm.state_bytes(state) - at_root))
+        start = torch.tensor(self.lm.start[-1:], device=root[0].device)
+        _, state = self.lm.step(copy.deepcopy(root[1]), torch.zeros_like(start), start)
+        token = max(0, self.lm.state_bytes(state) - at_root)
+        return StepMemory(STATE_COPIES * at_root, STATE_COPIES * token, node=NODE_COPIES * 4 * self.lm.feature_size + 64)
 
-    def _autocast(self, precision: str) -> AbstractContextManager:
-        if precision == "float32":
-            return nullcontext()
-        return torch.autocast(torch.device(self.compute.device).type, dtype=getattr(torch, precision))
+
+def autocast(device: str, precision: str) -> AbstractContextManager:
+    """Return the context in which torch's matrix products are in this precision."""
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(torch.device(device).type, dtype=getattr(torch, precision))
+
+
+class LogitEvents:
+    """Log-probabilities of single tokens for any output layer, a piece of the contexts after another."""
+
+    def __init__(self, logits: Callable[[Tensor], Tensor], vocabulary_size: int) -> None:
+        """``logits`` gives those (N, V) of features (N, F)."""
+        self.logits = logits
+        self.rows = max(1, LOGITS_AT_ONCE // vocabulary_size)
+
+    def __call__(self, features: Tensor, contexts: Tensor, words: Tensor) -> Tensor:
+        """Return ``ln p(words[e] | features[contexts[e]])`` (E,) for features (N, F), contexts (E,) and words (E,)."""
+        values = features.new_empty(len(contexts), dtype=torch.float32)
+        order = contexts.argsort()
+        bounds = torch.searchsorted(contexts[order], torch.arange(0, len(features) + self.rows, self.rows, device=contexts.device)).tolist()
+        for piece, (begin, end) in enumerate(pairwise(bounds)):
+            some, offset = order[begin:end], piece * self.rows
+            logits = self.logits(features[offset : offset + self.rows]).float()
+            own = contexts[some] - offset
+            values[some] = logits[own, words[some]] - logits.logsumexp(dim=1)[own]
+        return values
 
 
 @dataclass(frozen=True)
@@ -204,7 +262,7 @@ class StepMemory:
 
     fixed: int
     token: int
-    node: int = 64  # of the tree itself
+    node: int  # of the tree itself, for each of its nodes
     word: int = 0
 
     def state(self, depth: int) -> int:

@@ -17,12 +17,16 @@ from foreign_lms import FAIRSEQ, WORDS, write_bert, write_fairseq_lm, write_gpt2
 from lm_files import write_arpa, write_checkpoint
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.advice import advise_written_text
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
 from attlm_fairseq.scoring.huggingface import encoded, load_huggingface_lm
 from attlm_fairseq.scoring.lm_files import lm_kind, load_lm_files
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.oov_policy import OOVPolicy
+from attlm_fairseq.scoring.masked_lm import load_masked_lm
+from attlm_fairseq.scoring.mixture import MixtureScorer
+from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
+from attlm_fairseq.scoring.scorer import SentenceScore
 from attlm_fairseq.scoring.token_lm import StepMemory, TokenScorer
 
 SENTENCES = [["the", "cat", "sat"], ["the", "zebra", "sat", "on"], [], ["a", "dog", "ran"], ["the", "cat", "ran", "on", "the", "mat"]]
@@ -115,6 +119,37 @@ def test_pieces_are_summed_to_words_and_the_end_can_be_left_out(folder):
     assert "the sentence end is not scored" in without.notes()[0]
 
 
+def test_a_masked_lm_masks_each_token_and_those_after_it_in_its_word(folder):
+    scorer = load_masked_lm(write_bert(folder / "bert"), "bert")
+    words = ["the", "zoo", "cat"]
+    [score] = scorer.score([words])
+    ids = scorer.tokenizer("the zoo cat")["input_ids"]  # [CLS] the z ##o ##o cat [SEP]
+    mask = scorer.tokenizer.mask_token_id
+    values = []
+    for place, last in ((1, 1), (2, 4), (3, 4), (4, 4), (5, 5)):
+        masked = [mask if place <= number <= last else token for number, token in enumerate(ids)]
+        with torch.inference_mode():
+            values.append(scorer.model(input_ids=torch.tensor([masked])).logits[0, place].log_softmax(-1)[ids[place]].item())
+    assert score.log_probs == pytest.approx((values[0], sum(values[1:4]), values[4], 0.0), abs=1e-4)
+    assert lm_kind(folder / "bert") == "masked"
+    with pytest.raises(InputError, match="bert is a masked LM"):
+        MixtureScorer([scorer], [1.0])
+
+
+def test_the_advice_for_written_text(folder, monkeypatch):
+    scorer = load_huggingface_lm(folder / "gpt2", "gpt")
+    liked = {"THE CAT SAT": -30.0, "the cat sat": -10.0, "The cat sat": -4.0}
+
+    def score(sentences):
+        return [SentenceScore((liked.get(" ".join(words), -20.0),), (False,) * len(words)) for words in sentences]
+
+    monkeypatch.setattr(scorer, "score", score)
+    expected = "with --text lowercase,truecase:MODEL the text would be more probable, by 8.67 nats per word"
+    assert advise_written_text(scorer, [["THE", "CAT", "SAT"]]) == expected
+    assert advise_written_text(scorer, [["The", "cat", "sat"]]) is None
+    assert advise_written_text(scorer, []) is None
+
+
 def test_a_token_belongs_to_the_word_in_which_it_ends():
     offsets = [(0, 3), (3, 5), (5, 7), (7, 9)]  # "the ab cd": a token that begins with the space, one that spans two words
     found = encoded(["the", "ab", "cd"], [7, 8, 9, 3], offsets, 3)
@@ -136,7 +171,7 @@ def test_little_memory_gives_the_same_scores(folder, monkeypatch):
     scorer = load_huggingface_lm(folder / "gpt2")
     sentences = [[WORDS[(number * step) % 8] for step in range(1, 6)] for number in range(40)]
     expected = scorer.score(sentences)
-    monkeypatch.setattr(TokenScorer, "_memory", lambda *_: StepMemory(fixed=scorer.compute.memory // 8, token=1))
+    monkeypatch.setattr(TokenScorer, "_memory", lambda *_: StepMemory(fixed=scorer.compute.memory // 8, token=1, node=1))
     blocks = []
     monkeypatch.setattr(TokenScorer, "_of_block", lambda *args, real=TokenScorer._of_block: blocks.append(1) or real(*args))
     for score, other in zip(scorer.score(sentences), expected, strict=True):
@@ -191,8 +226,6 @@ def test_every_kind_goes_through_the_commands(folder, tmp_path, monkeypatch):
 
 def test_an_unknown_word_costs_what_the_policy_says(folder):
     spec = LMSpec("lm", checkpoints=(folder / "transformer_lm" / "lm.pt",), oov=OOVPolicy("penalty", -7.0))
-    from attlm_fairseq.scoring.oov_policy import with_policy
-
     assert with_policy(spec.load(DeviceConfig()), spec.oov).score([["zebra"]])[0].log_probs[0] == -7.0
 
 
@@ -272,6 +305,16 @@ def test_a_name_that_is_neither_file_nor_cached_is_one_line(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     Path("text").write_text("a\n")
     assert "no model of this name in Hugging Face's local cache" in refused("ppl", "text", "--lm", "no-such/model")
+
+
+def test_options_that_fairseq_would_run_are_refused(folder, tmp_path):
+    content = torch.load(folder / "fconv_lm" / "lm.pt", weights_only=True)
+    content["cfg"]["model"]["decoder_layers"] = f"__import__('pathlib').Path({str(tmp_path / 'mark')!r}).touch()"
+    shutil.copy(folder / "fconv_lm" / "dict.txt", tmp_path)
+    torch.save(content, tmp_path / "lm.pt")
+    with pytest.raises(InputError, match="which fairseq could run"):
+        load_fairseq_lm(tmp_path / "lm.pt")
+    assert not (tmp_path / "mark").exists()
 
 
 def test_fairseq_that_is_not_installed_is_one_line(folder, monkeypatch):

@@ -1,0 +1,150 @@
+"""Masked language models of Hugging Face (BERT and its kin) as scorers, by pseudo-log-likelihood.
+
+A token's score is ``ln p(token | the sentence with this token masked)`` (Salazar et al. 2020). Of a word cut into several tokens, the
+tokens to the right are masked with it (within-word left-to-right, Kauf & Ivanova 2023): else the rest of a rare word gives it away. The
+sum over a sentence is no log-probability: use it as a feature with a weight of its own, not in a mixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import sha256
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
+from attlm_fairseq.scoring.deviation import Deviation, measured_on
+from attlm_fairseq.scoring.huggingface import cached_folder, encode_words, load_pretrained, model_files, most_positions
+from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.scoring.segmented import joined
+from attlm_fairseq.scoring.token_lm import Encoded, autocast
+
+LAYER_COPIES = 12  # a layer holds about as many times the hidden states of its batch
+LOGIT_COPIES = 3
+
+
+class MaskedInput(NamedTuple):
+    """What the LM reads to score token ``number`` of a sentence, which is at ``place`` of ``tokens``."""
+
+    tokens: list[int]
+    place: int
+    sentence: Encoded
+    number: int
+
+
+class MaskedLMScorer(Scorer):
+    """Pseudo-log-likelihoods, natural log, summed over the tokens of each word. The sentence end is not scored: its value is 0."""
+
+    left_to_right = False
+
+    def __init__(self, model: Any, tokenizer: Any, folder: Path, name: str = "mlm", compute: DeviceConfig = DEFAULT_DEVICE) -> None:
+        """Raises InputError if the tokenizer has no mask token."""
+        if tokenizer.mask_token_id is None:
+            raise InputError("its tokenizer has no mask token; give a masked LM such as BERT", path=folder)
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.folder = folder
+        self.name = name
+        self.compute = compute
+        self.deviation: Deviation | None = None
+        self._history: tuple[Encoded, ...] = ()
+        empty = tokenizer("")["input_ids"]
+        half = (len(empty) + 1) // 2
+        self._before, self._after = empty[:half], empty[half:]
+
+    def signature(self) -> dict[str, object]:
+        return {
+            "kind": "huggingface masked LM",
+            "folder": str(self.folder),
+            "architecture": type(self.model).__name__,
+            "sha256": {path.name: sha256(path) for path in model_files(self.folder)},
+            "score": "pseudo-log-likelihood, the tokens of a word from left to right",
+            "sentence end": "not scored",
+            "OOV policy": "p(unknown token)",
+            "precision": self.compute.precision,
+        }
+
+    def notes(self) -> list[str]:
+        deviation = [f"{self.name}: {self.deviation}"] if self.deviation else []
+        return [*deviation, f"{self.name}: pseudo-log-likelihoods of a masked LM; the sentence end is not scored"]
+
+    def after(self, history: Sequence[Sequence[str]]) -> Scorer:
+        """Return the LM with these sentences before each sentence, the oldest left out beyond half of the LM's positions."""
+        if not history:
+            return self
+        kept = [*self._history, *encode_words(self.tokenizer, history)]
+        limit = most_positions(self.model)
+        while limit is not None and sum(len(sentence.tokens) for sentence in kept) > limit // 2:
+            del kept[0]
+        later = MaskedLMScorer(self.model, self.tokenizer, self.folder, self.name, self.compute)
+        later._history = tuple(kept)
+        return later
+
+    def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
+        encoded = encode_words(self.tokenizer, sentences)
+        distinct = sorted(set(encoded), key=lambda sentence: (sentence.tokens, sentence.lengths))
+        if self.compute.precision != "float32" and self.deviation is None and distinct:
+            self.deviation = measured_on(distinct, self._log_probs, self.compute.precision)
+        found = self._log_probs(distinct, self.compute.precision)
+        return [joined(SentenceScore((*found[sentence], 0.0), sentence.unknown), sentence.lengths) for sentence in encoded]
+
+    @torch.inference_mode()
+    def _log_probs(self, distinct: Sequence[Encoded], precision: str) -> dict[Encoded, list[float]]:
+        """Return the pseudo-log-likelihood of each token of each sentence."""
+        found = {sentence: [0.0] * len(sentence) for sentence in distinct}
+        padding = self.tokenizer.pad_token_id or 0
+        device = self.model.device
+        with autocast(self.compute.device, precision):
+            for batch in self._batches([masked for sentence in distinct for masked in self._masked(sentence)]):
+                longest = max(len(masked.tokens) for masked in batch)
+                short = [longest - len(masked.tokens) for masked in batch]
+                rows = torch.tensor([[*masked.tokens, *[padding] * few] for masked, few in zip(batch, short, strict=True)], device=device)
+                real = torch.tensor([[1] * (longest - few) + [0] * few for few in short], device=device)
+                places = torch.tensor([masked.place for masked in batch], device=device)
+                targets = torch.tensor([masked.sentence.tokens[masked.number] for masked in batch], device=device)
+                logits = self.model(input_ids=rows, attention_mask=real).logits[torch.arange(len(batch), device=device), places].float()
+                values = (logits.gather(1, targets[:, None])[:, 0] - logits.logsumexp(dim=1)).double().tolist()
+                for masked, value in zip(batch, values, strict=True):
+                    found[masked.sentence][masked.number] = value
+        return found
+
+    def _masked(self, sentence: Encoded) -> Iterator[MaskedInput]:
+        """Yield the input for each token of a sentence. Raises InputError for a sentence that is longer than the LM can read."""
+        before = [*self._before, *(token for earlier in self._history for token in earlier.tokens)]
+        limit = most_positions(self.model)
+        size = len(before) + len(sentence) + len(self._after)
+        if limit is not None and size > limit:
+            raise InputError(f"{self.name}: a sentence has {len(sentence)} tokens, with others {size}, the LM reads at most {limit}")
+        begin = 0
+        for length in sentence.lengths:
+            end = begin + length
+            for number in range(begin, end):
+                masked = [*sentence.tokens[:number], *[self.tokenizer.mask_token_id] * (end - number), *sentence.tokens[end:]]
+                yield MaskedInput([*before, *masked, *self._after], len(before) + number, sentence, number)
+            begin = end
+
+    def _batches(self, masked: list[MaskedInput]) -> Iterator[list[MaskedInput]]:
+        """Yield inputs of about one length, as many as the memory has room for."""
+        config = self.model.config
+        masked.sort(key=lambda one: len(one.tokens))
+        begin = 0
+        while begin < len(masked):
+            batch: list[MaskedInput] = []
+            while begin < len(masked):
+                length = len(masked[begin].tokens)
+                row = 4 * length * (LAYER_COPIES * config.hidden_size + LOGIT_COPIES * config.vocab_size)
+                if batch and (len(batch) + 1) * row > self.compute.memory:
+                    break
+                batch.append(masked[begin])
+                begin += 1
+            yield batch
+
+
+def load_masked_lm(name_or_folder: str | Path, name: str = "mlm", compute: DeviceConfig = DEFAULT_DEVICE) -> MaskedLMScorer:
+    """Load a masked LM of Hugging Face from a folder or the local cache; see :func:`load_huggingface_lm`. Raises InputError."""
+    folder = Path(name_or_folder) if Path(name_or_folder).is_dir() else cached_folder(str(name_or_folder))
+    model, tokenizer = load_pretrained("AutoModelForMaskedLM", folder)
+    return MaskedLMScorer(model.to(compute.device), tokenizer, folder, name, compute)
