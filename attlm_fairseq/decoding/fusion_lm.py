@@ -19,9 +19,8 @@ from attlm_fairseq.decoding.ngram_tokens import lm_symbols
 from attlm_fairseq.decoding.shallow_fusion import ShallowFusion
 from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
-from attlm_fairseq.decoding.token_texts import token_texts
+from attlm_fairseq.decoding.token_texts import NO_WORD, token_texts
 
-NO_WORD = b" \xff "  # a word that no LM knows: no text has this byte
 NGRAM_ROWS = 1 << 9  # contexts of an n-gram model come again
 
 States = tuple[Any, ...]

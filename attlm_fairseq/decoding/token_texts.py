@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 
 from attlm_fairseq.text.subwords import SUBWORD_STYLES, recognise_style
 
+NO_WORD = b" \xff "  # a word that no LM knows: no text has this byte
 STYLES = (*SUBWORD_STYLES, "characters")
 _SEPARATORS = {"|", " ", "▁"}  # tokens that stand for a space between characters
 _WHITE_SPACE = bytes.maketrans(b"\t\n\v\f\r", b" " * 5)  # what separates words for KenLM, too

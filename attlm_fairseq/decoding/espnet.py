@@ -1,0 +1,104 @@
+"""The language models inside ESPnet's beam search (speech recognition, speech translation, machine translation).
+
+lms = LogLinearLM.load({"checkpoint_best.pt": 1.0})
+lm = EspnetLM.of_tokens(lms, token_list)     # of_spelling: LMs of words for a token list of subwords or letters
+search = BatchBeamSearch(scorers={**scorers, "lm": lm}, weights={**weights, "lm": 0.3}, token_list=token_list, ...)
+
+Shapes: N hypotheses, L tokens so far, U tokens of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
+from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET, LookAheadWordLM
+from attlm_fairseq.decoding.shallow_fusion import ShallowFusion, check_fusion
+from attlm_fairseq.decoding.stateful_lm import UNKNOWN
+from attlm_fairseq.decoding.token_fusion import TokenFusion
+from attlm_fairseq.decoding.token_texts import NO_WORD, token_texts
+
+BLANK, UNK = 0, 1  # ESPnet's token lists begin with <blank> and <unk>, and end with <sos/eos>
+
+
+class EspnetLM(nn.Module):
+    """A ShallowFusion with the methods of ESPnet's ``BatchScorerInterface``, which ESPnet does not look for by type.
+
+    Scores are natural log. The last token of the list starts and ends sentences; ``<blank>`` and ``<unk>`` are words that the LMs
+    do not know. A state is what the LMs know after the tokens that were read, or None before the first.
+    """
+
+    def __init__(self, fusion: ShallowFusion) -> None:
+        """Take a fusion for ESPnet's token list. Raises TypeError for anything else."""
+        super().__init__()
+        check_fusion(fusion)
+        self.fusion = fusion
+
+    @classmethod
+    def of_tokens(cls, lms: LogLinearLM, token_list: Sequence[str], unk_offset: float = 0.0) -> EspnetLM:
+        """Use LMs whose tokens are ESPnet's. Raises ValueError for another kind of list."""
+        check_token_list(token_list)
+        tokens = [UNKNOWN if token in (BLANK, UNK) else symbol for token, symbol in enumerate(token_list)]
+        return cls(TokenFusion(lms, tokens, ends=[len(tokens) - 1], unk_offset=unk_offset))
+
+    @classmethod
+    def of_spelling(
+        cls, lms: LogLinearLM, token_list: Sequence[str], style: str | None = None, unk_offset: float = UNK_OFFSET, look_ahead: bool = True
+    ) -> EspnetLM:
+        """Use LMs of words for subwords or letters; ``<space>`` is a space. Options: :func:`token_texts` and :class:`LookAheadWordLM`.
+
+        Raises ValueError for another kind of list, and if the tokens do not show how they mark words.
+        """
+        check_token_list(token_list)
+        end = len(token_list) - 1
+        texts = token_texts([" " if token == "<space>" else token for token in token_list], style, special=(BLANK, UNK, end))
+        texts[BLANK] = texts[UNK] = NO_WORD
+        return cls(LookAheadWordLM(lms, texts, ends=[end], unk_offset=unk_offset, look_ahead=look_ahead))
+
+    def init_state(self, x: Tensor) -> None:
+        """Return the state before the first token."""
+        return
+
+    def batch_init_state(self, x: Tensor) -> None:
+        """Return the state before the first token."""
+        return
+
+    def select_state(self, state: Sequence[Any] | None, i: int, new_id: int | None = None) -> Any:
+        """Return the state of a hypothesis from those that :meth:`batch_score` returned."""
+        return None if state is None else state[i]
+
+    def score(self, y: Tensor, state: Any, x: Tensor) -> tuple[Tensor, Any]:
+        """Return the scores (U,) of what follows the tokens (L,), ``<sos/eos>`` first, and the state after them."""
+        scores, [after] = self.batch_score(y.unsqueeze(0), [state], x.unsqueeze(0))
+        return scores[0], after
+
+    def batch_score(self, ys: Tensor, states: Sequence[Any], xs: Tensor) -> tuple[Tensor, list[Any]]:
+        """Return the scores (N, U) of what follows the tokens (N, L), and the N states after them.
+
+        The states before are those after all tokens but the last, or None for hypotheses that are read from the beginning.
+        """
+        after = []
+        for tokens, state in zip(ys.tolist(), states, strict=True):
+            unread = tokens[1:] if state is None else tokens[-1:]
+            state = self.fusion.start() if state is None else state
+            for token in unread:
+                state = self.fusion.score(state, token)[1]
+            after.append(state)
+        rows = {state: row for row, state in enumerate(dict.fromkeys(after))}  # hypotheses that spell the same are computed once
+        scores = torch.from_numpy(self.fusion.scores(list(rows)))[[rows[state] for state in after]]
+        return scores.to(xs.device, torch.get_default_dtype()), after
+
+    def final_score(self, state: Any) -> float:
+        """Return 0: the sentence end has been scored as a token."""
+        return 0.0
+
+
+def check_token_list(token_list: Sequence[str]) -> None:
+    """Raise ValueError for a list without ESPnet's special tokens in their places."""
+    found = [*token_list[:2], *token_list[-1:]]
+    if len(token_list) < 3 or found != ["<blank>", "<unk>", "<sos/eos>"]:
+        raise ValueError(f"ESPnet's token list begins with <blank>, <unk> and ends with <sos/eos>; found {', '.join(map(str, found))}")

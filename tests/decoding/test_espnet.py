@@ -1,0 +1,149 @@
+"""The language models in a beam search with ESPnet's scorer interface, written here: ESPnet itself is not needed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from lm_files import write_arpa, write_checkpoint
+
+from attlm_fairseq.decoding.espnet import EspnetLM
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
+from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
+from attlm_fairseq.scoring.kenlm import KenLM
+
+SUBWORDS = ["<blank>", "<unk>", "▁a", "▁b", "b", "e", "ed", "▁ca", "d", "<sos/eos>"]
+LETTERS = ["<blank>", "<unk>", "<space>", *"abcde", "<sos/eos>"]
+WORDS = ["a", "ab", "bed", "bee", "cab", "cad"]
+BEAM, LENGTH = 4, 8
+
+
+@pytest.fixture
+def words(tmp_path) -> LogLinearLM:
+    neural = StatefulNeuralLM.load(write_checkpoint(tmp_path / "words" / "lm.pt", WORDS, attention_score="combined"))
+    return LogLinearLM([neural, KenLM(write_arpa(tmp_path / "words.arpa", WORDS[1:]))], [0.7, 0.3])
+
+
+@pytest.fixture
+def subwords(tmp_path) -> LogLinearLM:
+    symbols = SUBWORDS[2:-2]  # "d" is not known
+    neural = StatefulNeuralLM.load(write_checkpoint(tmp_path / "subwords" / "lm.pt", symbols, attention_score="combined"))
+    return LogLinearLM([neural, KenLM(write_arpa(tmp_path / "subwords.arpa", symbols))], [0.7, -0.2])
+
+
+class FullPrefix:
+    """The same scores with no state at all: every prefix from its beginning, every token by itself."""
+
+    def __init__(self, fusion) -> None:
+        self.fusion = fusion
+
+    def batch_score(self, ys, states, xs):
+        rows = []
+        for tokens in ys.tolist():
+            state = self.fusion.start()
+            for token in tokens[1:]:
+                state = self.fusion.score(state, token)[1]
+            rows.append([self.fusion.score(state, token)[0] for token in range(self.fusion.size)])
+        return torch.tensor(rows), [None] * len(rows)
+
+    def select_state(self, state, i, new_id=None):
+        return None
+
+    def batch_init_state(self, x):
+        return None
+
+    def final_score(self, state):
+        return 0.0
+
+
+def acoustic(ys: torch.Tensor, size: int, seed: int) -> torch.Tensor:
+    """The decoder's ln p (N, U) after prefixes: random, the same whenever a prefix comes again."""
+    rows = [torch.randn(size, generator=torch.Generator().manual_seed(hash((seed, *tokens)) % 2**31)) for tokens in ys.tolist()]
+    return torch.log_softmax(2 * torch.stack(rows), dim=1)
+
+
+def batch_beam_search(lm, size: int, seed: int, weight: float = 0.6) -> list[tuple[list[int], float]]:
+    """As ESPnet's BatchBeamSearch drives a full scorer: states of all hypotheses, then those of the chosen ones."""
+    x = torch.zeros(5, 3)
+    ys, totals, states = torch.tensor([[size - 1]]), torch.zeros(1), [lm.batch_init_state(x)]
+    ended = []
+    for length in range(LENGTH):
+        scores, after = lm.batch_score(ys, states, x.expand(len(ys), *x.shape))
+        weighted = totals.unsqueeze(1) + acoustic(ys, size, seed) + weight * scores
+        if length == LENGTH - 1:
+            weighted[:, :-1] = -torch.inf
+        best = weighted.flatten().topk(min(BEAM, weighted.numel()))
+        kept = []
+        for total, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+            hypothesis, token = place // size, place % size
+            row = [*ys[hypothesis].tolist(), token]
+            state = lm.select_state(after, hypothesis)
+            if token == size - 1:
+                ended.append((row, total + weight * lm.final_score(state)))
+            else:
+                kept.append((row, total, state))
+        if not kept:
+            break
+        ys, totals = torch.tensor([row for row, *_ in kept]), torch.tensor([total for _, total, _ in kept])
+        states = [state for *_, state in kept]
+    return sorted(ended, key=lambda found: -found[1])
+
+
+@pytest.mark.parametrize("kind", ["tokens", "spelled subwords", "letters"])
+def test_beam_search_is_that_of_full_prefixes(words, subwords, kind):
+    lm = {
+        "tokens": lambda: EspnetLM.of_tokens(subwords, SUBWORDS, unk_offset=-1.0),
+        "spelled subwords": lambda: EspnetLM.of_spelling(words, SUBWORDS, unk_offset=-4.0),
+        "letters": lambda: EspnetLM.of_spelling(words, LETTERS, unk_offset=-4.0),
+    }[kind]()
+    moved = 0
+    for seed in range(4):
+        found = batch_beam_search(lm, lm.fusion.size, seed)
+        expected = batch_beam_search(FullPrefix(lm.fusion), lm.fusion.size, seed)
+        assert [row for row, _ in found] == [row for row, _ in expected]
+        assert [total for _, total in found] == pytest.approx([total for _, total in expected], abs=1e-5)
+        moved += [row for row, _ in found] != [row for row, _ in batch_beam_search(lm, lm.fusion.size, seed, weight=0.0)]
+    assert moved
+
+
+def test_one_hypothesis_at_a_time_has_the_same_scores(subwords):
+    lm, x = EspnetLM.of_tokens(subwords, SUBWORDS), torch.zeros(5, 3)
+    full = FullPrefix(lm.fusion)
+    tokens, state = [9], lm.init_state(x)
+    for token in (2, 5, 8, 3):
+        scores, state = lm.score(torch.tensor(tokens), state, x)
+        expected, _ = full.batch_score(torch.tensor([tokens]), [None], x)
+        torch.testing.assert_close(scores, expected[0], rtol=0, atol=1e-6)
+        from_the_beginning, _ = lm.score(torch.tensor(tokens), None, x)  # as with a primer
+        torch.testing.assert_close(from_the_beginning, scores, rtol=0, atol=1e-6)
+        tokens.append(token)
+
+
+def test_scores_are_those_of_the_text(subwords, words):
+    """``<unk>`` and ``<blank>`` are unknown words; the last token is the sentence end."""
+    lm = EspnetLM.of_tokens(subwords, SUBWORDS, unk_offset=-1.0)
+    scores, _ = lm.score(torch.tensor([9, 2]), None, torch.zeros(1, 1))
+    state = subwords.score(subwords.start(), "▁a")[1]
+    assert scores[4].item() == pytest.approx(subwords.score(state, "b")[0], abs=1e-5)
+    assert scores[[0, 1, 8]].tolist() == pytest.approx([subwords.score(state, "zzz", -1.0)[0]] * 3, abs=1e-5)
+    assert scores[9].item() == pytest.approx(subwords.end(state), abs=1e-5)
+    spelled = EspnetLM.of_spelling(words, LETTERS, unk_offset=-4.0)
+    total, state = 0.0, None
+    tokens = [8, 4, 7, 6, 2, 3, 8]  # "bed a"
+    for place in range(1, len(tokens)):
+        scores, state = spelled.score(torch.tensor(tokens[:place]), state, torch.zeros(1, 1))
+        total += scores[tokens[place]].item()
+    after_bed = words.score(words.start(), "bed", -4.0)
+    after_a = words.score(after_bed[1], "a", -4.0)
+    assert total == pytest.approx(after_bed[0] + after_a[0] + words.end(after_a[1]), abs=1e-4)
+
+
+@pytest.mark.parametrize("tokens", [["<unk>", "a", "<sos/eos>"], ["<blank>", "<unk>", "a"], []])
+def test_another_list_of_tokens_is_refused(words, tokens):
+    for build in (EspnetLM.of_tokens, EspnetLM.of_spelling):
+        with pytest.raises(ValueError, match="begins with <blank>, <unk> and ends with <sos/eos>"):
+            build(words, tokens)
+
+
+def test_language_models_alone_are_not_a_fusion(words):
+    with pytest.raises(TypeError, match="not a LogLinearLM"):
+        EspnetLM(words)
