@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
-from attlm_fairseq.nbest.corrections.alignment import AlignedPair, align_list
+from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, AlignedPair, align_list
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES, Channel, expand
 from attlm_fairseq.nbest.corrections.letters import LetterChannel, learn_letters
 from attlm_fairseq.nbest.corrections.numbers import NumberChannel, learn_numbers
+from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, learn_phrases
-from attlm_fairseq.nbest.corrections.search import KenLMSearch
+from attlm_fairseq.nbest.corrections.search import Candidate, KenLMSearch, NoLM, SearchLM, search
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.corrections.table_file import Table, read_table, write_table
+from attlm_fairseq.nbest.fingerprints import fingerprint
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 SEARCH_ORDER = 4
@@ -34,25 +36,39 @@ class Corrections:
     phrases: PhraseTable
     numbers: NumberChannel
     letters: LetterChannel
-    lm: Path
+    lm: Path | None
     language: str = "en"
     lists: int = 0  # learned from
+    learned_from: str = ""  # fingerprint of their references
+    phrase_list: PhraseList | None = None
     _folder: tempfile.TemporaryDirectory | None = field(default=None, repr=False, compare=False)
 
     def expand(self, nbest: NbestList, size: int = CANDIDATES) -> NbestList:
         """The list with at most ``size`` new hypotheses behind those as read: see :func:`expansion.expand`."""
         return expand(nbest, self.channel, self._search_lm, size)
 
+    def best_of(self, words: Sequence[str]) -> Candidate | None:
+        """The best text of the search for one hypothesis, words as :func:`alignment.bounded` makes them; None if it is too long."""
+        if len(words) > MAX_WORDS:
+            return None
+        return next(iter(search(self.channel.edges(words), self._search_lm, 1)), None)
+
+    def with_phrases(self, phrases: PhraseList) -> Corrections:
+        """The same corrections, and the phrases of a list as one more source of candidates."""
+        return replace(self, phrase_list=phrases)
+
     @cached_property
     def channel(self) -> Channel:
         """The sources of candidates, ready for lists."""
-        return Channel(self.phrases, self.numbers, SpellingSearch(self.letters, self.vocabulary))
+        return Channel(self.phrases, self.numbers, SpellingSearch(self.letters, self.vocabulary), self.phrase_list)
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
         """The words of the LM; if that is a binary file, which does not list them, those of the table that it knows."""
         from attlm_fairseq.scoring.kenlm_files import BINARY_MAGIC, load_kenlm, read_unigrams
 
+        if self.lm is None:
+            return frozenset()
         with self.lm.open("rb") as file:
             binary = file.read(len(BINARY_MAGIC)) == BINARY_MAGIC
         if not binary:
@@ -62,7 +78,9 @@ class Corrections:
         return frozenset(word for word in {*self.phrases.kept, *of_rules} if word in model) - {"<s>", "</s>", "<unk>"}
 
     @cached_property
-    def _search_lm(self) -> KenLMSearch:
+    def _search_lm(self) -> SearchLM:
+        if self.lm is None:
+            return NoLM()
         from attlm_fairseq.scoring.kenlm_files import load_kenlm
 
         return KenLMSearch(load_kenlm(self.lm))
@@ -70,15 +88,17 @@ class Corrections:
     def save(self, path: Path) -> None:
         """Write the table. An LM that was estimated from the references goes next to it, as NAME.arpa. Raises InputError."""
         lm = self.lm
+        if lm is None:
+            raise InputError("corrections without an LM and a table are not written: they are the phrase list alone", path=path)
         if self._folder is not None:
             if is_stream(str(path)):
                 raise InputError("the LM estimated from the references is written next to the table: name a file, or give an LM", path=path)
             lm = path.with_suffix(".arpa")
             try:
-                shutil.copyfile(self.lm, lm)
+                shutil.copyfile(str(self.lm), lm)
             except OSError as error:
                 raise InputError(f"cannot be written: {error.strerror}", path=lm) from None
-        write_table(path, Table(self.phrases, self.numbers, self.letters, lm, self.language, self.lists))
+        write_table(path, Table(self.phrases, self.numbers, self.letters, lm, self.language, self.lists, self.learned_from))
 
     @classmethod
     def load(cls, path: Path) -> Corrections:
@@ -86,7 +106,7 @@ class Corrections:
         table = read_table(path)
         if not table.lm.is_file():
             raise InputError(f"its LM {table.lm} is not there: mend the line '# lm =', or learn again", path=path)
-        return cls(table.phrases, table.numbers, table.letters, table.lm, table.language, table.lists)
+        return cls(table.phrases, table.numbers, table.letters, table.lm, table.language, table.lists, table.learned_from)
 
 
 def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, language: str = "en") -> Corrections:
@@ -116,7 +136,21 @@ def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, lan
         folder = tempfile.TemporaryDirectory(prefix="attlm-corrections-")
         lm = Path(folder.name) / "references.arpa"
         estimate_search_lm(texts, lm)
-    return Corrections(learn_phrases(pairs), learn_numbers(pairs, language), learn_letters(pairs), lm, language, count, folder)
+    return Corrections(
+        learn_phrases(pairs),
+        learn_numbers(pairs, language),
+        learn_letters(pairs),
+        lm,
+        language,
+        count,
+        fingerprint([[text] for text in texts]),
+        _folder=folder,
+    )
+
+
+def only_phrases(phrases: PhraseList) -> Corrections:
+    """Candidates from a phrase list alone, found without an LM."""
+    return Corrections(PhraseTable({}, {}), NumberChannel(), LetterChannel(), None, phrase_list=phrases)
 
 
 def estimate_search_lm(texts: Iterable[str], output: Path) -> None:

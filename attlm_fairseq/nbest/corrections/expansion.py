@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, bounded, unbounded
 from attlm_fairseq.nbest.corrections.numbers import NumberChannel
+from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Words
 from attlm_fairseq.nbest.corrections.search import Edge, SearchLM, search
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
@@ -20,8 +21,8 @@ RANK_WEIGHT = 0.3  # natural log for a place in the list: what a later hypothesi
 UNREACHED = -30.0  # ln p of a text that no derivation reaches within the beam
 SPELLED = 0.05  # share of what phrases leave over of an unknown word's probability: the rest are names, noise, words never seen
 CHANNEL, REWRITES, SOURCE_RANK = "channel", "rewrites", "source_rank"
-SEARCH_LM, SEARCH_OOV = "search_lm", "search_oov"
-SCORES = (CHANNEL, REWRITES, SOURCE_RANK, SEARCH_LM, SEARCH_OOV)
+SEARCH_LM, SEARCH_OOV, PHRASES = "search_lm", "search_oov", "phrases"
+SCORES = (CHANNEL, REWRITES, SOURCE_RANK, SEARCH_LM, SEARCH_OOV, PHRASES)
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Channel:
     phrases: PhraseTable
     numbers: NumberChannel
     spelling: SpellingSearch
+    phrase_list: PhraseList | None = None
 
     def edges(self, words: Sequence[str]) -> list[list[Edge]]:
         """For each word, what can become of the stretches that begin there. ``words`` are :func:`bounded`."""
@@ -53,6 +55,7 @@ class Channel:
                 for end, target, log_prob, way in self.numbers.options(words, begin):
                     here.append(Edge(begin, end, target, log_prob, ("number", way, " ".join(target))))
                 here += self._respelled(words, begin, last)
+                here += self.phrase_list.edges(words, begin, last) if self.phrase_list else ()
             edges.append(here)
         return edges
 
@@ -78,25 +81,27 @@ class Channel:
 
 
 def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDATES) -> NbestList:
-    """The list with at most ``size`` new hypotheses behind those as read, and five more scores for each.
+    """The list with at most ``size`` new hypotheses behind those as read, and further scores for each.
 
-    ``channel``: ln p of the best way from a hypothesis as read to the text; ``source_rank``: how many stand before that hypothesis;
-    ``rewrites``: how many pairs of adjacent words, sentence boundaries included, are in no hypothesis as read; ``search_lm``: ln p
-    of words and sentence end under the LM of the search; ``search_oov``: words that it does not know. New
-    hypotheses take the other scores of the hypothesis that they come from. Their ranks go on where those of the list end.
+    ``channel``: ln p of the best way from a hypothesis as read to the text. ``source_rank``: how many stand before that hypothesis.
+    ``rewrites``: how many pairs of adjacent words, sentence boundaries included, are in no hypothesis as read. ``search_lm``: ln p
+    of words and sentence end under the LM of the search; ``search_oov``: words that it does not know. With a phrase list,
+    ``phrases``: the weighted number of words inside its phrases. New hypotheses take the other scores of the hypothesis that
+    they come from. Their ranks go on where those of the list end.
     """
     sources = [tuple(bounded(hypothesis.text)) for hypothesis in nbest.hypotheses]
     best = _candidates(sources, channel, lm, size)
     known = {pair for words in sources for pair in pairwise(words)}
 
     def scores(words: Words, found: _Found) -> dict[str, float]:
-        return {
+        made = {
             CHANNEL: found.channel,
             REWRITES: float(sum(pair not in known for pair in pairwise(words))),
             SOURCE_RANK: float(found.place),
             SEARCH_LM: lm.step(lm.start(), words[1:])[0],
             SEARCH_OOV: float(sum(not lm.knows(word) for word in words[1:-1])),
         }
+        return made | ({PHRASES: channel.phrase_list.count(words[1:-1])} if channel.phrase_list else {})
 
     as_read = []
     for place, (words, hypothesis) in enumerate(zip(sources, nbest.hypotheses, strict=True)):

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.fingerprints import same_utterance
 from attlm_fairseq.nbest.metrics import Metric, make_metric
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.statistics.repeated_lists import RepeatedLists
 from attlm_fairseq.nbest.tuning.tuning import assign_folds
 
 FOLDS = 5
@@ -20,13 +20,11 @@ FOLDS = 5
 
 def folds_of(lists: Sequence[NbestList], folds: int = FOLDS, metric: Metric | None = None) -> np.ndarray:
     """The fold (N,) of each list, from 0; lists of one utterance are in one fold. Raises InputError if there are fewer utterances."""
-    repeated = RepeatedLists(metric or make_metric("wer"))
-    for nbest in lists:
-        repeated.add(nbest.references, [hypothesis.text for hypothesis in nbest.hypotheses])
-    utterances = repeated.utterances()
+    texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists]
+    utterances = same_utterance([nbest.references for nbest in lists], texts, (metric or make_metric("wer")).prepared)
     if not 2 <= folds <= len(set(utterances.tolist())):
         raise InputError(f"{len(set(utterances.tolist()))} different lists cannot be divided into {folds} folds: give more lists")
-    return assign_folds(utterances, folds)
+    return assign_folds(utterances.tolist(), folds)
 
 
 def by_folds(

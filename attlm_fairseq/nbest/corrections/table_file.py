@@ -47,6 +47,7 @@ class Table:
     lm: Path
     language: str
     lists: int
+    learned_from: str = ""
 
 
 def write_table(path: Path, table: Table) -> None:
@@ -55,7 +56,7 @@ def write_table(path: Path, table: Table) -> None:
 
     with whole_file(str(path)) as out:
         out.write(f"{TITLE}\n# lm = {relpath(table.lm, path.absolute().parent)}\n")
-        out.write(f"# language = {table.language}\n# lists = {table.lists}\n")
+        out.write(f"# language = {table.language}\n# lists = {table.lists}\n# references = {table.learned_from}\n")
         for row in (COLUMNS, *_rows(table)):
             out.write("\t".join(row) + "\n")
 
@@ -182,4 +183,5 @@ def read_table(path: Path) -> Table:
         path.absolute().parent / about["lm"],
         language,
         int(about["lists"]) if about.get("lists", "").isdecimal() else 0,
+        about.get("references", ""),
     )

@@ -1,0 +1,165 @@
+"""Phrases that the user expects (names, products, places): offered where a stretch of a hypothesis is spelled like one of them.
+
+A file has one phrase per line, and may have, separated by tabs, a weight (default 1) and other spellings that sound like it,
+separated by ``|``:
+
+    Nguyen          2       win | noo yen
+    Kubernetes
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
+from attlm_fairseq.nbest.corrections.search import Edge
+
+MIN_SIMILARITY = 0.6  # 1 - edits / letters of the longer spelling
+SHARPNESS = 10.0  # natural log that a similarity of 0 would cost
+MAX_PHRASES = 50_000
+MAX_WORDS = 8
+OFFERED = 5  # phrases for one stretch
+EXTRA_WORDS = 1  # a stretch may have more words than the phrase
+REMEMBERED = 1 << 16
+
+
+class Phrase(NamedTuple):
+    """A phrase of the list: its words as written, its weight, and the keys (:func:`spelling_key`) of all its spellings."""
+
+    words: tuple[str, ...]
+    weight: float
+    keys: tuple[str, ...]
+    line: int
+
+
+def spelling_key(text: str) -> str:
+    """The letters and digits of a text: compatibility forms unified, case ignored, without spaces, hyphens and other signs."""
+    return "".join(c for c in unicodedata.normalize("NFKC", text).casefold() if unicodedata.category(c)[0] in "LNM")
+
+
+@dataclass(frozen=True)
+class PhraseList:
+    """The phrases of a file, with what is needed to find them."""
+
+    phrases: tuple[Phrase, ...]
+    path: Path | None = None
+
+    @classmethod
+    def load(cls, path: Path) -> PhraseList:
+        """Read a file of phrases. Raises InputError naming the line that is wrong."""
+        phrases: dict[tuple[str, ...], Phrase] = {}
+        for number, line in enumerate(TextSource(str(path), "one phrase per line").lines(), 1):
+            if number > MAX_PHRASES:
+                raise InputError(f"has more than {MAX_PHRASES:,} lines: give the phrases that matter for these lists", path=path)
+            text = line.rstrip("\r\n").removeprefix("\ufeff" if number == 1 else "")
+            if text.strip() and not text.startswith("#"):
+                phrase = _phrase(text, path, number)
+                phrases[phrase.words] = phrase
+        if not phrases:
+            raise InputError("has no phrase: expected one per line", path=path)
+        return cls(tuple(phrases.values()), path)
+
+    def count(self, words: Sequence[str]) -> float:
+        """The weighted number of words inside phrases of the list, longest match first; case is ignored."""
+        total, place = 0.0, 0
+        folded = [word.casefold() for word in words]
+        while place < len(folded):
+            for length in range(min(self._longest, len(folded) - place), 0, -1):
+                if (weight := self._exact.get(tuple(folded[place : place + length]))) is not None:
+                    total += weight * length
+                    place += length
+                    break
+            else:
+                place += 1
+        return total
+
+    def occurrences(self, words: Sequence[str]) -> list[tuple[str, ...]]:
+        """The phrases that stand in a text, one entry for each time."""
+        folded = [word.casefold() for word in words]
+        spans = ((begin, end) for begin in range(len(folded)) for end in range(begin + 1, min(begin + self._longest, len(folded)) + 1))
+        return [phrase for begin, end in spans if (phrase := tuple(folded[begin:end])) in self._exact]
+
+    def edges(self, words: Sequence[str], begin: int, last: int) -> Iterator[Edge]:
+        """The phrases that may stand in the place of what begins at a word. ``words`` are bounded, ``last`` is the place of END."""
+        for end in range(begin + 1, min(begin + self._longest + EXTRA_WORDS, last) + 1):
+            stretch = tuple(words[begin:end])
+            for place, similarity in self._close(" ".join(stretch)):
+                phrase = self.phrases[place].words
+                if phrase != stretch:
+                    yield Edge(begin, end, phrase, SHARPNESS * (similarity - 1.0), ("list", " ".join(stretch), " ".join(phrase)))
+
+    def never_matching(self, texts: Iterable[str]) -> list[Phrase]:
+        """The phrases that cannot match anything in lists of these texts: too many of their letters are in none of them."""
+        letters: set[str] = set()
+        for text in texts:
+            letters.update(spelling_key(text))
+
+        def possible(key: str) -> bool:
+            return sum(letter in letters for letter in key) >= MIN_SIMILARITY * len(key)
+
+        return [phrase for phrase in self.phrases if not any(map(possible, phrase.keys))]
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(len(phrase.words) for phrase in self.phrases)
+
+    @cached_property
+    def _exact(self) -> dict[tuple[str, ...], float]:
+        return {tuple(word.casefold() for word in phrase.words): phrase.weight for phrase in self.phrases}
+
+    @cached_property
+    def _keys(self) -> tuple[list[str], np.ndarray, np.ndarray]:
+        """All keys by length, the phrase of each, and their lengths."""
+        keys = sorted({(len(key), key, place) for place, phrase in enumerate(self.phrases) for key in phrase.keys})
+        return [key for _, key, _ in keys], np.array([place for *_, place in keys]), np.array([length for length, *_ in keys])
+
+    @cached_property
+    def _close(self) -> Callable[[str], tuple[tuple[int, float], ...]]:
+        return lru_cache(maxsize=REMEMBERED)(self._closest)
+
+    def _closest(self, stretch: str) -> tuple[tuple[int, float], ...]:
+        """The OFFERED closest phrases with their similarity, at least MIN_SIMILARITY."""
+        from rapidfuzz.distance import Levenshtein
+        from rapidfuzz.process import cdist
+
+        key = spelling_key(stretch)
+        keys, places, lengths = self._keys
+        low = int(np.searchsorted(lengths, math.ceil(MIN_SIMILARITY * len(key))))
+        high = int(np.searchsorted(lengths, math.floor(len(key) / MIN_SIMILARITY), side="right"))
+        if not key or low >= high:
+            return ()
+        similar = cdist([key], keys[low:high], scorer=Levenshtein.normalized_similarity, score_cutoff=MIN_SIMILARITY, dtype=np.float64)[0]
+        best: dict[int, float] = {}
+        for row in np.argsort(-similar, kind="stable")[: 4 * OFFERED]:
+            if similar[row] >= MIN_SIMILARITY:
+                best.setdefault(int(places[low + row]), float(similar[row]))
+        return tuple(list(best.items())[:OFFERED])
+
+
+def _phrase(text: str, path: Path, line: int) -> Phrase:
+    fields = text.split("\t")
+    if len(fields) > 3:
+        raise InputError(f"{len(fields)} fields separated by tabs, expected phrase, weight, other spellings", path=path, line=line)
+    phrase, weight, spellings = (*fields, "", "")[:3]
+    words = tuple(phrase.split())
+    if len(words) > MAX_WORDS:
+        raise InputError(f"a phrase of {len(words)} words, expected at most {MAX_WORDS}", path=path, line=line)
+    try:
+        value = float(weight) if weight.strip() else 1.0
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 1e6:
+        raise InputError(f"weight {weight!r}, expected a positive number up to 1e6", path=path, line=line)
+    keys = tuple(filter(None, map(spelling_key, [phrase, *spellings.split("|")])))
+    if not words or not spelling_key(phrase) or "\0" in phrase:
+        raise InputError(f"phrase {phrase!r} has no letter or digit, or a NUL character: it can never match", path=path, line=line)
+    return Phrase(words, value, keys, line)

@@ -1,0 +1,62 @@
+"""Where a run finds candidates beyond its lists: a table of corrections, a phrase list, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.corrections.corrections import Corrections, learn_corrections, only_phrases
+from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
+from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of
+from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
+from attlm_fairseq.nbest.fingerprints import known_share
+from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+MAX_CANDIDATES = 1000
+
+
+@dataclass(frozen=True)
+class CandidateSpec:
+    """The ``[corrections]`` of an ``attlm.toml``: a table, a phrase list, and at most how many candidates join a list."""
+
+    table: Path | None = None
+    phrases: Path | None = None
+    candidates: int = CANDIDATES
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.candidates <= MAX_CANDIDATES:
+            raise InputError(f"candidates is {self.candidates}, expected 0 to {MAX_CANDIDATES}")
+
+    def load(self) -> Corrections:
+        """Read the files. Raises InputError."""
+        phrases = PhraseList.load(self.phrases) if self.phrases else None
+        if self.table is None:
+            return only_phrases(phrases or PhraseList(()))
+        return replace(Corrections.load(self.table), phrase_list=phrases)
+
+    def seen(self, corrections: Corrections, lists: Sequence[NbestList]) -> bool:
+        """Whether the table was learned from most of these lists, so that it has to be learned from other folds for them."""
+        return bool(corrections.learned_from) and known_share((nbest.references for nbest in lists), corrections.learned_from) > 0.5
+
+
+def expand_for_tuning(
+    spec: CandidateSpec, lists: Sequence[NbestList], metric: Metric | None = None, folds: int = FOLDS
+) -> tuple[list[NbestList], bool]:
+    """Expand lists with references so that weights can be tuned on them.
+
+    If the table was learned from these lists, each list gets what is learned from the lists of the other folds instead (jack-knifing;
+    repeated utterances stay together), with an LM estimated from their references. Returns the lists, and whether that was so.
+    Raises InputError.
+    """
+    loaded = spec.load()
+    if not spec.seen(loaded, lists):
+        return [loaded.expand(nbest, spec.candidates) for nbest in lists], False
+
+    def learn(others: list[NbestList]) -> Callable[[NbestList], NbestList]:
+        corrections = replace(learn_corrections(others, language=loaded.language), phrase_list=loaded.phrase_list)
+        return lambda nbest: corrections.expand(nbest, spec.candidates)
+
+    return by_folds(lists, folds_of(lists, folds, metric), learn), True

@@ -1,0 +1,98 @@
+"""How often each correction fired, was right and was wrong, on lists with references that it was not learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from attlm_fairseq.nbest.corrections.alignment import bounded, closest_reference
+from attlm_fairseq.nbest.corrections.corrections import Corrections
+from attlm_fairseq.nbest.corrections.search import Edge
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+EXAMPLES = 2
+
+
+@dataclass
+class RuleUse:
+    """A rule (kind, source, target): how often it took errors away, added some, or changed nothing. ``examples``: (before, after)."""
+
+    kind: str
+    source: str
+    target: str
+    right: int = 0
+    wrong: int = 0
+    neutral: int = 0
+    examples: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def fired(self) -> int:
+        """How often the rule fired."""
+        return self.right + self.wrong + self.neutral
+
+
+@dataclass
+class Usage:
+    """What corrections do with the 1-best hypotheses of lists, chosen by the search alone. Errors and words are summed over lists."""
+
+    rules: dict[tuple[str, str, str], RuleUse] = field(default_factory=dict)
+    lists: int = 0
+    words: int = 0
+    errors_before: int = 0
+    errors_after: int = 0
+
+    def add(self, nbest: NbestList, corrections: Corrections) -> None:
+        """Count a list with references. Each rule is judged by itself, applied to the 1-best hypothesis alone."""
+        words = bounded(nbest.hypotheses[0].text)
+        reference = closest_reference(words, list(map(bounded, nbest.references)))
+        best = corrections.best_of(words)
+        self.lists += 1
+        self.words += len(reference) - 2
+        before = edits(words, reference)
+        self.errors_before += before
+        self.errors_after += edits(best.words, reference) if best else before
+        for edge in best.fired if best else ():
+            self._judge(words, reference, edge, before)
+
+    def _judge(self, words: Sequence[str], reference: Sequence[str], edge: Edge, before: int) -> None:
+        applied = [*words[: edge.begin], *edge.target, *words[edge.end :]]
+        change = edits(applied, reference) - before
+        rule = edge.rule or ("", "", "")
+        use = self.rules.setdefault(rule, RuleUse(*rule))
+        use.right += change < 0
+        use.wrong += change > 0
+        use.neutral += change == 0
+        if len(use.examples) < EXAMPLES:
+            use.examples.append((" ".join(words[1:-1]), " ".join(applied[1:-1])))
+
+    def most_used(self, count: int) -> list[RuleUse]:
+        """The rules that fired most often."""
+        return sorted(self.rules.values(), key=lambda use: (-use.fired, use.kind, use.source, use.target))[:count]
+
+    def merge(self, other: Usage) -> None:
+        """Add the counts of other lists."""
+        for name in ("lists", "words", "errors_before", "errors_after"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for rule, use in other.rules.items():
+            mine = self.rules.setdefault(rule, RuleUse(*rule))
+            mine.right += use.right
+            mine.wrong += use.wrong
+            mine.neutral += use.neutral
+            mine.examples = (mine.examples + use.examples)[:EXAMPLES]
+
+
+def edits(words: Sequence[str], reference: Sequence[str]) -> int:
+    """The Levenshtein distance of two word sequences."""
+    from rapidfuzz.distance import Levenshtein
+
+    alphabet: dict[str, str] = {}
+    one, other = ("".join([alphabet.setdefault(word, chr(len(alphabet) + 1)) for word in text]) for text in (words, reference))
+    return Levenshtein.distance(one, other)
+
+
+def usage(lists: Iterable[NbestList], corrections: Corrections) -> Usage:
+    """Count what corrections do with lists that they were not learned from."""
+    found = Usage()
+    for nbest in lists:
+        found.add(nbest, corrections)
+    return found

@@ -1,0 +1,100 @@
+"""Folds, what is learned without each, LMs that have seen the references, and how rules do on lists that they were not learned from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kenlm
+import numpy as np
+import pytest
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.corrections import learn_corrections
+from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
+from attlm_fairseq.nbest.corrections.exposure import held_share, warning_of_exposure
+from attlm_fairseq.nbest.corrections.jackknife import by_folds, folds_of, splits
+from attlm_fairseq.nbest.corrections.spec import CandidateSpec, expand_for_tuning
+from attlm_fairseq.nbest.corrections.usage import usage
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+CITIES = ["boston", "denver", "dallas", "oakland", "newark"]
+
+
+def list_of(place: int, text: str, reference: str) -> NbestList:
+    return NbestList(str(place), [Hypothesis(text, {"am": -1.0}, 1), Hypothesis(f"{text} now", {"am": -2.0}, 2)], (reference,))
+
+
+@pytest.fixture(scope="module")
+def lists() -> list[NbestList]:
+    made = []
+    for place in range(60):
+        start, end, number = CITIES[place % 5], CITIES[place // 5 % 5], WORDS[place % 10]
+        made.append(list_of(place, f"fly {start} to {end} at {number}pm", f"fly {start} to {end} at {number} p m"))
+    return made
+
+
+def test_folds_keep_repeated_utterances_together(lists: list[NbestList]) -> None:
+    folds = folds_of([*lists, lists[3], lists[3]], 4)
+    assert folds[3] == folds[-1] == folds[-2]
+    assert sorted(set(folds)) == [0, 1, 2, 3]
+    assert max(np.bincount(folds)) - min(np.bincount(folds)) <= 2
+    for _, others, held_out in splits(folds):
+        assert not {*others} & {*held_out}
+        assert len(others) + len(held_out) == len(folds)
+    with pytest.raises(InputError, match="cannot be divided into 3 folds"):
+        folds_of([lists[0], lists[0], lists[0]], 3)
+
+
+def test_each_list_goes_through_what_the_others_taught(lists: list[NbestList]) -> None:
+    folds = folds_of(lists, 5)
+    seen = []
+
+    def learn(others: list[NbestList]):
+        ids = {nbest.id for nbest in others}
+        seen.append(ids)
+        return lambda nbest: pytest.fail("learned from itself") if nbest.id in ids else nbest
+
+    assert [nbest.id for nbest in by_folds(lists, folds, learn)] == [nbest.id for nbest in lists]
+    assert len(seen) == 5
+
+
+def test_a_table_is_jackknifed_only_for_the_lists_that_taught_it(lists: list[NbestList], tmp_path: Path) -> None:
+    rare = list_of(99, "fly boston to lhasa", "fly boston to la sierra")
+    learn_corrections([*lists, rare, rare]).save(tmp_path / "c.tsv")
+    spec = CandidateSpec(tmp_path / "c.tsv", candidates=5)
+    expanded, jackknifed = expand_for_tuning(spec, [*lists, rare], folds=3)
+    assert jackknifed
+    assert "fly boston to la sierra" not in [hypothesis.text for hypothesis in expanded[-1].hypotheses]
+    assert all(nbest.references[0] in [hypothesis.text for hypothesis in nbest.hypotheses] for nbest in expanded[:-1])
+    others = [list_of(i, "fly boston to lhasa", f"fly boston to lhasa {word}") for i, word in enumerate(WORDS)]
+    expanded, jackknifed = expand_for_tuning(spec, others)
+    assert not jackknifed
+    assert "fly boston to la sierra" in [hypothesis.text for hypothesis in expanded[0].hypotheses]
+
+
+def test_an_lm_that_has_seen_the_references_is_told(lists: list[NbestList], tmp_path: Path) -> None:
+    references = [f"{a} {b} {c} to {a} {c}" for a in WORDS for b in WORDS[:3] for c in WORDS[3:5]]
+    estimate_search_lm(references, tmp_path / "seen.arpa")
+    estimate_search_lm(references[::2], tmp_path / "half.arpa")
+    seen, half = (held_share(kenlm.Model(str(tmp_path / name)), references) for name in ("seen.arpa", "half.arpa"))
+    assert seen == 1.0
+    assert half < 0.9
+    assert "has seen the references" in warning_of_exposure("ngram", seen)
+    assert warning_of_exposure("ngram", half) is None
+    assert held_share(kenlm.Model(str(tmp_path / "seen.arpa")), ["too short", *references[:3]]) is None
+
+
+def test_rules_are_judged_one_by_one(lists: list[NbestList]) -> None:
+    corrections = learn_corrections(lists)
+    held_out = [
+        list_of(100, "fly boston to dallas at fourpm", "fly boston to dallas at four p m"),
+        list_of(101, "fly boston to dallas at fivepm", "fly boston to dallas at fivepm"),
+    ]
+    found = usage(held_out, corrections)
+    assert (found.lists, found.words, found.errors_before, found.errors_after) == (2, 14, 3, 3)
+    assert [(use.right, use.wrong) for use in found.most_used(9) if "fourpm" in use.source] == [(1, 0)]
+    assert [(use.right, use.wrong) for use in found.most_used(9) if "fivepm" in use.source] == [(0, 1)]
+    again = usage(held_out, corrections)
+    again.merge(found)
+    assert (again.lists, again.errors_before, sum(use.fired for use in again.rules.values())) == (4, 6, 4)

@@ -1,0 +1,89 @@
+"""Phrases that the user expects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.corrections.alignment import bounded
+from attlm_fairseq.nbest.corrections.corrections import only_phrases
+from attlm_fairseq.nbest.corrections.phrase_list import MAX_PHRASES, MIN_SIMILARITY, PhraseList, spelling_key
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+
+def listed(tmp_path: Path, text: str) -> PhraseList:
+    (tmp_path / "phrases.txt").write_text(text, encoding="utf-8")
+    return PhraseList.load(tmp_path / "phrases.txt")
+
+
+def list_of(*texts: str) -> NbestList:
+    return NbestList("0", [Hypothesis(text, {"am": -float(rank)}, rank) for rank, text in enumerate(texts, 1)])
+
+
+def test_a_stretch_spelled_like_a_phrase_is_offered(tmp_path: Path) -> None:
+    corrections = only_phrases(listed(tmp_path, "podgorica\nskadar lake\t2\n"))
+    expanded = corrections.expand(list_of("between podgorika and the skadaar lake", "nothing"))
+    texts = {hypothesis.text: hypothesis.scores for hypothesis in expanded.hypotheses}
+    assert texts["between podgorica and the skadar lake"]["phrases"] == 1 + 2 * 2
+    assert texts["between podgorika and the skadaar lake"]["phrases"] == 0
+    assert texts["between podgorica and the skadaar lake"]["channel"] < 0
+
+
+def test_other_spellings_are_offered_under_the_phrase(tmp_path: Path) -> None:
+    edges = list(listed(tmp_path, "Nguyen\t1\twin | noo yen\n").edges(bounded("mister noo yen"), 2, 4))
+    assert [(edge.end, edge.target, edge.log_prob) for edge in edges] == [(4, ("Nguyen",), 0.0)]
+
+
+def test_nothing_matches_and_nothing_changes(tmp_path: Path) -> None:
+    nbest = list_of("a flight to boston", "")
+    expanded = only_phrases(listed(tmp_path, "kubernetes\n東京\n")).expand(nbest)
+    assert [hypothesis.text for hypothesis in expanded.hypotheses] == ["a flight to boston", ""]
+    assert len({tuple(sorted((n, v) for n, v in h.scores.items() if n == "phrases")) for h in expanded.hypotheses}) == 1
+
+
+def test_words_inside_phrases_are_counted_longest_first(tmp_path: Path) -> None:
+    phrases = listed(tmp_path, "new york\t3\nnew\nYork City\n")
+    assert phrases.count(["to", "New", "York", "city"]) == 6
+    assert phrases.count(["the", "new", "york"]) == 6
+    assert phrases.occurrences(["new", "york"]) == [("new",), ("new", "york")]
+
+
+def test_similarity_is_that_of_letters(tmp_path: Path) -> None:
+    found = dict(listed(tmp_path, "skadar lake\n")._closest("skadaar-lake"))
+    assert found == {0: pytest.approx(1 - 1 / len("skadaarlake"))}
+    assert listed(tmp_path, "skadar lake\n")._closest("lake") == ()
+    assert MIN_SIMILARITY > 0.5
+    assert spelling_key("\uff33kadar-Lake's") == "skadarlakes"
+
+
+def test_phrases_in_another_script_are_named(tmp_path: Path) -> None:
+    phrases = listed(tmp_path, "boston\n東京\nbosnia\n")
+    assert [phrase.line for phrase in phrases.never_matching(["to boston please", "in"])] == [2]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("a\tb\tc\td", "4 fields"),
+        ("boston\theavy", "weight 'heavy'"),
+        ("boston\t-1", "weight '-1'"),
+        ("boston\tnan", "weight 'nan'"),
+        ("a b c d e f g h i", "9 words"),
+        ("...", "no letter"),
+        ("\t2", "no letter"),
+        ("bos\0ton", "NUL"),
+    ],
+)
+def test_a_wrong_line_is_named(line: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        listed(tmp_path, f"# names\nfine\n{line}\n")
+    assert str(error.value).startswith(f"{tmp_path}/phrases.txt:3: ")
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "\n\n", "a\n" * (MAX_PHRASES + 1)])
+def test_empty_and_endless_lists_are_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        listed(tmp_path, text)
