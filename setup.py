@@ -13,6 +13,7 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "attlm_fairseq" / "__init
 
 DECODING = ["flashlight-text", 'pyctcdecode; python_version < "3.13"', "transformers"]  # pyctcdecode needs numpy 1 too
 SUBWORD = ["sentencepiece", "subword-nmt"]
+RAY = ["ray[data]", "pyarrow<22"]  # later versions of pyarrow need numpy 2, which fairseq cannot use
 # fairseq 0.12.2 cannot be imported from Python 3.11 on; fairseq-fixed is its main branch with 53 added lines. Both need numpy 1
 # (np.compat), which has no wheels for Python 3.13.
 TRAIN = [
@@ -87,9 +88,9 @@ setup(
     ],
     extras_require={
         "train": TRAIN,
-        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "mypy", "setuptools", "wheel", *DECODING, *SUBWORD],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "mypy", "setuptools", "wheel", *DECODING, *SUBWORD, *RAY],
         "decoding": DECODING,
         "subword": SUBWORD,
-        "ray": ["ray[data]", "pyarrow<22"],  # later versions of pyarrow need numpy 2, which fairseq cannot use
+        "ray": RAY,
     },
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import click
 
@@ -23,13 +25,17 @@ from attlm_cli.options import (
 )
 from attlm_cli.overwriting import check_outputs
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import is_stream
 from attlm_fairseq.nbest.decision.decision import Decision, decide
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.ray_engine import find_shards, rescore_shards
 from attlm_fairseq.nbest.run.rescoring import Rescorer
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
+from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.text.subwords import SubwordMarks
 
 CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
@@ -50,6 +56,13 @@ OUTPUTS = ("same", *CONVERTIBLE, *(f"1best-{style}" if style != "text" else "1be
     show_default=True,
     help="Keep the scores of a run with -o in FILE.unfinished until it has finished; after an interruption the same command continues.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="ray: NBEST is a pattern or folder of files, -o a folder; each of --devices is an actor of Ray Data, here or on a cluster.",
+)
 @decision_options
 @partial(metric_options, choice=False)
 @lm_options
@@ -60,6 +73,7 @@ def rescore_command(
     to: str,
     weight: tuple[str, ...],
     resume: bool,
+    engine: str,
     decide_by: Callable[[Decision, Metric], Decision],
     metric: Metric,
     setup: Setup,
@@ -81,12 +95,16 @@ def rescore_command(
     \b
     Examples:
       attlm rescore test.nbest > test.rescored
+      attlm rescore 'shards/*.gz' -o rescored --engine ray --devices cpu:8
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
     weights, features = complete_weights(setup, weight)
     decision = decide_by(setup.config.decision, metric)
     if decision.rule == "max" and (option := given_option("metric_lowercase", "metric_text", "bleu_tokenize")):
         raise InputError(f"{option} is for --mbr or --consensus, none of which is given; to measure rescored lists use `attlm eval`")
+    if engine == "ray":
+        rescore_by_ray(nbest, output, to, replace(setup.config, weights=weights, decision=decision), setup.computes, format_name)
+        return
     if decision.makes_text and not to.startswith("1best"):
         if to != "same":
             raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
@@ -140,6 +158,27 @@ def rescore_command(
     if decision.makes_text:
         said += f"; {counts['new']} texts in no list: the words' votes made them"
     note(f"{counts['lists']} lists, {counts['hypotheses']} hypotheses; {said}")
+
+
+def rescore_by_ray(pattern: str, output: str, to: str, config: RunConfig, devices: Sequence[DeviceConfig], format_name: str | None) -> None:
+    """Rescore each of many files into a folder and say what became of them. Raises InputError if there is nothing to do it with."""
+    if to != "same":
+        raise InputError(f"--to {to}: with --engine ray lists are written in the format of their file")
+    if is_stream(output) and not Path(output).is_dir():
+        raise InputError("--engine ray writes a file for each shard: give a folder for the rescored shards with -o")
+    files = find_shards(pattern)
+    shards = rescore_shards(files, Path(output), config, devices[0], concurrency=len(devices), format_name=format_name)
+    for shard in shards:
+        for line in shard.notes:
+            note(f"{shard.path}: {line}")
+    errors = [shard.error for shard in shards if shard.error]
+    there = f"{len(files) - len(shards)} were there already" if len(shards) < len(files) else ""
+    done = f"{len(shards) - len(errors)} files rescored, {sum(shard.lists for shard in shards)} lists"
+    note("; ".join(filter(None, [done, there])))
+    for error in errors[:-1]:
+        note(f"attlm: error: {error}")
+    if errors:
+        raise InputError(errors[-1])
 
 
 def open_cache(output: str, setup: Setup, features: Iterable[str]) -> ScoreCache:

@@ -1,0 +1,149 @@
+"""Rescoring by Ray Data: n-best lists in many files (shards), on the cores and machines of a Ray cluster. Needs ``pip install '.[ray]'``.
+
+Ray's actors load the LMs once each and take one shard after the other. Each output has the name of its shard and appears whole or not at
+all; one that is there already is left alone, and the scores of one that was interrupted are kept next to it. So a worker that dies is
+replaced and goes on where it stopped, and the same command continues a run that was stopped. All machines need the same paths.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.decision.decision import decide
+from attlm_fairseq.nbest.features.lm_features import is_lm_feature
+from attlm_fairseq.nbest.formats import open_nbest, write_nbest
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.run.block_scores import BlockScorer
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.rescoring import Rescorer
+from attlm_fairseq.nbest.run.score_cache import ScoreCache
+from attlm_fairseq.nbest.run.workers import OneProcess
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file of lists and what became of it: ``error`` is empty if it was rescored; ``notes`` are lines for the user."""
+
+    path: str
+    output: str
+    lists: int = 0
+    error: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class ShardRescorer:
+    """An actor: the LMs of a run, applied to one shard after the other."""
+
+    def __init__(self, config: RunConfig, device: DeviceConfig, folder: str, format_name: str | None = None) -> None:
+        """``folder``: what relative paths are relative to, here as in the process that started the run."""
+        os.chdir(folder)
+        self._config = config
+        self._format_name = format_name
+        names = [lm.name for lm in config.scored]
+        features = [name for name in config.weights if is_lm_feature(name, names)]
+        self._workers = OneProcess(BlockScorer.load(config, device, features))
+        self._settings = {"precision": device.precision, "memory": device.memory, "device": device.device, "features": sorted(features)}
+
+    def __call__(self, row: Mapping[str, str]) -> dict[str, Any]:
+        """Rescore the shard ``row["path"]`` into ``row["output"]``; an InputError is that shard's alone, the others go on."""
+        try:
+            lists, notes = self._rescore(row["path"], row["output"])
+        except InputError as error:
+            return {**row, "lists": 0, "error": str(error), "notes": ""}
+        return {**row, "lists": lists, "error": "", "notes": "\n".join(notes)}
+
+    def _rescore(self, path: str, output: str) -> tuple[int, list[str]]:
+        form, lists = open_nbest(path, self._format_name)
+        notes: list[str] = []
+        cache = ScoreCache.of_output(output, self._settings, notes.append)
+        rescorer = Rescorer(self._workers, cache=cache)
+        count = 0
+
+        def decided() -> Iterator[NbestList]:
+            nonlocal count
+            for nbest in rescorer.score(lists):
+                count += 1
+                yield decide(nbest, self._config.weights, self._config.decision)
+
+        write_nbest(decided(), form, output)
+        cache.finish()
+        return count, [*notes, *filter(None, (oov.warning() for oov in rescorer.oov.values())), *rescorer.notes.values()]
+
+
+def find_shards(pattern: str) -> list[str]:
+    """Return the files of a folder, or those that match a pattern, sorted; hidden files are not among them. Raises InputError."""
+    files = sorted(glob.glob(f"{glob.escape(pattern)}/*" if Path(pattern).is_dir() else pattern))  # noqa: PTH207 - may be absolute
+    if not files:
+        raise InputError("no such files: expected a pattern in quotes, or a folder with a file for each shard", path=pattern)
+    return files
+
+
+def rescore_shards(
+    files: Sequence[str],
+    output: Path,
+    config: RunConfig,
+    device: DeviceConfig = DEFAULT_DEVICE,
+    *,
+    concurrency: int = 1,
+    format_name: str | None = None,
+) -> list[Shard]:
+    """Rescore each file into the folder ``output``, under its own name, by as many actors as ``concurrency`` says.
+
+    Returns what became of each file that was not there already. A Ray cluster that is running is used (``ray.init`` or RAY_ADDRESS), else
+    one is started on this machine for the call. With ``device`` "cuda" every actor has a GPU of its own.
+
+    Raises InputError if ray is missing, if two files have one name, or if the decision makes texts that are in no list.
+    """
+    if config.decision.makes_text:
+        raise InputError(
+            f"{config.decision.rule} makes texts that are in no list: --engine ray writes lists; rescore one file with --to 1best"
+        )
+    if len({Path(file).name for file in files}) != len(files):
+        raise InputError("two of the files have one name: their outputs would be one", path=output)
+    shards = [Shard(str(Path(file).absolute()), str((output / Path(file).name).absolute())) for file in files]
+    todo = [{"path": shard.path, "output": shard.output} for shard in shards if not Path(shard.output).exists()]
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody unless the user wants it
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise InputError("Ray is not installed: pip install 'attlm-fairseq[ray]'") from None
+    output.mkdir(parents=True, exist_ok=True)
+    if not todo:
+        return []
+    started = not ray.is_initialized()
+    if started:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    on_gpu = device.device.startswith("cuda")
+    device = replace(device, device="cuda") if on_gpu else device
+    folder = str(Path.cwd())
+
+    class Actor(ShardRescorer):  # arguments of a constructor could be lost before an actor is started again
+        def __init__(self) -> None:
+            super().__init__(config, device, folder, format_name)
+
+    try:
+        found = (
+            ray.data.from_items(todo, override_num_blocks=len(todo))
+            .map(
+                Actor,
+                compute=ray.data.ActorPoolStrategy(size=min(concurrency, len(todo)), max_tasks_in_flight_per_actor=1),
+                num_gpus=1 if on_gpu else None,
+                num_cpus=None if on_gpu else 1,
+            )
+            .take_all()
+        )
+    finally:
+        if started:
+            ray.shutdown()
+    return [Shard(**{**row, "notes": tuple(filter(None, row["notes"].split("\n")))}) for row in found]

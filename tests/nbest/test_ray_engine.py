@@ -1,0 +1,149 @@
+"""Rescoring by Ray Data: one Ray for all of these tests, with two cores, shut down at their end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from cli_runs import run
+from lm_files import write_checkpoint
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.run import rescoring
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import read_config
+from attlm_fairseq.nbest.run.ray_engine import ShardRescorer, find_shards, rescore_shards
+from attlm_fairseq.scoring.compute import DeviceConfig
+
+WORDS = [f"w{number}" for number in range(40)]
+SMALL = 3000  # characters of a block
+
+
+@pytest.fixture(scope="module")
+def ray():
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+
+    small = SMALL  # a global would be looked up in this module, which workers cannot import
+
+    def small_blocks() -> None:  # in each worker: many blocks in a small shard
+        from attlm_fairseq.nbest.run import rescoring
+
+        rescoring.BLOCK_CHARACTERS = small
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"worker_process_setup_hook": small_blocks})
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture
+def shards(tmp_path, monkeypatch) -> Path:
+    """Two shards, one that is broken in line 6, and an LM; in the folder where the test runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rescoring, "BLOCK_CHARACTERS", SMALL)
+    write_checkpoint(tmp_path / "lm.pt", WORDS)
+    (tmp_path / "attlm.toml").write_text('[lm.lm]\ncheckpoint = "lm.pt"\n[weights]\nlm = 1.0\nTM0 = 0.5\n')
+    (tmp_path / "in").mkdir()
+    generator = random.Random(1)
+    for name, lines in (("one", 3000), ("two", 5), ("bad", 5)):
+        text = "".join(
+            f"{number // 5} ||| {' '.join(generator.choices(WORDS, k=number % 9))} ||| TM0= -{number} ||| -1\n" for number in range(lines)
+        )
+        (tmp_path / "in" / name).write_text(text + ("x\n" if name == "bad" else ""))
+    return tmp_path
+
+
+def expected(name: str) -> bytes:
+    run("rescore", f"in/{name}", "-o", "expected")
+    return Path("expected").read_bytes()
+
+
+def test_the_command_writes_the_bytes_of_one_process_and_continues(ray, shards):
+    result = run("rescore", "in/*", "-o", "out", "--engine", "ray", code=2)
+    assert "bad:6: found 'x'" in result.stderr
+    assert "2 files rescored, 601 lists" in result.stderr
+    assert sorted(path.name for path in (shards / "out").iterdir()) == ["one", "two"]
+    for name in ("one", "two"):
+        assert (shards / "out" / name).read_bytes() == expected(name)
+    (shards / "in" / "bad").unlink()
+    assert "0 files rescored, 0 lists; 2 were there already" in run("rescore", "in", "-o", "out", "--engine", "ray").stderr
+
+
+def holder(place: Path) -> int | None:
+    """Return the process, not this one, that has a file open."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if int(process.name) != os.getpid() and any(str(fd.readlink()) == str(place) for fd in (process / "fd").iterdir()):
+                return int(process.name)
+        except OSError:  # of another user, or it has just ended
+            continue
+    return None
+
+
+def test_a_killed_worker_is_replaced_and_the_bytes_are_the_same(ray, shards):
+    """SIGKILL for the process that has the shard's score cache open, once it is in the middle."""
+    place, killed = shards / "out" / "one.unfinished", []
+
+    def kill() -> None:
+        deadline = time.monotonic() + 60
+        while not killed and time.monotonic() < deadline:
+            if place.exists() and place.stat().st_size > 4096 * 8 and (pid := holder(place)):
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+            time.sleep(0.002)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    [shard] = rescore_shards(["in/one"], shards / "out", read_config(Path("attlm.toml")), concurrency=1)
+    killer.join()
+    assert len(killed) == 1
+    assert (shard.lists, shard.error) == (600, "")
+    assert any(line.startswith("continued: the scores of ") for line in shard.notes)
+    assert (shards / "out" / "one").read_bytes() == expected("one")
+    assert sorted(path.name for path in (shards / "out").iterdir()) == ["one"]
+
+
+def test_without_ray_it_says_so_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"Ray is not installed: pip install 'attlm-fairseq\[ray\]'"):
+        rescore_shards(["a"], tmp_path / "out", RunConfig())
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_run_cannot_do_is_said_before_it_starts(shards):
+    for options, message in (
+        (("in/*", "-o", "out", "--consensus"), "makes texts that are in no list"),
+        (("in/*", "-o", "out", "--to", "jsonl"), "--to jsonl: with --engine ray"),
+        (("in/*",), "give a folder for the rescored shards with -o"),
+        (("none/*", "-o", "out"), "none/*: no such files"),
+    ):
+        result = run("rescore", *options, "--engine", "ray", code=2)
+        assert message in result.stderr
+    assert not (shards / "out").exists()
+    with pytest.raises(InputError, match="two of the files have one name"):
+        rescore_shards(["a/x", "b/x"], shards / "out", RunConfig())
+    assert find_shards("in") == ["in/bad", "in/one", "in/two"]
+
+
+def test_an_actor_does_what_the_command_does(tmp_path, monkeypatch):
+    """Without ray: what its workers run. The weights are as `tune --feature` writes them, of a difference of two LMs alone."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        write_checkpoint(tmp_path / f"{name}.pt", ["a", "b"], seed=ord(name))
+    Path("attlm.toml").write_text('[lm.a]\ncheckpoint = "a.pt"\n[lm.b]\ncheckpoint = "b.pt"\n[weights]\na_minus_b = 1.0\nTM0 = 0.5\n')
+    text = "".join(f"{number // 5} ||| {'a unheard ' * (number % 5)} ||| TM0= -{number} ||| -1\n" for number in range(30))
+    Path("lists").write_text(text)
+    row = {"path": "lists", "output": str(tmp_path / "out")}
+    actor = ShardRescorer(read_config(Path("attlm.toml")), DeviceConfig(), str(tmp_path))
+    done = actor(row)
+    assert (done["lists"], done["error"]) == (6, "")
+    assert "are unknown to a" in done["notes"]
+    run("rescore", "lists", "-o", "expected")
+    assert Path("out").read_bytes() == Path("expected").read_bytes()
+    assert actor({**row, "path": "nowhere"})["error"].startswith("nowhere: ")
