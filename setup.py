@@ -90,6 +90,7 @@ setup(
         "train": TRAIN,
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "mypy", "setuptools", "wheel", *DECODING, *SUBWORD, *RAY],
         "decoding": DECODING,
+        "hf": ["transformers>=5"],
         "subword": SUBWORD,
         "ray": RAY,
     },

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 SAMPLE_SENTENCES = 64
 
-Sentence = TypeVar("Sentence", bound=Hashable)  # with a length, in tokens
+
+class SizedKey(Hashable, Sized, Protocol):
+    """A sentence of tokens that a dictionary can hold."""
+
+
+Sentence = TypeVar("Sentence", bound=SizedKey)
 
 
 @dataclass(frozen=True)

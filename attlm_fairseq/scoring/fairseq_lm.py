@@ -48,9 +48,10 @@ class FairseqTokenLM(TokenLM):
     def read(self, tokens: Sequence[int], state: Any = None) -> tuple[Tensor, Any]:
         device = next(self.model.parameters()).device
         prefix, incremental = state if state is not None else (torch.empty(1, 0, dtype=torch.long, device=device), {})
-        for token in tokens:  # fairseq's incremental states take one token at a time
-            prefix = torch.cat((prefix, prefix.new_tensor([[token]])), dim=1)
-            features = self._last_features(prefix, incremental) if self.incremental or token == tokens[-1] else None
+        # fairseq's incremental states take one token at a time
+        for some in [[token] for token in tokens] if self.incremental else [list(tokens)]:
+            prefix = torch.cat((prefix, prefix.new_tensor([some])), dim=1)
+            features = self._last_features(prefix, incremental)
         return features, (prefix, incremental)
 
     def step(self, state: Any, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Any]:
@@ -150,7 +151,8 @@ def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None
     level = logger.level
     logger.setLevel(logging.ERROR)  # it tells of each dictionary and module
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             [model], options = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(dictionary.parent)})
     except ImportError as error:
         raise InputError(f"cannot be loaded: {error}", path=path) from None
@@ -159,7 +161,7 @@ def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None
     finally:
         logger.setLevel(level)
     if not isinstance(model, FairseqLanguageModel):
-        raise InputError(f"holds a {type(model).__name__}, not a language model; a translation model is given with --mt", path=path)
+        raise InputError(f"holds a {type(model).__name__}, not a language model", path=path)
     check_finite(model, path)
     add_bos = bool(getattr(options.task, "add_bos_token", False))
     return TokenScorer(FairseqTokenLM(model.to(compute.device), path, add_bos=add_bos), name, compute)

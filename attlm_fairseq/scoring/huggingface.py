@@ -145,9 +145,7 @@ class HuggingFaceTokenLM(TokenLM):
         head = self.head or torch.nn.Identity()
         exact = torch.cat((head(first).log_softmax(-1) - whole[:1, 0], head(last).log_softmax(-1) - whole[:, 2]))
         if not exact.abs().max() < CLOSE:
-            raise InputError(
-                "is not a causal LM: a token's probability changes with the tokens after it; masked LMs go with --mlm", path=self.folder
-            )
+            raise InputError("is not causal: a token's probability changes with the tokens after it (load_masked_lm?)", path=self.folder)
 
 
 def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
@@ -180,11 +178,11 @@ def encoded(words: Sequence[str], tokens: Sequence[int], offsets: Sequence[tuple
         ends.append(position)
         position += 1
     lengths = [0] * len(words)
-    word = 0
+    place = 0
     for _, end in offsets:
-        while word + 1 < len(words) and end > ends[word]:
-            word += 1
-        lengths[word] += 1
+        while place + 1 < len(words) and end > ends[place]:
+            place += 1
+        lengths[place] += 1
     return Encoded(tuple(tokens), tuple(lengths), tuple(token == unknown for token in tokens))
 
 
@@ -217,7 +215,7 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
     config = read_config(folder)
     architectures = config.get("architectures") or []
     if kind == "AutoModelForCausalLM" and (config.get("is_encoder_decoder") or any("MaskedLM" in str(one) for one in architectures)):
-        raise InputError(f"is {', '.join(map(str, architectures))}, not a causal LM; a masked LM is given with --mlm", path=folder)
+        raise InputError(f"is {', '.join(map(str, architectures))}, not a causal LM; load_masked_lm loads masked ones", path=folder)
     if not any(folder.glob("*.safetensors")):
         pickled = [name for name in PICKLED if (folder / name).exists()]
         found = f"its weights are pickled ({', '.join(pickled)}), which could run code when loaded" if pickled else "it has no weights"

@@ -200,11 +200,11 @@ class TokenScorer(Scorer):
         needed, places = np.unique(contexts, return_inverse=True)  # nothing follows the last tokens if the end is not scored
         features = self._features(tree, starts, root)
         device = features.device
-        values = events(
+        found = events(
             features.index_select(0, torch.from_numpy(needed).to(device)),
             *(torch.from_numpy(part.astype(np.int64)).to(device) for part in (places, tokens)),
         )
-        values = values.double().cpu().numpy()
+        values = found.double().cpu().numpy()
         into_node, to_end = np.concatenate(([0.0], values[: tree.size - 1])), values[tree.size - 1 :]
         ends = to_end if self.lm.end is not None else np.zeros(len(block))
         return {sentence: (*into_node[path].tolist(), float(end)) for sentence, path, end in zip(block, tree.paths, ends, strict=True)}
@@ -216,7 +216,8 @@ class TokenScorer(Scorer):
         features[:1] = of_root
         for level, (parents, tokens) in enumerate(zip(tree.parents, tree.tokens, strict=True), start=1):
             rows, new = (torch.from_numpy(part).to(features.device) for part in (parents, tokens))
-            features[starts[level] : starts[level + 1]], state = self.lm.step(state, rows, new)
+            of_level, state = self.lm.step(state, rows, new)
+            features[starts[level] : starts[level + 1]] = of_level
         return features
 
     def _memory(self, root: tuple[Tensor, Any]) -> StepMemory:

@@ -286,7 +286,7 @@ HOSTILE = {
     fewer_weights: "its weights lack",
     cut_short: "cannot be loaded by transformers",
     not_finite: "no finite numbers",
-    masked: r"BertForMaskedLM, not a causal LM; a masked LM is given with --mlm",
+    masked: r"BertForMaskedLM, not a causal LM; load_masked_lm",
 }
 
 
