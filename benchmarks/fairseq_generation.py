@@ -33,7 +33,7 @@ from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fairseq_generator import FusedGenerator
 from attlm_fairseq.decoding.fairseq_lms import FusedLM
-from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.plugin import register
 
 WEIGHT = 0.3
@@ -74,7 +74,7 @@ def decode(generator: torch.nn.Module, model: torch.nn.Module, sentences: int) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--families", default=",".join([*READERS, *VARIANTS]), help="comma-separated")
+    parser.add_argument("--families", default=",".join([*FAMILIES, *VARIANTS]), help="comma-separated")
     parser.add_argument("--lengths", default="10,30,100", help="words of a hypothesis, comma-separated")
     parser.add_argument("--words", type=int, default=10_000, help="vocabulary")
     parser.add_argument("--size", type=int, default=648, help="embeddings and states of the language models (divisible by 3 and 4)")

@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from attlm_fairseq.checkpoints.vocabulary import PAD
-from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
+from attlm_fairseq.modules.families import build_language_model
+from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import PlainReader
 
 SENTENCES, SIZE, VOCABULARY = 8, 650, 10_000
@@ -44,7 +45,7 @@ def make_model(name: str, device: str) -> LanguageModel:
     config |= {"dropout_in": None, "dropout_between": None, "dropout_out": None} | own
     torch.manual_seed(1)
     model = build_language_model(family, config, VOCABULARY, PAD)
-    model.initialise(0.05, 1.0)
+    model.initialise(0.05)
     return model.to(device).train()
 
 
@@ -69,20 +70,20 @@ def seconds(step: Callable[[], None], words: int, device: str) -> float:
 def parts(model: LanguageModel, length: int, device: str, base: dict[tuple[int, int, int], float]) -> tuple[float, float]:
     """Seconds of LSTM and output layer together, and of the reader, for a step. What models share is measured once, in ``base``."""
     words = SENTENCES * length
-    inputs = torch.randn(SENTENCES, length, model.lstm.input_size, device=device, requires_grad=True)
+    embedded = torch.randn(SENTENCES, length, model.embedding.embedding_dim, device=device, requires_grad=True)
+    tokens, before = torch.randint(4, VOCABULARY, (SENTENCES, length), device=device), model.recurrence.initial(SENTENCES)
     with torch.no_grad():
-        states, _ = model.lstm(inputs)
-        features, _ = model.reader(states)
+        states, _ = model.recurrence.read(embedded, before)
+        features, _ = model.reader(states, tokens)
     states, features = states.requires_grad_(), features.flatten(0, 1).requires_grad_()
-    targets = torch.randint(4, VOCABULARY, (words,), device=device)
     grad_states, grad_features = torch.randn_like(states), torch.randn(*states.shape[:2], features.size(-1), device=device)
-    alike = (length, model.lstm.hidden_size, features.size(-1))
+    alike = (length, states.size(-1), features.size(-1))
     if alike not in base:
-        lstm = seconds(lambda: model.lstm(inputs)[0].backward(grad_states), words, device)
-        base[alike] = lstm + seconds(lambda: model.nll(features, targets).backward(), words, device)
+        recurrence = seconds(lambda: model.recurrence.read(embedded, before)[0].backward(grad_states), words, device)
+        base[alike] = recurrence + seconds(lambda: model.output.nll(features, tokens.flatten()).backward(), words, device)
     if isinstance(model.reader, PlainReader):
         return base[alike], 0.0
-    return base[alike], seconds(lambda: model.reader(states)[0].backward(grad_features), words, device)
+    return base[alike], seconds(lambda: model.reader(states, tokens)[0].backward(grad_features), words, device)
 
 
 def main() -> None:

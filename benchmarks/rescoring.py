@@ -29,10 +29,10 @@ import torch
 
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, SPECIAL_SYMBOLS, Vocabulary
-from attlm_fairseq.modules.language_model import build_language_model
+from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.scoring.neural import NeuralScorer, target_log_probs
+from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
 from attlm_fairseq.scoring.prefix_tree import build_prefix_tree
 
@@ -147,7 +147,7 @@ def score_unshared(model: TrainedModel, sentences: Sentences) -> None:
         features, _ = model.model.extract_features(tokens)
         places = np.concatenate([row * longest + np.arange(len(sentence) + 1) for row, sentence in enumerate(batch)])
         targets = torch.tensor([token for sentence in batch for token in (*sentence, EOS)])
-        target_log_probs(model.model, features.flatten(0, 1)[torch.from_numpy(places)], torch.arange(len(places)), targets)
+        model.model.output.events()(features.flatten(0, 1)[torch.from_numpy(places)], torch.arange(len(places)), targets)
 
 
 def eval_lm(sentences: Sentences, work: Path, options: list[str]) -> float:
@@ -185,7 +185,7 @@ def fairseq(command: str, *arguments: object) -> str:
 def random_model(family: str, vocabulary: Vocabulary) -> TrainedModel:
     torch.manual_seed(1)
     model = build_language_model(family, OPTIONS, len(vocabulary), PAD)
-    model.initialise(0.05, 1.0)
+    model.initialise(0.05)
     return TrainedModel(model.eval(), vocabulary, Path("random"), family, "")
 
 

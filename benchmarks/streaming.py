@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from attlm_fairseq.checkpoints.vocabulary import PAD, SPECIAL_SYMBOLS
-from attlm_fairseq.modules.language_model import build_language_model
+from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
 
 ROOT = Path(__file__).parents[1]

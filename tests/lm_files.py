@@ -9,27 +9,19 @@ from pathlib import Path
 import torch
 
 from attlm_fairseq.checkpoints.vocabulary import PAD
-from attlm_fairseq.modules.language_model import build_language_model
-from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.modules.families import FAMILIES, build_language_model, family_of
 
 OPTIONS = {
     "_name": "attentive_lstm_lm",
     "decoder_embed_dim": 12,
     "decoder_hidden_size": 12,
     "decoder_layers": 2,
-    "output_layer": "tied",
+    "output_layer": "tied",  # where the features have the size of the embeddings: see complete_options
     "dropout": 0.3,
     "dropout_in": None,
     "dropout_between": None,
     "dropout_out": None,
     "init_range": 0.05,
-    "forget_bias": 1.0,
-    "attention_score": "single",
-}
-FAMILY_OPTIONS = {
-    "amsrn_lm": {"selection": "tied", "output_layer": "untied"},
-    "kvp_lstm_lm": {"kvp_mode": "key-value-predict", "attention_window": 3, "output_layer": "untied"},
-    "ngram_rnn_lm": {"ngram_order": 3, "output_layer": "untied"},
 }
 # models that are no family of their own, by what their tests call them
 VARIANTS = {
@@ -43,14 +35,23 @@ def write_dictionary(path: Path, words: list[str]) -> Path:
     return path
 
 
+def complete_options(**options: object) -> tuple[str, dict[str, object]]:
+    """The family of ``_name`` and all options of such a model, small; the output layer is tied if the features have its size."""
+    family = family_of(str(options.get("_name", OPTIONS["_name"]))) or "attentive_lstm_lm"
+    config = OPTIONS | FAMILIES[family].defaults | options
+    size = config["decoder_hidden_size"]
+    features = FAMILIES[family].reader.from_config(size, config).feature_size
+    if features != config["decoder_embed_dim"] and "output_layer" not in options:
+        config["output_layer"] = "untied"
+    return family, config
+
+
 def write_checkpoint(path: Path, words: list[str], seed: int = 1, **options: object) -> Path:
     """A checkpoint as fairseq-train saves it, with ``dict.txt`` beside it; ``_name`` is its family or preset."""
-    name = str(options.get("_name", OPTIONS["_name"]))
-    family = max((family for family in READERS if name.startswith(family)), key=len, default="attentive_lstm_lm")
-    config = OPTIONS | FAMILY_OPTIONS.get(family, {}) | options
+    family, config = complete_options(**options)
     torch.manual_seed(seed)
     model = build_language_model(family, config, 4 + len(words), PAD)
-    model.initialise(0.7, 1.0)
+    model.initialise(0.7)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_dictionary(path.with_name("dict.txt"), words)
     torch.save(

@@ -7,7 +7,8 @@ import reference
 import torch
 
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
-from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
+from attlm_fairseq.modules.families import build_language_model
+from attlm_fairseq.modules.language_model import LanguageModel
 
 V, SIZE, LAYERS = 19, 6, 2
 
@@ -42,6 +43,7 @@ def make_model(variant: str, dtype: torch.dtype = torch.float64, size: int = SIZ
         "decoder_layers": LAYERS,
         "output_layer": "tied",
         "dropout": 0.0,
+        "forget_bias": 1.0,
         "dropout_in": None,
         "dropout_between": None,
         "dropout_out": None,
@@ -50,7 +52,7 @@ def make_model(variant: str, dtype: torch.dtype = torch.float64, size: int = SIZ
     }
     torch.manual_seed(7)
     model = build_language_model(family, config, vocabulary, PAD).to(dtype)
-    model.initialise(0.8, 1.0)  # large weights, so that the tanh and the attention are far from linear
+    model.initialise(0.8)  # large weights, so that the tanh and the attention are far from linear
     with torch.no_grad():  # biases other than zero, so that a forgotten one is seen
         for name, parameter in model.named_parameters():
             if "bias" in name and parameter.requires_grad:
@@ -88,7 +90,7 @@ def reference_features(h: list[torch.Tensor], reader: torch.nn.Module, family: s
         current = options.get("attention_memory") == "current"
         return reference.attentive_features(h, reader.state_scores.weight, reader.score_vector, merge.weight, merge.bias, W_q, current)
     if family == "averaging_lstm_lm":
-        uniform = [[torch.tensor(1 / (t + 2), dtype=torch.float64)] * (t + 1) for t in range(len(h))]
+        uniform = [[torch.tensor(1 / (t + 2), dtype=torch.float64)] * (t + 2) for t in range(len(h))]  # h_0 first
         return reference.averaging_features(h, reader.merge.weight, reader.merge.bias), uniform
     if family == "amsrn_lm":
         gates = [None if gate is None else (gate.weight, gate.bias) for gate in (reader.key_gate, reader.value_gate)]

@@ -5,7 +5,7 @@ Shapes: B sentences in the batch, T positions (the sentence start and the n word
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.modules.memory import AttentiveReader, AveragingReader, KeyValuePredictReader, Reader, SelectionReader
+from attlm_fairseq.modules.memory import Columns
 
 BATCH_TOKENS = 2048  # read together, padding included; `combined` holds 32 state vectors a token
 INITIAL_STATE = "h_0"
@@ -62,58 +62,30 @@ class SentenceAttention:
         return row < len(self.oov) and self.oov[row]
 
 
-def states_before(reader: AttentiveReader, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Attentive: column i is the state after input i; the current one is stored after its prediction, unless it is to be read too."""
-    return torch.nn.functional.pad(weights, (1, 0)), memory_mask(weights.size(1), newest=0 if reader.current else 1)
+def by_state(columns: Columns, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """A reader's weights (B, T, M) -> weights and mask as in :class:`SentenceAttention`, (B, T, T + 1), (T, T + 1)."""
+    length, first = weights.size(1), 0 if columns.initial else 1
+    padded = torch.nn.functional.pad(weights, (first, length + 1 - first - weights.size(2)))
+    return padded, memory_mask(length, columns)
 
 
-def initial_and_all_states(reader: AveragingReader, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Averaging: column i is the state after input i, the current one included; what is missing to 1 is the share of ``h_0``."""
-    return torch.cat((1 - weights.sum(dim=2, keepdim=True), weights), dim=2), memory_mask(weights.size(1), newest=0, initial=True)
-
-
-def initial_and_states_before(reader: SelectionReader, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Selection: column 0 is ``h_0``, column i + 1 the state after input i; the current one is not in the memory."""
-    return torch.nn.functional.pad(weights, (0, 1)), memory_mask(weights.size(1), newest=1, initial=True)
-
-
-def states_in_window(reader: KeyValuePredictReader, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Key-value-predict: column i is the state after input i, of the last L before the current one."""
-    return torch.nn.functional.pad(weights, (1, 0)), memory_mask(weights.size(1), newest=1, oldest=reader.window)
-
-
-MEMORIES: dict[type[Reader], Callable[[Reader, Tensor], tuple[Tensor, Tensor]]] = {
-    AttentiveReader: states_before,
-    AveragingReader: initial_and_all_states,
-    SelectionReader: initial_and_states_before,
-    KeyValuePredictReader: states_in_window,
-}
-"""What the columns of a reader's weights (B, T, T) are: -> weights and mask as in :class:`SentenceAttention`, (B, T, T + 1), (T, T + 1)."""
-
-
-def memory_mask(length: int, newest: int, oldest: int | None = None, initial: bool = False) -> Tensor:
-    """(T, T + 1): position t has the states after inputs t - oldest .. t - newest in memory, and ``h_0`` or not."""
+def memory_mask(length: int, columns: Columns) -> Tensor:
+    """(T, T + 1): which of ``h_0`` and the states after each input position t has in memory."""
     back = torch.arange(length).unsqueeze(1) - torch.arange(-1, length)  # by column: of h_0, of input 0, of input 1, ..
-    mask = (back >= newest) & (back <= (length if oldest is None else oldest))
-    mask[:, 0] = initial
+    mask = (back >= columns.newest) & (back <= (length if columns.oldest is None else columns.oldest))
+    mask[:, 0] = columns.initial
     return mask
 
 
-def require_weights(trained: TrainedModel) -> None:
-    """Raises InputError for a model that has no attention weights, or whose columns nobody has described."""
-    model = trained.model
-    if type(model.reader) not in MEMORIES:
-        _, weights = model.extract_features(torch.full((1, 2), EOS, device=model.embedding.weight.device), need_weights=True)
-        if weights is not None:
-            raise InputError(
-                f"the attention weights of architecture {trained.architecture} cannot be labelled: describe the columns of its "
-                f"{type(model.reader).__name__} in MEMORIES, in attlm_fairseq/attention/weights.py",
-                path=trained.path,
-            )
+def require_weights(trained: TrainedModel) -> Columns:
+    """Return what the columns of the model's weights are. Raises InputError for a model that has no attention weights."""
+    columns = trained.model.reader.columns
+    if columns is None:
         raise InputError(
             f"a model of architecture {trained.architecture} has no attention weights to show: it does not choose what it reads",
             path=trained.path,
         )
+    return columns
 
 
 @torch.inference_mode()
@@ -126,14 +98,16 @@ def read_batch(trained: TrainedModel, ids: Sequence[Sequence[int]], with_log_pro
     length = 1 + max(map(len, ids))
     rows = [[EOS, *sentence, *[PAD] * (length - 1 - len(sentence))] for sentence in ids]
     tokens = torch.tensor(rows, device=model.embedding.weight.device)
-    features, weights = model.extract_features(tokens, need_weights=True)
-    weights, mask = MEMORIES[type(model.reader)](model.reader, weights.float().cpu())
+    features, read = model.extract_features(tokens, need_read=True)
+    weights, mask = by_state(require_weights(trained), read.weights.float().cpu())
     if not with_log_probs:
         return weights, mask, None
     targets = torch.cat((tokens[:, 1:], tokens[:, :1]), dim=1)
     for row, sentence in enumerate(ids):
         targets[row, len(sentence)] = EOS
-    return weights, mask, model.log_probs(features).gather(2, targets.unsqueeze(2)).squeeze(2).cpu()
+    whole = torch.ones_like(tokens, dtype=torch.bool)
+    log_probs = model.output.log_probs_of(features[whole], targets[whole], read.at(whole))
+    return weights, mask, log_probs.unflatten(0, tokens.shape).cpu()
 
 
 def sentence_attention(

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import nn
 
-from attlm_fairseq.checkpoints.reading import load_model
+from attlm_fairseq.checkpoints.reading import load_model, size_of
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel
-from attlm_fairseq.modules.memory import PlainReader, SelectionReader
 
 
 @torch.no_grad()
@@ -33,11 +31,10 @@ def initialise_from(model: LanguageModel, symbols: Sequence[str], path: Path) ->
     for name, parameter in model.named_parameters():  # a tied output matrix is embedding.weight
         found = weights.get(name)
         part = name.split(".")[0]
-        if part in ("embedding", "lstm") and (found is None or found.shape != parameter.shape):
-            shape = "none" if found is None else "x".join(map(str, found.shape))
+        if part in ("embedding", model.body) and (found is None or found.shape != parameter.shape):
             raise InputError(
-                f"--init-from: its {name} is {shape}, this model's is {'x'.join(map(str, parameter.shape))}; "
-                "give both models the same --decoder-embed-dim, --decoder-hidden-size and --decoder-layers",
+                f"--init-from: its {name} is {size_of(found)}, this model's is {size_of(parameter)}; "
+                "give both models the same recurrence, --decoder-embed-dim, --decoder-hidden-size and --decoder-layers",
                 path=path,
             )
         if (part == "output" and not columns) or (part == "reader" and not same_reader) or found is None:
@@ -54,21 +51,16 @@ def initialise_from(model: LanguageModel, symbols: Sequence[str], path: Path) ->
 
 
 def output_columns(model: LanguageModel, trained: LanguageModel) -> int:
-    """How many columns of the output matrix of ``model``, the first ones, can be those of ``trained``; 0 where the layer does not fit."""
-    shapes, trained_shapes = ({name: weight.shape for name, weight in each.output.state_dict().items()} for each in (model, trained))
-    if is_tied(model) and not is_tied(trained):
+    """How many columns of the output layer of ``model``, the first ones, can be those of ``trained``; 0 if the layer does not fit."""
+    if model.tied and not trained.tied:
         return 0
-    if shapes == trained_shapes:
+    sizes = [{name: weight.shape for name, weight in each.output.state_dict().items()} for each in (model, trained)]
+    if sizes[0] == sizes[1]:
         return model.reader.feature_size
-    if (
-        isinstance(trained.reader, PlainReader)
-        and isinstance(model.reader, SelectionReader)
-        and all(isinstance(each.output, nn.Linear) for each in (model, trained))
-    ):
-        return trained.reader.feature_size
-    return 0
-
-
-def is_tied(model: LanguageModel) -> bool:
-    """Whether the output matrix is that of the embeddings."""
-    return isinstance(model.output, nn.Linear) and model.output.weight is model.embedding.weight
+    columns = trained.reader.feature_size
+    states_alone = trained.reader.starts_with_state and columns == trained.recurrence.hidden_size
+    if not states_alone or not model.reader.starts_with_state or sizes[0].keys() != sizes[1].keys():
+        return 0
+    own_and_first = [(sizes[0][name], sizes[1][name]) for name in sizes[0]]
+    fits = all(own == first or (own[:-1], first[-1]) == (first[:-1], columns) for own, first in own_and_first)
+    return columns if fits else 0

@@ -18,8 +18,8 @@ from attlm_fairseq.checkpoints.folder import StoredModel, read_model_folder
 from attlm_fairseq.checkpoints.vocabulary import PAD, Vocabulary, fingerprint
 from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.files import sha256
-from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
-from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.modules.families import FAMILIES, build_language_model, family_of
+from attlm_fairseq.modules.language_model import LanguageModel
 
 TORCH_MAGIC = (b"PK", b"\x80")  # zip files and older pickles
 WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the LanguageModel
@@ -52,10 +52,11 @@ def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", 
     """
     try:
         stored = stored_in_folder(path, dictionary) if path.is_dir() else stored_in_checkpoint(path, dictionary, content)
-        check_sizes(stored)
-        model = build_language_model(find_family(stored.architecture, path), stored.options, len(stored.vocabulary), PAD)
+        family = find_family(stored.architecture, path)
         if stored.options["output_layer"] == "tied":
             stored.weights["output.weight"] = stored.weights["embedding.weight"]  # a folder holds it once
+        check_sizes(stored, family)
+        model = build_language_model(family, stored.options, len(stored.vocabulary), PAD)
         model.load_state_dict(stored.weights)
     except MISSHAPEN as error:
         raise misshapen(error, path) from None
@@ -73,14 +74,26 @@ def misshapen(error: Exception, path: Path) -> InputError:
     )
 
 
-def check_sizes(stored: StoredModel) -> None:
-    """Raises ValueError where the options ask for other sizes than the weights have: to build those could take all memory, or for ever."""
-    options, weights = stored.options, stored.weights
-    layers = sum(name.startswith("lstm.weight_ih_l") for name in weights)
-    found = (*weights["embedding.weight"].shape, *weights["lstm.weight_ih_l0"].shape[:1], layers)
-    asked = (len(stored.vocabulary), options["decoder_embed_dim"], 4 * options["decoder_hidden_size"], options["decoder_layers"])
-    if asked != found:
-        raise ValueError(f"words, embeddings, LSTM gates and layers are {asked} by vocabulary and options, {found} in the weights")
+def check_sizes(stored: StoredModel, family: str) -> None:
+    """Compare the sizes that the options ask for with those of the weights, before anything of such a size is built.
+
+    Raises:
+        ValueError: They differ. To build what the options ask for could take all memory, or for ever.
+    """
+    layers = stored.options["decoder_layers"]
+    if not isinstance(layers, int) or layers > len(stored.weights):
+        raise ValueError(f"{layers} layers by its options, {len(stored.weights)} tensors in its weights")
+    with torch.device("meta"):  # sizes without memory
+        expected = build_language_model(family, stored.options, len(stored.vocabulary), PAD).state_dict()
+    for name in {**expected, **stored.weights}:
+        by_options, found = (size_of(weights.get(name)) for weights in (expected, stored.weights))
+        if by_options != found:
+            raise ValueError(f"{name} is {found} in its weights, {by_options} by its options")
+
+
+def size_of(weights: Tensor | None) -> str:
+    """Return the shape as messages have it: 20x12."""
+    return "none" if weights is None else "x".join(map(str, weights.shape)) or "a number"
 
 
 def check_numbers(weights: Mapping[str, Any], path: Path) -> None:
@@ -138,10 +151,10 @@ def stored_in_checkpoint(path: Path, dictionary: Path | None, content: Any = Non
 
 
 def find_family(architecture: str, path: Path) -> str:
-    """The family of an architecture or preset, a key of ``READERS``. Raises InputError for those of others."""
-    family = max((name for name in READERS if architecture.startswith(name)), key=len, default=None)
+    """The family of an architecture or preset, a key of ``FAMILIES``. Raises InputError for those of others."""
+    family = family_of(architecture)
     if family is None:
-        raise InputError(f"architecture {architecture!r} is none of this package's: {', '.join(READERS)}", path=path)
+        raise InputError(f"architecture {architecture!r} is none of this package's: {', '.join(FAMILIES)}", path=path)
     return family
 
 
@@ -151,7 +164,7 @@ def read_checkpoint(path: Path, content: Any = None) -> Mapping[str, Any]:
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("cfg"), dict) or not isinstance(checkpoint.get("model"), dict):
         raise InputError("holds no `cfg` and `model`; give a checkpoint written by fairseq-train", path=path)
     if not isinstance(checkpoint["cfg"].get("model"), dict):
-        raise InputError(f"architecture is none of this package's: {', '.join(READERS)}", path=path)
+        raise InputError(f"architecture is none of this package's: {', '.join(FAMILIES)}", path=path)
     return checkpoint
 
 

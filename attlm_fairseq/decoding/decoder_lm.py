@@ -16,7 +16,7 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
 from attlm_fairseq.decoding.cache import SharedByCopies
-from attlm_fairseq.modules.language_model import LanguageModelState
+from attlm_fairseq.modules.state import LanguageModelState
 
 
 class DecoderLM(SharedByCopies):
@@ -62,11 +62,11 @@ class DecoderLM(SharedByCopies):
         tokens = tokens.to(self.device)
         if self.device.type == "cpu":  # hypotheses that took the same word share its products; a GPU would wait for the number of words
             words, places = tokens.unique(return_inverse=True)
-            gates = self.model.input_gates(words).index_select(0, places)
+            inputs = self.model.inputs(words).select(places)
         else:
-            gates = self.model.input_gates(tokens)
-        features, states = self.model.step_inputs(gates, states)
-        return self.model.log_probs(features), states
+            inputs = self.model.inputs(tokens)
+        features, read, states = self.model.step_features(inputs, states)
+        return self.model.output.log_probs(features, read), states
 
     @torch.no_grad()
     def read(self, states: LanguageModelState, tokens: Tensor) -> LanguageModelState:
@@ -88,13 +88,7 @@ class DecoderLM(SharedByCopies):
         read, and padding them would give the readers a mask that no other use needs. ``step_each`` groups by length and joins what
         fits. Raises ValueError where the lengths differ.
         """
-        if len({memory_shape(state) for state in states}) != 1:
-            raise ValueError(f"states after unlike numbers of words cannot be one batch: memories of {sorted(map(memory_shape, states))}")
-        return LanguageModelState(
-            torch.cat([state.hidden for state in states]),
-            torch.cat([state.cell for state in states]),
-            tuple(torch.cat(parts) for parts in zip(*(state.memory for state in states), strict=True)),
-        )
+        return LanguageModelState.cat(states)
 
     def step_each(self, states: Sequence[LanguageModelState], tokens: Sequence[int]) -> tuple[Tensor, list[LanguageModelState]]:
         """States of one row each, in any mixture of lengths -> natural-log probabilities (N, V) and N new states of one row.
@@ -105,7 +99,7 @@ class DecoderLM(SharedByCopies):
             raise ValueError(f"{len(states)} states and {len(tokens)} tokens: one of each for every hypothesis, and at least one")
         groups: dict[tuple, list[int]] = {}
         for place, state in enumerate(states):
-            groups.setdefault(memory_shape(state), []).append(place)
+            groups.setdefault(state.shape, []).append(place)
         log_probs: list[Tensor] = []
         stepped: list[LanguageModelState | None] = [None] * len(states)
         for places in groups.values():
@@ -118,8 +112,3 @@ class DecoderLM(SharedByCopies):
             return log_probs[0], stepped
         order = torch.tensor([place for places in groups.values() for place in places])
         return torch.cat(log_probs)[order.argsort().to(self.device)], stepped
-
-
-def memory_shape(state: LanguageModelState) -> tuple[tuple[int, ...], ...]:
-    """The shapes of one row of the memory: equal for states that fit into one batch."""
-    return tuple(tuple(part.shape[1:]) for part in state.memory)

@@ -24,7 +24,7 @@ from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET
 from attlm_fairseq.decoding.ngram_tokens import NgramTokens
 from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
 from attlm_fairseq.errors import InputError, NoDictionaryError
-from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.scoring.kenlm import KenLM
 
 
@@ -137,7 +137,7 @@ def load_folder_or_checkpoint(path: Path, options: LoadOptions) -> DecoderLM | F
                 raise
             dictionary = options.fallback
     model = config.get("model")
-    if str(model.get("_name") if isinstance(model, dict) else None).startswith(tuple(READERS)):
+    if str(model.get("_name") if isinstance(model, dict) else None).startswith(tuple(FAMILIES)):
         return DecoderLM(load_model(path, dictionary, options.device, content))
     if dictionary.name != "dict.txt":
         raise InputError("fairseq's own language models read a file of the name dict.txt; rename it", path=dictionary)

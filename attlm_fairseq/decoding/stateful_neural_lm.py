@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from attlm_fairseq.checkpoints.vocabulary import UNK
 from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache, SharedByCopies
@@ -126,7 +125,7 @@ class StatefulNeuralLM(SharedByCopies):
         else:
             log_probs, after = self.lm.step_each(before, [history.token for history in histories])
         self.computed += len(histories)
-        self._divide(state_bytes(after[0]), 4 * log_probs.size(1))
+        self._divide(after[0].bytes, 4 * log_probs.size(1))
         rows = log_probs.float().cpu().numpy()
         found: dict[NeuralHistory, np.ndarray] = {}
         for history, row, state in zip(histories, rows, after, strict=True):
@@ -135,7 +134,7 @@ class StatefulNeuralLM(SharedByCopies):
                 self._start_value = found[history], state
             else:
                 self.cache.put(history, found[history], row.nbytes)
-                self.states.put(history, state, state_bytes(state))
+                self.states.put(history, state, state.bytes)
         return found
 
     def _state_after(self, history: NeuralHistory | None) -> Any:
@@ -149,15 +148,10 @@ class StatefulNeuralLM(SharedByCopies):
             state = self.lm.start()
         if words:
             state = self.lm.read(state, torch.tensor([words[::-1]]))
-            self.states.put(history, state, state_bytes(state))
+            self.states.put(history, state, state.bytes)
         return state
 
     def _divide(self, state: int, distribution: int) -> None:
         """Divide the bytes between states and distributions of these sizes. States may grow with their histories."""
         self.states.max_bytes = max(self.cache_bytes // 4, self.cache_bytes * 2 * state // (2 * state + distribution))
         self.cache.max_bytes = self.cache_bytes - self.states.max_bytes
-
-
-def state_bytes(state: Any) -> int:
-    """The memory of a state: tensors in tuples of any depth."""
-    return state.numel() * state.element_size() if isinstance(state, Tensor) else sum(map(state_bytes, state))

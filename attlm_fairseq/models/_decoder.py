@@ -12,10 +12,13 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.modules import language_model
-from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
+from attlm_fairseq.modules import output
+from attlm_fairseq.modules.families import build_language_model
+from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.memory import Read
+from attlm_fairseq.modules.recurrence import LSTM
 
-OUTPUT_LAYERS = ChoiceEnum(list(language_model.OUTPUT_LAYERS))
+OUTPUT_LAYERS = ChoiceEnum(list(output.OUTPUT_LAYERS))
 OUTPUT_BIASES = ChoiceEnum(["zero", "unigram"])
 COMPUTE_DTYPES = ChoiceEnum(["float32", "bf16"])
 
@@ -38,7 +41,6 @@ class LanguageModelConfig(FairseqDataclass):
     dropout_between: Optional[float] = field(default=None, metadata={"help": "dropout between LSTM layers (default: --dropout)"})
     dropout_out: Optional[float] = field(default=None, metadata={"help": "dropout of the features (default: --dropout)"})
     init_range: float = field(default=0.05, metadata={"help": "weights are initialised uniformly in [-R, R], biases to 0"})
-    forget_bias: float = field(default=1.0, metadata={"help": "initial bias of the LSTM's forget gates"})
     output_bias: OUTPUT_BIASES = field(
         default="unigram",
         metadata={
@@ -50,13 +52,20 @@ class LanguageModelConfig(FairseqDataclass):
         default="float32",
         metadata={
             "help": "bf16: matrix products in bfloat16, weights, recurrent state and loss in float32. Meant for GPUs and for "
-            "processors with bfloat16 instructions (avx512_bf16, amx_bf16); slower on others"
+            "CPUs with bfloat16 instructions (avx512_bf16, amx_bf16); slower on others"
         },
     )
     init_from: Optional[str] = field(
         default=None,
         metadata={"help": "checkpoint to take embeddings, LSTM and output layer from, such as a trained plain_lstm_lm (AMSRN's beginning)"},
     )
+
+
+@dataclass
+class LSTMLanguageModelConfig(LanguageModelConfig):
+    """The options of models whose recurrence is the LSTM."""
+
+    forget_bias: float = field(default=LSTM.defaults["forget_bias"], metadata={"help": "initial bias of the LSTM's forget gates"})
 
 
 def inherited(name: str, default: Any) -> Any:
@@ -87,52 +96,45 @@ class MemoryDecoder(FairseqIncrementalDecoder):
     ) -> tuple[Tensor, dict[str, Tensor | None]]:
         """Token ids (B, T) -> logits (B, T, V) and ``{"attn": weights (B, T, M) or None}``.
 
-        With ``carried`` the rows (B,) go on with the state it holds for them, or anew where ``fresh`` (B,), and it gets the one after,
-        but for those whose document has no more: ``last`` (B,).
-        With targets (B, T): in place of logits the sum of their negative natural-log probabilities, without padding.
+        With targets (B, T): in place of logits the sum of their negative natural-log probabilities, without padding. The loss is computed
+        here, not in the criterion, because DistributedDataParallel follows what happens within ``forward`` alone.
+        With ``carried`` the rows (B,) go on with the state it holds for them, or from the initial state if ``fresh`` (B,), and it gets the
+        one after, but for those whose document has no more: ``last`` (B,).
         With an incremental state only the tokens that it has not seen are read and the logits are (B, 1, V), of the last one.
         """
         with torch.autocast(prev_output_tokens.device.type, torch.bfloat16, enabled=self.compute_dtype == "bf16"):
-            return self._forward(prev_output_tokens, incremental_state, need_weights, target, carried, rows, fresh, last)
-
-    def _forward(
-        self,
-        prev_output_tokens: Tensor,
-        incremental_state: dict | None,
-        need_weights: bool,
-        target: Tensor | None,
-        carried: Any,
-        rows: Tensor | None,
-        fresh: Tensor | None,
-        last: Tensor | None,
-    ) -> tuple[Tensor, dict[str, Tensor | None]]:
-        if incremental_state is None:
+            if incremental_state is not None:
+                features, read = self._next_features(prev_output_tokens, incremental_state)
+                return self._logits(features, read).unsqueeze(1), {"attn": None}
             if carried is None:
-                features, weights = self.model.extract_features(prev_output_tokens, need_weights)
+                features, read = self.model.extract_features(prev_output_tokens, need_weights)
             else:
-                features, weights, state = self.model.read(prev_output_tokens, carried.take(self.model, rows, fresh), need_weights)
+                features, read, state = self.model.read(prev_output_tokens, carried.take(self.model, rows, fresh), need_weights)
             if target is None:
-                result = self._logits(features)
+                result = self._logits(features, read)
             else:
                 counted = target != self.dictionary.pad()
-                result = self.model.nll(features[counted], target[counted])
+                result = self.model.output.nll(features[counted], target[counted], read and read.at(counted))
             if carried is not None:  # last of all: fairseq reads a batch again that a GPU had no memory for
                 carried.put(self.model, rows, last, state)
-            return result, {"attn": weights}
+            return result, {"attn": read and read.weights}
+
+    def _next_features(self, tokens: Tensor, incremental_state: dict) -> tuple[Tensor, Read | None]:
+        """Token ids (B, T) of which the last, or at first all, have not been read -> features (B, F) and what was read for the last one."""
         cached = self.get_incremental_state(incremental_state, "language_model")
         if cached is None:
-            state, unread = self.model.initial_state(prev_output_tokens.size(0)), prev_output_tokens
+            state, unread = self.model.initial_state(tokens.size(0)), tokens
         else:
-            state, unread = cached["state"], prev_output_tokens[:, -1:]
+            state, unread = cached["state"], tokens[:, -1:]
         for token in unread.unbind(1):
-            features, state = self.model.step_features(token, state)
+            features, read, state = self.model.step_features(self.model.inputs(token), state)
         self.set_incremental_state(incremental_state, "language_model", {"state": state})
-        return self._logits(features).unsqueeze(1), {"attn": None}
+        return features, read
 
-    def _logits(self, features: Tensor) -> Tensor:
-        """Those that are evaluated are never bfloat16, whose 8 bits are too few for a probability."""
+    def _logits(self, features: Tensor, read: Read | None) -> Tensor:
+        """In eval mode in float32: bfloat16's 8-bit mantissa is too coarse for probabilities."""
         with torch.autocast(features.device.type, torch.bfloat16, enabled=self.training and self.compute_dtype == "bf16"):
-            return self.model.output(features if self.training else features.to(self.model.embedding.weight.dtype))
+            return self.model.output(features if self.training else features.to(self.model.embedding.weight.dtype), read)
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
         """Take the rows ``new_order`` (N,) of the state, the reader's memory included."""
@@ -157,7 +159,7 @@ class MemoryLanguageModel(FairseqLanguageModel):
             model = build_language_model(cls.family, cfg, len(dictionary), dictionary.pad())
         except ValueError as error:  # sizes that do not go together
             raise InputError(f"--arch {cls.family}: {error}") from None
-        model.initialise(cfg.init_range, cfg.forget_bias)
+        model.initialise(cfg.init_range)
         return cls(MemoryDecoder(dictionary, model, str(cfg.compute_dtype)))
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *others: Any, **named: Any) -> Any:

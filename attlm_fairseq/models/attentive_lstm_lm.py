@@ -7,19 +7,20 @@ from dataclasses import dataclass, field
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel, preset
+from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel, preset
+from attlm_fairseq.modules.memory import AttentiveReader
 
 ATTENTION_SCORES = ChoiceEnum(["single", "combined"])
 
 
 @dataclass
-class AttentiveLSTMConfig(LanguageModelConfig):
+class AttentiveLSTMConfig(LSTMLanguageModelConfig):
     attention_score: ATTENTION_SCORES = field(
-        default="single",
+        default=AttentiveReader.defaults["attention_score"],
         metadata={"help": "score of a memory state: single, v_s . tanh(W_s h_i), or combined, v_s . tanh(W_s h_i + W_q h_t)"},
     )
     attention_memory: ChoiceEnum(["previous", "current"]) = field(
-        default="previous",
+        default=AttentiveReader.defaults["attention_memory"],
         metadata={"help": "states that a position attends to: the previous ones, as in the paper, or its own current one too"},
     )
 

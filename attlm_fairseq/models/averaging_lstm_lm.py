@@ -4,11 +4,11 @@
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
+from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
 from attlm_fairseq.models.attentive_lstm_lm import salton_preset
 
 
-@register_model("averaging_lstm_lm", dataclass=LanguageModelConfig)
+@register_model("averaging_lstm_lm", dataclass=LSTMLanguageModelConfig)
 class AveragingLSTMLanguageModel(MemoryLanguageModel):
     family = "averaging_lstm_lm"
 

@@ -8,20 +8,22 @@ from typing import Any
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LanguageModelConfig, MemoryLanguageModel, inherited, preset
-from attlm_fairseq.modules.memory.key_value_predict import PARTS
+from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LSTMLanguageModelConfig, MemoryLanguageModel, inherited, preset
+from attlm_fairseq.modules.memory.key_value_predict import PARTS, KeyValuePredictReader
 
 
 @dataclass
-class KVPConfig(LanguageModelConfig):
+class KVPConfig(LSTMLanguageModelConfig):
     output_layer: OUTPUT_LAYERS = inherited("output_layer", default="untied")
     decoder_hidden_size: int = inherited("decoder_hidden_size", default=510)
     init_range: float = inherited("init_range", default=0.1)
     kvp_mode: ChoiceEnum(list(PARTS)) = field(
-        default="key-value-predict",
+        default=KeyValuePredictReader.defaults["kvp_mode"],
         metadata={"help": "parts of an output: attention (h), key-value ([k; v]), key-value-predict ([k; v; p])"},
     )
-    attention_window: int = field(default=5, metadata={"help": "L: how many earlier outputs are attended to"})
+    attention_window: int = field(
+        default=KeyValuePredictReader.defaults["attention_window"], metadata={"help": "L: how many earlier outputs are attended to"}
+    )
 
 
 @register_model("kvp_lstm_lm", dataclass=KVPConfig)

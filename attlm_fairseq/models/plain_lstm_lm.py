@@ -5,11 +5,11 @@ with a preset for the row of Daniluk et al. (2017)."""
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
+from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
 from attlm_fairseq.models.kvp_lstm_lm import daniluk_preset
 
 
-@register_model("plain_lstm_lm", dataclass=LanguageModelConfig)
+@register_model("plain_lstm_lm", dataclass=LSTMLanguageModelConfig)
 class PlainLSTMLanguageModel(MemoryLanguageModel):
     family = "plain_lstm_lm"
 

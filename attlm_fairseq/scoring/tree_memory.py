@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.state import row_bytes
 from attlm_fairseq.scoring.prefix_tree import shared_words
 
 FLOAT = 4  # bytes
@@ -19,13 +20,13 @@ MEASURED_POSITIONS = 64  # a memory that still grows after so many words is take
 class TreeMemory:
     """What one model, or the largest of several that take turns, holds beside its weights for a tree.
 
-    ``node``: bytes for every node, its features. ``word``: bytes for every distinct word, its share of the first layer's gates.
+    ``node``: bytes for every node, its features. ``word``: bytes for every distinct word, what it contributes to the recurrence.
     :meth:`state`: bytes of one row's state and reader memory at a depth.
     """
 
     def __init__(self, models: Sequence[LanguageModel]) -> None:
         self.node = max(model.reader.feature_size for model in models) * FLOAT + 64
-        self.word = max(4 * model.lstm.hidden_size for model in models) * FLOAT
+        self.word = max(map(_word_bytes, models))
         self._states = [max(sizes) for sizes in zip(*map(_state_sizes, models), strict=True)]
 
     def state(self, depth: int) -> int:
@@ -34,17 +35,22 @@ class TreeMemory:
         return self._states[depth if not beyond else -1] + beyond * (self._states[-1] - self._states[-2])
 
 
+@torch.inference_mode()
+def _word_bytes(model: LanguageModel) -> int:
+    """Bytes of what one word contributes."""
+    return row_bytes(model.inputs(torch.zeros(1, dtype=torch.int64, device=model.embedding.weight.device)).values)
+
+
+@torch.inference_mode()
 def _state_sizes(model: LanguageModel) -> list[int]:
     """Bytes of one row's state after 0, 1, .. words, tried out on the reader."""
-    weight = model.embedding.weight
-    layers = 2 * model.lstm.num_layers * model.lstm.hidden_size * FLOAT
-    output = weight.new_zeros(1, 1, model.lstm.hidden_size)
-    with torch.inference_mode():
-        memory = model.reader.empty_memory(output[:, 0])
-        sizes = []
-        for _ in range(MEASURED_POSITIONS):
-            memory = model.reader.advance(output, memory)  # <s> is read before the first word
-            sizes.append(layers + sum(part.numel() * part.element_size() for part in memory))
+    state = model.initial_state(1)
+    output = model.embedding.weight.new_zeros(1, 1, model.recurrence.hidden_size)
+    token = torch.zeros(1, 1, dtype=torch.int64, device=output.device)
+    sizes = []
+    for _ in range(MEASURED_POSITIONS):
+        state = state._replace(memory=model.reader.advance(output, token, state.memory))  # <s> is read before the first word
+        sizes.append(state.bytes)
     return sizes
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
+from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.state import LanguageModelState
 
 RESUME = "resume with the options and the data of before, or give --reset-dataloader to begin with the first epoch again"
 
@@ -34,10 +35,8 @@ class CarriedState:
         if not places.keys() >= set(rows[~fresh].tolist()):
             raise InputError(f"the checkpoint has no state for documents that were being read when it was written; {RESUME}")
         wanted = [places.get(row, 0) for row in rows.tolist()]
-        moved = LanguageModelState(
-            *(part.to(initial.hidden) for part in state[:2]), tuple(moved_to(part, initial.hidden) for part in state[2])
-        )
-        return moved.select(torch.tensor(wanted, device=rows.device)).restart(fresh, initial)
+        moved = state.map(lambda part: moved_to(part, model.embedding.weight))
+        return moved.select(torch.tensor(wanted, device=rows.device)).reset(fresh, initial)
 
     def put(self, model: LanguageModel, rows: Tensor, last: Tensor, state: LanguageModelState) -> None:
         """What the rows (B,) know now. Nothing is kept of the others, which have ended, or of ``last`` (B,) bool, whose document has."""
@@ -46,21 +45,24 @@ class CarriedState:
         going = (~last).nonzero().squeeze(1)
         if len(going):
             state = state.detach() if len(going) == len(rows) else state.detach().select(going)
-            self._states[model] = (rows[going], state.newest(self.slots) if self.slots else state)
+            self._states[model] = (rows[going], state.truncate(self.slots) if self.slots else state)
 
     def state_dict(self) -> dict[str, Any]:
         """Rows and tensors of the one model that is trained; empty where no document goes on, as at the end of an epoch."""
         for rows, state in self._states.values():
-            parts = {"rows": rows, "hidden": state.hidden, "cell": state.cell}
-            saved = {name: part.cpu().contiguous() for name, part in parts.items()}  # fairseq broadcasts a resumed checkpoint as it lies
-            return {**saved, "memory": [part.cpu().contiguous() for part in state.memory]}
+            parts = {"rows": [rows], **state._asdict()}
+            # contiguous: fairseq broadcasts a resumed checkpoint as it lies
+            return {name: [part.cpu().contiguous() for part in tensors] for name, tensors in parts.items()}
         return {}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on where :meth:`state_dict` was taken, with whichever model takes next."""
         self._states = {}
         if saved:
-            self._states[None] = (saved["rows"], LanguageModelState(saved["hidden"], saved["cell"], tuple(saved["memory"])))
+            if "hidden" in saved:  # as 0.1 wrote it
+                saved = {"rows": [saved["rows"]], "recurrent": [saved["hidden"], saved["cell"]], "memory": saved["memory"]}
+            [rows] = saved["rows"]
+            self._states[None] = (rows, LanguageModelState(tuple(saved["recurrent"]), tuple(saved["memory"])))
 
 
 def moved_to(part: Tensor, like: Tensor) -> Tensor:

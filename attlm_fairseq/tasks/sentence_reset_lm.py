@@ -86,7 +86,7 @@ class SentenceResetLMTask(FairseqTask):
         model = super().build_model(cfg, from_checkpoint)
         self.of_this_package = isinstance(model, MemoryLanguageModel)
         if not from_checkpoint and getattr(cfg, "output_bias", "zero") == "unigram":
-            model.decoder.model.predict_frequencies(self.word_counts())
+            model.decoder.model.init_output_bias(self.word_counts())
         # a checkpoint that is loaded has its weights already, and the file that it once began from may be gone
         if not from_checkpoint and (begin := getattr(cfg, "init_from", None)):
             resumed = self.checkpoint_to_resume()

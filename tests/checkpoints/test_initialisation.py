@@ -6,20 +6,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from lm_files import FAMILY_OPTIONS, OPTIONS, write_checkpoint
+from lm_files import complete_options, write_checkpoint
 
 from attlm_fairseq.checkpoints.initialisation import initialise_from
 from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.checkpoints.vocabulary import PAD, SPECIAL_SYMBOLS
-from attlm_fairseq.modules.language_model import LanguageModel, build_language_model
+from attlm_fairseq.modules.families import build_language_model
+from attlm_fairseq.modules.language_model import LanguageModel
 
 WORDS = ["a", "b", "c"]
 
 
 def untrained(family: str, **options: object) -> LanguageModel:
     torch.manual_seed(7)
-    model = build_language_model(family, OPTIONS | FAMILY_OPTIONS.get(family, {}) | options, 4 + len(WORDS), PAD)
-    model.initialise(0.3, 1.0)
+    model = build_language_model(*complete_options(_name=family, **options), 4 + len(WORDS), PAD)
+    model.initialise(0.3)
     return model
 
 

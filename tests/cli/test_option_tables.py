@@ -11,12 +11,12 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from fairseq_runs import ROOT
 
-from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.plugin import register
 
 register()
 
-CONFIGS = {name: MODEL_DATACLASS_REGISTRY[name] for name in READERS}  # presets have other defaults alone
+CONFIGS = {name: MODEL_DATACLASS_REGISTRY[name] for name in FAMILIES}  # presets have other defaults alone
 for registry in (TASK_DATACLASS_REGISTRY, CRITERION_DATACLASS_REGISTRY):
     CONFIGS |= {name: config for name, config in registry.items() if config.__module__.startswith("attlm_fairseq.")}
 READMES = [(ROOT / "attlm_fairseq" / folder / "README.md").read_text(encoding="utf-8") for folder in ("", "decoding")]

@@ -10,13 +10,13 @@ import pytest
 import torch
 from lm_files import VARIANTS, write_checkpoint
 
-from attlm_fairseq.decoding.decoder_lm import DecoderLM, memory_shape
+from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.export import export_model
-from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.modules.families import FAMILIES
 
 WORDS = [f"w{number}" for number in range(20)]
 V = 4 + len(WORDS)
-MODELS = [*READERS, *VARIANTS]
+MODELS = [*FAMILIES, *VARIANTS]
 
 
 def load(tmp_path, name: str, seed: int = 1) -> DecoderLM:
@@ -63,7 +63,7 @@ def test_a_text_read_at_once_leaves_the_state_of_its_steps(lm):
     for column in tokens[:, 1:].T:
         _, stepped = lm.step(stepped, column)
     read = lm.read(lm.read(lm.start(2), tokens[:, :3]), tokens[:, 3:])
-    for part, of_steps in zip((read.hidden, read.cell, *read.memory), (stepped.hidden, stepped.cell, *stepped.memory), strict=True):
+    for part, of_steps in zip((*read.recurrent, *read.memory), (*stepped.recurrent, *stepped.memory), strict=True):
         torch.testing.assert_close(part, of_steps, rtol=0, atol=1e-5)
         assert part.untyped_storage().nbytes() == part.numel() * part.element_size()
 
@@ -81,8 +81,8 @@ def test_states_by_prefix_are_stepped_together_whatever_their_lengths(lm):
             cache[(*prefix, token)] = state
     assert len({len(prefix) for prefix in cache}) > 3
     for state in cache.values():
-        assert len(state.hidden) == 1
-        for part in (state.hidden, state.cell, *state.memory):  # nothing of the batch it was computed in is kept alive
+        assert len(state.recurrent[0]) == 1
+        for part in (*state.recurrent, *state.memory):  # nothing of the batch it was computed in is kept alive
             assert part.untyped_storage().nbytes() <= max(1, part.numel()) * part.element_size()
 
 
@@ -92,7 +92,7 @@ def test_join_needs_one_length_of_memory(lm):
     together = lm.join([one, lm.select(one, torch.tensor([0, 0]))])
     log_probs, _ = lm.step(together, torch.tensor([5, 6, 5]))
     torch.testing.assert_close(log_probs[1], full_pass(lm, [lm.eos, 6]), rtol=0, atol=1e-5)
-    if memory_shape(one) == memory_shape(two):
+    if one.shape == two.shape:
         log_probs, _ = lm.step(lm.join([one, two]), torch.tensor([5, 6]))
         torch.testing.assert_close(log_probs[1], full_pass(lm, [lm.eos, 4, 6]), rtol=0, atol=1e-5)
     else:
@@ -105,7 +105,7 @@ def test_which_families_have_memories_that_grow(tmp_path):
     for name in MODELS:
         lm = load(tmp_path, name)
         states = lm.step(lm.start(), torch.tensor([lm.eos]))[1]
-        grows[name] = memory_shape(states) != memory_shape(lm.step(states, torch.tensor([4]))[1])
+        grows[name] = states.shape != lm.step(states, torch.tensor([4]))[1].shape
     assert {name for name, grown in grows.items() if grown} == {"combined", "amsrn_lm", "kvp_lstm_lm"}
 
 

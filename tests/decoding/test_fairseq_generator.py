@@ -24,7 +24,7 @@ from attlm_fairseq.decoding.fairseq_lms import load_lm, parse_lms
 from attlm_fairseq.decoding.fairseq_search import FewTokensBeamSearch
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.export import export_model
-from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.tasks import translation_with_lm
 
@@ -50,7 +50,7 @@ def full_pass(path, tokens: torch.Tensor) -> list[float]:
     """ln p of each token of a hypothesis and its end, from one pass over the whole of it."""
     model = cached_model(path)
     with torch.inference_mode():
-        log_probs = model.log_probs(model.extract_features(torch.cat((torch.tensor([2]), tokens[:-1])).unsqueeze(0))[0])[0]
+        log_probs = model.output.log_probs(model.extract_features(torch.cat((torch.tensor([2]), tokens[:-1])).unsqueeze(0))[0])[0]
     return log_probs[range(len(tokens)), tokens].tolist()
 
 
@@ -62,7 +62,7 @@ def assert_same(found, expected) -> None:
             torch.testing.assert_close(one["positional_scores"], other["positional_scores"], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("family", [*READERS, *VARIANTS])
+@pytest.mark.parametrize("family", [*FAMILIES, *VARIANTS])
 def test_the_same_as_lm_path_for_every_family(tmp_path, monkeypatch, family):
     """Beams move, hypotheses end at different steps, finished sentences leave the batch, and both generators agree."""
     monkeypatch.setattr(fairseq_search, "PIECE_SIZE", 4)  # that the few words are more than the largest pieces
@@ -83,7 +83,7 @@ def test_the_same_as_lm_path_for_every_family(tmp_path, monkeypatch, family):
 
 
 @pytest.mark.usefixtures("pretended_device")
-@pytest.mark.parametrize("family", [*READERS, *VARIANTS])
+@pytest.mark.parametrize("family", [*FAMILIES, *VARIANTS])
 def test_on_a_device_that_is_not_the_processor(tmp_path, family):
     """Translation model, neural LM, a KenLM model beside it and the search: the same hypotheses, and no two devices mixed."""
     path = write_checkpoint(tmp_path / "lm.pt", WORDS, **VARIANTS.get(family, {"_name": family}))

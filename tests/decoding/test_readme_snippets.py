@@ -75,7 +75,7 @@ def test_a_decoder_of_ones_own(folder):
     found: dict[str, Any] = {}
     exec(SNIPPETS[0], found)
     assert found["log_probs"].exp().sum(dim=1).tolist() == pytest.approx([1.0] * 5, abs=1e-4)
-    assert len(found["states"].hidden) == 3
+    assert len(found["states"].recurrent[0]) == 3
 
 
 def test_ctc_and_hugging_face_decoders(folder):

@@ -14,7 +14,7 @@ from attlm_cli.main import main
 from attlm_fairseq.checkpoints.vocabulary import BOS, PAD, UNK
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.sampling import Sample, SamplingOptions, choose, sample_sentences
-from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.scoring.neural import NeuralScorer
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat"]
@@ -31,7 +31,7 @@ def run(*arguments: object, code: int = 0):
     return result
 
 
-@pytest.mark.parametrize("family", READERS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_scores_are_those_of_the_scorer(tmp_path, family):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS, _name=family)
     samples = list(sample_sentences(DecoderLM.load(path), 70, prefix=["a", "zebra"], options=SamplingOptions(max_words=8, unknown=True)))

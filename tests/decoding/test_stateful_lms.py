@@ -17,13 +17,13 @@ from attlm_fairseq.decoding.cache import HistoryCache
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.scoring.kenlm import KenLM, KenLMScorer
 from attlm_fairseq.scoring.kenlm_files import read_unigrams
 from attlm_fairseq.scoring.neural import NeuralScorer
 
 WORDS = [f"w{number}" for number in range(12)]
-FAMILIES = [*READERS, "combined"]
+MODELS = [*FAMILIES, "combined"]
 EVERYTHING, LITTLE, NOTHING = 1 << 30, 1200, 0  # bytes; a distribution alone is 64
 
 
@@ -49,7 +49,7 @@ def extend(lm, history, words):
     return history
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MODELS)
 @pytest.mark.parametrize("cache_bytes", [EVERYTHING, LITTLE, NOTHING])
 def test_cached_is_the_full_prefix_over_random_reorderings(tmp_path, family, cache_bytes):
     lm = StatefulNeuralLM.load(checkpoint(tmp_path, family), cache_bytes=cache_bytes)

@@ -146,7 +146,7 @@ def test_documents(models):
             where = {"rows": torch.arange(3).to(device), "fresh": begins.to(device), "last": ends.to(device)}
             losses.append(decoder(piece.to(device), target=piece.to(device), carried=carried, **where)[0].detach())
             saved = carried.state_dict()
-            assert all(value.device.type == "cpu" for value in (saved["rows"], saved["hidden"], saved["cell"], *saved["memory"]))
+            assert all(value.device.type == "cpu" for value in (*saved["rows"], *saved["recurrent"], *saved["memory"]))
             carried = CarriedState()
             carried.load_state_dict(saved)
         outcomes.append(losses)

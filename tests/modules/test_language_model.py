@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from small_models import LAYERS, SIZE, WITHOUT_WEIGHTS, V, make_model, reference_log_probs, sentences
 
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
-from attlm_fairseq.modules import language_model
 from attlm_fairseq.modules.kernels import bfloat16_lstm, linear_nll
 from attlm_fairseq.modules.language_model import LanguageModel
 
@@ -17,7 +14,7 @@ from attlm_fairseq.modules.language_model import LanguageModel
 def test_values_gradients_and_weights_are_those_of_the_equations(variant):
     model = make_model(variant)
     tokens = sentences(count=2, longest=35)  # longer than a block of queries
-    logits, weights = model(tokens, need_weights=True)
+    logits, read = model(tokens, need_read=True)
     log_probs = torch.log_softmax(model(tokens)[0], dim=-1)  # the way without weights may be another, fused one
     torch.testing.assert_close(torch.log_softmax(logits, dim=-1), log_probs, rtol=0, atol=1e-12)
     targets = tokens.roll(-1, dims=1)
@@ -33,15 +30,15 @@ def test_values_gradients_and_weights_are_those_of_the_equations(variant):
             torch.testing.assert_close(got[name], parameter.grad, rtol=1e-7, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}")
     for row, (_, of_sentence) in enumerate(expected):
         for t, a in enumerate(of_sentence):
-            full = torch.zeros(tokens.size(1), dtype=torch.float64)
+            full = torch.zeros(read.weights.size(2), dtype=torch.float64)
             full[: len(a)] = torch.stack(a) if a else full[:0]
-            torch.testing.assert_close(weights[row, t], full, rtol=0, atol=1e-10)
+            torch.testing.assert_close(read.weights[row, t], full, rtol=0, atol=1e-10)
 
 
 def test_weights_come_only_when_asked_for(variant):
     model = make_model(variant)
     assert model(sentences())[1] is None
-    assert (model(sentences(), need_weights=True)[1] is None) == (variant in WITHOUT_WEIGHTS)
+    assert (model(sentences(), need_read=True)[1] is None) == (variant in WITHOUT_WEIGHTS)
 
 
 def test_a_position_does_not_depend_on_later_tokens(variant):
@@ -59,7 +56,7 @@ def test_a_position_depends_on_the_first_token_through_the_memory(variant):
     states, _ = model.lstm(model.embedding(tokens))
     changed = states.clone()
     changed[:, 0] += 1.0  # the state in memory only: the LSTM has run already
-    difference = (model.reader(states)[0] - model.reader(changed)[0]).abs().amax(dim=(0, 2))
+    difference = (model.reader(states, tokens)[0] - model.reader(changed, tokens)[0]).abs().amax(dim=(0, 2))
     reach = {"2-gram": 2, "3-gram": 3, "attention": 5, "key-value": 5, "key-value-predict": 5, "plain": 1}.get(variant, 40)
     assert difference[1:reach].numel() == 0 or difference[1:reach].min() > 1e-9
     assert not difference[reach:].any()  # beyond a window there is nothing
@@ -94,16 +91,18 @@ def test_steps_agree_with_the_full_pass_also_when_rows_move(variant, length):
 def test_pieces_agree_with_the_full_pass(variant, cuts):
     """Features and weights of a sequence read in pieces, with state and memory carried: truncated backpropagation's forward pass."""
     model, tokens = make_model(variant), sentences()
-    expected, expected_weights = model.extract_features(tokens, need_weights=True)
+    expected, expected_read = model.extract_features(tokens, need_read=True)
     state = model.initial_state(len(tokens))
     for begin, end in zip((0, *cuts), (*cuts, 40), strict=True):
-        features, weights, state = model.read(tokens[:, begin:end], state, need_weights=True)
+        features, read, state = model.read(tokens[:, begin:end], state, need_read=True)
         torch.testing.assert_close(features, expected[:, begin:end], rtol=0, atol=1e-10)
-        if variant not in WITHOUT_WEIGHTS:  # columns of the memory first; a running sum has one for all of its states
+        if read is not None:  # columns of the memory first; a running sum has one for all of its states
+            weights = read.weights
             if "attention" not in variant and "key" not in variant:  # a window's weights on the memory may be of fewer slots
                 own = min(end - begin, weights.size(2))
-                full = expected_weights[:, begin:end]
-                tail = full[:, :, begin + ("selection" in variant) : end][:, :, :own]
+                full = expected_read.weights[:, begin:end]
+                initial = model.reader.columns.initial
+                tail = full[:, :, begin + initial : end + (variant == "averaging")][:, :, :own]
                 torch.testing.assert_close(weights[:, :, weights.size(2) - tail.size(2) :], tail, rtol=0, atol=1e-10)
             if variant != "averaging" and begin:
                 torch.testing.assert_close(weights.sum(2), torch.ones_like(weights.sum(2)), rtol=0, atol=1e-10)
@@ -114,13 +113,14 @@ def test_rows_begin_anew_beside_rows_that_go_on(variant):
     model, tokens = make_model(variant), sentences()
     _, _, state = model.read(tokens[:, :7], model.initial_state(5))
     fresh = torch.tensor([False, True, False, False, True])
-    features, _, after = model.read(tokens[:, 7:12], state.restart(fresh, model.initial_state(1)))
+    features, _, after = model.read(tokens[:, 7:12], state.reset(fresh, model.initial_state(1)))
     expected = torch.where(
         fresh.view(-1, 1, 1), model.extract_features(tokens[:, 7:12])[0], model.extract_features(tokens[:, :12])[0][:, 7:]
     )
     torch.testing.assert_close(features, expected, rtol=0, atol=1e-10)
-    all_anew = after.restart(torch.ones(5, dtype=torch.bool), model.initial_state(1))
-    for part, new in zip((all_anew.hidden, *all_anew.memory), (model.initial_state(5).hidden, *model.initial_state(5).memory), strict=True):
+    all_anew = after.reset(torch.ones(5, dtype=torch.bool), model.initial_state(1))
+    initial = model.initial_state(5)
+    for part, new in zip((*all_anew.recurrent, *all_anew.memory), (*initial.recurrent, *initial.memory), strict=True):
         assert torch.equal(part, new)  # and takes no more room than at the beginning
 
 
@@ -132,7 +132,7 @@ def test_loss_in_pieces_is_cross_entropy(variant, monkeypatch):
     targets = tokens.roll(-1, dims=1).flatten()
     gradients = []
     for loss in (
-        model.nll(features.flatten(0, 1), targets) * 0.5,
+        model.output.nll(features.flatten(0, 1), targets) * 0.5,
         torch.nn.functional.cross_entropy(model.output(features).flatten(0, 1), targets, reduction="sum") * 0.5,
     ):
         model.zero_grad()
@@ -146,7 +146,7 @@ def test_gradients_of_the_loss_can_be_had_again():
     """They were computed along with the loss: neither adding to them nor asking for them at another scale may change what is kept."""
     model, tokens = make_model("plain"), sentences()
     features, _ = model.extract_features(tokens)
-    loss = model.nll(features.flatten(0, 1), tokens.flatten())
+    loss = model.output.nll(features.flatten(0, 1), tokens.flatten())
     weight = model.output.weight
     [once] = torch.autograd.grad(loss, weight, retain_graph=True)
     [again] = torch.autograd.grad(loss, weight, retain_graph=True)
@@ -201,7 +201,7 @@ def test_loss_without_gradients_makes_none(dtype, monkeypatch):
         monkeypatch.setattr(products, "add_gradients", lambda *_: pytest.fail("gradients of an evaluation"))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         features, _ = model.extract_features(tokens)
-        assert model.nll(features.flatten(0, 1), tokens.flatten()) > 0
+        assert model.output.nll(features.flatten(0, 1), tokens.flatten()) > 0
 
 
 def test_a_large_scale_of_the_loss_in_half_precision():
@@ -224,7 +224,7 @@ def test_adaptive_output_is_a_distribution_and_its_loss_is_exact():
     features, _ = model.extract_features(tokens)
     targets = torch.arange(200) % V  # every id, those of padding and </s> included
     expected = -log_probs.flatten(0, 1).gather(1, targets.unsqueeze(1)).sum()
-    torch.testing.assert_close(model.nll(features.flatten(0, 1), targets), expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(model.output.nll(features.flatten(0, 1), targets), expected, rtol=0, atol=1e-10)
     for wrong in ("11,5", "0,5", "19", "x"):
         with pytest.raises(ValueError, match="adaptive"):
             make_model("single", output_layer="adaptive", adaptive_cutoffs=wrong)
@@ -235,13 +235,13 @@ def test_adaptive_output_is_a_distribution_and_its_loss_is_exact():
 
 
 @pytest.mark.parametrize("output", ["tied", "untied", "adaptive"])
-def test_output_biases_predict_frequencies(output):
+def test_output_biases_init_output_bias(output):
     cutoffs = {"output_layer": "adaptive", "adaptive_cutoffs": "5,11"} if output == "adaptive" else {"output_layer": output}
     model = make_model("single", size=16, **cutoffs)
     counts = torch.arange(V) ** 2
-    model.predict_frequencies(counts)
+    model.init_output_bias(counts)
     expected = counts.double().clamp(min=0.5) / counts.double().clamp(min=0.5).sum()
-    found = model.log_probs(torch.zeros(1, 16, dtype=torch.float64))[0].exp()
+    found = model.output.log_probs(torch.zeros(1, 16, dtype=torch.float64))[0].exp()
     torch.testing.assert_close(found.sum(), torch.tensor(1.0, dtype=torch.float64))
     if output == "adaptive":  # words within a cluster are alike, having no biases
         for begin, end in ((5, 11), (11, V)):
@@ -264,7 +264,7 @@ def test_every_parameter_has_a_gradient_whatever_the_batch(variant, length, opti
         model.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
             features = model.read(tokens, model.initial_state(2))[0] if carried else model.extract_features(tokens)[0]
-            model.nll(features[tokens == EOS], tokens[tokens == EOS]).backward()
+            model.output.nll(features[tokens == EOS], tokens[tokens == EOS]).backward()
         for name, parameter in model.named_parameters():
             assert (parameter.grad is not None and bool(parameter.grad.isfinite().all())) == parameter.requires_grad, name
 
@@ -274,10 +274,10 @@ def test_the_adaptive_softmax_is_float32_under_autocast(variant, precision):
     """Rare words too, whose clusters torch does not compute in a lower precision; on a GPU its softmax there is float32 by itself."""
     model, tokens = make_model(variant, torch.float32, **ADAPTIVE), sentences()
     features = model.extract_features(tokens)[0].flatten(0, 1).detach()
-    expected = model.nll(features, tokens.flatten())
+    expected = model.output.nll(features, tokens.flatten())
     with torch.autocast("cpu", torch.bfloat16):
         rounded = features.to(precision).requires_grad_()
-        found = model.nll(rounded, tokens.flatten())
+        found = model.output.nll(rounded, tokens.flatten())
         found.backward()
         log_probs = model.output(features.to(precision))
     assert found.dtype == log_probs.dtype == torch.float32
@@ -301,7 +301,7 @@ def test_gradients_of_the_adaptive_softmax_are_those_of_its_log_probabilities(ta
     model = make_model("plain", **ADAPTIVE)
     features, targets = model.extract_features(sentences())[0][0, : len(targets)].detach(), torch.tensor(targets)
     gradients = []
-    for loss in (model.nll(features, targets), -model.log_probs(features).gather(1, targets.unsqueeze(1)).sum()):
+    for loss in (model.output.nll(features, targets), -model.output.log_probs(features).gather(1, targets.unsqueeze(1)).sum()):
         model.zero_grad()
         loss.backward()
         gradients.append([loss.detach(), *(parameter.grad.clone() for parameter in model.output.parameters())])
@@ -333,7 +333,7 @@ class Loss(torch.nn.Module):
         self.model = model
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.model.nll(self.model.extract_features(tokens)[0].flatten(0, 1), tokens.flatten())
+        return self.model.output.nll(self.model.extract_features(tokens)[0].flatten(0, 1), tokens.flatten())
 
 
 def test_torchs_ddp_trains_on_batches_that_use_unlike_parts(tmp_path):
@@ -342,24 +342,12 @@ def test_torchs_ddp_trains_on_batches_that_use_unlike_parts(tmp_path):
     torch.multiprocessing.spawn(train_with_torchs_ddp, (str(tmp_path / "meeting"), variants), nprocs=2)
 
 
-def test_log_softmax_in_place_is_torchs(monkeypatch):
-    monkeypatch.setattr(language_model, "CACHED_LOGITS", 100)  # three rows at once, and one alone in the end
-    logits = torch.randn(2, 5, 33) + torch.tensor([0.0, 1e4, -1e4, 1.0, 0.0]).unsqueeze(1)
-    logits[0, 0, :20] = -math.inf
-    logits[1, 1, 3] += 40  # all but certain: ln p is tiny, and its digits count
-    bias = torch.arange(33.0)
-    expected = torch.log_softmax(logits + bias, dim=-1)
-    found = language_model.log_softmax_in_place(logits.clone(), bias)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
-    assert language_model.log_softmax_in_place(torch.empty(0, 33), bias).shape == (0, 33)
-
-
 def test_a_step_leaves_the_state_it_was_given_as_it_was(variant):
     model, tokens = make_model(variant), sentences()
     _, state = model.step(tokens[:, 0], model.initial_state(len(tokens)))
-    before = [part.clone() for part in (state.hidden, state.cell, *state.memory)]
+    before = [part.clone() for part in (*state.recurrent, *state.memory)]
     model.step(tokens[:, 1], state)
-    for old, new in zip(before, (state.hidden, state.cell, *state.memory), strict=True):
+    for old, new in zip(before, (*state.recurrent, *state.memory), strict=True):
         assert torch.equal(old, new)
 
 
@@ -369,7 +357,7 @@ def test_the_state_of_single_does_not_grow():
     state = model.initial_state(len(tokens))
     for token in tokens.unbind(1):
         _, state = model.step(token, state)
-        sizes.add(sum(part.numel() for part in (state.hidden, state.cell, *state.memory)))
+        sizes.add(sum(part.numel() for part in (*state.recurrent, *state.memory)))
     assert len(sizes) == 1
 
 
@@ -419,7 +407,7 @@ def test_dropout_is_at_the_three_places_and_not_in_the_memory():
     memory_only = make_model("single", dropout_out=0.9).train()
     tokens = sentences()
     states = memory_only.lstm(memory_only.embedding(tokens))[0]
-    kept = memory_only.reader(states)[0]
+    kept = memory_only.reader(states, tokens)[0]
     dropped = memory_only.extract_features(tokens)[0]
     surviving = dropped != 0
     # dropout scales by 1 / (1 - p), p in steps of 2^-16, after the reader
@@ -449,7 +437,7 @@ def test_parameter_counts_of_daniluk(variant, hidden):
 
 def test_initialisation():
     model = make_model("single", torch.float32)
-    model.initialise(0.05, 1.0)
+    model.initialise(0.05)
     for name, parameter in model.named_parameters():
         if "bias" not in name:
             assert parameter.abs().max() <= 0.05

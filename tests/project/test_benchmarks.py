@@ -48,7 +48,7 @@ def test_lstm_and_output_layer_are_found_in_a_profile(benchmark, bf16):
     def step() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             features, _ = model.extract_features(tokens)
-            model.nll(features.flatten(0, 1), tokens.flatten()).backward()
+            model.output.nll(features.flatten(0, 1), tokens.flatten()).backward()
 
     step()
     with profile(activities=[ProfilerActivity.CPU]) as profiled:

@@ -18,7 +18,9 @@ from lm_files import write_checkpoint
 
 from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.modules.memory import READERS
+from attlm_fairseq.modules.families import FAMILIES
+from attlm_fairseq.modules.kernels import softmax_events
+from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents
 from attlm_fairseq.scoring import neural
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.neural import NeuralScorer
@@ -33,7 +35,7 @@ MODELS = {
     "single": {"attention_score": "single"},
     "combined": {"attention_score": "combined"},
     "adaptive": {"output_layer": "adaptive", "adaptive_cutoffs": "7"},
-    **{family: {"_name": family} for family in READERS if family != "attentive_lstm_lm"},
+    **{family: {"_name": family} for family in FAMILIES if family != "attentive_lstm_lm"},
 }
 
 
@@ -62,7 +64,7 @@ def one_by_one(scorer: NeuralScorer, words: list[str]) -> list[float]:
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
 def test_normalisers_of_any_size(monkeypatch, scale):
     """Sums that float32 cannot hold are taken the usual way, row by row; the others without the largest logit's being subtracted."""
-    monkeypatch.setattr(neural, "logits_at_once", lambda device: 7 * 2048)
+    monkeypatch.setitem(softmax_events.WIDTHS, "cpu", softmax_events.Widths(7, 2048, 300))
     random_ = torch.Generator().manual_seed(1)
     features, weight = (torch.randn(rows, 8, generator=random_) for rows in (20, 5000))
     bias = torch.randn(5000, generator=random_)
@@ -71,9 +73,9 @@ def test_normalisers_of_any_size(monkeypatch, scale):
     features[1] = 0
     features[3] = torch.linalg.lstsq(weight[100:], torch.full((4900, 1), -200.0)).solution.squeeze()  # nearly all logits far below 0
     expected = torch.logsumexp(features.double() @ weight.double().t() + bias.double(), dim=-1)
-    found = neural.normalisers(weight, bias, features)
+    found = SoftmaxEvents(weight, bias).normalisers(features)
     torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=2e-6)
-    low = neural.normalisers(weight, bias - 300, features)
+    low = SoftmaxEvents(weight, bias - 300).normalisers(features)
     torch.testing.assert_close(low.double(), expected - 300, rtol=2e-6, atol=1e-4)  # of logits of 300
 
 
@@ -88,8 +90,9 @@ def test_scores_are_those_of_one_sentence_at_a_time(checkpoint, monkeypatch):
     blocks = []
     monkeypatch.setattr(neural, "OTHER_BYTES", 0)
     monkeypatch.setattr(neural, "build_prefix_tree", lambda block: blocks.append(block) or build_prefix_tree(block))
-    monkeypatch.setattr(neural, "step_rows", lambda device: 7)  # many small trees, and rows and logits a few at a time: the same scores
-    monkeypatch.setattr(neural, "logits_at_once", lambda device: 100)
+    monkeypatch.setitem(neural.STEP_ROWS, "cpu", 7)  # many small trees, and rows and logits a few at a time: the same scores
+    monkeypatch.setitem(softmax_events.WIDTHS, "cpu", softmax_events.Widths(7, 14, 5))
+    monkeypatch.setitem(softmax_events.EVENT_NUMBERS, "cpu", 100)
     frugal = NeuralScorer.load([checkpoint], compute=DeviceConfig(memory=50_000))
     for whole, in_blocks in zip(scores, frugal.score(sentences), strict=True):
         assert whole.log_probs == pytest.approx(in_blocks.log_probs, abs=1e-5)
@@ -130,7 +133,7 @@ def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
         torch.set_num_threads(3)
         levels = []
 
-        def fail_or_wait(model, tree, step_limit, check, low):
+        def fail_or_wait(model, tree, step_limit, check):
             """One part fails; the others go on until they are told."""
             if not levels:
                 levels.append(1)

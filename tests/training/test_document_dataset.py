@@ -207,7 +207,7 @@ def test_a_checkpoint_without_its_options_is_taken_at_its_word(dictionary):
     saved = saved_after(make_task(dictionary, text), 2)
     resumed = make_task(dictionary, text)
     resumed.set_checkpoint_dict({"ranks": saved["ranks"]})
-    assert resumed.training_state.state_dict()["rows"].tolist() == [0, 1]
+    assert resumed.training_state.state_dict()["rows"][0].tolist() == [0, 1]
 
 
 def test_between_epochs_and_segments_anything_may_change(dictionary):
@@ -286,7 +286,7 @@ def test_what_a_batch_leaves_is_carried_only_once_its_loss_is_there(dictionary, 
     rows, going = {"rows": torch.arange(2), "last": torch.zeros(2, dtype=torch.bool)}, torch.zeros(2, dtype=torch.bool)
     decoder(tokens, target=tokens, carried=carried, fresh=~going, **rows)
     with monkeypatch.context() as broken:
-        broken.setattr(type(decoder.model), "nll", lambda *arguments: (_ for _ in ()).throw(torch.OutOfMemoryError("out of memory")))
+        broken.setattr(type(decoder.model.output), "nll", lambda *arguments: (_ for _ in ()).throw(torch.OutOfMemoryError("out of memory")))
         with pytest.raises(torch.OutOfMemoryError):
             decoder(tokens, target=tokens, carried=carried, fresh=going, **rows)
     first, again = CarriedState(), decoder(tokens, target=tokens, carried=carried, fresh=going, **rows)[0]

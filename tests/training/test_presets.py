@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from attlm_fairseq.checkpoints.reading import find_family
 from attlm_fairseq.checkpoints.vocabulary import PAD
-from attlm_fairseq.modules.language_model import build_language_model
+from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.plugin import register
 
 register()

@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from attlm_fairseq.modules.kernels.dropout import dropout
 from attlm_fairseq.modules.kernels.low_precision import rounded
+from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
 
 DTYPE = torch.bfloat16
 
@@ -37,8 +38,8 @@ def bfloat16_lstm(lstm: nn.LSTM, inputs: Tensor, state: tuple[Tensor, Tensor]) -
 class _Layer(torch.autograd.Function):
     """One layer over all positions.
 
-    A step is as few operations as it can be, in memory that is there: what does not depend on the step before is computed for all
-    positions at once, before (backward: the slopes of the gates) or after (the gradients of the weights, one product each).
+    Each time step does only the recurrent work, in preallocated buffers. Input projections run before the loop for all positions; in
+    backward, gate derivatives run before it and weight gradients after it.
     """
 
     @staticmethod
@@ -58,10 +59,7 @@ class _Layer(torch.autograd.Function):
             product = low_states.new_empty(len(hidden), len(low_hh))
             for t, step in enumerate(gates):
                 step += torch.mm(low_states[t], low_hh.t(), out=product)[:, : 4 * size]
-                i, f, g, o = step.chunk(4, dim=1)
-                step[:, : 2 * size].sigmoid_(), g.tanh_(), o.sigmoid_()
-                torch.mul(f, cells[t], out=cells[t + 1]).addcmul_(i, g)
-                torch.tanh(cells[t + 1], out=states[t]).mul_(o)
+                lstm_cell(step, cells[t], cells[t + 1], states[t])
                 low_states[t + 1, :, :size] = states[t]
         ctx.save_for_backward(low_inputs, low_ih, low_hh, gates, low_states, cells)
         ctx.input_size = inputs.size(2)

@@ -6,13 +6,13 @@ Shapes: B sentences in the batch, T positions, H size of an LSTM state, M memory
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from attlm_fairseq.modules.memory.additive_scores import additive_scores
-from attlm_fairseq.modules.memory.reader import Memory, grown, masked_softmax, with_memory
+from attlm_fairseq.modules.memory.reader import Columns, Memory, Read, append_slots, masked_softmax, with_memory
 
 
 class AttentiveReader(nn.Module):
@@ -28,33 +28,37 @@ class AttentiveReader(nn.Module):
     ``h_i`` is not in the memory.
     """
 
-    def __init__(self, state_size: int, score: str = "single", current: bool = False) -> None:
+    defaults: ClassVar[Mapping[str, Any]] = {"attention_score": "single", "attention_memory": "previous"}
+    starts_with_state: ClassVar[bool] = False
+
+    def __init__(self, hidden_size: int, score: str, current: bool) -> None:
         super().__init__()
         if score not in ("single", "combined"):
             raise ValueError(f"attention score {score!r} is not one of: single, combined")
         self.score = score
         self.current = current
-        self.feature_size = state_size
-        self.state_scores = nn.Linear(state_size, state_size, bias=False)  # W_s
-        self.query = nn.Linear(state_size, state_size, bias=False) if score == "combined" else None  # W_q
-        self.score_vector = nn.Parameter(torch.empty(state_size).uniform_(-0.05, 0.05))  # v_s
-        self.merge = nn.Linear(2 * state_size, state_size)  # W_c, b_c
+        self.columns = Columns(newest=0 if current else 1)
+        self.feature_size = hidden_size
+        self.state_scores = nn.Linear(hidden_size, hidden_size, bias=False)  # W_s
+        self.query = nn.Linear(hidden_size, hidden_size, bias=False) if score == "combined" else None  # W_q
+        self.score_vector = nn.Parameter(torch.empty(hidden_size).uniform_(-0.05, 0.05))  # v_s
+        self.merge = nn.Linear(2 * hidden_size, hidden_size)  # W_c, b_c
 
     @classmethod
-    def from_config(cls, state_size: int, config: Mapping[str, Any]) -> AttentiveReader:
-        memory = str(config.get("attention_memory", "previous"))  # checkpoints of before there was a choice lack the option
+    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> AttentiveReader:
+        memory = str(config["attention_memory"])
         if memory not in ("previous", "current"):
             raise ValueError(f"attention memory {memory!r} is not one of: previous, current")
-        return cls(state_size, score=str(config["attention_score"]), current=memory == "current")
+        return cls(hidden_size, score=str(config["attention_score"]), current=memory == "current")
 
     def features(self, states: Tensor, contexts: Tensor) -> Tensor:
         """``h'`` of Eq. 7 for states and contexts (.., H)."""
         return torch.tanh(self.merge(torch.cat((states, contexts), dim=-1)))
 
-    def forward(self, states: Tensor, need_weights: bool = False, memory: Memory | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
         """States (B, T, H) -> features (B, T, H) and, on request, weights (B, T, T), after those of the memory's slots if given."""
         memory = self.empty_memory(states[:, 0]) if memory is None and self.query is not None else memory
-        own = states if self.current else states[:, :-1]  # the last state is read by nobody here
+        own = states if self.current else states[:, :-1]  # the last state is never attended to
         visible = torch.ones(states.size(1), own.size(1), dtype=torch.bool, device=states.device).tril(0 if self.current else -1)
         values = own
         if self.query is None:
@@ -71,9 +75,9 @@ class AttentiveReader(nn.Module):
             visible = with_memory(present, visible)
         weights = masked_softmax(scores, visible).to(values.dtype)  # Eq. 10's scores are float32 in a model of half precision, too
         features = self.features(states, weights @ values)
-        if not need_weights:
+        if not need_read:
             return features, None
-        return features, weights if self.current else nn.functional.pad(weights, (0, 1))
+        return features, Read(weights if self.current else nn.functional.pad(weights, (0, 1)))
 
     def scores(self, states: Tensor) -> Tensor:
         """Eq. 9 for states (B, T, H): (B, T)."""
@@ -86,9 +90,9 @@ class AttentiveReader(nn.Module):
         empty = state.new_zeros(state.size(0), 0, state.size(1))
         return empty, empty, empty.new_zeros(empty.shape[:2], dtype=torch.bool)  # the states (B, M, H) and W_s applied to them
 
-    def advance(self, states: Tensor, memory: Memory) -> Memory:
+    def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
         if self.query is not None:
-            return grown(memory, states, self.state_scores(states))
+            return append_slots(memory, states, self.state_scores(states))
         largest, norm, total = memory
         scores = self.scores(states)  # (B, T)
         new_largest = torch.maximum(largest, scores.amax(dim=1, keepdim=True))

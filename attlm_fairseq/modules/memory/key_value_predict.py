@@ -6,12 +6,12 @@ Shapes: B sentences in the batch, T positions, H size of an LSTM state, D of one
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.memory.reader import Memory, grown, masked_softmax
+from attlm_fairseq.modules.memory.reader import Columns, Memory, Read, append_slots, masked_softmax
 
 PARTS = {"attention": 1, "key-value": 2, "key-value-predict": 3}
 
@@ -29,17 +29,21 @@ class KeyValuePredictReader(nn.Module):
     Column i of the weights (B, T, T) is position i; they are zero outside the window.
     """
 
-    def __init__(self, state_size: int, mode: str = "key-value-predict", window: int = 5) -> None:
+    defaults: ClassVar[Mapping[str, Any]] = {"kvp_mode": "key-value-predict", "attention_window": 5}
+    starts_with_state: ClassVar[bool] = False
+
+    def __init__(self, hidden_size: int, mode: str, window: int) -> None:
         super().__init__()
         if mode not in PARTS:
             raise ValueError(f"mode {mode!r} is not one of: {', '.join(PARTS)}")
-        if state_size % PARTS[mode]:
-            raise ValueError(f"the state size {state_size} is not divisible into the {PARTS[mode]} parts of {mode}")
+        if hidden_size % PARTS[mode]:
+            raise ValueError(f"the state size {hidden_size} is not divisible into the {PARTS[mode]} parts of {mode}")
         if not isinstance(window, int) or window < 1:
             raise ValueError(f"the window must hold a whole number of outputs, at least 1, not {window}")
         self.mode = mode
         self.window = window
-        self.feature_size = size = state_size // PARTS[mode]
+        self.columns = Columns(newest=1, oldest=window)
+        self.feature_size = size = hidden_size // PARTS[mode]
         self.memory_keys = nn.Linear(size, size, bias=False)  # W_Y
         self.current_key = nn.Linear(size, size, bias=False)  # W_h
         self.score_vector = nn.Parameter(torch.empty(size).uniform_(-0.1, 0.1))  # w
@@ -47,15 +51,15 @@ class KeyValuePredictReader(nn.Module):
         self.current_prediction = nn.Linear(size, size, bias=False)  # W_x
 
     @classmethod
-    def from_config(cls, state_size: int, config: Mapping[str, Any]) -> KeyValuePredictReader:
-        return cls(state_size, str(config["kvp_mode"]), config["attention_window"])
+    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> KeyValuePredictReader:
+        return cls(hidden_size, str(config["kvp_mode"]), config["attention_window"])
 
     def parts(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """States (.., H) -> keys, values and predictions (.., D)."""
         pieces = states.chunk(PARTS[self.mode], dim=-1)
         return pieces[0], pieces[min(1, len(pieces) - 1)], pieces[-1]
 
-    def forward(self, states: Tensor, need_weights: bool = False, memory: Memory | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
         """States (B, T, H) -> features (B, T, D) and, on request, weights (B, T, T), after those of the memory's slots if given."""
         keys, values, predictions = self.parts(states)
         past_keys, past_values, present = self.empty_memory(states[:, 0]) if memory is None else memory
@@ -68,20 +72,20 @@ class KeyValuePredictReader(nn.Module):
         weights = masked_softmax(scores, visible)
         read = (weights.unsqueeze(2) @ windows(torch.cat((past_values, values), dim=1), window, length)).squeeze(2)
         features = torch.tanh(self.read_value(read) + self.current_prediction(predictions))
-        if not need_weights:
+        if not need_read:
             return features, None
         columns = torch.arange(length, device=states.device).unsqueeze(1) + before - window + torch.arange(window, device=states.device)
         full = weights.new_zeros(len(states), length, before + length)
-        return features, full.scatter_add(2, columns.clamp(min=0).expand_as(weights), weights)
+        return features, Read(full.scatter_add(2, columns.clamp(min=0).expand_as(weights), weights))
 
     def empty_memory(self, state: Tensor) -> Memory:
         """The keys and values of the last outputs, at most L: (B, M, D) each."""
         empty = state.new_zeros(state.size(0), 0, self.feature_size)
         return empty, empty, empty.new_zeros(empty.shape[:2], dtype=torch.bool)
 
-    def advance(self, states: Tensor, memory: Memory) -> Memory:
+    def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
         keys, values, _ = self.parts(states)
-        return tuple(part[:, -self.window :] for part in grown(memory, keys, values))
+        return tuple(part[:, -self.window :] for part in append_slots(memory, keys, values))
 
 
 def windows(sequence: Tensor, window: int, length: int) -> Tensor:

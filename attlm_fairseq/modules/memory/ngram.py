@@ -6,12 +6,12 @@ Shapes: B sentences in the batch, T positions, H size of an LSTM state, D = H / 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.memory.reader import Memory
+from attlm_fairseq.modules.memory.reader import Columns, Memory
 
 
 class NgramReader(nn.Module):
@@ -21,19 +21,23 @@ class NgramReader(nn.Module):
     out with N.
     """
 
-    def __init__(self, state_size: int, order: int = 4) -> None:
+    defaults: ClassVar[Mapping[str, Any]] = {"ngram_order": 4}
+    columns: Columns | None = None
+    starts_with_state: ClassVar[bool] = False
+
+    def __init__(self, hidden_size: int, order: int) -> None:
         super().__init__()
-        if order < 1 or state_size % order:
-            raise ValueError(f"the state size {state_size} is not divisible into {order} parts")
+        if order < 1 or hidden_size % order:
+            raise ValueError(f"the state size {hidden_size} is not divisible into {order} parts")
         self.order = order
-        self.feature_size = state_size // order
-        self.merge = nn.Linear(state_size, self.feature_size, bias=False)  # W_N
+        self.feature_size = hidden_size // order
+        self.merge = nn.Linear(hidden_size, self.feature_size, bias=False)  # W_N
 
     @classmethod
-    def from_config(cls, state_size: int, config: Mapping[str, Any]) -> NgramReader:
-        return cls(state_size, config["ngram_order"])
+    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> NgramReader:
+        return cls(hidden_size, config["ngram_order"])
 
-    def forward(self, states: Tensor, need_weights: bool = False, memory: Memory | None = None) -> tuple[Tensor, None]:
+    def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, None]:
         """States (B, T, H) -> features (B, T, D)."""
         (past,) = self.empty_memory(states[:, 0]) if memory is None else memory
         parts = torch.cat((past, states), dim=1).chunk(self.order, dim=-1)
@@ -45,5 +49,5 @@ class NgramReader(nn.Module):
         """The last N - 1 outputs (B, N - 1, H), newest last: zeros."""
         return (state.new_zeros(state.size(0), self.order - 1, state.size(1)),)
 
-    def advance(self, states: Tensor, memory: Memory) -> Memory:
+    def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
         return (torch.cat((memory[0], states), dim=1)[:, states.size(1) :],)

@@ -6,29 +6,33 @@ Shapes: B sentences in the batch, T positions, H size of an LSTM state.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.memory.reader import Memory
+from attlm_fairseq.modules.memory.reader import Columns, Memory
 
 
 class PlainReader(nn.Module):
     """Features ``h_t``. There are no attention weights."""
 
-    def __init__(self, state_size: int) -> None:
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    columns: Columns | None = None
+    starts_with_state: ClassVar[bool] = True
+
+    def __init__(self, hidden_size: int) -> None:
         super().__init__()
-        self.feature_size = state_size
+        self.feature_size = hidden_size
 
     @classmethod
-    def from_config(cls, state_size: int, config: Mapping[str, Any]) -> PlainReader:
-        return cls(state_size)
+    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> PlainReader:
+        return cls(hidden_size)
 
-    def forward(self, states: Tensor, need_weights: bool = False, memory: Memory | None = None) -> tuple[Tensor, None]:
+    def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, None]:
         return states, None
 
     def empty_memory(self, state: Tensor) -> Memory:
         return ()
 
-    def advance(self, states: Tensor, memory: Memory) -> Memory:
+    def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
         return memory

@@ -6,39 +6,66 @@ Shapes: B sentences in the batch, T positions, H size of an LSTM state, F size o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-Memory = tuple[Tensor, ...]
-"""What a reader remembers of the states it has read. Every tensor has the batch first, so that rows can be reordered, duplicated and
-dropped one by one with ``index_select``.
+from attlm_fairseq.modules.state import Memory
 
-A memory of M slots, one a state, ends with a bool tensor (B, M) that says which slots a row has; all its parts have the slots in their
-second dimension, the newest last. So rows with memories of unlike lengths stand side by side, padded on the left."""
+
+class Read(NamedTuple):
+    """What a reader has read for each prediction.
+
+    ``weights`` (B, T, M) are of the slots of the memory given (one for a running sum), then of the states. ``tokens`` (B, T, M), from
+    readers whose memory is words: which token each column stands for.
+    """
+
+    weights: Tensor
+    tokens: Tensor | None = None
+
+    def at(self, places: Tensor) -> Read:
+        """Return what was read for the N predictions of ``places`` (B, T) bool: weights and tokens (N, M)."""
+        return Read(self.weights[places], None if self.tokens is None else self.tokens[places])
+
+
+class Columns(NamedTuple):
+    """Which states the columns of a reader's weights are, for a sequence that was read from an empty memory.
+
+    Position t has the states after the inputs t - ``oldest`` (None: from the first on) to t - ``newest`` in memory. ``initial``: column 0
+    is the state before the first input, ``h_0``, and column i + 1 the one after input i; otherwise that is column i.
+    """
+
+    newest: int
+    oldest: int | None = None
+    initial: bool = False
 
 
 class Reader(Protocol):
-    """Turns LSTM states into the features of the output layer, reading the memory of earlier states.
+    """Turns the states of a recurrence into the features of the output layer, reading the memory of earlier states.
 
-    Strictly causal: the features at position t depend on ``h_1 .. h_t`` alone. Nothing is kept on the module. A sequence may be read
-    in pieces of any length, down to single states: reading ``states`` and then ``more`` with the memory that
-    ``advance(states, memory)`` returns gives the features of both in one call, to rounding.
+    Strictly causal: the features at position t depend on ``h_1 .. h_t`` and on the tokens up to t alone. Nothing is kept on the module. A
+    sequence may be read in pieces of any length, down to single states: reading ``states`` and then ``more`` with the memory that
+    ``advance(states, tokens, memory)`` returns gives the features of both in one call, to rounding.
+
+    Parameters with "bias" in their name start at 0, the others uniformly random. Under bfloat16 scoring the products of all linear layers
+    are rounded, however deep these lie; what a reader multiplies itself is not.
     """
 
-    feature_size: int
+    defaults: ClassVar[Mapping[str, Any]]  # its own options, named as on fairseq-train's command line
+    feature_size: int  # F
+    columns: Columns | None  # None: it has no weights
+    starts_with_state: bool  # whether the first features are h_t itself: an output layer of h_t then fits the first columns
 
     @classmethod
-    def from_config(cls, state_size: int, config: Mapping[str, Any]) -> Reader:
-        """Build the reader for LSTM states of ``state_size`` from the options of its model."""
+    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> Reader:
+        """Build the reader for states of ``hidden_size`` from the options of its model, which include all defaults."""
         ...
 
-    def __call__(self, states: Tensor, need_weights: bool = False, memory: Memory | None = None) -> tuple[Tensor, Tensor | None]:
-        """States (B, T, H) -> features (B, T, F) and, only when asked for, attention weights (B, T, M).
+    def __call__(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
+        """States (B, T, H), the tokens (B, T) they were reached with -> features (B, T, F) and, only on request, what was read.
 
-        ``memory`` is of the states before these; without one it is empty. With one, the weights have a column for each of its slots
-        (one for a running sum) before those of the states.
+        ``memory`` is of the states before these; without one it is empty.
         """
         ...
 
@@ -46,8 +73,8 @@ class Reader(Protocol):
         """The memory before the first position, for a batch like ``state`` (B, H)."""
         ...
 
-    def advance(self, states: Tensor, memory: Memory) -> Memory:
-        """States (B, T, H) and the memory before them -> the memory after them; the one given stays as it is."""
+    def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
+        """States (B, T, H), their tokens (B, T) and the memory before -> the memory after; the one given stays as it is."""
         ...
 
 
@@ -62,7 +89,7 @@ def with_memory(present: Tensor, visible: Tensor) -> Tensor:
     return torch.cat((present.unsqueeze(1).expand(rows, length, -1), visible.expand(rows, -1, -1)), dim=2)
 
 
-def grown(memory: Memory, *parts: Tensor) -> Memory:
+def append_slots(memory: Memory, *parts: Tensor) -> Memory:
     """A memory of slots with those of new states (B, T, ..) behind its own."""
     present = parts[0].new_ones(parts[0].shape[:2], dtype=torch.bool)
     return tuple(torch.cat(pair, dim=1) for pair in zip(memory, (*parts, present), strict=True))

@@ -6,12 +6,12 @@ Shapes: B sentences in the batch, T positions, H size of an LSTM state, M memory
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.memory.reader import Memory, grown, masked_softmax, with_memory
+from attlm_fairseq.modules.memory.reader import Columns, Memory, Read, append_slots, masked_softmax, with_memory
 
 SELECTIONS = ("none", "independent", "tied", "complementary")
 
@@ -31,19 +31,23 @@ class SelectionReader(nn.Module):
     query and a gated result. Column i of the weights (B, T, T) is ``h_i``, from ``h_0`` on: position t has its last weight in column t - 1.
     """
 
-    def __init__(self, state_size: int, selection: str = "tied") -> None:
+    defaults: ClassVar[Mapping[str, Any]] = {"selection": "tied"}
+    columns: Columns | None = Columns(newest=1, initial=True)
+    starts_with_state: ClassVar[bool] = True
+
+    def __init__(self, hidden_size: int, selection: str) -> None:
         super().__init__()
         if selection not in SELECTIONS:
             raise ValueError(f"selection {selection!r} is not one of: {', '.join(SELECTIONS)}")
-        self.feature_size = 2 * state_size
+        self.feature_size = 2 * hidden_size
         self.selection = selection
-        self.query = nn.Linear(state_size, state_size)  # W_kh, b_k
-        self.value_gate = nn.Linear(state_size, state_size) if selection != "none" else None  # W_hh2, b_h2
-        self.key_gate = nn.Linear(state_size, state_size) if selection == "independent" else None  # W_hh1, b_h1
+        self.query = nn.Linear(hidden_size, hidden_size)  # W_kh, b_k
+        self.value_gate = nn.Linear(hidden_size, hidden_size) if selection != "none" else None  # W_hh2, b_h2
+        self.key_gate = nn.Linear(hidden_size, hidden_size) if selection == "independent" else None  # W_hh1, b_h1
 
     @classmethod
-    def from_config(cls, state_size: int, config: Mapping[str, Any]) -> SelectionReader:
-        return cls(state_size, str(config["selection"]))
+    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> SelectionReader:
+        return cls(hidden_size, str(config["selection"]))
 
     def gated(self, states: Tensor) -> tuple[Tensor, Tensor | None]:
         """States (.., H) -> queries ``w_h1 * k_t`` (.., H) and the gates ``w_h2`` of the results (.., H), None for all ones."""
@@ -55,24 +59,24 @@ class SelectionReader(nn.Module):
             return queries * torch.sigmoid(self.key_gate(states)), value_gates
         return queries * (value_gates if self.selection == "tied" else 1 - value_gates), value_gates
 
-    def forward(self, states: Tensor, need_weights: bool = False, memory: Memory | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
         """States (B, T, H) -> features (B, T, 2 H) and, on request, weights (B, T, T); with a memory (B, T, M + T - 1), its slots first."""
         queries, gates = self.gated(states)
         past, present = self.empty_memory(states[:, 0]) if memory is None else memory
         values = torch.cat((past, states[:, :-1]), dim=1)
-        if memory is None and not need_weights:  # h_0 .. h_{T-1}: slot i is visible from position i + 1 on
+        if memory is None and not need_read:  # h_0 .. h_{T-1}: slot i is visible from position i + 1 on
             weights = None
             read = nn.functional.scaled_dot_product_attention(queries, values, values, is_causal=True, scale=1.0)
         else:
             visible = torch.ones(states.size(1), states.size(1) - 1, dtype=torch.bool, device=states.device).tril(-1)
             weights = masked_softmax(queries @ values.transpose(1, 2), with_memory(present, visible))
             read = weights @ values
-        return torch.cat((states, read if gates is None else read * gates), dim=-1), weights if need_weights else None
+        return torch.cat((states, read if gates is None else read * gates), dim=-1), Read(weights) if need_read else None
 
     def empty_memory(self, state: Tensor) -> Memory:
         """The states so far (B, M, H): ``h_0`` alone."""
         first = torch.zeros_like(state).unsqueeze(1)
         return first, first.new_ones(first.shape[:2], dtype=torch.bool)
 
-    def advance(self, states: Tensor, memory: Memory) -> Memory:
-        return grown(memory, states)
+    def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
+        return append_slots(memory, states)

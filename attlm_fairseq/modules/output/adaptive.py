@@ -5,11 +5,16 @@ Shapes: N predictions, F features, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+
+from attlm_fairseq.modules.kernels.softmax_events import EVENT_NUMBERS, kind, no_check
+from attlm_fairseq.modules.memory.reader import Read
 
 DIVISION = 4.0  # each cluster of rarer words has features this many times smaller than the one before
 
@@ -20,6 +25,8 @@ class AdaptiveOutput(nn.Module):
     ``p(w) = p(cluster) p(w | cluster)``: exact and normalised over all V words. Cheap where words are sorted by frequency, as in
     fairseq's dictionaries. Under autocast it computes in float32 all the same: torch's clusters do not take a lower precision.
     """
+
+    needs_read: ClassVar[bool] = False
 
     def __init__(self, feature_size: int, vocabulary_size: int, cutoffs: Sequence[int]) -> None:
         """Raises ValueError where the cutoffs do not rise between 0 and V."""
@@ -35,17 +42,16 @@ class AdaptiveOutput(nn.Module):
                 f"the adaptive softmax has too many cutoffs for features of {feature_size}: each cluster has {DIVISION:g} times fewer, "
                 f"and at least {DIVISION ** len(cutoffs):g} are needed for {len(cutoffs)}"
             )
-        self.out_features = vocabulary_size
         self.clusters = nn.AdaptiveLogSoftmaxWithLoss(feature_size, vocabulary_size, cutoffs, DIVISION, head_bias=True)
         # logits of a prediction, at most: of the frequent words and the clusters, or within a cluster
         self.widest = max(cutoffs[0] + len(cutoffs), *(last - first for first, last in pairwise((*cutoffs, vocabulary_size))))
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, read: Read | None = None) -> Tensor:
         """Features (.., F) -> natural-log probabilities (.., V) of all words."""
         with torch.autocast(features.device.type, enabled=False):
             return self.clusters.log_prob(self._exact(features).flatten(0, -2)).unflatten(0, features.shape[:-1])
 
-    def nll(self, features: Tensor, targets: Tensor) -> Tensor:
+    def nll(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
         """Features (N, F) and words (N,) -> the sum of their negative natural-log probabilities; every word counts, padding included."""
         with torch.autocast(features.device.type, enabled=False):
             features = self._exact(features)
@@ -57,17 +63,43 @@ class AdaptiveOutput(nn.Module):
                     total = total + cluster(features.new_empty(0, features.size(1))).sum()
             return total
 
-    def log_probs_of(self, features: Tensor, targets: Tensor) -> Tensor:
+    def log_probs_of(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
         """Features (N, F) and words (N,) -> the words' natural-log probabilities (N,), their clusters alone computed."""
         with torch.autocast(features.device.type, enabled=False):
             return self.clusters(self._exact(features), targets).output
+
+    def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
+        """As :meth:`forward`: the logits are log-probabilities already."""
+        return self(features)
+
+    def events(self, rounded: Callable[[Tensor], Tensor] | None = None) -> Callable[..., Tensor]:
+        """Return what scores single words; in the precision of the weights whatever is wanted, since torch's clusters take no other."""
+        return partial(events_log_probs, self)
+
+    @property
+    def bias(self) -> Tensor:
+        """The biases of the frequent words and of the clusters; the words within a cluster have none."""
+        return self.clusters.head.bias
+
+    @torch.no_grad()
+    def init_bias(self, log_probs: Tensor) -> None:
+        """The clusters are predicted by their frequencies, and the words within one all alike."""
+        first, *others = self.clusters.cutoffs  # the last is V
+        clusters = [part.logsumexp(0) for part in log_probs.tensor_split([first, *others[:-1]])[1:]]
+        self.bias.copy_(torch.cat((log_probs[:first], torch.stack(clusters))))
 
     def _exact(self, features: Tensor) -> Tensor:
         """In the precision of the weights."""
         return features.to(self.clusters.head.weight.dtype)
 
-    def of_head(self, log_probs: Tensor) -> Tensor:
-        """Natural-log probabilities (V,) of words -> those of the frequent words and of the clusters, as the first layer has them."""
-        first, *others = self.clusters.cutoffs  # the last is V
-        clusters = [part.logsumexp(0) for part in log_probs.tensor_split([first, *others[:-1]])[1:]]
-        return torch.cat((log_probs[:first], torch.stack(clusters)))
+
+def events_log_probs(
+    layer: AdaptiveOutput, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check
+) -> Tensor:
+    """As :class:`EventLogProbs` has it. A cluster's normaliser is needed by its own events alone, so nothing is shared."""
+    at_once = max(1, EVENT_NUMBERS[kind(features)] // max(features.size(1), layer.widest))
+    found = []
+    for context, word in zip(contexts.split(at_once), words.split(at_once), strict=True):
+        check()
+        found.append(layer.log_probs_of(features.index_select(0, context), word))
+    return torch.cat(found)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from small_models import VARIANTS, make_model
 from torch import Tensor
 
-from attlm_fairseq.modules.language_model import LanguageModel, LanguageModelState
-from attlm_fairseq.scoring import bfloat16_model, neural
-from attlm_fairseq.scoring.bfloat16_model import Bfloat16Model, piece_sizes, whole_rows
+from attlm_fairseq.modules.kernels import bfloat16_lstm_steps, low_precision, softmax_events
+from attlm_fairseq.modules.kernels.low_precision import piece_sizes, round_up_rows
+from attlm_fairseq.modules.state import LanguageModelState
+from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model, ScoringModel
 
 WORDS = torch.tensor([[2, 5, 9], [7, 5, 2], [4, 4, 18], [11, 3, 6]])  # two steps of 4 rows, each row after another
 PARENTS = torch.tensor([[0, 0, 0, 0], [3, 0, 1, 1], [2, 2, 0, 3]])
@@ -20,7 +21,7 @@ PARENTS = torch.tensor([[0, 0, 0, 0], [3, 0, 1, 1], [2, 2, 0, 3]])
 @pytest.fixture
 def float32_for_bfloat16(monkeypatch):
     """Nothing is rounded."""
-    monkeypatch.setattr(bfloat16_model, "DTYPE", torch.float32)
+    monkeypatch.setattr(low_precision, "DTYPE", torch.float32)
 
 
 @pytest.fixture
@@ -33,21 +34,20 @@ def nan_for_uninitialised():
     torch.use_deterministic_algorithms(False)
 
 
-def steps(low: Bfloat16Model) -> tuple[list[Tensor], LanguageModelState]:
+def steps(model: ScoringModel) -> tuple[list[Tensor], LanguageModelState]:
     """Features of every step and the state after the last."""
-    gates, state, found = low.input_gates(torch.arange(19)), low.initial_state(1), []
-    for words, parents in zip(WORDS.t(), PARENTS, strict=True):
-        features, state = low.step(gates, words, state, parents)
+    words, state, found = model.inputs(torch.arange(19)), model.initial_state(1), []
+    for places, parents in zip(WORDS.t(), PARENTS, strict=True):
+        features, state = model.step_rows(words, places, state, parents)
         found.append(features)
     return found, state
 
 
-def exact_steps(model: LanguageModel) -> tuple[list[Tensor], LanguageModelState]:
-    gates, state, found = model.input_gates(torch.arange(19)), model.initial_state(1), []
-    for words, parents in zip(WORDS.t(), PARENTS, strict=True):
-        features, state = neural.step_from(model, gates, words, state, parents)
-        found.append(features)
-    return found, state
+def unpadded(state: LanguageModelState, layers: int) -> tuple[Tensor, ...]:
+    """The recurrent state with the LSTM's layers (B, L, H), after seeing that the padding is zero."""
+    hidden = state.recurrent[0].unflatten(1, (layers, 32))
+    assert not hidden[:, :, 6:].any()
+    return hidden[:, :, :6], *state.recurrent[1:]
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
@@ -56,17 +56,17 @@ def exact_steps(model: LanguageModel) -> tuple[list[Tensor], LanguageModelState]
 def test_unrounded_it_is_the_model(variant, layers, monkeypatch, float32_for_bfloat16, nan_for_uninitialised):
     """Layouts, padding and pieces: with float32 in place of bfloat16 the steps and normalisers are the model's own."""
     model = make_model(variant, torch.float32, decoder_layers=layers)
-    monkeypatch.setattr(bfloat16_model, "CACHED", 3 * 24)  # three rows at once, then one
-    monkeypatch.setitem(bfloat16_model.LOGITS, "cpu", (3, 7, 2))
+    monkeypatch.setattr(bfloat16_lstm_steps, "CACHED", 3 * 24)  # three rows at once, then one
+    monkeypatch.setitem(softmax_events.ROUNDED_WIDTHS, "cpu", softmax_events.Widths(3, 7, 2))
     low = Bfloat16Model(model)
-    (found, state), (expected, exact) = steps(low), exact_steps(model)
+    (found, state), (expected, exact) = steps(low), steps(Float32Model(model))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    hidden = state.hidden.unflatten(1, (layers, 32))
-    assert not hidden[:, :, 6:].any()
-    torch.testing.assert_close((hidden[:, :, :6], state.cell, *state.memory), (exact.hidden, exact.cell, *exact.memory))
+    torch.testing.assert_close(unpadded(state, layers), exact.recurrent)
+    torch.testing.assert_close(state.memory, exact.memory)
     features = torch.cat(found)
-    norms = torch.logsumexp(model.output(features), dim=1)
-    torch.testing.assert_close(low.normalisers(features, lambda: None), norms, rtol=1e-5, atol=1e-5)
+    log_probs = model.output.log_probs(features)
+    contexts, words = torch.arange(len(features)).repeat_interleave(19), torch.arange(19).repeat(len(features))
+    torch.testing.assert_close(low.events(features, contexts, words), log_probs.flatten(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -74,11 +74,12 @@ def test_unrounded_it_is_the_model(variant, layers, monkeypatch, float32_for_bfl
 def test_products_alone_are_rounded(variant):
     model = make_model(variant, torch.float32)
     low = Bfloat16Model(model)
-    (found, state), (expected, exact) = steps(low), exact_steps(model)
-    assert {part.dtype for part in (*found, state.cell, *state.memory)} <= {torch.float32, torch.bool}
-    for part in (found[-1], state.cell):
+    (found, state), (expected, exact) = steps(low), steps(Float32Model(model))
+    cell, exact_cell = state.recurrent[-1], exact.recurrent[-1]
+    assert {part.dtype for part in (*found, cell, *state.memory)} <= {torch.float32, torch.bool}
+    for part in (found[-1], cell):
         assert not torch.equal(part, part.bfloat16().float())
-    for near, value in zip((*found, state.cell), (*expected, exact.cell), strict=True):
+    for near, value in zip((*found, cell), (*expected, exact_cell), strict=True):
         assert 1e-5 < (near - value).abs().mean() < 0.03
 
 
@@ -90,18 +91,18 @@ def test_values_that_bfloat16_holds_stay_exact():
     model.output.weight.copy_(torch.randint(-8, 9, model.output.weight.shape, generator=random_) / 8)
     features = torch.randint(-1, 2, (700, 6), generator=random_).float()
     expected = torch.logsumexp(features.double() @ model.output.weight.double().t() + model.output.bias.double(), dim=1)
-    found = Bfloat16Model(model).normalisers(features, lambda: None)
+    found = Bfloat16Model(model).events.normalisers(features)
     torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=2e-6)
 
 
 @torch.inference_mode()
 def test_sums_that_float32_cannot_hold_are_taken_again(monkeypatch):
-    monkeypatch.setitem(bfloat16_model.LOGITS, "cpu", (3, 7, 2))
+    monkeypatch.setitem(softmax_events.ROUNDED_WIDTHS, "cpu", softmax_events.Widths(3, 7, 2))
     model = make_model("plain", torch.float32)
     features = torch.randn(20, 6)
     features[::2] *= 1000
     weight, bias = model.output.weight, model.output.bias
-    found = neural.normalisers(weight, bias, features, low=Bfloat16Model(model))
+    found = Bfloat16Model(model).events.normalisers(features)
     expected = torch.logsumexp(features @ weight.t() + bias, dim=1)
     torch.testing.assert_close(found[::2], expected[::2])
     torch.testing.assert_close(found[1::2], expected[1::2], rtol=0, atol=0.02)
@@ -111,12 +112,12 @@ def test_sums_that_float32_cannot_hold_are_taken_again(monkeypatch):
 def test_a_step_leaves_its_state_as_it_is():
     low = Bfloat16Model(make_model("single", torch.float32))
     _, state = steps(low)
-    before = [part.clone() for part in (state.hidden, state.cell, *state.memory)]
-    gates = low.input_gates(torch.arange(19))
-    first = gates.clone()
-    low.step(gates, torch.tensor([3, 4]), state, torch.tensor([0, 2]))
-    assert torch.equal(gates, first)
-    assert all(map(torch.equal, (state.hidden, state.cell, *state.memory), before))
+    before = state.map(torch.clone)
+    words = low.inputs(torch.arange(19))
+    first = words.values.clone()
+    low.step_rows(words, torch.tensor([3, 4]), state, torch.tensor([0, 2]))
+    assert torch.equal(words.values, first)
+    assert all(map(torch.equal, (*state.recurrent, *state.memory), (*before.recurrent, *before.memory)))
 
 
 def test_the_model_stays_as_it_is():
@@ -133,6 +134,6 @@ def test_few_shapes(length, most):
     sizes = piece_sizes(length, most)
     assert sum(sizes) == length
     assert max(sizes) <= most
-    assert all(size <= whole_rows(size) < max(17, 2 * size) for size in sizes)
-    assert all(size in (most, whole_rows(size)) for size in sizes[:-1])
-    assert {whole_rows(rows) for rows in range(1, 769)} == {16, 32, 64, *range(128, 769, 128)}
+    assert all(size <= round_up_rows(size) < max(17, 2 * size) for size in sizes)
+    assert all(size in (most, round_up_rows(size)) for size in sizes[:-1])
+    assert {round_up_rows(rows) for rows in range(1, 769)} == {16, 32, 64, *range(128, 769, 128)}

@@ -1,0 +1,68 @@
+"""Steps of an LSTM with products in bfloat16, laid out for scoring: weights are rounded once, not at every step.
+
+The plain version is :meth:`attlm_fairseq.modules.recurrence.lstm.LSTM.step` on the rows selected.
+
+Shapes: N rows, L layers, H size of a state, P the same padded.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.modules.kernels import low_precision
+from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear, rounded, select_rows
+from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
+from attlm_fairseq.modules.state import State
+
+CACHED = 1 << 17  # float32 numbers that stay in the CPU's cache from one operation to the next
+
+
+class Bfloat16LSTM:
+    """What enters a product is rounded to bfloat16, and so is what comes out of it; biases, gates and cells are float32.
+
+    The state is ``h`` (N, L P) in bfloat16, since it only ever enters products, and ``c`` (N, L, H). The layers of ``h`` stand side by
+    side, so that a layer's input and its own state are one matrix.
+
+    With bfloat16 products, everything else dominates. So inner dimensions are padded with zeros, row counts are rounded to few distinct
+    sizes (kernels are compiled for each), and element-wise work is done a few rows at a time, in the cache.
+    """
+
+    def __init__(self, lstm: nn.LSTM) -> None:
+        weights = dict(lstm.named_parameters())
+        layers = range(lstm.num_layers)
+        self.hidden_size = lstm.hidden_size
+        self.biases = [weights[f"bias_ih_l{layer}"] + weights[f"bias_hh_l{layer}"] for layer in layers]
+        self.inputs = Bfloat16Linear(weights["weight_ih_l0"], self.biases[0])
+        own = [rounded(weights[f"weight_hh_l{layer}"], low_precision.DTYPE) for layer in layers]
+        below = [rounded(weights[f"weight_ih_l{layer}"], low_precision.DTYPE) for layer in layers[1:]]
+        self.padded_size = own[0].size(1)
+        self.weights = [own[0], *(torch.cat(pair, dim=1) for pair in zip(below, own[1:], strict=True))]  # (4 H, P), then (4 H, 2 P)
+
+    def initial(self, rows: int) -> State:
+        hidden = self.weights[0].new_zeros(rows, len(self.weights) * self.padded_size)
+        return hidden, self.biases[0].new_zeros(rows, len(self.weights), self.hidden_size)
+
+    def step_rows(self, inputs: Tensor, places: Tensor, before: State, rows: Tensor) -> tuple[Tensor, State]:
+        """Step from the inputs (W, 4 H) at ``places`` (N,) and the states before at ``rows`` (N,)."""
+        size, padded_size = self.hidden_size, self.padded_size
+        hidden = select_rows(before[0], rows)  # of our own, as the cells are: overwritten layer by layer
+        cell = before[1].index_select(0, rows)
+        product = hidden.new_empty(len(hidden), 4 * size)
+        outputs = cell.new_empty(len(rows), size)
+        at_once = min(len(rows), max(1, CACHED // (4 * size))) if hidden.device.type == "cpu" else len(rows)
+        held, converted = cell.new_empty(2, at_once, 4 * size)
+        for layer, weight in enumerate(self.weights):
+            own = layer * padded_size
+            torch.mm(hidden[:, max(0, own - padded_size) : own + padded_size], weight.t(), out=product)
+            for begin in range(0, len(rows), at_once):
+                gates = held[: min(at_once, len(rows) - begin)]
+                some = slice(begin, begin + len(gates))
+                if layer:
+                    gates.copy_(product[some]).add_(self.biases[layer])
+                else:
+                    torch.index_select(inputs, 0, places[some], out=gates)
+                    gates.add_(converted[: len(gates)].copy_(product[some]))
+                lstm_cell(gates, cell[some, layer], cell[some, layer], outputs[some])
+                hidden[some, own : own + size] = outputs[some]
+        return outputs, (hidden[: len(rows)], cell)

@@ -1,0 +1,23 @@
+"""The element-wise part of an LSTM step, which training, decoding and scoring share.
+
+Shapes: N rows, H size of a state; gates in torch's order: i (input), f (forget), g (cell), o (output).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def lstm_cell(gates: Tensor, before: Tensor, after: Tensor | None = None, output: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return ``h = o * tanh(c)`` and ``c = f * c_before + i * g``, all (N, H), for pre-activations (N, 4 H).
+
+    The gates are overwritten by their activations. ``after`` (may be ``before`` itself) and ``output`` take the results, without gradients.
+    """
+    size = before.size(1)
+    gates[:, : 2 * size].sigmoid_()
+    gates[:, 2 * size : 3 * size].tanh_()
+    gates[:, 3 * size :].sigmoid_()
+    i, f, g, o = gates.chunk(4, dim=1)
+    after = torch.mul(f, before, out=after).addcmul_(i, g)
+    return torch.mul(o, torch.tanh(after, out=output), out=output), after

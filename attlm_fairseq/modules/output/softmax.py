@@ -1,0 +1,45 @@
+"""The full softmax.
+
+Shapes: N predictions, F features, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.modules.kernels.linear_nll import linear_nll
+from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents
+from attlm_fairseq.modules.memory.reader import Read
+
+
+class Softmax(nn.Linear):
+    """``p = softmax(W f + b)``. Its matrix (V, F) may be that of the embeddings."""
+
+    needs_read: ClassVar[bool] = False
+
+    def __init__(self, feature_size: int, vocabulary_size: int) -> None:
+        super().__init__(feature_size, vocabulary_size)
+
+    def forward(self, features: Tensor, read: Read | None = None) -> Tensor:
+        return super().forward(features)
+
+    def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
+        logits = self(features)
+        return torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+    def log_probs_of(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
+        return self.log_probs(features).gather(1, targets.unsqueeze(1)).squeeze(1)
+
+    def nll(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
+        return linear_nll(features, self.weight, self.bias, targets)
+
+    @torch.no_grad()
+    def init_bias(self, log_probs: Tensor) -> None:
+        self.bias.copy_(log_probs)
+
+    def events(self, rounded: Callable[[Tensor], Tensor] | None = None) -> SoftmaxEvents:
+        return SoftmaxEvents(self.weight, self.bias, rounded(self.weight) if rounded else None)

@@ -1,0 +1,76 @@
+"""The LSTM of all the papers, with one bias per gate.
+
+Shapes: B sentences in the batch, T positions, E embedding, L layers, H size of a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.modules.kernels.bfloat16_lstm import bfloat16_lstm
+from attlm_fairseq.modules.kernels.bfloat16_lstm_steps import Bfloat16LSTM
+from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
+from attlm_fairseq.modules.recurrence.torch_layers import keep_one_bias, weights_of
+from attlm_fairseq.modules.state import State
+
+
+class LSTM(nn.LSTM):
+    """``i, f, o = sigmoid(W x_t + U h_{t-1} + b)``, ``g = tanh(..)``, ``c_t = f c_{t-1} + i g``, ``h_t = o tanh(c_t)``; L layers.
+
+    Its state is ``h`` and ``c``, (B, L, H) each. Under autocast to bfloat16 the products are in bfloat16, the state in float32.
+    """
+
+    name: ClassVar[str] = "lstm"
+    defaults: ClassVar[Mapping[str, Any]] = {"forget_bias": 1.0}
+
+    def __init__(self, embedding_size: int, hidden_size: int, layers: int, dropout: float = 0.0, forget_bias: float = 0.0) -> None:
+        super().__init__(embedding_size, hidden_size, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.forget_bias = forget_bias
+        keep_one_bias(self)
+
+    @classmethod
+    def from_config(cls, embedding_size: int, config: Mapping[str, Any], dropout: float) -> LSTM:
+        return cls(embedding_size, config["decoder_hidden_size"], config["decoder_layers"], dropout, config["forget_bias"])
+
+    def initialise_biases(self) -> None:
+        """Set the biases of the forget gates."""
+        for layer in range(self.num_layers):
+            _, forget, _, _ = getattr(self, f"bias_ih_l{layer}").chunk(4)
+            nn.init.constant_(forget, self.forget_bias)
+
+    def initial(self, rows: int) -> State:
+        zeros = self.weight_hh_l0.new_zeros(rows, self.num_layers, self.hidden_size)
+        return zeros, zeros
+
+    def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
+        layers_first = tuple(part.transpose(0, 1).contiguous() for part in before)  # (L, B, H)
+        low = torch.is_autocast_enabled(embedded.device.type)
+        outputs, after = bfloat16_lstm(self, embedded, layers_first) if low else self(embedded, layers_first)
+        return outputs, tuple(part.transpose(0, 1) for part in after)
+
+    def inputs(self, embedded: Tensor) -> Tensor:
+        """What words add to the first layer's four gates (B, 4 H), biases included."""
+        weight, _, bias = weights_of(self, 0)
+        return nn.functional.linear(embedded, weight, bias)
+
+    def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
+        """Layer by layer: torch's fused call would rearrange the weights at every step, which costs as much as using them."""
+        hidden: list[Tensor] = []
+        cell: list[Tensor] = []
+        for layer, (h, c) in enumerate(zip(before[0].unbind(1), before[1].unbind(1), strict=True)):
+            weight, recurrent, bias = weights_of(self, layer)
+            if layer:
+                inputs = nn.functional.linear(nn.functional.dropout(hidden[-1], self.dropout, self.training), weight, bias)
+            # in place: what all this costs is memory traffic; but torch's autocast leaves products in place as they are
+            low = torch.is_autocast_enabled(inputs.device.type)
+            gates = torch.addmm(inputs, h, recurrent.t()) if low else inputs.addmm_(h, recurrent.t())
+            for values, new in zip((hidden, cell), lstm_cell(gates, c), strict=True):
+                values.append(new)
+        return hidden[-1], (torch.stack(hidden, 1), torch.stack(cell, 1))
+
+    def bfloat16(self) -> Bfloat16LSTM:
+        return Bfloat16LSTM(self)
