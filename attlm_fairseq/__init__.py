@@ -1,12 +1,85 @@
 """Memory-augmented recurrent language models for fairseq, and the rescoring of n-best lists with them.
 
-Importing the package is cheap: neither torch nor fairseq is loaded. Only where fairseq is there already, as in its own commands
-with ``--user-dir attlm_fairseq``, the models and tasks register themselves; see :mod:`attlm_fairseq.plugin`.
+    import attlm_fairseq as attlm
+
+    tuned = attlm.tune("dev.json", lms={"lm": "lm.pt", "ngram": "lm.arpa"})
+    attlm.rescore("test.json", config=tuned.config)
+
+Importing the package is cheap: a verb's module is imported when the verb is first used, torch with the first neural LM. Only if fairseq
+is loaded already, as in its own commands with ``--user-dir attlm_fairseq``, the models and tasks register themselves; see
+:mod:`attlm_fairseq.plugin`.
 """
 
+import importlib
 import sys
+from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
+
+if TYPE_CHECKING:  # what type checkers and editors see; _MODULES says the same to Python
+    from attlm_fairseq.errors import InputError as InputError
+    from attlm_fairseq.nbest.decision.decision import Decision as Decision
+    from attlm_fairseq.nbest.nbest_list import Hypothesis as Hypothesis
+    from attlm_fairseq.nbest.nbest_list import NbestList as NbestList
+    from attlm_fairseq.nbest.run.config import RunConfig as RunConfig
+    from attlm_fairseq.scoring.compute import DeviceConfig as DeviceConfig
+    from attlm_fairseq.scoring.lm_spec import LMSpec as LMSpec
+    from attlm_fairseq.scoring.ngram_estimation import estimate_ngram as estimate_ngram
+    from attlm_fairseq.verbs.evaluate import evaluate as evaluate
+    from attlm_fairseq.verbs.export import export_model as export_model
+    from attlm_fairseq.verbs.inputs import NbestFile as NbestFile
+    from attlm_fairseq.verbs.inputs import ReferenceFiles as ReferenceFiles
+    from attlm_fairseq.verbs.inputs import run_config as run_config
+    from attlm_fairseq.verbs.mixture import estimate_mixture as estimate_mixture
+    from attlm_fairseq.verbs.nbest_files import read_nbest as read_nbest
+    from attlm_fairseq.verbs.nbest_files import write_nbest as write_nbest
+    from attlm_fairseq.verbs.rescore import RescoreOutput as RescoreOutput
+    from attlm_fairseq.verbs.rescore import rescore as rescore
+    from attlm_fairseq.verbs.sample import sample as sample
+    from attlm_fairseq.verbs.text import load_lm as load_lm
+    from attlm_fairseq.verbs.text import perplexity as perplexity
+    from attlm_fairseq.verbs.text import score_text as score_text
+    from attlm_fairseq.verbs.tune import TuneOptions as TuneOptions
+    from attlm_fairseq.verbs.tune import tune as tune
+
+_MODULES = {
+    "Decision": "nbest.decision.decision",
+    "DeviceConfig": "scoring.compute",
+    "Hypothesis": "nbest.nbest_list",
+    "InputError": "errors",
+    "LMSpec": "scoring.lm_spec",
+    "NbestFile": "verbs.inputs",
+    "NbestList": "nbest.nbest_list",
+    "ReferenceFiles": "verbs.inputs",
+    "RescoreOutput": "verbs.rescore",
+    "RunConfig": "nbest.run.config",
+    "TuneOptions": "verbs.tune",
+    "estimate_mixture": "verbs.mixture",
+    "estimate_ngram": "scoring.ngram_estimation",
+    "evaluate": "verbs.evaluate",
+    "export_model": "verbs.export",
+    "load_lm": "verbs.text",
+    "perplexity": "verbs.text",
+    "read_nbest": "verbs.nbest_files",
+    "rescore": "verbs.rescore",
+    "run_config": "verbs.inputs",
+    "sample": "verbs.sample",
+    "score_text": "verbs.text",
+    "tune": "verbs.tune",
+    "write_nbest": "verbs.nbest_files",
+}
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
+
 
 if sys.modules.get("fairseq"):
     from attlm_fairseq.plugin import register

@@ -57,9 +57,10 @@ class TextSource:
         if not head:
             raise InputError(f"the file is empty: expected {expected}", path=self.name)
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, keep_mark: bool = False) -> Iterator[str]:
         """The lines with their ends, split at ``\\n`` and nowhere else.
 
+        A byte order mark at the beginning of the file is not part of the text. ``keep_mark`` keeps it, for formats that write it back.
         Warns of a last line without its end, if there are others: the file may have been cut short inside a number or a text.
         """
         if "\n" not in self.head and "\r" in self.head.rstrip("\r"):
@@ -72,7 +73,7 @@ class TextSource:
                     text = line.decode("utf-8")
                 except UnicodeDecodeError as error:
                     raise self._not_utf8(error, self._line, error.start) from None
-                yield text
+                yield text if keep_mark or self._line > 1 else text.removeprefix("\ufeff")
                 self._line += 1
         if not text.endswith("\n") and self._line > 2:
             warnings.warn(
@@ -85,7 +86,7 @@ class TextSource:
             )
 
     def pieces(self) -> Iterator[str]:
-        """The text in pieces of 64 KiB."""
+        """The text in pieces of 64 KiB, a byte order mark at its beginning included."""
         decoder = codecs.getincrementaldecoder("utf-8")()
         self._line = 1
         with self._closing(), self._readable():

@@ -44,7 +44,8 @@ def run(*arguments: object, stdin: str | bytes | None = None, code: int = 0):
 def refused(*arguments: object, stdin: str | bytes | None = None) -> str:
     """The one line with which the command ends with exit code 2."""
     result = run(*arguments, stdin=stdin, code=2)
-    lines = [line for line in result.stderr.splitlines() if not line.startswith(("total = ", "text for "))]
+    told = ("total = ", "text for ", "note: ", "WARNING: no LM given")
+    lines = [line for line in result.stderr.splitlines() if not line.startswith(told)]
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("attlm: error: ")
     return lines[0]

@@ -288,9 +288,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _without_ends(lines: Sequence[str]) -> list[str]:
-    """Return lines without line ends and byte order mark."""
-    bare = [line.removesuffix("\n").removesuffix("\r") for line in lines]
-    return [bare[0].removeprefix("\ufeff"), *bare[1:]]
+    return [line.removesuffix("\n").removesuffix("\r") for line in lines]
 
 
 def _one_text(name: str, text: str, line: int = 0) -> NbestList:

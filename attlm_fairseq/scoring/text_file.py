@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from attlm_fairseq.files import TextSource
@@ -31,16 +31,19 @@ class ScoredText:
 
 
 def score_text(
-    path: str, scorers: Sequence[Scorer], texts: Sequence[TextPipeline], on_progress: Callable[[int], None] | None = None
+    text: str | TextSource | Iterable[str],
+    scorers: Sequence[Scorer],
+    texts: Sequence[TextPipeline],
+    on_progress: Callable[[int], None] | None = None,
 ) -> ScoredText:
-    """Score every line, blank ones included, with every LM, each with its own text pipeline.
+    """Score every line of a file or of lines, blank ones included, with every LM, each with its own text pipeline.
 
     Raises InputError: no such file, not UTF-8, or no line at all.
     """
     oov = [OOVCount(scorer.name) for scorer in scorers]
 
     def scored() -> Iterator[ScoredLine]:
-        for block in _blocks(read_lines(path)):
+        for block in _blocks(read_lines(text) if isinstance(text, str | TextSource) else iter(text)):
             words = split_texts(texts, block)
             scores = [scorer.score(sentences) for scorer, sentences in zip(scorers, words, strict=True)]
             for count, sentences, column in zip(oov, words, scores, strict=True):
@@ -53,10 +56,10 @@ def score_text(
     return ScoredText(scored(), oov)
 
 
-def read_lines(path: str) -> Iterator[str]:
-    """The lines of a UTF-8 text without their ends; ``-`` is standard input, gzip is recognised. Raises InputError, also for no lines."""
-    for line in TextSource(path, "a sentence a line").lines():
-        yield line.rstrip("\r\n").removeprefix("\ufeff")
+def read_lines(text: str | TextSource) -> Iterator[str]:
+    """Yield the lines of a UTF-8 text without their ends; ``-`` is standard input. Raises InputError, also for no lines."""
+    source = TextSource(text, "a sentence a line") if isinstance(text, str) else text
+    return (line.rstrip("\r\n") for line in source.lines())
 
 
 def count_lines(path: str) -> int:

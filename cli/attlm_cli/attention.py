@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
+import cloup
 
-from attlm_cli.options import FiniteRange, Setup, given_option, lm_options, note, progress, warn_of_oov, worth_counting
 from attlm_cli.overwriting import check_outputs
+from attlm_cli.printing import lines_bar
+from attlm_cli.run_options import run_options
+from attlm_cli.types import FiniteRange
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.text import remarks
 
 
-@click.command("attention")
-@click.argument("sentence", required=False)
-@click.option("--file", "path", metavar="TEXT", help="Instead of SENTENCE, a text, a sentence a line (- is standard input).")
-@click.option(
+@cloup.command("attention")
+@cloup.argument("sentence", required=False, help="A sentence in quotes.")
+@cloup.option("--file", "path", metavar="TEXT", help="Instead of SENTENCE a text, one sentence per line (- is standard input).")
+@cloup.option(
     "-o",
     "--output",
     "outputs",
@@ -25,17 +27,17 @@ from attlm_fairseq.text import remarks
     metavar="FILE",
     help="A file in .png .svg .pdf .html .json or .tsv (- is a table). Repeatable.",
 )
-@click.option(
+@cloup.option(
     "--highlight",
     "threshold",
     type=FiniteRange(0, 1, min_open=True),
     metavar="THRESHOLD",
     help="Print the text before each prediction and highlight what it reads with this weight or more.",
 )
-@click.option("--sentences", "examples", default=10, show_default=True, type=click.IntRange(0), help="With --file: heat maps in the .html.")
-@lm_options
+@cloup.option("--sentences", "examples", default=10, show_default=True, type=click.IntRange(0), help="With --file: heat maps in the .html.")
+@run_options(scores=False)
 def attention_command(
-    sentence: str | None, path: str | None, outputs: tuple[str, ...], threshold: float | None, examples: int, setup: Setup
+    sentence: str | None, path: str | None, outputs: tuple[str, ...], threshold: float | None, examples: int, run: RunConfig
 ) -> None:
     """Show which earlier states the LM reads for each prediction of SENTENCE, and how much of each.
 
@@ -57,39 +59,12 @@ def attention_command(
     """
     if (sentence is None) == (path is None) or sentence == "-":
         raise InputError("give one of: a sentence in quotes, or --file TEXT (- is standard input); see `attlm attention --help`")
-    if option := given_option("precision", "oov", "memory"):
-        raise InputError(
-            f"{option} changes nothing here: attention is computed in float32, a block of lines at a time, and unknown words are <unk>"
-        )
-    check_outputs({"the output": outputs}, {"the input": [path]}, setup.config)
-    from attlm_fairseq.attention.show import Shower
-    from attlm_fairseq.scoring.text_file import count_lines
+    if sentence is not None and len(sentence.split()) == 1 and Path(sentence).is_file():
+        raise InputError(f"{sentence!r} is the name of a file: --file {sentence} shows its text, a space behind it the word")
+    check_outputs({"the output": outputs}, {"the input": [path]}, run)
+    from attlm_fairseq.verbs.attention import AttentionOutput, show_attention
 
-    outputs = outputs or (("-",) if threshold is None else ())
     marked = {"marked": click.style("{word}", reverse=True)} if sys.stdout.isatty() else {}
-    lm = the_lm(setup.config)
-    text = (setup.config.text if lm.text is None else lm.text).load()
-    for line in remarks([text]):
-        note(line)
-    [trained] = lm.load(setup.the_compute()).models
-    shower = Shower(trained, text, outputs, threshold, click.echo, note, **marked)
-    if path is None:
-        warn_of_oov([shower.show_sentence(sentence)])
-        return
-    with progress("lines", count_lines(path) if worth_counting(path) else None) as bar:
-        oov = shower.show_text(path, examples, bar.update)
-    warn_of_oov([oov])
-
-
-def the_lm(config: RunConfig) -> LMSpec:
-    """The one neural LM with one checkpoint that was given. Raises InputError."""
-    neural = [lm for lm in config.lms if lm.checkpoints]
-    if not neural:
-        given = f"; an n-gram LM ({config.lms[0].name}) has no attention weights" if config.lms else ""
-        raise InputError(f"no neural LM given: use --lm CHECKPOINT{given}")
-    checkpoints = [str(checkpoint) for lm in neural for checkpoint in lm.checkpoints]
-    if len(checkpoints) > 1:
-        raise InputError(
-            f"the attention of one model is shown, {len(checkpoints)} are given: choose one with --lm, such as --lm {checkpoints[0]}"
-        )
-    return neural[0]
+    output = AttentionOutput(outputs or (("-",) if threshold is None else ()), threshold, examples, click.echo, **marked)
+    with lines_bar("-" if path is None else path) as bar:
+        show_attention(sentence, file=path, config=run, output=output, on_progress=bar.update)

@@ -2,103 +2,103 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import click
+import cloup
 
-from attlm_cli.options import note, wrapped
+from attlm_cli.options import grouped
+from attlm_cli.types import FiniteRange
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text, loss_tokenizer
 from attlm_fairseq.nbest.decision.mbr import LOSSES
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 
-BLEU_LOSS = "BLEU is sacreBLEU's sentence BLEU, with its exponential smoothing, tokenised as --metric bleu is, else at white space"
+BLEU_LOSS = "BLEU is sacreBLEU's sentence BLEU, with its exponential smoothing, tokenised as --bleu-tokenize says, else at white space"
 
 
-def rule_options(command: Callable) -> Callable:
-    """``--mbr --consensus`` of a command that tries several rules, handed to it as ``rules``."""
-
-    def wrapper(mbr: tuple[str, ...], consensus: bool, **rest: Any) -> Any:
-        return command(rules=(*(f"mbr-{loss}" for loss in mbr), *(["consensus"] if consensus else [])), **rest)
-
-    return wrapped(
-        wrapper,
-        command,
-        click.option(
-            "--mbr",
-            type=click.Choice(LOSSES),
-            multiple=True,
-            help=f"Try minimum Bayes risk with this loss as well. {BLEU_LOSS}; text as --metric-text makes it. Repeatable.",
-        ),
-        click.option(
-            "--consensus",
-            is_flag=True,
-            help="Try the combination of the list's words, as --metric-text makes them, as well; its text may be new.",
-        ),
-    )
+def _rules(mbr: tuple[str, ...], consensus: bool) -> tuple[str, ...]:
+    return (*(f"mbr-{loss}" for loss in mbr), *(["consensus"] if consensus else []))
 
 
-def decision_options(command: Callable) -> Callable:
-    """``--mbr --consensus --max --scale`` of a command that applies one rule, handed to it as ``decide_by``.
-
-    That is a function from the decision of attlm.toml and the metric to the decision to apply: the metric's text steps and BLEU's tokenizer
-    replace those of attlm.toml where there are any. Raises InputError for options that exclude each other.
-    """
-
-    def wrapper(mbr: str | None, consensus: bool, max_: bool, scale: float | None, **rest: Any) -> Any:
-        rules = [*([f"mbr-{mbr}"] if mbr else []), *(["consensus"] if consensus else []), *(["max"] if max_ else [])]
-        if len(rules) > 1:
-            raise InputError(f"one rule can decide: {', '.join(rules)} exclude each other")
-
-        def decide_by(configured: Decision, metric: Metric) -> Decision:
-            rule = rules[0] if rules else configured.rule
-            text = compared_text(metric, metric.text if metric.text.steps else configured.text).load()
-            tokenize = loss_tokenizer(metric, configured.tokenize)
-            if scale is not None:
-                if rule == "max":
-                    raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none")
-                if not math.isfinite(scale):
-                    raise InputError(f"--scale {scale}: expected a finite number")
-                return Decision(rule, scale, text, tokenize=tokenize)
-            tuned = configured.scale_of(rule)
-            return Decision(rule, 1.0 if tuned is None else tuned, text, tokenize=tokenize)
-
-        return command(decide_by=decide_by, **rest)
-
-    return wrapped(
-        wrapper,
-        command,
-        click.option(
-            "--mbr",
-            type=click.Choice(LOSSES),
-            help=f"Choose the hypothesis with the least expected loss of this kind, of text as --metric-text makes it. {BLEU_LOSS}.",
-        ),
-        click.option(
-            "--consensus",
-            is_flag=True,
-            help="Combine the words of the list, as --metric-text makes them, by votes; the text may be new: first texts only.",
-        ),
-        click.option("--max", "max_", is_flag=True, help="Choose the greatest total, whatever attlm.toml says."),
-        click.option(
-            "--scale",
-            type=click.FloatRange(min=0),
-            help="Of the posteriors, softmax(scale * total); 0 makes all equally likely. Default: what `attlm tune` found for the rule, "
-            "else 1.",
-        ),
-    )
+rule_options = grouped(
+    "Decision rules",
+    "rules",
+    _rules,
+    cloup.option(
+        "--mbr",
+        type=click.Choice(LOSSES, case_sensitive=False),
+        multiple=True,
+        help=f"Try minimum Bayes risk with this loss as well. {BLEU_LOSS}; text as --metric-text makes it. Repeatable.",
+    ),
+    cloup.option(
+        "--consensus",
+        is_flag=True,
+        help="Try the combination of the list's words (ROVER), as --metric-text makes them, as well; its text may be new.",
+    ),
+)
 
 
-def warn_of_scale(decision: Decision, config: RunConfig, weights: Mapping[str, float]) -> None:
-    """A line where posteriors go by a scale that nobody has chosen: it was not tuned, or with other weights than these."""
-    by_user = click.get_current_context().get_parameter_source("scale") == click.core.ParameterSource.COMMANDLINE
-    if decision.rule == "max" or by_user:
-        return
-    if not any(weights.values()):
-        note("note: all weights are 0: posteriors go by rank, as with rank=-1; --scale 0 makes all hypotheses equally likely")
-        return
-    if config.decision.scale_of(decision.rule) is None or weights != config.weights:
-        option = "--consensus" if decision.makes_text else f"--mbr {decision.rule.removeprefix('mbr-')}"
-        note(f"note: scale {decision.scale:g} was not tuned for these weights: `attlm tune {option}` finds one, --scale sets it")
+@dataclass(frozen=True)
+class DecisionChoice:
+    """The rule and scale that the user chose; None is that of ``attlm.toml``."""
+
+    rule: str | None
+    scale: float | None
+
+    def apply(self, run: RunConfig, weights: Iterable[tuple[str, float]], metric: Metric) -> RunConfig:
+        """Return the run with these weights and this decision. Text steps and tokenizer of the metric replace those of ``attlm.toml``.
+
+        Tells if posteriors go by a scale that nobody has chosen: it was not tuned, or with other weights. Raises InputError.
+        """
+        weights = dict(weights)
+        configured, changed = run.decision, run.weights | weights
+        rule = self.rule or configured.rule
+        if self.scale is not None and rule == "max":
+            raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none")
+        tuned = configured.scale_of(rule)
+        scale = self.scale if self.scale is not None else 1.0 if tuned is None else tuned
+        text = compared_text(metric, metric.text if metric.text.steps else configured.text).load()
+        if rule != "max" and self.scale is None:
+            if not any(changed.values()):
+                note("note: all weights are 0: posteriors go by rank, as with rank=-1; --scale 0 makes all hypotheses equally likely")
+            elif tuned is None or changed != run.weights:
+                option = "--consensus" if rule == "consensus" else f"--mbr {rule.removeprefix('mbr-')}"
+                note(f"note: scale {scale:g} was not tuned for these weights: `attlm tune {option}` finds one, --scale sets it")
+        decision = Decision(rule, scale, text, tokenize=loss_tokenizer(metric, configured.tokenize))
+        return replace(run.with_weights(weights), decision=decision)
+
+
+def _choice(mbr: str | None, consensus: bool, max_: bool, scale: float | None) -> DecisionChoice:
+    rules = [*([f"mbr-{mbr}"] if mbr else []), *(["consensus"] if consensus else []), *(["max"] if max_ else [])]
+    if len(rules) > 1:
+        raise InputError(f"one rule can decide: {', '.join(rules)} exclude each other")
+    return DecisionChoice(rules[0] if rules else None, scale)
+
+
+decision_options = grouped(
+    "Decision",
+    "choice",
+    _choice,
+    cloup.option(
+        "--mbr",
+        type=click.Choice(LOSSES, case_sensitive=False),
+        help=f"Choose the hypothesis with the least expected loss of this kind, of text as --metric-text makes it. {BLEU_LOSS}.",
+    ),
+    cloup.option(
+        "--consensus",
+        is_flag=True,
+        help="Combine the hypotheses word by word (ROVER), as --metric-text makes them, so the output can be a sentence that is in no "
+        "list; it is written as 1-best text.",
+    ),
+    cloup.option("--max", "max_", is_flag=True, help="Choose the greatest total, whatever attlm.toml says."),
+    cloup.option(
+        "--scale",
+        type=FiniteRange(min=0),
+        help="Scale of the posteriors, softmax(scale * total); 0 makes all equally likely. Default: what `attlm tune` found for the "
+        "rule, else 1.",
+    ),
+)

@@ -5,34 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import cloup
 
-from attlm_cli.options import note, progress, warn_of_oov
-from attlm_fairseq.export import export_model
-from attlm_fairseq.scoring.compute import parse_device
-from attlm_fairseq.text import parse_steps, remarks
+from attlm_cli.options import device_option, dictionary_option
+from attlm_cli.printing import progress
+from attlm_cli.types import STEPS
+from attlm_fairseq.messages import note, warn_of_oov
+from attlm_fairseq.text import TextPipeline, remarks
 
 
-@click.command("export")
-@click.argument("checkpoint", type=click.Path(path_type=Path))
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
-    "--dict",
-    "dictionary",
-    type=click.Path(path_type=Path),
-    help="dict.txt of the model. Default: beside the checkpoint, then its data folder.",
+@cloup.command("export")
+@cloup.argument("checkpoint", type=click.Path(path_type=Path), help="A checkpoint of fairseq-train.")
+@cloup.argument("folder", type=click.Path(path_type=Path), help="The folder to write; it must not exist yet or be empty.")
+@dictionary_option
+@cloup.option("--ppl", "texts", multiple=True, metavar="FILE", help="State the perplexity on this text in the card. Repeatable.")
+@cloup.option(
+    "--text", "pipeline", type=STEPS, default=TextPipeline(), help="What those texts go through first: tokenize:en,lowercase and others."
 )
-@click.option("--ppl", "texts", multiple=True, metavar="FILE", help="State the perplexity on this text in the card. Repeatable.")
-@click.option(
-    "--text", "steps", metavar="STEP,..", help="What those texts go through first, as in attlm ppl: tokenize:en,lowercase and others."
-)
-@click.option("--card-text", metavar="TEXT", help="What else the card should say: training data, licence, whom to ask. Markdown.")
-@click.option("--device", default="cpu", show_default=True, help="Where the perplexities are computed: cpu, cuda, cuda:1.")
+@cloup.option("--card-text", metavar="TEXT", help="What else the card should say: training data, licence, whom to ask. Markdown.")
+@device_option
 def export_command(
     checkpoint: Path,
     folder: Path,
     dictionary: Path | None,
     texts: tuple[str, ...],
-    steps: str | None,
+    pipeline: TextPipeline,
     card_text: str | None,
     device: str,
 ) -> None:
@@ -45,8 +42,8 @@ def export_command(
     Example:
       attlm export checkpoints/checkpoint_best.pt news-lm --ppl test.txt --card-text "Trained on News Crawl 2024."
     """
-    device = parse_device(device)
-    pipeline = parse_steps(steps.split(",") if steps else ())
+    from attlm_fairseq.verbs.export import export_model
+
     for line in remarks([pipeline]):
         note(line)
     with progress("lines", None) as bar:

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+import cloup
 
+from attlm_cli.printing import printed_notes
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError, InputWarning, NoDictionaryError
+from attlm_fairseq.messages import note
 
 COMMANDS = {
     "rescore": "Put the best hypothesis of each n-best list first.",
@@ -53,7 +56,7 @@ class OneLineError(click.ClickException):
         click.echo(f"attlm: error: {self.format_message()}", err=True)
 
 
-class Commands(click.Group):
+class Commands(cloup.Group):
     """Loads a command's module only when it is called: start-up stays below what a user notices."""
 
     def list_commands(self, context: click.Context) -> list[str]:
@@ -92,10 +95,13 @@ class Commands(click.Group):
             # UTF-8 as it is read, whatever the locale: a word must not end a command. File names that are not UTF-8 stay as they are.
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
         try:
-            with warnings.catch_warnings():
+            with printed_notes(), warnings.catch_warnings():
                 warnings.simplefilter("default", InputWarning)
                 warnings.showwarning = show_warning
                 return super().invoke(context)
+        except KeyboardInterrupt as error:
+            click.echo(f"\nattlm: interrupted{f'; {error}' if error.args else ''}", err=True)
+            raise SystemExit(130) from None  # as shells report a program that Ctrl-C has ended
         except NoDictionaryError as error:
             raise OneLineError(f"{error} or name it with --dict") from None
         except InputError as error:
@@ -116,10 +122,10 @@ class Commands(click.Group):
 def show_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
     """In place of Python's own way, which quotes a line of this program."""
     text = f"WARNING: {message}" if category is InputWarning else warnings.formatwarning(message, category, *where[:2]).rstrip()
-    click.echo(text, err=True)
+    note(text)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@cloup.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="attlm")
 def main() -> None:
     """Rescore MT and ASR n-best lists with neural and n-gram language models.

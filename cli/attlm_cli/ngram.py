@@ -5,19 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import cloup
 
 from attlm_cli.overwriting import check_outputs
+from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
 
 
-@click.command("ngram")
-@click.argument("text")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The model: .arpa, or .bin for KenLM's binary format.")
-@click.option("-n", "--order", default=3, show_default=True, help="Length of the longest n-grams.")
-@click.option("--discount-fallback", is_flag=True, help="For tiny texts, from which the discounts cannot be estimated.")
-@click.option("--vocabulary-pad", type=int, help="Share p(<unk>) as if the vocabulary had this many types (lmplz --vocab_pad).")
-@click.option("--skip-symbols", is_flag=True, help="Leave <s>, </s> and <unk> in TEXT out, instead of refusing it.")
-@click.option("--memory", default="1G", show_default=True, help="What lmplz may use: 4G, 80%.")
+@cloup.command("ngram")
+@cloup.argument("text", help="A text, one sentence per line; - is standard input.")
+@cloup.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The model: .arpa, or .bin for KenLM's binary format.")
+@cloup.option("-n", "--order", default=3, show_default=True, help="Length of the longest n-grams.")
+@cloup.option("--discount-fallback", is_flag=True, help="For tiny texts, from which the discounts cannot be estimated.")
+@cloup.option("--vocabulary-pad", type=int, help="Share p(<unk>) as if the vocabulary had this many types (lmplz --vocab_pad).")
+@cloup.option("--skip-symbols", is_flag=True, help="Leave <s>, </s> and <unk> in TEXT out, instead of refusing it.")
+@cloup.option("--memory", default="1G", show_default=True, help="What lmplz may use: 4G, 80%.")
 def ngram_command(
     text: str, output: Path, order: int, discount_fallback: bool, vocabulary_pad: int | None, skip_symbols: bool, memory: str
 ) -> None:
@@ -39,4 +41,4 @@ def ngram_command(
         skip_symbols=skip_symbols,
         vocabulary_pad=vocabulary_pad,
     )
-    click.echo(f"wrote {output}: {report}", err=True)
+    note(f"wrote {output}: {report}")

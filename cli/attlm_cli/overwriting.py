@@ -41,6 +41,12 @@ def check_outputs(
         written[target] = option
 
 
+def check_standard_input(*paths: str) -> None:
+    """Raise InputError if standard input is to be more than one of these files."""
+    if paths.count("-") > 1:
+        raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
+
+
 def files_of(config: RunConfig) -> Iterator[tuple[str, list[Path | None]]]:
     """The files that a configuration names, by what they are; not the one that it was read from."""
     for lm in config.lms:

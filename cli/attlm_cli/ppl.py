@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import astuple, fields
 
-import click
+import cloup
 
-from attlm_cli.options import Setup, lm_options, progress, say_notes, warn_of_oov, warn_of_penalties, worth_counting
-from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.run.block_scores import BlockScorer
-from attlm_fairseq.scoring.perplexity import PerplexityCounter
-from attlm_fairseq.scoring.text_file import count_lines, score_text
+from attlm_cli.options import json_option
+from attlm_cli.printing import echo_fields, echo_json, lines_bar
+from attlm_cli.run_options import run_options
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.verbs.text import Perplexity, perplexity
 
 
-@click.command("ppl")
-@click.argument("text")
-@lm_options
-def ppl_command(text: str, setup: Setup) -> None:
+@cloup.command("ppl")
+@cloup.argument("text", help="A text, one sentence per line; - is standard input.")
+@json_option
+@run_options()
+def ppl_command(text: str, as_json: bool, run: RunConfig) -> None:
     """Perplexity of TEXT (- is standard input), a sentence a line, blank ones included, for each LM.
 
     \b
@@ -34,28 +35,11 @@ def ppl_command(text: str, setup: Setup) -> None:
     Example:
       attlm ppl test.txt --lm checkpoint_best.pt --kenlm lm.arpa
     """
-    scorers = setup.load()
-    counters = [PerplexityCounter() for _ in scorers]
-    words_read = 0
-    with progress("lines", count_lines(text) if worth_counting(text) else None) as bar:
-        result = score_text(text, scorers, setup.texts, bar.update)
-        for number, line in enumerate(result.lines, 1):
-            words_read += len(line.text.split())
-            for scorer, counter, score in zip(scorers, counters, line.scores, strict=True):
-                if not math.isfinite(score.total):
-                    raise InputError(
-                        f"score {scorer.name!r} is {score.total}, expected a finite number: an LM that gives a word probability 0 has no "
-                        "perplexity; take out the -inf of its ARPA file",
-                        path=text,
-                        line=number,
-                    )
-                counter.add(score)
-    click.echo("lm\tppl\tppl_salton2017\tppl_without_oov\tsentences\twords\toov\tppl_as_read")
-    for scorer, found in zip(scorers, counters, strict=True):
-        click.echo(
-            f"{scorer.name}\t{found.ppl:.4f}\t{found.ppl_salton2017:.4f}\t{found.ppl_without_oov:.4f}"
-            f"\t{found.sentences}\t{found.words}\t{found.oov}\t{found.ppl_as_read(words_read):.4f}"
-        )
-    say_notes(scorers)
-    warn_of_oov(result.oov, BlockScorer(scorers, setup.texts).advise)
-    warn_of_penalties(setup)
+    with lines_bar(text) as bar:
+        found = perplexity(text, config=run, on_progress=bar.update)
+    if as_json:
+        echo_json([of_lm.as_dict() for of_lm in found])
+        return
+    echo_fields(*(field.name for field in fields(Perplexity)))
+    for of_lm in found:
+        echo_fields(*(f"{value:.4f}" if isinstance(value, float) else value for value in astuple(of_lm)))

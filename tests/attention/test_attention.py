@@ -238,7 +238,7 @@ def test_all_forms_say_the_same(folder):
 def test_without_an_output_the_table_is_printed(folder):
     run("the cat sat", "--lm", "lm.pt", "-o", "a.tsv")
     assert run("the cat sat", "--lm", "lm.pt").stdout == (folder / "a.tsv").read_text()
-    assert run("THE Cat sat", "--lm", "lm.pt", "--lowercase").stdout == (folder / "a.tsv").read_text()
+    assert run("THE Cat sat", "--lm", "lm.pt", "--text", "lowercase").stdout == (folder / "a.tsv").read_text()
 
 
 def test_highlighted_words_in_lines_and_in_the_page(folder):
@@ -326,6 +326,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(folder):
     assert "<stdin>:2: not UTF-8" in refused("--file", "-", *lm, "-o", "a.png", "-o", "a.jsonl", stdin=b"the\ncaf\xe9\n")
     assert "not UTF-8" in refused("caf\udce9", *lm, "-o", "a.png")
     assert "no neural LM" in refused("the cat")
+    (folder / "lm.arpa").write_text("\\data\\\nngram 1=0\n")
     assert "an n-gram LM (kenlm) has no attention weights" in refused("the cat", "--kenlm", "lm.arpa")
     assert "2 are given" in refused("the cat", "--lm", "lm.pt:lm.pt")
     assert "2 are given" in refused("the cat", "--lm", "lm.pt", "--lm", "lm.pt")

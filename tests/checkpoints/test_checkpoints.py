@@ -18,8 +18,8 @@ from attlm_fairseq.checkpoints.plain_arrays import NumberType, PlainArray, recon
 from attlm_fairseq.checkpoints.reading import allowed_globals, load_model, read_plain_data
 from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.export import export_model
 from attlm_fairseq.plugin import FILE_GLOBALS, refuse_unsafe_loading
+from attlm_fairseq.verbs.export import export_model
 
 WORDS = ["the", "a", "naïve", "house"]
 

@@ -42,9 +42,7 @@ def rows_of(output: str) -> dict[str, list[str]]:
     """Label -> score, lower, upper, difference, p or what stands for it."""
     found = {}
     for line in output.splitlines():
-        if match := re.match(
-            r"(.+?) +([\d.]+)  ([\d.]+) \.\. ([\d.]+)(?:   ([+-][\d.]+), (?:p = )?([\d.]+|on the lists tuned on))?$", line
-        ):
+        if match := re.match(r"(.+?) +([\d.]+)  ([\d.]+) \.\. ([\d.]+)(?: +([+-][\d.]+), (?:p = )?([\d.]+|on the lists tuned on))?$", line):
             found[match[1]] = list(match.groups()[1:])
     return found
 
@@ -129,7 +127,7 @@ def test_intervals_and_fixed_weights(lists):
         (["--interval", "kenlm=nan:1"], "the lower one first"),
         (["--interval", "x=0:1"], "the features are am_score, kenlm"),
         (["--fix", "kenlm"], "expected NAME=NUMBER"),
-        (["--fix", "kenlm=inf"], "expected finite numbers"),
+        (["--fix", "kenlm=inf"], "expected a finite number"),
         (["--fix", "kenlm=1", "--interval", "kenlm=0:1"], "has been given"),
         (["--start", "x=1"], "the features are"),
         (["--l2", "1", "--without", "rank"], "--l2 pulls towards the lists as read"),
@@ -200,7 +198,7 @@ def test_eval_rescores_where_asked(lists):
     assert list(rows) == ["helps.json", "rescored, max", "kenlm alone", "oracle"]
     run("rescore", "helps.json", "-o", "out.json")
     rows = rows_of(run("eval", "helps.json", "out.json", "--config", "attlm.toml", "--consensus", "--scale", 40).stdout)
-    assert list(rows) == ["helps.json", "rescored, consensus at 40", "kenlm alone", "out.json", "oracle"]
+    assert list(rows) == ["helps.json", "rescored, consensus at 40", "kenlm alone", "out.json", "oracle of helps.json"]
     assert rows["rescored, consensus at 40"] == rows["out.json"]
     assert float(rows["out.json"][3]) < 0
     own = rows_of(run("eval", "helps.json", "--weight", "am_score=1", "--mbr", "cer").stdout)
@@ -249,13 +247,13 @@ def test_rules_ignore_case_where_the_metric_does(lists):
     (lists / "cases").write_text(CASES)
     own = ("--weight", "s=1")
     for rule in (["--mbr", "wer"], ["--mbr", "bleu"], ["--consensus"]):
-        for metric, score in (([], "100.00"), (["--metric-lowercase"], "0.00"), (["--metric-text", "lowercase"], "0.00")):
+        for metric, score in (([], "100.00"), (["--metric-text", "lowercase"], "0.00")):
             rows = rows_of(run("eval", "cases", *own, *rule, *metric).stdout)
             assert next(row[0] for label, row in rows.items() if label.startswith("rescored")) == score
             if metric:
                 assert run("rescore", "cases", *own, *rule, *metric, "--to", "1best").stdout == "Hello World\n"  # as read
-    assert "--metric-lowercase/--metric-case is for --mbr or --consensus" in refused("rescore", "cases", *own, "--metric-lowercase")
-    run("tune", "cases", "--metric-lowercase", "--mbr", "wer", "--folds", 0)
+    assert "--metric-text is for --mbr or --consensus" in refused("rescore", "cases", *own, "--metric-text", "lowercase")
+    run("tune", "cases", "--metric-text", "lowercase", "--mbr", "wer", "--folds", 0)
     assert read_config(lists / "attlm.toml").decision.text == parse_steps(["lowercase"])
     assert "over lowercase" in run("rescore", "cases", "--mbr", "cer", "-o", "out").stderr
 
@@ -304,7 +302,7 @@ def test_the_report_is_there_though_nobody_reads_the_table(lists, monkeypatch):
     def gone(*_: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr("attlm_cli.eval.print_table", gone)
+    monkeypatch.setattr("attlm_cli.eval.print_systems", gone)
     run("eval", "helps.json", "--report", "page.html", code=141)
     assert "</html>" in (lists / "page.html").read_text()
 

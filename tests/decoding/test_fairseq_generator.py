@@ -23,10 +23,10 @@ from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fairseq_lms import load_lm, parse_lms
 from attlm_fairseq.decoding.fairseq_search import FewTokensBeamSearch
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.export import export_model
 from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.tasks import translation_with_lm
+from attlm_fairseq.verbs.export import export_model
 
 attlm_fairseq.plugin.register()
 

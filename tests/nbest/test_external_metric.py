@@ -78,4 +78,4 @@ def test_commands_that_cannot_be(program):
     with pytest.raises(InputError, match="cannot be started"):
         ExternalMetric("./no-such-program").statistics(["a"], ["a"])
     assert "names no command" in refused("eval", "dev.jsonl", "--metric", "external:")
-    assert "has no option 'lowercase'" in refused("eval", "dev.jsonl", "--metric", "external:x", "--metric-lowercase")
+    assert "is for --metric ter" in refused("eval", "dev.jsonl", "--metric", "external:x", "--ter-case-sensitive")

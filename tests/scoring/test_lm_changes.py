@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attlm_cli.lm_changes import LMChanges
+from attlm_cli.run_options import LMChanges
+from attlm_cli.types import ENSEMBLE_WEIGHTS, MIXTURE, OOV_OF_LM, TEXT_OF_LM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.lm_spec import LMSpec
@@ -25,37 +26,46 @@ CONFIG = RunConfig(
 )
 
 
+TYPES = {"ensemble_weights": ENSEMBLE_WEIGHTS, "mixture": MIXTURE, "text": TEXT_OF_LM, "oov": OOV_OF_LM}
+
+
+def changed_by(config: RunConfig, **options: tuple[str, ...]) -> RunConfig:
+    """The configuration after options as the user types them."""
+    parsed = {name: tuple(TYPES[name].convert(text, None, None) for text in texts) for name, texts in options.items()}
+    return LMChanges(**parsed).apply(config)
+
+
 def spec(config: RunConfig, name: str) -> LMSpec:
     return next(lm for lm in config.lms if lm.name == name)
 
 
 def test_without_options_nothing_changes():
-    assert LMChanges().apply(CONFIG) == CONFIG
+    assert changed_by(CONFIG) == CONFIG
 
 
 def test_text_of_all_and_of_one():
-    changed = LMChanges(text=("a=lowercase,bpe:x=y", "truecase:m=1")).apply(CONFIG)
+    changed = changed_by(CONFIG, text=("a=lowercase,bpe:x=y", "truecase:m=1"))
     assert changed.text == parse_steps(["truecase:m=1"])
     assert [lm.text for lm in changed.lms] == [parse_steps(["lowercase", "bpe:x=y"]), None, parse_steps(["uppercase"])]
-    assert LMChanges(text=("",)).apply(CONFIG).text == TextPipeline()
-    assert spec(LMChanges(text=("c=",)).apply(CONFIG), "c").text == TextPipeline()  # no steps, not those of the run
+    assert changed_by(CONFIG, text=("",)).text == TextPipeline()
+    assert spec(changed_by(CONFIG, text=("c=",)), "c").text == TextPipeline()  # no steps, not those of the run
 
 
 def test_policies_of_all_and_of_one_in_their_order():
-    changed = LMChanges(oov=("spread:10", "b=penalty:-2"), mixture=("a:1,b:1",)).apply(CONFIG)
+    changed = changed_by(CONFIG, oov=("spread:10", "b=penalty:-2"), mixture=("a:1,b:1",))
     assert [lm.oov for lm in changed.lms] == [OOVPolicy("spread", 10), OOVPolicy("penalty", -2), OOVPolicy("spread", 10), UNK]
-    assert spec(LMChanges(oov=("mix=penalty:-2",), mixture=("a:1,b:1",)).apply(CONFIG), "mix").oov == OOVPolicy("penalty", -2)
+    assert spec(changed_by(CONFIG, oov=("mix=penalty:-2",), mixture=("a:1,b:1",)), "mix").oov == OOVPolicy("penalty", -2)
 
 
 def test_mixtures_are_numbered_and_named():
-    changed = LMChanges(mixture=("a:1,c:3", "d=a:0,b:1e-2")).apply(CONFIG)
+    changed = changed_by(CONFIG, mixture=("a:1,c:3", "d=a:0,b:1e-2"))
     assert spec(changed, "mix").mixture == (("a", 1.0), ("c", 3.0))
     assert spec(changed, "d").mixture == (("a", 0.0), ("b", 0.01))
-    assert spec(LMChanges(mixture=("d=a:1,c:1",)).apply(changed), "d").mixture == (("a", 1.0), ("c", 1.0))
+    assert spec(changed_by(changed, mixture=("d=a:1,c:1",)), "d").mixture == (("a", 1.0), ("c", 1.0))
     with pytest.raises(InputError, match="'a' is one of the LMs already"):
-        LMChanges(mixture=("a=b:1,c:1",)).apply(CONFIG)
+        changed_by(CONFIG, mixture=("a=b:1,c:1",))
     with pytest.raises(InputError, match="mixes 'mix', which is no LM of this run"):
-        LMChanges(mixture=("a:1,c:3", "mix:1,b:1")).apply(CONFIG)
+        changed_by(CONFIG, mixture=("a:1,c:3", "mix:1,b:1"))
 
 
 typed = st.text("ab=:,.-1e /", max_size=12) | st.sampled_from(
@@ -66,7 +76,7 @@ typed = st.text("ab=:,.-1e /", max_size=12) | st.sampled_from(
 @given(st.lists(typed, max_size=2), st.lists(typed, max_size=2), st.lists(typed, max_size=2), st.lists(typed, max_size=2))
 def test_any_option_is_understood_or_refused(ensemble_weights, mixture, text, oov):
     try:
-        changed = LMChanges(tuple(ensemble_weights), tuple(mixture), tuple(text), tuple(oov)).apply(CONFIG)
+        changed = changed_by(CONFIG, ensemble_weights=tuple(ensemble_weights), mixture=tuple(mixture), text=tuple(text), oov=tuple(oov))
     except InputError:
         return
     assert changed.lms[0].kenlm == Path("a.arpa")

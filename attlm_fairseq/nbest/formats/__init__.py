@@ -89,7 +89,7 @@ def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[Nb
         raise InputError(f"a file: expected a folder, as {form.name} has it", path=path)
     source = TextSource(path)
     found = form or _recognise(source)
-    return found, found.read(source.lines() if found.by_line else source.pieces(), source.name)
+    return found, found.read(source.lines(keep_mark=True) if found.by_line else source.pieces(), source.name)
 
 
 def write_nbest(lists: Iterable[NbestList], fmt: NbestFormat | NbestFolderFormat, path: str) -> None:

@@ -84,7 +84,7 @@ class KaldiFolder:
             return name, hypothesis
 
         source = TextSource(str(text))
-        for nbest in grouped(source.lines(), source.name, self.name, parse):
+        for nbest in grouped(source.lines(keep_mark=True), source.name, self.name, parse):
             _set_ranks(nbest, source.name)
             yield nbest
         for table in others.values():

@@ -36,7 +36,7 @@ class Table:
     def __init__(self, path: Path) -> None:
         source = TextSource(str(path))
         self.path = source.name
-        self._lines = (parse_keyed(line, self.path, number) for number, line in enumerate(source.lines(), 1))
+        self._lines = (parse_keyed(line, self.path, number) for number, line in enumerate(source.lines(keep_mark=True), 1))
         self.next: KeyedLine | None = None
         self._advance()
 

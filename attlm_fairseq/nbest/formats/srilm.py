@@ -108,7 +108,7 @@ class SrilmFolder:
     def read_files(self, files: Sequence[Path], score_directories: Sequence[Path] = ()) -> Iterator[NbestList]:
         for path in files:
             source = TextSource(str(path))
-            for nbest in SrilmFormat().read(source.lines(), source.name):
+            for nbest in SrilmFormat().read(source.lines(keep_mark=True), source.name):
                 nbest.verbatim.raw = path.name
                 for hypothesis in nbest.hypotheses:
                     hypothesis.verbatim = {"": hypothesis.verbatim}
@@ -146,7 +146,7 @@ def _only_one(lists: Iterable[NbestList]) -> Iterator[NbestList]:
 
 def _read_scores(directory: Path, nbest: NbestList) -> None:
     source = TextSource(str(directory / nbest.verbatim.raw))
-    lines = list(source.lines())
+    lines = list(source.lines(keep_mark=True))
     if len(lines) != len(nbest.hypotheses):
         raise InputError(f"found {len(lines)} scores for {len(nbest.hypotheses)} hypotheses: expected one a line", path=source.name)
     for line_number, (line, hypothesis) in enumerate(zip(lines, nbest.hypotheses, strict=True), 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
@@ -26,6 +26,7 @@ class RunConfig:
     decision: Decision = field(default_factory=Decision)
     path: Path | None = field(default=None, compare=False)  # of the file that it was read from
     tuned_on: str = field(default="", compare=False)  # a sketch of the references that the weights were tuned on
+    devices: tuple[DeviceConfig, ...] = field(default=(DEFAULT_DEVICE,), compare=False)  # one for each process; not in attlm.toml
 
     def __post_init__(self) -> None:
         plain = {lm.name for lm in self.lms if not lm.mixture}
@@ -45,10 +46,23 @@ class RunConfig:
         """What each scored LM sees, by name. Raises InputError where the members of a mixture cannot be mixed word by word."""
         return {lm.name: self._text_of_mixture(lm) if lm.mixture else lm.text or self.text for lm in self.scored}
 
+    def with_weights(self, weights: Mapping[str, float]) -> RunConfig:
+        """Return the run with these weights added. It forgets what it was tuned on unless one of the tuned weights is still in use."""
+        changed = self.weights | dict(weights)
+        in_use = any(value and changed[name] == value for name, value in self.weights.items())
+        return replace(self, weights=changed, tuned_on=self.tuned_on if in_use else "")
+
     def tuned_on_these(self, weights: Mapping[str, float], references: Iterable[Sequence[str]]) -> bool:
         """Whether most of the lists with these references are among those that ``weights``, or some of them, were tuned on."""
         in_use = any(value and weights.get(name) == value for name, value in self.weights.items())
         return in_use and known_share(references, self.tuned_on) > 0.5
+
+    @property
+    def device(self) -> DeviceConfig:
+        """The device of a command that runs as one process. Raises InputError if there are several."""
+        if len(self.devices) > 1:
+            raise InputError("this command runs as one process: expected one device")
+        return self.devices[0]
 
     def load(self, compute: DeviceConfig = DEFAULT_DEVICE) -> list[Scorer]:
         """The scored LMs, ready to score the words of :attr:`texts`. Raises InputError."""

@@ -1,0 +1,86 @@
+"""Show which earlier states a neural LM reads for each prediction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from attlm_fairseq.attention.show import Shower
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note, warn_of_oov
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.scoring.lm_spec import LMSpec
+from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.text import remarks
+from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config
+
+
+@dataclass(frozen=True)
+class AttentionOutput:
+    """What to write.
+
+    Attributes:
+        files: files in ``.png .svg .pdf .html .json .tsv``, for a text also ``.jsonl``; ``-`` is a table on standard output.
+        threshold: print the text before each prediction, and highlight what it reads with this weight or more.
+        examples: how many sentences of a text get a heat map in the ``.html``.
+        echo: where highlighted lines go.
+        marked: how a highlighted word is printed.
+    """
+
+    files: Sequence[FilePath] = ()
+    threshold: float | None = None
+    examples: int = 10
+    echo: Callable[[str], None] = print
+    marked: str = "[{word} {weight:.2f}]"
+
+
+def show_attention(
+    sentence: str | None,
+    lms: Mapping[str, LM] | None = None,
+    *,
+    file: FilePath | None = None,
+    config: RunConfig | FilePath | None = None,
+    output: AttentionOutput | None = None,
+    on_progress: OnProgress = None,
+) -> None:
+    """Show which earlier states one neural LM reads for each prediction of a sentence, or on average over a text.
+
+    Args:
+        sentence: the sentence; None if there is a ``file``.
+        lms: one neural LM with one checkpoint, by name.
+        file: instead of a sentence a text, one sentence per line (``-`` is standard input): the mean over the text by distance.
+        config: the LM and its text steps, also an ``attlm.toml``.
+        output: what to write.
+        on_progress: called with the number of lines finished since the last call.
+
+    Raises:
+        InputError: no neural LM or several, a model that has no memory, a file that cannot be written in this form.
+    """
+    output, run = output or AttentionOutput(("-",)), run_config(config, lms=lms)
+    lm = _the_lm(run)
+    text = (run.text if lm.text is None else lm.text).load()
+    for line in remarks([text]):
+        note(line)
+    scorer = lm.load(run.device)
+    if not isinstance(scorer, NeuralScorer):
+        raise InputError(f"{lm.name} has no attention weights: give a neural LM of this package")
+    [trained] = scorer.models
+    shower = Shower(trained, text, list(map(os.fspath, output.files)), output.threshold, output.echo, note, output.marked)
+    oov = shower.show_sentence(sentence) if file is None else shower.show_text(os.fspath(file), output.examples, on_progress)
+    warn_of_oov([oov])
+
+
+def _the_lm(run: RunConfig) -> LMSpec:
+    """The one neural LM with one checkpoint. Raises InputError."""
+    neural = [lm for lm in run.lms if lm.checkpoints or lm.loaded is not None]
+    if not neural:
+        given = f"; an n-gram LM ({run.lms[0].name}) has no attention weights" if run.lms else ""
+        raise InputError(f"no neural LM given: use --lm CHECKPOINT{given}")
+    checkpoints = [str(checkpoint) for lm in neural for checkpoint in lm.checkpoints or (Path(lm.name),)]
+    if len(checkpoints) > 1:
+        raise InputError(
+            f"the attention of one model is shown, {len(checkpoints)} are given: choose one with --lm, such as --lm {checkpoints[0]}"
+        )
+    return neural[0]

@@ -1,0 +1,226 @@
+"""What the verbs take: n-best lists, references and LMs, as objects of the program or as files."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.decision.decision import Decision
+from attlm_fairseq.nbest.formats import NbestFolderFormat, NbestFormat, format_of, open_nbest
+from attlm_fairseq.nbest.metrics import Metric, make_metric
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.references import LIKE_TEXT, By, attach_references, read_references
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import read_config
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices
+from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
+from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.text import TextPipeline, parse_steps
+
+FilePath: TypeAlias = str | os.PathLike[str]
+# a checkpoint, exported folder, ARPA or KenLM file; several checkpoints are an ensemble; an LM that is loaded; or all there is to say
+LM: TypeAlias = FilePath | Sequence[FilePath] | Scorer | LMSpec
+# the hypotheses of one list, best first: texts, or texts with the decoder's score or scores by name
+Hypotheses: TypeAlias = Sequence[str | tuple[str, float | Mapping[str, float]]]
+OnProgress: TypeAlias = Callable[[int], None] | None
+
+
+@dataclass(frozen=True)
+class NbestFile:
+    """A file or folder of n-best lists, ``-`` for standard input; ``format`` as in ``--format``, None to recognise it by its content."""
+
+    path: FilePath
+    format: str | None = None
+
+    def open(self) -> tuple[NbestFormat | NbestFolderFormat, Iterator[NbestList]]:
+        """Return the format, and the lists as they are asked for. Raises InputError."""
+        return open_nbest(os.fspath(self.path), self.format)
+
+    def __str__(self) -> str:
+        return os.fspath(self.path)
+
+
+Lists: TypeAlias = NbestFile | FilePath | Iterable[NbestList | Hypotheses]
+
+
+@dataclass(frozen=True)
+class ReferenceFiles:
+    """Files of references, one line per list; without any, the lists have to bring theirs.
+
+    ``by`` says which line belongs to which list, see :mod:`attlm_fairseq.nbest.references`.
+    """
+
+    paths: tuple[str, ...] = ()
+    by: By | None = None
+
+    def attach(self, lists: Iterable[NbestList]) -> list[NbestList]:
+        """Return the lists with their references. Raises InputError."""
+        return attach_references(lists, read_references(self.paths) if self.paths else None, self.by, note)
+
+
+# files; or texts, one (or several alternatives) per list in the order of the lists, or by the list's id
+References: TypeAlias = ReferenceFiles | FilePath | Sequence[str | Sequence[str] | os.PathLike[str]] | Mapping[str, str | Sequence[str]]
+
+
+def lists_of(lists: Lists) -> Iterator[NbestList]:
+    """Yield the lists, read from a file if they are one.
+
+    A list of strings becomes an :class:`NbestList` with its place from 0 as id. A hypothesis with one number has it as the score
+    ``score``. Raises InputError.
+    """
+    if isinstance(lists, str | os.PathLike):
+        lists = NbestFile(lists)
+    if isinstance(lists, NbestFile):
+        return lists.open()[1]
+    return (_list_of(place, given) for place, given in enumerate(lists))
+
+
+def title_of(what: str, lists: Lists) -> str:
+    """Return ``what``, and the name of the file if the lists are one."""
+    return f"{what} on {lists}" if isinstance(lists, str | os.PathLike | NbestFile) else what
+
+
+def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
+    nbest = given
+    if not isinstance(nbest, NbestList):
+        nbest = NbestList(str(place), [_hypothesis_of(place, one) for one in _sequence(place, given)])
+    if not nbest.hypotheses:
+        raise InputError(f"list {nbest.id!r} has no hypotheses: expected at least one")
+    if all(hypothesis.rank for hypothesis in nbest.hypotheses):
+        return nbest
+    return replace(nbest, hypotheses=[replace(hypothesis, rank=rank) for rank, hypothesis in enumerate(nbest.hypotheses, 1)])
+
+
+def _sequence(place: int, given: Hypotheses) -> Hypotheses:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InputError(f"list {place} is {given!r}: expected an NbestList or a list of hypotheses")
+    return given
+
+
+def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, float]]) -> Hypothesis:
+    match given:
+        case str():
+            return Hypothesis(given)
+        case (str() as text, Mapping() as scores):
+            return Hypothesis(text, {str(name): float(score) for name, score in scores.items()})
+        case (str() as text, int() | float() as score):
+            return Hypothesis(text, {"score": float(score)})
+    raise InputError(f"list {place} has the hypothesis {given!r}: expected a text, (text, score) or (text, {{name: score}})")
+
+
+def with_references(lists: Iterable[NbestList], references: References | None) -> list[NbestList]:
+    """Return the lists with these references; without any, every list must bring its own. Raises InputError."""
+    if references is None:
+        return ReferenceFiles().attach(lists)
+    if (files := reference_files(references)) is not None:
+        return files.attach(lists)
+    if isinstance(references, Mapping):
+        return [_with_own(nbest, references.get(nbest.id), "there is no reference of this id") for nbest in lists]
+    lists = list(lists)
+    if len(lists) != len(references):
+        raise InputError(f"{len(references)} references, but there are {len(lists)} lists: expected one per list, in the same order")
+    return [_with_own(nbest, given, "its reference is empty") for nbest, given in zip(lists, references, strict=True)]
+
+
+def reference_files(references: References | None) -> ReferenceFiles | None:
+    """Return the files that the references are; None if they are texts or not given."""
+    if isinstance(references, ReferenceFiles):
+        return references
+    if isinstance(references, str | os.PathLike):
+        return ReferenceFiles((os.fspath(references),))
+    if isinstance(references, Sequence) and references and all(isinstance(given, os.PathLike) for given in references):
+        return ReferenceFiles(tuple(map(os.fspath, references)))
+    return None
+
+
+def _with_own(nbest: NbestList, given: str | Sequence[str] | None, problem: str) -> NbestList:
+    found = (given,) if isinstance(given, str) else tuple(given or ())
+    if not found:
+        raise nbest.error(f"list {nbest.id!r}: {problem}")
+    return replace(nbest, references=found)
+
+
+def metric_of(metric: str | Metric) -> Metric:
+    """Return the metric, made from its name if it is one. Raises InputError."""
+    return make_metric(metric) if isinstance(metric, str) else metric
+
+
+def run_config(
+    config: RunConfig | FilePath | None = None,
+    *,
+    lms: Mapping[str, LM] | None = None,
+    weights: Mapping[str, float] | None = None,
+    text: str | Iterable[str] | TextPipeline | None = None,
+    decision: Decision | None = None,
+    devices: str | DeviceConfig | Sequence[DeviceConfig] | None = None,
+) -> RunConfig:
+    """Return what a run needs besides its lists: a configuration, changed by what is given.
+
+    Args:
+        config: a configuration, or the path of an ``attlm.toml``; none of the current folder counts by itself.
+        lms: LMs by name, added to those of ``config``.
+        weights: weights of LMs, scores of the lists, ``words`` and ``rank``; those of ``config`` stay if they are not named.
+        text: the text steps before all LMs that have none of their own, such as ``"tokenize:en,lowercase"``.
+        decision: the rule that decides, such as ``Decision("mbr-wer", scale=2.0)``.
+        devices: where neural LMs run: ``"cpu"``, ``"cpu:4"`` (four processes), ``"cuda:0,cuda:1"``, or DeviceConfigs.
+
+    Raises:
+        InputError: a file that cannot be read, an LM that is there twice, an unknown text step or device.
+    """
+    run = config if isinstance(config, RunConfig) else RunConfig() if config is None else read_config(Path(config))
+    known = {lm.name for lm in run.lms}
+    for name in lms or {}:
+        if name in known:
+            raise InputError(f"two LMs are called {name!r}; give them different names")
+    changes: dict[str, object] = {"lms": (*run.lms, *(lm_spec(name, lm) for name, lm in (lms or {}).items()))}
+    if text is not None:
+        steps = text.split(",") if isinstance(text, str) else text
+        changes["text"] = steps if isinstance(steps, TextPipeline) else parse_steps(filter(None, steps))
+    if decision is not None:
+        changes["decision"] = decision
+    if devices is not None:
+        changes["devices"] = _devices(devices)
+    return replace(run, **changes).with_weights(weights or {})
+
+
+def _devices(devices: str | DeviceConfig | Sequence[DeviceConfig]) -> tuple[DeviceConfig, ...]:
+    if isinstance(devices, str):
+        return parse_devices(devices, DEFAULT_DEVICE.precision, DEFAULT_DEVICE.memory)
+    return (devices,) if isinstance(devices, DeviceConfig) else tuple(devices)
+
+
+def lm_spec(name: str, lm: LM) -> LMSpec:
+    """Return the LM under this name. A file's kind is told by its content. Raises InputError."""
+    check_name(name)
+    if isinstance(lm, LMSpec):
+        return replace(lm, name=name)
+    if isinstance(lm, Scorer):
+        renamed = copy.copy(lm)
+        renamed.name = name
+        return LMSpec(name, loaded=renamed)
+    files = [os.fspath(lm)] if isinstance(lm, str | os.PathLike) else list(map(os.fspath, lm))
+    if not files:
+        raise InputError(f"the LM {name!r} names no file")
+    return LMSpec.of_files(name, files)
+
+
+def text_lines(text: FilePath | Iterable[str], expected: str = "a sentence a line") -> TextSource | Iterable[str]:
+    """Return a text, one sentence per line, ready to read: a file (``-`` is standard input) or lines.
+
+    Raises InputError for a file that cannot be read or holds n-best lists.
+    """
+    if not isinstance(text, str | os.PathLike):
+        return text
+    source = TextSource(os.fspath(text), expected)
+    form = format_of(source.head)
+    if form is not None and form.name not in LIKE_TEXT:
+        source.close()
+        raise InputError(f"holds n-best lists ({form.name}): expected {expected}; `attlm rescore` and `attlm eval` read lists", path=text)
+    return source

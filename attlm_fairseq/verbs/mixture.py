@@ -1,0 +1,172 @@
+"""Find the weights of a linear mixture of LMs on a text."""
+
+from __future__ import annotations
+
+import math
+import os
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attlm_fairseq import __version__
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import write_config
+from attlm_fairseq.scoring import text_file
+from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
+from attlm_fairseq.scoring.mixture import ENOUGH, EMIteration, em_weights, mix
+from attlm_fairseq.scoring.oov_policy import UNK
+from attlm_fairseq.scoring.perplexity import perplexity
+from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config, text_lines
+from attlm_fairseq.verbs.text import load_scorers, note_penalties, note_scorers
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A linear mixture of LMs.
+
+    Attributes:
+        config: the LMs with the mixture among them, which takes the place of its members.
+        weights: the weight of each LM; they sum to 1.
+        ppl: the perplexity of each LM and, last, of the mixture, over all words and sentence ends.
+        iterations: EM's iterations, whose perplexities are of the words that count for the weights.
+        record: what is needed to get the same again.
+    """
+
+    config: RunConfig
+    weights: dict[str, float]
+    ppl: dict[str, float]
+    iterations: list[EMIteration] = field(repr=False)
+    record: dict[str, Any] = field(repr=False)
+
+    def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
+        """Write the LMs and the mixture as an ``attlm.toml``. Raises InputError."""
+        write_config(Path(path), self.config, ({"command": command} if command else {}) | self.record, "mixing")
+        note(f"wrote {path}; a mixture takes the place of its LMs: tune its weight with `attlm tune`")
+
+
+@dataclass
+class _Events:
+    """The words and sentence ends of a text: log-probabilities (K, E) of K LMs, and which LMs know which words."""
+
+    log_probs: np.ndarray
+    unknown: np.ndarray  # (E,) whether no LM knows it
+    words: int
+    disputed: int  # words that some of the LMs alone know
+
+
+def estimate_mixture(
+    text: FilePath | Iterable[str],
+    lms: Mapping[str, LM] | None = None,
+    *,
+    name: str = "mix",
+    config: RunConfig | FilePath | None = None,
+    on_progress: OnProgress = None,
+) -> Mixture:
+    """Find the weights of ``p(w | h) = sum of weight * p_lm(w | h)`` under which a text is most probable, by EM.
+
+    Words unknown to all LMs do not count for the weights if an LM has the OOV policy ``unk``: what one LM gives to all unknown words
+    together and another to each is not comparable.
+
+    Args:
+        text: a file or lines, one sentence each, that no LM was trained on.
+        lms: two LMs or more by name, files or objects.
+        name: the name of the mixture.
+        config: LMs and text steps, also an ``attlm.toml``.
+        on_progress: called with the number of lines finished since the last call.
+
+    Raises:
+        InputError: fewer than two LMs, LMs that see different words, an LM that gives a word probability 0.
+    """
+    mixture, run = with_mixture(run_config(config, lms=lms), check_name(name))
+    estimated = replace(mixture, oov=UNK)  # the mixture's own policy has no effect on the weights
+    mixed = RunConfig((*(lm for lm in run.lms if not lm.mixture), estimated), run.text, devices=run.devices)
+    source = text_lines(text)
+    (scorer,) = load_scorers(mixed)
+    members, texts = scorer.members, list(mixed.texts.values()) * len(scorer.members)
+    scored = text_file.score_text(source, members, texts, on_progress)
+    events = _events(scored, members, text)
+    note_scorers(members, texts, scored)
+    ppl = {member.name: perplexity(float(values.sum()), len(values)) for member, values in zip(members, events.log_probs, strict=True)}
+    as_unk = any(lm.oov.kind == "unk" for lm in run.lms if lm.name in ppl)
+    counted = ~events.unknown if as_unk else np.ones(len(events.unknown), dtype=bool)
+    iterations = list(em_weights(events.log_probs[:, counted]))
+    best = iterations[-1]
+    ppl[name] = perplexity(float(mix(events.log_probs, best.weights).sum()), len(events.unknown))
+    note_penalties(run.lms)
+    _note_doubts(iterations, events, int((~counted).sum()), name, ppl[name], as_unk)
+    weights = {member.name: round(float(weight), 6) for member, weight in zip(members, best.weights, strict=True)}
+    spec = replace(mixture, mixture=tuple(weights.items()))
+    record = {
+        "text": os.fspath(text) if isinstance(text, str | os.PathLike) else "lines of a program",
+        "words and sentence ends": len(events.unknown),
+        **({"unknown to all LMs, left out of the estimation": int((~counted).sum())} if not counted.all() else {}),
+        "ppl": {lm: round(value, 4) for lm, value in ppl.items()},
+        "iterations": len(iterations) - 1,
+        "attlm": __version__,
+        "lm": {member.name: member.signature() for member in members},
+    }
+    found = replace(run, lms=tuple(spec if lm.name == name else lm for lm in run.lms))
+    return Mixture(found, weights, ppl, iterations, record)
+
+
+def _events(scored: text_file.ScoredText, members: Sequence[Scorer], text: object) -> _Events:
+    """All events of the text. Raises InputError for a probability of 0."""
+    log_probs = [array("d") for _ in members]
+    unknown = array("b")
+    disputed = words = 0
+    for line in scored.lines:
+        for values, score in zip(log_probs, line.scores, strict=True):
+            values.extend(score.log_probs)
+        words += line.scores[0].words
+        flags_of_words = list(zip(*(score.oov for score in line.scores), strict=True))
+        disputed += sum(any(flags) and not all(flags) for flags in flags_of_words)
+        unknown.extend([*map(all, flags_of_words), False])
+    matrix = np.array(log_probs)
+    for member, values in zip(members, matrix, strict=True):
+        if not np.isfinite(values).all():
+            path = text if isinstance(text, str | os.PathLike) else None
+            raise InputError(f"{member.name} gives a word of the text probability 0: it cannot be mixed", path=path)
+    return _Events(matrix, np.array(unknown, dtype=bool), words, disputed)
+
+
+def _note_doubts(iterations: Sequence[EMIteration], events: _Events, left_out: int, name: str, ppl: float, as_unk: bool) -> None:
+    """Tell what the weights do not say: an early end of EM, and words that LMs do not know."""
+    if iterations[-1].gap >= ENOUGH:
+        note(
+            f"WARNING: EM ended after {len(iterations) - 1} iterations and before it found the best weights: their perplexity may be lower "
+            f"by up to {-100 * math.expm1(-iterations[-1].gap):.2g} %"
+        )
+    if left_out:
+        note(
+            f"note: {left_out} of {events.words} words are unknown to all LMs: they count neither for the weights nor for the iterations' "
+            f"perplexities, but for those of the LMs and of {name}, {ppl:.4f}. With --oov spread:TYPES for all LMs they would count"
+        )
+    if events.disputed and as_unk:
+        note(
+            f"WARNING: {events.disputed} of {events.words} words are unknown to some of the LMs only: there p(<unk>), which stands for "
+            "many words, is mixed with the probability of one. --oov spread:TYPES shares it among the unseen words"
+        )
+
+
+def with_mixture(config: RunConfig, name: str) -> tuple[LMSpec, RunConfig]:
+    """Return the mixture of all LMs with equal weights, and the configuration with it and without its members' weights.
+
+    Raises InputError: fewer than two LMs, or the name is one of theirs.
+    """
+    members = [lm for lm in config.lms if not lm.mixture]
+    if len(members) < 2:
+        raise InputError(f"a mixture needs two LMs or more, there are {len(members)}: use --lm and --kenlm, each as often as needed")
+    old = next((lm for lm in config.lms if lm.name == name), LMSpec(name))
+    if old in members:
+        raise InputError(f"{name!r} is one of the LMs already: name the mixture with --name")
+    mixture = replace(old, mixture=tuple((lm.name, 1.0) for lm in members))
+    others = tuple(lm for lm in config.lms if lm.name != name)
+    kept = {key: value for key, value in config.weights.items() if key not in {lm.name for lm in members}}
+    return mixture, replace(config, lms=(*others, mixture), weights=kept)

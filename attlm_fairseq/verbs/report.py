@@ -1,0 +1,97 @@
+"""The page that shows what changed: one HTML file, for :func:`tune` and :func:`evaluate`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attlm_fairseq import __version__
+from attlm_fairseq.files import whole_file
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.report.report import ReportBuilder
+from attlm_fairseq.nbest.run.block_scores import BlockScorer
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.statistics.bootstrap import Interval
+from attlm_fairseq.nbest.statistics.evaluation import Row
+from attlm_fairseq.nbest.tuning.tuned_system import answers_of
+from attlm_fairseq.verbs.inputs import FilePath
+from attlm_fairseq.verbs.run import Measurement
+
+
+@dataclass(frozen=True)
+class Table:
+    """The systems compared: their rows, what the first one is compared ``against``, and what else the reader is to know."""
+
+    rows: Sequence[Row]
+    against: str
+    notes: Sequence[str]
+
+
+def write_report(
+    path: FilePath,
+    title: str,
+    run: RunConfig,
+    found: Measurement,
+    metric: Metric,
+    table: Table,
+    influence: Mapping[str, float] | None = None,
+    command: str | None = None,
+) -> None:
+    """Write the page: table, weights and decision of ``run``, and what changed on the lists of ``found``.
+
+    It appears whole or not at all. The LMs score the words of the utterances shown. Raises InputError.
+    """
+    lms = found.loaded or BlockScorer.load(run, run.devices[0])
+    builder = ReportBuilder(metric, [lm.name for lm in run.scored])
+    answers = answers_of(found.lists, metric, run.weights, run.decision)
+    for nbest, statistics, (text, of_answer) in zip(found.lists.lists, found.lists.statistics, answers, strict=True):
+        builder.add(nbest, statistics, text, of_answer)
+    facts: dict[str, Any] = {"command": command} if command else {}
+    facts |= {"metric": metric.signature(found.lists.references), "attlm": __version__}
+    for scorer in lms.scorers:
+        facts[f"LM {scorer.name}"] = ", ".join(f"{key}: {value}" for key, value in scorer.signature().items())
+    page = builder.html(
+        title=title,
+        rows=table.rows,
+        against=table.against,
+        weights=run.weights,
+        influence=influence,
+        decision=str(run.decision),
+        oov=found.oov,
+        notes=table.notes,
+        facts=facts,
+        scorers=lms.scorers,
+        texts=lms.texts,
+    )
+    with whole_file(os.fspath(path)) as out:
+        # what file names and the command hold that is not UTF-8 must not cost the page
+        out.write(page.encode("utf-8", "backslashreplace").decode())
+    note(f"wrote {path}")
+
+
+def note_repeats(utterances: Sequence[int], also: str = "") -> list[str]:
+    """Tell, and return for the page, if lists repeat the utterance of another; ``utterances`` as :class:`RepeatedLists` numbers them."""
+    repeats = len(utterances) - len(set(utterances))
+    if not repeats:
+        return []
+    same = f"{repeats} of {len(utterances)} lists repeat the references or the hypotheses of another"
+    line = f"{same}: such lists count as one for intervals and p-values{also}"
+    note(f"note: {line}")
+    return [f"{line}."]
+
+
+def rounded(interval: Interval) -> list[float]:
+    """Return the score and the ends of its interval, as records hold them."""
+    return [round(value, 4) for value in (interval.score, interval.low, interval.high)]
+
+
+def row_record(row: Row) -> dict[str, Any]:
+    """Return a row of a table as JSON can hold it."""
+    record: dict[str, Any] = {"label": row.label, **dict(zip(("score", "low", "high"), rounded(row.interval), strict=True))}
+    if row.comparison is not None:
+        record["difference"] = round(row.comparison.difference.score, 4)
+        record["p"] = None if row.in_sample else round(row.comparison.p_value, 6)
+    return record | ({"tuned on these lists": True} if row.in_sample else {}) | ({"folds": row.folds} if row.folds else {})

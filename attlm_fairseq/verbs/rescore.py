@@ -1,0 +1,196 @@
+"""Put the best hypothesis of each n-best list first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from attlm_fairseq import __version__
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.decision.decision import Decision, decide
+from attlm_fairseq.nbest.features.combination import COMPUTED
+from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, NbestFolderFormat, NbestFormat, find_format, write_nbest, write_one_best
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.score_cache import ScoreCache
+from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.text.subwords import SubwordMarks
+from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, NbestFile, OnProgress, lists_of, run_config
+from attlm_fairseq.verbs.run import require_lms, require_weights, scoring, warn_of_unseen, with_decoder_score
+
+CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
+ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
+OUTPUTS = ("same", *CONVERTIBLE, *ONE_BEST)
+
+
+@dataclass(frozen=True)
+class RescoreOutput:
+    """Where rescored lists are written, one after the other as they are scored: they may be larger than memory.
+
+    ``path`` is a file (``.gz`` compresses), ``-`` for standard output, or a new folder. ``to`` is one of OUTPUTS: the format of the input,
+    another format, or the 1-best texts. ``resume`` keeps the scores in ``PATH.unfinished`` until the output is whole, so that the same
+    call continues after an interruption.
+    """
+
+    path: FilePath = "-"
+    to: str = "same"
+    resume: bool = True
+
+    def __post_init__(self) -> None:
+        if self.to not in OUTPUTS:
+            raise InputError(f"output {self.to!r}: expected one of {', '.join(OUTPUTS)}")
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """Rescored lists.
+
+    Attributes:
+        lists: the lists, best hypothesis first, with ``lm_scores`` and ``total``; empty if they were written to a RescoreOutput.
+        list_count: number of lists.
+        hypothesis_count: number of hypotheses.
+        changed: number of lists whose first text is another than before.
+        new_texts: number of answers that are in no list (ROVER).
+        weights: the weights used, the default of the decoder's own score among them.
+        decision: the rule used.
+        oov: by LM, the words that it does not know.
+        record: what is needed to get the same again: files with their hashes, weights, decision, version.
+    """
+
+    lists: list[NbestList] = field(repr=False)
+    list_count: int
+    hypothesis_count: int
+    changed: int
+    new_texts: int
+    weights: dict[str, float]
+    decision: Decision
+    oov: dict[str, OOVCount] = field(repr=False)
+    record: dict[str, Any] = field(repr=False)
+
+
+def rescore(
+    lists: Lists,
+    lms: Mapping[str, LM] | None = None,
+    weights: Mapping[str, float] | None = None,
+    *,
+    config: RunConfig | FilePath | None = None,
+    output: RescoreOutput | None = None,
+    on_progress: OnProgress = None,
+) -> Rescored:
+    """Score the hypotheses with LMs, add up, and put the best hypothesis of each list first.
+
+    A hypothesis' total is the weighted sum of its LM scores (natural log, summed over words and sentence end), the scores it came with,
+    its number of words and its rank (0, 1, ..). If neither the list's own scores nor ``rank`` have a weight, the decoder's own score has 1.
+
+    Args:
+        lists: n-best lists: NbestLists, lists of strings, or a file.
+        lms: LMs by name, files or objects.
+        weights: weights of LMs, of the lists' scores, of ``words``, ``rank``, ``NAME_oov``, ``NAME_tokens``, ``A_minus_B``.
+        config: LMs, text steps, weights and decision, as :func:`tune` finds them or an ``attlm.toml`` holds them.
+        output: where to write the lists instead of returning them.
+        on_progress: called with the number of hypotheses finished since the last call.
+
+    Returns:
+        The lists, the counts and the record.
+
+    Raises:
+        InputError: unreadable or wrong input, an LM without a weight, a weight of no feature. Nothing is written then.
+    """
+    if isinstance(lists, str | os.PathLike):
+        lists = NbestFile(lists)
+    form, opened = lists.open() if isinstance(lists, NbestFile) else (None, lists_of(lists))
+    run = run_config(config, lms=lms, weights=weights)
+    features = require_weights(run)
+    if not run.weights and run.decision.rule == "max":
+        require_lms(run)
+    write = _writer(form, output, run.decision) if output else None
+    cache = _cache(output, run, features) if output and output.resume else ScoreCache(None)
+    deciding = _Deciding(run, features)
+    kept: list[NbestList] = []
+    try:
+        with scoring(run, features, on_progress, cache) as rescorer:
+            decided = deciding.decide_all(rescorer.score(opened))
+            if write:
+                write(decided)
+            else:
+                kept = list(decided)
+            cache.finish()
+            signatures = rescorer.workers.signatures()
+    except KeyboardInterrupt:
+        if cache.path is not None and cache.path.exists():
+            raise KeyboardInterrupt(f"the same command continues: the scores so far are in {cache.path}") from None
+        raise
+    deciding.tell()
+    record = {"weights": deciding.weights, "decision": str(run.decision), "attlm": __version__, "lm": signatures}
+    return Rescored(kept, **deciding.counts, weights=deciding.weights, decision=run.decision, oov=rescorer.oov, record=record)
+
+
+class _Deciding:
+    """Decides on each scored list as it passes by, counts, and knows what there is to tell at the end."""
+
+    def __init__(self, run: RunConfig, features: Iterable[str]) -> None:
+        self.run = run
+        self.weights = dict(run.weights)
+        self.counts = {"list_count": 0, "hypothesis_count": 0, "changed": 0, "new_texts": 0}
+        # in sparse lists a score may be missing, but not from all of them
+        self.unseen = {name for name, value in run.weights.items() if value} - {*(lm.name for lm in run.scored), *features, *COMPUTED}
+        self.marks = SubwordMarks(run.decision.text)
+
+    def decide_all(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+        for scored in lists:
+            if not self.counts["list_count"]:
+                self.weights = with_decoder_score(self.run, self.weights, scored)
+                self._tell_formula()
+            decided = decide(scored, self.weights, self.run.decision)
+            self._count(scored, decided)
+            yield decided
+
+    def _count(self, scored: NbestList, decided: NbestList) -> None:
+        self.marks.add(scored.hypotheses[0].text)
+        if self.unseen:
+            self.unseen.difference_update(*(hypothesis.scores for hypothesis in scored.hypotheses))
+        first, answer = scored.hypotheses[0], decided.hypotheses[0]
+        self.counts["list_count"] += 1
+        self.counts["hypothesis_count"] += len(scored.hypotheses)
+        self.counts["changed"] += answer.rank != first.rank and answer.text != first.text  # as the report counts
+        self.counts["new_texts"] += answer.rank == 0
+
+    def _tell_formula(self) -> None:
+        terms = " + ".join(f"{value:g} {name}" for name, value in self.weights.items() if value)
+        if self.run.decision.rule != "max":
+            note((f"total = {terms}" if terms else "all weights are 0") + f"; decision: {self.run.decision}")
+        else:
+            note(f"total = {terms}" if terms else "all weights are 0: the lists stay as they are")
+
+    def tell(self) -> None:
+        rule = self.run.decision.rule
+        if rule != "max" and (warning := self.marks.warning_of_decision(rule)):
+            note(warning)
+        warn_of_unseen(self.unseen)
+
+
+def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput, decision: Decision) -> Any:
+    """Return the function that writes decided lists. Raises InputError if the output cannot hold what the decision makes."""
+    path, to = os.fspath(output.path), output.to
+    if decision.makes_text and to not in ONE_BEST:
+        if to != "same":
+            raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
+        to = "1best"
+    if to in ONE_BEST:
+        return lambda lists: write_one_best(lists, path, style=ONE_BEST[to])
+    if to == "same" and form is None:
+        raise InputError(f"lists that were not read from a file have no format of their own: expected one of {', '.join(OUTPUTS[1:])}")
+    target = form if to == "same" else find_format(to)
+    if not target.has_scores:
+        note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
+    return lambda lists: write_nbest(lists, target, path)
+
+
+def _cache(output: RescoreOutput, run: RunConfig, features: Iterable[str]) -> ScoreCache:
+    """The scores of an unfinished run, in a file next to the output."""
+    device = run.devices[0]
+    settings = {"precision": device.precision, "memory": device.memory, "device": device.device.partition(":")[0]}
+    return ScoreCache.of_output(os.fspath(output.path), settings | {"features": sorted(features)}, note)

@@ -1,0 +1,126 @@
+"""The LMs of a run at work, and which weights and scores take part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note, note_texts, warn_of_oov
+from attlm_fairseq.nbest.features.combination import COMPUTED
+from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
+from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.run.block_scores import BlockScorer
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.rescoring import Rescorer
+from attlm_fairseq.nbest.run.score_cache import ScoreCache
+from attlm_fairseq.nbest.run.workers import OneProcess, Processes, Workers
+from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, measure_lists
+from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.text.subwords import SubwordMarks
+from attlm_fairseq.verbs.inputs import OnProgress
+
+DECODER_SCORES = ("decoder", "score", "total")  # how formats call the decoder's total if it is one of several scores
+
+
+@contextmanager
+def scoring(
+    run: RunConfig, features: Sequence[str] = (), on_progress: OnProgress = None, cache: ScoreCache | None = None
+) -> Iterator[Rescorer]:
+    """Load the LMs of the run on its devices; at the end, tell what they did not know and what else there is to know about the scores."""
+    note_texts(run.texts)
+    with open_workers(run, features) as workers:
+        rescorer = Rescorer(workers, on_progress, cache)
+        yield rescorer
+        warn_of_oov(rescorer.oov.values(), workers.advise)
+    for line in rescorer.notes.values():
+        note(line)
+
+
+def open_workers(run: RunConfig, features: Sequence[str]) -> Workers:
+    """Return the LMs ready to score: in this process, or in one for each of several devices. Raises InputError."""
+    if len(run.devices) == 1:
+        return OneProcess(BlockScorer.load(run, run.device, features))
+    if here := [lm.name for lm in run.lms if lm.loaded is not None]:
+        raise InputError(f"{', '.join(here)}: an LM that is an object lives in this process; name its file to use several devices")
+    return Processes(run, run.devices, features)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Scored lists against their references, and what scored them; ``loaded`` is None if only other processes had the LMs."""
+
+    lists: MeasuredLists
+    loaded: BlockScorer | None
+    signatures: dict[str, Mapping[str, Any]]
+    oov: list[OOVCount]
+
+
+def measure(lists: Sequence[NbestList], metric: Metric, run: RunConfig, features: Sequence[str], on_progress: OnProgress) -> Measurement:
+    """Score lists that carry references, and measure every hypothesis. Raises InputError."""
+    with scoring(run, features, on_progress) as rescorer:
+        measured = measure_lists(rescorer.score(lists), metric)
+        signatures = rescorer.workers.signatures()
+    warn_of_subwords(measured.lists, metric)
+    return Measurement(measured, rescorer.workers.scorer, signatures, list(rescorer.oov.values()))
+
+
+def require_lms(run: RunConfig) -> None:
+    """Raise InputError if the run has no LM."""
+    if not run.lms:
+        raise InputError("no LM given: use --lm or --kenlm, or an attlm.toml in this folder, or --config")
+
+
+def require_weights(run: RunConfig) -> list[str]:
+    """Return which of the weights are of features of LMs. Raises InputError for an LM without a weight."""
+    names = [lm.name for lm in run.scored]
+    features = [name for name in run.weights if is_lm_feature(name, names)]
+    weighted = {*run.weights, *(lm for name in features for lm in differing_lms(name, names) or ())}
+    if missing := [name for name in names if name not in weighted]:
+        others = [name for name in run.weights if name not in {*names, *features, *COMPUTED}]
+        also = f" (weights are given for {', '.join(others)}; the LMs are {', '.join(names)})" if others else ""
+        raise InputError(
+            f"no weight for {', '.join(missing)}{also}; find the weights with `attlm tune` on lists with references, "
+            f"or give --weight {missing[0]}=NUMBER"
+        )
+    return features
+
+
+def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: NbestList) -> dict[str, float]:
+    """Return the weights with 1 for the decoder's own score, if LMs have a weight and none of the list's own scores nor the rank has.
+
+    The decoder's score is the only one that came with the list, or the one that formats call so. ``nbest`` is any of the lists, scored.
+    """
+    own = _own_scores(nbest)
+    if not any(weights.get(lm.name) for lm in run.scored) or any(name in weights for name in (*own, "rank")) or not own:
+        return dict(weights)
+    decoder = own[0] if len(own) == 1 else next((name for name in DECODER_SCORES if name in own), None)
+    if decoder is None:
+        note(f"WARNING: none of the lists' own scores ({', '.join(own)}) has a weight: the LMs decide alone")
+        return dict(weights)
+    note(f"note: {decoder}, the decoder's own score, has weight 1: give it another one, or 0 to let the LMs decide alone")
+    return {**weights, decoder: 1.0}
+
+
+def _own_scores(nbest: NbestList) -> list[str]:
+    """The scores that came with a list, but for those that the LMs of this run replace."""
+    names = dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores)
+    return [name for name in names if name not in {*nbest.hypotheses[0].lm_scores, *COMPUTED}]
+
+
+def warn_of_unseen(names: Iterable[str]) -> None:
+    """Warn if weights name scores that no hypothesis has, as only sparse lists may: perhaps a name is mistyped."""
+    if names := sorted(names):
+        note(f"WARNING: no hypothesis has a score {', '.join(names)}: the weight had no effect")
+
+
+def warn_of_subwords(lists: Iterable[NbestList], metric: Metric) -> None:
+    """Warn if the 1-best hypotheses of lists with references are in subwords."""
+    marks = SubwordMarks(metric.text)
+    for nbest in lists:
+        marks.add(nbest.hypotheses[0].text, nbest.references)
+    if warning := marks.warning(metric.name):
+        note(warning)

@@ -1,0 +1,45 @@
+"""Draw sentences from a neural LM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from attlm_fairseq.checkpoints.vocabulary import UNK
+from attlm_fairseq.decoding.decoder_lm import DecoderLM
+from attlm_fairseq.decoding.sampling import Sample, SamplingOptions, sample_sentences
+from attlm_fairseq.errors import require_utf8, visible
+from attlm_fairseq.messages import note
+from attlm_fairseq.verbs.inputs import FilePath
+
+
+def sample(
+    lm: FilePath,
+    number: int = 10,
+    prefix: str = "",
+    *,
+    options: SamplingOptions | None = None,
+    seed: int = 1,
+    dictionary: FilePath | None = None,
+    device: str = "cpu",
+) -> Iterator[Sample]:
+    """Draw sentences from a neural LM, one at a time.
+
+    Args:
+        lm: a checkpoint of fairseq-train or a folder of ``attlm export``.
+        number: how many sentences. The n-th sentence of a seed is the same however many are drawn.
+        prefix: the words that each sentence begins with.
+        options: temperature, top-k, top-p, length.
+        seed: random seed.
+        dictionary: ``dict.txt`` of a checkpoint; None to look for it beside the checkpoint and in its data folder.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        InputError: a file that cannot be read or is no neural LM.
+    """
+    require_utf8(prefix, "--prefix")
+    model = DecoderLM.load(Path(lm), None if dictionary is None else Path(dictionary), device)
+    words = prefix.split()
+    if missing := [word for word, token in zip(words, model.vocabulary.ids(words), strict=True) if token == UNK]:
+        note(f"unknown to the LM, which reads <unk> in their place: {', '.join(map(visible, missing))}")
+    return sample_sentences(model, number, prefix=words, options=options, seed=seed)

@@ -1,0 +1,172 @@
+"""Log-probabilities and perplexities of raw text, one sentence per line."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note, note_texts, warn_of_oov
+from attlm_fairseq.nbest.run.block_scores import BlockScorer
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.scoring import text_file
+from attlm_fairseq.scoring.lm_spec import LMSpec
+from attlm_fairseq.scoring.perplexity import PerplexityCounter
+from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.text_file import ScoredText
+from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, lm_spec, run_config, text_lines
+from attlm_fairseq.verbs.run import require_lms
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """The perplexities of a text under one LM, under names that must never be mixed; each is nan without events.
+
+    Attributes:
+        lm: the LM's name.
+        ppl: every word and every sentence end is predicted and counted.
+        ppl_salton2017: the first event of each sentence is counted but not predicted, as in the code behind Salton et al. (2017).
+        ppl_without_oov: unknown words are neither predicted nor counted.
+        sentences: number of sentences.
+        words: number of words that the LM saw, without the sentence ends.
+        oov: how many of them it does not know.
+        ppl_as_read: ``ppl`` shared by the white-space words of the text as it stands.
+    """
+
+    lm: str
+    ppl: float
+    ppl_salton2017: float
+    ppl_without_oov: float
+    sentences: int
+    words: int
+    oov: int
+    ppl_as_read: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON can hold them."""
+        return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in asdict(self).items()}
+
+
+def load_lm(lm: LM, name: str = "lm", *, device: str = "cpu") -> Scorer:
+    """Load a language model that scores sentences.
+
+    Args:
+        lm: a checkpoint of fairseq-train, a folder of ``attlm export``, an ARPA or KenLM file; several checkpoints are an ensemble that
+            averages their probabilities; or an LMSpec, which has a dictionary, an OOV policy and more.
+        name: the name of the LM's score.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Returns:
+        A scorer: ``load_lm("lm.pt").score([["a", "sentence"]])`` gives natural-log probabilities of the words and the sentence end.
+
+    Raises:
+        InputError: a file that cannot be read or is no LM.
+    """
+    run = run_config(lms={name: lm_spec(name, lm)}, devices=device)
+    return run.load(run.device)[0]
+
+
+def score_text(
+    text: FilePath | Iterable[str],
+    lms: Mapping[str, LM] | None = None,
+    *,
+    config: RunConfig | FilePath | None = None,
+    on_progress: OnProgress = None,
+) -> ScoredText:
+    """Score every line of a text with every LM, each with its own text steps.
+
+    Args:
+        text: a file (``-`` is standard input, gzip is recognised), or lines. Blank lines are empty sentences.
+        lms: LMs by name, files or objects.
+        config: LMs and text steps, also an ``attlm.toml``.
+        on_progress: called with the number of lines finished since the last call.
+
+    Returns:
+        ``lines``, an iterator over every line with its words and scores in the order of the LMs, to be read once: the text may be larger
+        than memory. ``oov`` counts unknown words along the way. Natural log; a line's score is summed over its words and its end.
+
+    Raises:
+        InputError: no LM, a file that cannot be read, n-best lists in place of text.
+    """
+    run = run_config(config, lms=lms)
+    require_lms(run)
+    source = text_lines(text)
+    scorers = load_scorers(run)
+    scored = text_file.score_text(source, scorers, list(run.texts.values()), on_progress)
+
+    def lines() -> Iterable[text_file.ScoredLine]:
+        yield from scored.lines
+        note_scorers(scorers, list(run.texts.values()), scored)
+
+    return ScoredText(iter(lines()), scored.oov)
+
+
+def perplexity(
+    text: FilePath | Iterable[str],
+    lms: Mapping[str, LM] | None = None,
+    *,
+    config: RunConfig | FilePath | None = None,
+    on_progress: OnProgress = None,
+) -> list[Perplexity]:
+    """Compute the perplexities of a text under every LM. Arguments as of :func:`score_text`.
+
+    Raises:
+        InputError: as :func:`score_text`, and for an LM that gives a word probability 0.
+    """
+    run = run_config(config, lms=lms)
+    names = list(run.texts)
+    counters = [PerplexityCounter() for _ in names]
+    words_read = 0
+    for number, line in enumerate(score_text(text, config=run, on_progress=on_progress).lines, 1):
+        words_read += len(line.text.split())
+        for name, counter, score in zip(names, counters, line.scores, strict=True):
+            if not math.isfinite(score.total):
+                raise InputError(
+                    f"score {name!r} is {score.total}, expected a finite number: an LM that gives a word probability 0 has no "
+                    "perplexity; take out the -inf of its ARPA file",
+                    path=text if isinstance(text, str | os.PathLike) else None,
+                    line=number,
+                )
+            counter.add(score)
+    note_penalties(run.lms)
+    return [
+        Perplexity(
+            lm=name,
+            ppl=counter.ppl,
+            ppl_salton2017=counter.ppl_salton2017,
+            ppl_without_oov=counter.ppl_without_oov,
+            sentences=counter.sentences,
+            words=counter.words,
+            oov=counter.oov,
+            ppl_as_read=counter.ppl_as_read(words_read),
+        )
+        for name, counter in zip(names, counters, strict=True)
+    ]
+
+
+def load_scorers(run: RunConfig) -> list[Scorer]:
+    """Load the LMs of a run and the files of its text steps; tell what the LMs see. Raises InputError."""
+    note_texts(run.texts)
+    scorers = run.load(run.device)
+    for text in run.texts.values():
+        text.load()
+    return scorers
+
+
+def note_scorers(scorers: Sequence[Scorer], texts: Sequence[TextPipeline], scored: ScoredText) -> None:
+    """Tell what a lower precision did to the scores, and which LMs do not know many of the words."""
+    for scorer in scorers:
+        if told := scorer.notes():
+            note("; ".join(told))
+    warn_of_oov(scored.oov, BlockScorer(scorers, texts).advise)
+
+
+def note_penalties(lms: Iterable[LMSpec]) -> None:
+    """Tell which LMs have no perplexity: what has a fixed price is not a probability."""
+    for lm in lms:
+        if lm.oov.kind == "penalty":
+            note(f"WARNING: {lm.name} gives unknown words a fixed penalty, so it has no perplexity: compare ppl_without_oov, or use spread")

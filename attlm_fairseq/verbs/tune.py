@@ -1,0 +1,334 @@
+"""Find the weights that make the first hypotheses of n-best lists best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from attlm_fairseq import __version__
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.decision.decision import Decision, compared_text
+from attlm_fairseq.nbest.features.lm_features import default_features, differing_lms, is_lm_feature
+from attlm_fairseq.nbest.fingerprints import fingerprint
+from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import SKETCH, write_config
+from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
+from attlm_fairseq.nbest.tuning.risk_tuning import tune_by_risk
+from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
+from attlm_fairseq.verbs.inputs import (
+    LM,
+    FilePath,
+    Lists,
+    OnProgress,
+    References,
+    lists_of,
+    metric_of,
+    run_config,
+    title_of,
+    with_references,
+)
+from attlm_fairseq.verbs.report import Table, note_repeats, rounded, row_record, write_report
+from attlm_fairseq.verbs.run import Measurement, measure
+
+MANY_FEATURES = 100
+AGAINST = "against first as read"  # what the rows of the table are compared with
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """How weights are looked for.
+
+    Attributes:
+        rules: decision rules to try besides the maximum: ``mbr-wer``, ``mbr-bleu``, .., ``consensus``.
+        without: features to leave out; ``pp_*`` leaves out many.
+        features: further features of LMs: ``NAME_tokens``, ``A_minus_B``.
+        intervals: bounds of weights, both included; equal ends fix a weight.
+        start: weights from which the search also starts; with ``l2``, None is rank = -1, the input order.
+        l2: pull towards the start, in percent points for a squared distance of 1 between weights of length 1.
+        objective: ``metric`` of the best totals, or ``risk``, the expected loss, which is smooth.
+        folds: folds of the cross-validation, which tells the score to expect on other lists; 0 for none.
+        max_p: a gain counts if its cross-validated p-value is at most this.
+        no_gain: without such a gain ``keep`` the input order (all weights 0), ``write`` the tuned weights nevertheless, or ``fail``.
+        restarts: random starting points.
+        seed: random seed of restarts and bootstrap.
+    """
+
+    rules: Sequence[str] = ()
+    without: Sequence[str] = ()
+    features: Sequence[str] = ()
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    start: Mapping[str, float] | None = None
+    l2: float = 0.0
+    objective: Literal["metric", "risk"] = "metric"
+    folds: int = 5
+    max_p: float = 0.05
+    no_gain: Literal["keep", "write", "fail"] = "keep"
+    restarts: int = 10
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.objective == "risk" and (self.intervals or self.start or self.l2):
+            raise InputError("--interval, --fix, --start and --l2 are of the line search: they do not go with --objective risk")
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning found.
+
+    Attributes:
+        config: the LMs, text steps, weights and decision to use from now on: what ``attlm.toml`` holds.
+        metric: the metric tuned for.
+        rows: the systems compared, with 95 % intervals: the input order first, the oracle last.
+        system: the weights found, their influence, the scales of all rules.
+        rules: the rules tried besides the maximum.
+        gain: whether cross-validation shows a gain over the input order; None without cross-validation.
+        record: what is needed to get the same again.
+    """
+
+    config: RunConfig
+    metric: Metric
+    rows: list[Row]
+    system: TunedSystem = field(repr=False)
+    rules: tuple[str, ...]
+    gain: bool | None
+    record: dict[str, Any] = field(repr=False)
+    measurement: Measurement = field(repr=False)
+    title: str
+    notes: list[str] = field(repr=False)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights to use from now on."""
+        return self.config.weights
+
+    def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
+        """Write LMs, text steps, weights, decision and record as an ``attlm.toml``, which ``attlm rescore`` finds. Raises InputError."""
+        write_config(Path(path), self.config, ({"command": command} if command else {}) | self.record)
+        note(f"wrote {path}" + ("" if self.config.lms else ": there is no LM in it"))
+
+    def write_report(self, path: FilePath, command: str | None = None) -> None:
+        """Write the page that shows table, weights and what changed on the lists tuned on. Raises InputError."""
+        influence = self.system.result.influence if any(self.weights.values()) else None
+        table = Table(self.rows, AGAINST, self.notes)
+        write_report(path, self.title, self.config, self.measurement, self.metric, table, influence, command)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the result as JSON can hold it."""
+        influence = self.system.result.influence
+        return {
+            "weights": self.weights,
+            "decision": {"rule": self.config.decision.rule, "scale": self.config.decision.scale},
+            "gain": self.gain,
+            "tuned weights": self.system.result.weights,
+            "influence": {name: round(share, 6) for name, share in influence.items()},
+            "scales": {rule: self.system.decision.scale_of(rule) for rule in self.rules},
+            "systems": list(map(row_record, self.rows)),
+            "record": self.record,
+        }
+
+
+class NoGainError(InputError):
+    """Cross-validation shows no gain, and ``no_gain="fail"`` was asked for. ``tuned`` is what was found."""
+
+    def __init__(self, what: str, tuned: Tuned) -> None:
+        super().__init__(what)
+        self.tuned = tuned
+
+
+def tune(
+    lists: Lists,
+    refs: References | None = None,
+    lms: Mapping[str, LM] | None = None,
+    *,
+    config: RunConfig | FilePath | None = None,
+    metric: str | Metric = "wer",
+    options: TuneOptions | None = None,
+    on_progress: OnProgress = None,
+) -> Tuned:
+    """Find the weights of LMs, scores of the lists, unknown words, number of words and rank that make the 1-best hypotheses best.
+
+    The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) finds the weights, and cross-validation tells
+    what they are worth on other lists. If it shows no gain, all weights are 0, which keeps the input order.
+
+    Args:
+        lists: n-best lists: NbestLists, lists of strings, or a file.
+        refs: references: files, texts in the order of the lists, or texts by id; None if the lists bring theirs.
+        lms: LMs by name, files or objects. Without any LM only the lists' own scores are tuned.
+        config: LMs and text steps, also an ``attlm.toml``; its weights are not used.
+        metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``ter``, or a Metric.
+        options: how to search.
+        on_progress: called with the number of hypotheses scored since the last call.
+
+    Raises:
+        InputError: unreadable or wrong input, references that do not fit, an option of no feature; NoGainError if that was asked for.
+    """
+    options, metric, run = options or TuneOptions(), metric_of(metric), run_config(config, lms=lms)
+    if not run.lms:
+        note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
+    read = with_references(lists_of(lists), refs)
+    lm_features = _lm_features(run, options.features)
+    found = measure(read, metric, run, lm_features, on_progress)
+    names = _names(found.lists, run, lm_features, options)
+    system = tune_system(
+        found.lists,
+        metric,
+        names=names,
+        lm_names=list(found.signatures),
+        rules=options.rules,
+        folds=options.folds,
+        seed=options.seed,
+        restarts=options.restarts,
+        **_search(options, names),
+    )
+    repeats = note_repeats(system.utterances, ", and stay in one fold")
+    rows = compare(system.systems, metric, seed=options.seed, in_sample=system.in_sample, folds=system.folds, groups=system.utterances)
+    gain = system.beats_lists(metric, options.max_p)
+    weights, decision = system.weights, system.decision
+    if gain is False and options.no_gain == "keep":
+        weights, decision = dict.fromkeys(names, 0.0), Decision(text=compared_text(metric))
+    tuned = Tuned(
+        config=replace(run, weights=weights, decision=decision),
+        metric=metric,
+        rows=rows,
+        system=system,
+        rules=tuple(options.rules),
+        gain=gain,
+        record=_record(found, metric, rows, system, gain, weights, options.seed),
+        measurement=found,
+        title=title_of("Tuning", lists),
+        notes=repeats,
+    )
+    return replace(tuned, notes=[_judge(tuned, options), *repeats])
+
+
+def _record(
+    found: Measurement,
+    metric: Metric,
+    rows: Sequence[Row],
+    system: TunedSystem,
+    gain: bool | None,
+    weights: Mapping[str, float],
+    seed: int,
+) -> dict[str, Any]:
+    """What ``[tuning]`` of an ``attlm.toml`` holds besides the command."""
+    return {
+        "lists": len(found.lists.lists),
+        "hypotheses": sum(map(len, found.lists.features)),
+        "metric": metric.signature(found.lists.references),
+        **{row.label.replace(" ", "_").replace(",", ""): rounded(row.interval) for row in rows},
+        **({} if system.gain is None else {"p": round(system.gain.p_value, 6), "gain": gain}),
+        **({"tuned_weights": system.result.weights} if weights != system.result.weights else {}),
+        "seed": seed,
+        SKETCH: fingerprint(found.lists.references),
+        "attlm": __version__,
+        "lm": found.signatures,
+    }
+
+
+def _judge(tuned: Tuned, options: TuneOptions) -> str:
+    """Tell what the weights are worth on other lists, and return it for the page. Raises NoGainError if that was asked for."""
+    if tuned.gain is None:
+        note("note: without cross-validation (2 different lists and --folds 2 at least) nothing tells what the weights are worth elsewhere")
+    if tuned.gain is not False:
+        if tuned.rules:
+            note(f"decision: {tuned.config.decision}")
+        return (
+            "The changes below are on the lists that the weights were tuned on, and flatter them: elsewhere expect the cross-validated row."
+        )
+    gain, metric = tuned.system.gain, tuned.metric
+    found = (
+        f"cross-validation shows no gain over the lists as read ({tuned.system.label}: {gain.difference.score:+.2f} {metric.name}, "
+        f"p = {gain.p_value:.3f}, --max-p {options.max_p:g})"
+    )
+    if options.no_gain == "fail":
+        raise NoGainError(f"{found}; nothing is written", tuned)
+    if options.no_gain == "keep":
+        warning = f"{found}: the weights written are 0 and leave the lists as they are; `--no-gain write` would take those above"
+    else:
+        warning = f"{found}: the weights written may make other lists worse"
+    note(f"WARNING: {warning}")
+    return warning
+
+
+def _lm_features(run: RunConfig, extra: Sequence[str]) -> list[str]:
+    """What the LMs say besides their scores: the usual features, and those asked for. Raises InputError."""
+    for name in extra:
+        if not is_lm_feature(name, run.texts):
+            raise InputError(f"--feature {name}: expected LM_oov, LM_tokens or LM_minus_LM; the LMs are {', '.join(run.texts) or 'none'}")
+    return list(dict.fromkeys([*default_features(run.texts), *extra]))
+
+
+def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], options: TuneOptions) -> list[str]:
+    """The features to be tuned. Tells which cannot be, and what is odd about them. Raises InputError."""
+    asked_for = {*options.features, *options.intervals, *(options.start or ())}
+    unneeded = {*_matching(options.without, measured), *(lm for name in options.features for lm in differing_lms(name, run.texts) or ())}
+    unneeded |= set(measured.redundant([name for name in lm_features if name not in asked_for]))
+    if measured.left_out:
+        note(f"note: left out, because some hypotheses lack them: {', '.join(measured.left_out)}")
+    names = [name for name in measured.names if name not in unneeded]
+    if not names:
+        raise InputError(f"no feature is left to tune: --without leaves out all that there are ({', '.join(measured.names)})")
+    if len(names) > MANY_FEATURES:
+        note(
+            f"note: {len(names)} features take long to tune, one line search after the other, and fit these lists rather than others; "
+            "--without 'NAME*' leaves sparse ones out"
+        )
+    _warn_of_outliers(measured, names)
+    return names
+
+
+def _matching(without: Sequence[str], measured: MeasuredLists) -> list[str]:
+    """The features that ``without`` names, or that match its patterns. Raises InputError for one that matches nothing."""
+    found = []
+    for pattern in without:
+        names = [name for name in [*measured.names, *measured.left_out] if fnmatchcase(name, pattern) or name == pattern]
+        if not names:
+            raise InputError(f"--without {pattern}: the features are {', '.join(measured.names)}")
+        found += names
+    return found
+
+
+def _warn_of_outliers(measured: MeasuredLists, names: Sequence[str]) -> None:
+    """Warn of each feature of which a few lists have values beyond comparison with the others, such as a logarithm of 0."""
+    for name in names:
+        if found := measured.outliers(name):
+            nbest, value, times = found[0]
+            more = f", and so in {len(found) - 1} other lists" if len(found) > 1 else ""
+            note(
+                f"WARNING: list {nbest.id!r}: {name} is {value:g}, and its range {times:.2g} times the spread of the other lists{more}: "
+                "a mark, such as for the logarithm of 0? What is usual for this feature is measured without such lists"
+            )
+
+
+def _search(options: TuneOptions, names: Sequence[str]) -> dict[str, Any]:
+    """The options of the search for these features. Raises InputError for a feature that there is not."""
+    if options.objective == "risk":
+        return {"tuner": tune_by_risk}
+    for option, of_option in (("--interval", options.intervals), ("--start", options.start or {})):
+        for name in of_option:
+            if name not in names:
+                raise InputError(f"{option} {name}: the features are {', '.join(names)}")
+    return {"intervals": dict(options.intervals), "start": _start(options, names), "l2": options.l2}
+
+
+def _start(options: TuneOptions, names: Sequence[str]) -> np.ndarray | None:
+    """The weights to start from and to pull towards. Raises InputError."""
+    start = options.start
+    if start is None and options.l2:
+        if "rank" not in names:
+            raise InputError(
+                "--l2 pulls towards the lists as read, which needs rank: leave out `--without rank`, or say --start NAME=NUMBER"
+            )
+        start = {"rank": -1.0}
+    if start is None:
+        return None
+    if options.l2 and not any(start.values()):
+        raise InputError("--start has no weight but 0: there is nothing to pull towards")
+    return np.array([start.get(name, 0.0) for name in names])

@@ -1,0 +1,233 @@
+"""The options that say which LMs run, what text they see and where they run: together a :class:`RunConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+import cloup
+
+from attlm_cli.options import Decorator, dictionary_option, given_option
+from attlm_cli.types import ENSEMBLE_WEIGHTS, FILES_OF_LM, MIXTURE, OOV_OF_LM, TEXT_OF_LM, Precision
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
+from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
+from attlm_fairseq.scoring.oov_policy import OOVPolicy
+from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.text.pipeline import usage
+from attlm_fairseq.text.steps import KINDS
+
+Named = tuple[str | None, Any]  # an option's value for the LM of this name, or for all
+
+MODELS = (
+    cloup.option(
+        "--lm",
+        multiple=True,
+        type=FILES_OF_LM,
+        help="An LM, recognised by its content: a checkpoint of fairseq-train (this package's models or fairseq's own), a folder of "
+        "attlm export, a folder or cached name of a Hugging Face causal LM, an ARPA or KenLM file. Several joined by colons are an "
+        "ensemble that averages their probabilities. Repeatable.",
+    ),
+    cloup.option("--kenlm", multiple=True, type=FILES_OF_LM, help="The same as --lm, called kenlm unless NAME is given. Repeatable."),
+    dictionary_option,
+    cloup.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        help=f"LMs, text steps and weights, as written by attlm tune. Default: {DEFAULT_CONFIG} in this folder, unless --lm or --kenlm is "
+        "given; none for attlm eval.",
+    ),
+)
+COMBINED_MODELS = (
+    cloup.option(
+        "--ensemble-weights",
+        multiple=True,
+        type=ENSEMBLE_WEIGHTS,
+        help="Weights of the checkpoints of an ensemble (the one there is, or NAME). Default: equal.",
+    ),
+    cloup.option(
+        "--mixture",
+        multiple=True,
+        type=MIXTURE,
+        help="Mix LMs linearly, word by word, with these weights (found by `attlm mix`). Repeatable.",
+    ),
+)
+TEXT = (
+    cloup.option(
+        "--text",
+        "steps",
+        multiple=True,
+        type=TEXT_OF_LM,
+        help=f"What the text goes through before all LMs (or NAME) see it, in this order: {', '.join(map(usage, KINDS))}. "
+        "The lists' own text is never changed.",
+    ),
+)
+UNKNOWN_WORDS = (
+    cloup.option(
+        "--oov",
+        multiple=True,
+        type=OOV_OF_LM,
+        help="What an unknown word costs in all LMs (or NAME): unk (p(<unk>), default), penalty:LOGPROB (natural log), "
+        "spread:TYPES (p(<unk>) shared by so many unseen words).",
+    ),
+)
+ONE_DEVICE = cloup.option("--device", "--devices", "device", default="cpu", show_default=True, help="Where LMs run: cpu, cuda, cuda:1.")
+SEVERAL_DEVICES = cloup.option(
+    "--devices",
+    "--device",
+    default="cpu",
+    show_default=True,
+    help="Where LMs run: cpu, cuda:1; several share the work: cpu:4 (processes), cuda:0,cuda:1.",
+)
+ARITHMETIC = (
+    cloup.option(
+        "--precision",
+        type=Precision(PRECISIONS, case_sensitive=False),
+        default=DEFAULT_DEVICE.precision,
+        show_default=True,
+        help="Of neural LMs' matrix products; the deviation that bfloat16 (bf16) causes is measured and printed.",
+    ),
+    cloup.option(
+        "--memory",
+        default="1G",
+        show_default=True,
+        help="What the scoring of neural LMs may take, besides the models and the lists: 500M, 4G.",
+    ),
+)
+
+
+def run_options(several_devices: bool = False, only_if_named: bool = False, scores: bool = True) -> Decorator:
+    """The LMs, what they see and where they run, handed to the command as ``run``.
+
+    ``several_devices``: whether the command shares its work among devices. ``only_if_named``: ``run`` is None unless LMs or a
+    configuration are named; that of this folder does not count then. ``scores``: whether the command scores, so that policies for
+    unknown words, precision, memory and combinations of LMs mean something.
+    """
+    groups = (
+        ("Models", MODELS + (COMBINED_MODELS if scores else ())),
+        ("Text", TEXT + (UNKNOWN_WORDS if scores else ())),
+        ("Device", (SEVERAL_DEVICES if several_devices else ONE_DEVICE, *(ARITHMETIC if scores else ()))),
+    )
+
+    def decorate(command: Any) -> Any:
+        @wraps(command)
+        def wrapper(**given: Any) -> Any:
+            options = {name: given.pop(name) for name in names}
+            lm, kenlm, config = options.pop("lm"), options.pop("kenlm"), options.pop("config")
+            named = bool(lm or kenlm or config)
+            run = make_run(lm, kenlm, config if named or only_if_named or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG)
+            if not run.lms and (option := given_option(*options)):  # ignoring it would let the user believe that it changed something
+                raise InputError(
+                    f"{option} is about LMs, and there are none: give --config {DEFAULT_CONFIG}, --lm or --kenlm; what the metric compares "
+                    "is changed by --metric-text"
+                )
+            changed = changed_run(run, **options)
+            return command(run=changed if named or not only_if_named else None, **given)
+
+        before = {parameter.name for parameter in getattr(command, "__click_params__", [])}
+        decorated = wrapper
+        for title, options in reversed(groups):
+            decorated = cloup.option_group(title, *options)(decorated)
+        names = [parameter.name for parameter in decorated.__click_params__ if parameter.name not in before]
+        return decorated
+
+    return decorate
+
+
+def make_run(lm: Iterable[Named], kenlm: Iterable[Named], config: Path | None) -> RunConfig:
+    """Return the LMs of options, added to those of a configuration. Raises InputError."""
+    run = read_config(config) if config else RunConfig()
+    lms = {spec.name: spec for spec in run.lms}
+    for option, name, files in [*(("lm", *given) for given in lm), *(("kenlm", *given) for given in kenlm)]:
+        if name is None:
+            name = next(free for free in numbered(option) if free not in lms)
+        elif check_name(name) in lms:
+            raise InputError(f"two LMs are called {name!r}; name them apart: --{option} NAME=FILE")
+        lms[name] = LMSpec.of_files(name, files)
+    return replace(run, lms=tuple(lms.values()))
+
+
+def changed_run(
+    run: RunConfig,
+    *,
+    dictionary: Path | None = None,
+    device: str | None = None,
+    devices: str = "cpu",
+    precision: str = DEFAULT_DEVICE.precision,
+    memory: str = "1G",
+    steps: tuple[Named, ...] = (),
+    **changes: tuple[Named, ...],
+) -> RunConfig:
+    """Return the run with what the other options say. ``changes`` are those of :class:`LMChanges`. Raises InputError."""
+    if device is not None:
+        placed = (DeviceConfig(parse_device(device), precision, parse_memory(memory)),)
+    else:
+        placed = parse_devices(devices, precision, parse_memory(memory))
+    if dictionary is not None:
+        run = replace(run, lms=tuple(replace(lm, dictionary=dictionary) if lm.checkpoints else lm for lm in run.lms))
+    return replace(LMChanges(text=steps, **changes).apply(run), devices=placed)
+
+
+@dataclass(frozen=True)
+class LMChanges:
+    """Options that say more about LMs given by other options or by ``attlm.toml``: (name, value) each."""
+
+    ensemble_weights: tuple[tuple[str | None, tuple[float, ...]], ...] = ()
+    mixture: tuple[tuple[str | None, tuple[tuple[str, float], ...]], ...] = ()
+    text: tuple[tuple[str | None, TextPipeline], ...] = ()
+    oov: tuple[tuple[str | None, OOVPolicy], ...] = ()
+
+    def apply(self, run: RunConfig) -> RunConfig:
+        """Return the run with these. Raises InputError."""
+        lms = {lm.name: lm for lm in run.lms}
+        for name, members in self.mixture:
+            lms |= self._mixed(lms, name, members)
+        for name, shares in self.ensemble_weights:
+            lms |= self._weighted(lms, name, shares)
+        text = run.text
+        for name, steps in self.text:
+            if name is None:
+                text = steps
+            lms |= {lm.name: replace(lm, text=steps) for lm in named(lms, name, "--text") if name}
+        for name, policy in self.oov:
+            lms |= {lm.name: replace(lm, oov=policy) for lm in named(lms, name, "--oov") if name or not lm.mixture}
+        return replace(run, lms=tuple(lms.values()), text=text)
+
+    def _mixed(self, lms: dict[str, LMSpec], name: str | None, members: tuple[tuple[str, float], ...]) -> dict[str, LMSpec]:
+        name = name or next(name for name in numbered("mix") if name not in lms)
+        old = lms.get(check_name(name), LMSpec(name))
+        if old.kenlm or old.checkpoints:
+            raise InputError(f"--mixture {name}=..: {name!r} is one of the LMs already")
+        return {name: replace(old, mixture=members)}
+
+    def _weighted(self, lms: dict[str, LMSpec], name: str | None, shares: tuple[float, ...]) -> dict[str, LMSpec]:
+        ensembles = [lm for lm in lms.values() if len(lm.checkpoints) > 1 and name in (None, lm.name)]
+        if len(ensembles) != 1:
+            raise InputError(f"--ensemble-weights: there are {len(ensembles)} ensembles {name or ''}; give NAME=NUMBER:NUMBER..")
+        if len(shares) != len(ensembles[0].checkpoints):
+            raise InputError(
+                f"--ensemble-weights: {ensembles[0].name} has {len(ensembles[0].checkpoints)} checkpoints: "
+                f"expected {len(ensembles[0].checkpoints)} numbers, not {len(shares)}"
+            )
+        return {ensembles[0].name: replace(ensembles[0], ensemble_weights=shares)}
+
+
+def named(lms: dict[str, LMSpec], name: str | None, option: str) -> list[LMSpec]:
+    """Return the LM of this name, or all. Raises InputError."""
+    if name is not None and name not in lms:
+        raise InputError(f"{option} {name}=..: no LM has this name; there are {', '.join(lms) or 'none'}")
+    return [lm for lm in lms.values() if name in (None, lm.name)]
+
+
+def numbered(name: str) -> Iterator[str]:
+    """Yield ``name``, ``name2``, ``name3``, .."""
+    yield name
+    number = 2
+    while True:
+        yield f"{name}{number}"
+        number += 1

@@ -1,0 +1,34 @@
+"""``attlm rescore --engine ray``: many files into a folder, on the machines of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import is_stream
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.ray_engine import find_shards, rescore_shards
+from attlm_fairseq.verbs.run import require_weights
+
+
+def rescore_by_ray(pattern: str, output: str, to: str, run: RunConfig, format_name: str | None) -> None:
+    """Rescore each of many files into a folder and tell what became of them. Raises InputError if there is nothing to do it with."""
+    if to != "same":
+        raise InputError(f"--to {to}: with --engine ray lists are written in the format of their file")
+    if is_stream(output) and not Path(output).is_dir():
+        raise InputError("--engine ray writes a file for each shard: give a folder for the rescored shards with -o")
+    require_weights(run)
+    files = find_shards(pattern)
+    shards = rescore_shards(files, Path(output), run, run.devices[0], concurrency=len(run.devices), format_name=format_name)
+    for shard in shards:
+        for line in shard.notes:
+            note(f"{shard.path}: {line}")
+    errors = [shard.error for shard in shards if shard.error]
+    there = f"{len(files) - len(shards)} were there already" if len(shards) < len(files) else ""
+    done = f"{len(shards) - len(errors)} files rescored, {sum(shard.lists for shard in shards)} lists"
+    note("; ".join(filter(None, [done, there])))
+    for error in errors[:-1]:
+        note(f"attlm: error: {error}")
+    if errors:
+        raise InputError(errors[-1])

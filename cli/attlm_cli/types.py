@@ -1,0 +1,158 @@
+"""The types of options: each parses its text once, and refuses it in one line that names the option."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.external_metric import PREFIX
+from attlm_fairseq.nbest.features.combination import LARGEST
+from attlm_fairseq.nbest.metrics import METRICS
+from attlm_fairseq.scoring.lm_spec import are_shares
+from attlm_fairseq.scoring.oov_policy import OOVPolicy, parse_policy
+from attlm_fairseq.text import TextPipeline, parse_steps
+
+
+class Parsed(click.ParamType):
+    """What ``parse`` makes of the option's text. Its InputError becomes one line with the option and the text before it."""
+
+    def __init__(self, metavar: str, parse: Callable[[str], Any]) -> None:
+        self.name = metavar
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):  # a default
+            return value
+        try:
+            return self.parse(value)
+        except InputError as error:
+            option = param.opts[0] if param is not None else self.name
+            raise InputError(f"{option} {value!r}: {error}") from None
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return self.name
+
+
+class NameValue(Parsed):
+    """``NAME=VALUE`` as (name, value). If ``optional``, ``VALUE`` alone is (None, value): a name is letters, digits, _ and -.
+
+    A name that must be there ends at the last ``=``, since scores of lists may have one in theirs.
+    """
+
+    def __init__(self, metavar: str, parse: Callable[[str], Any], optional: bool = False) -> None:
+        super().__init__(f"[NAME=]{metavar}" if optional else f"NAME={metavar}", self._split)
+        self._value = parse
+        self._optional = optional
+
+    def _split(self, text: str) -> tuple[str | None, Any]:
+        if self._optional:
+            name, equals, value = text.partition("=")
+            named = bool(equals) and re.fullmatch(r"[\w-]+", name) is not None
+            return (name, self._value(value)) if named else (None, self._value(text))
+        name, equals, value = text.rpartition("=")
+        if not equals or not name:
+            raise InputError(f"expected {self.name}")
+        return name, self._value(value)
+
+
+class Precision(click.Choice):
+    """``float32`` or ``bfloat16``, also as fairseq's options call them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert({"fp32": "float32", "bf16": "bfloat16"}.get(str(value).lower(), value), param, ctx)
+
+
+class MetricName(click.ParamType):
+    """The name of a metric, in any case, or ``external:COMMAND``."""
+
+    name = "metric"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"[{'|'.join(sorted(METRICS))}|{PREFIX}COMMAND]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.startswith(PREFIX) and value.lower() not in METRICS:
+            self.fail(f"{value!r} is not one of {', '.join(sorted(METRICS))} and {PREFIX}COMMAND.", param, ctx)
+        return value if value.startswith(PREFIX) else value.lower()
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range; click itself lets nan through every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
+def _weight(text: str) -> float:
+    weight = _number(text, "NAME=NUMBER, such as lm=0.5")
+    if not abs(weight) <= LARGEST:
+        raise InputError(f"expected a finite number of at most {LARGEST:g}")
+    return weight
+
+
+def _interval(text: str) -> tuple[float, float]:
+    lower, colon, upper = text.partition(":")
+    expected = "NAME=LOW:HIGH, such as lm=0:2 or lm=0:"
+    if not colon:
+        raise InputError(f"expected {expected}")
+    low, high = _number(lower or "-inf", expected), _number(upper or "inf", expected)
+    if not low <= high or any(LARGEST < abs(end) < math.inf for end in (low, high)) or low == math.inf or high == -math.inf:
+        raise InputError(f"expected finite numbers of at most {LARGEST:g}, the lower one first")
+    return low, high
+
+
+def _mixture(text: str) -> tuple[tuple[str, float], ...]:
+    expected = "LM:NUMBER,LM:NUMBER.., none negative, not all zero, each LM once"
+    parts = [part.rpartition(":") for part in text.split(",")]
+    members = tuple((name, _number(share, expected)) for name, _, share in parts)
+    if not are_shares([share for _, share in members], len(members)) or len(dict(members)) != len(members):
+        raise InputError(f"expected {expected}")
+    return members
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    expected = "numbers, none negative, not all zero, with : between"
+    shares = tuple(_number(share, expected) for share in text.split(":"))
+    if not are_shares(list(shares), len(shares)):
+        raise InputError(f"expected {expected}")
+    return shares
+
+
+def _number(text: str, expected: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"expected {expected}") from None
+
+
+def _files(text: str) -> tuple[str, ...]:
+    files = tuple(filter(None, text.split(":")))
+    if not files:
+        raise InputError("names no file")
+    return files
+
+
+def _steps(text: str) -> TextPipeline:
+    return parse_steps(filter(None, text.split(",")))
+
+
+def _policy(text: str) -> OOVPolicy:
+    return parse_policy(text)
+
+
+WEIGHT = NameValue("NUMBER", _weight)
+INTERVAL = NameValue("LOW:HIGH", _interval)
+FILES_OF_LM = NameValue("LM[:LM..]", _files, optional=True)
+ENSEMBLE_WEIGHTS = NameValue("NUMBER:NUMBER..", _shares, optional=True)
+MIXTURE = NameValue("LM:NUMBER,..", _mixture, optional=True)
+TEXT_OF_LM = NameValue("STEP,..", _steps, optional=True)
+OOV_OF_LM = NameValue("POLICY", _policy, optional=True)
+STEPS = Parsed("STEP,..", _steps)
