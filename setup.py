@@ -76,9 +76,11 @@ setup(
         'ufal-kenlm>=26.4.1; python_version >= "3.13"',
         "sacremoses",
         "click",
+        "cloup",  # options in groups
         "sacrebleu<3",
         "rapidfuzz",
         "num2words",  # the ways to say a number, for corrections
+        "tabulate",
         "tqdm",
         "tomlkit",
         "matplotlib",

@@ -311,6 +311,7 @@ def refused(*arguments: object, stdin: str | bytes | None = None) -> str:
 
 
 def test_bad_input_is_one_line_and_leaves_nothing(folder):
+    (folder / "lm.arpa").write_text("\\data\\\nngram 1=0\n")
     before = sorted(folder.iterdir())
     lm = ["--lm", "lm.pt"]
     assert "a sentence in quotes, or --file" in refused(*lm)
@@ -326,7 +327,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(folder):
     assert "<stdin>:2: not UTF-8" in refused("--file", "-", *lm, "-o", "a.png", "-o", "a.jsonl", stdin=b"the\ncaf\xe9\n")
     assert "not UTF-8" in refused("caf\udce9", *lm, "-o", "a.png")
     assert "no neural LM" in refused("the cat")
-    (folder / "lm.arpa").write_text("\\data\\\nngram 1=0\n")
     assert "an n-gram LM (kenlm) has no attention weights" in refused("the cat", "--kenlm", "lm.arpa")
     assert "2 are given" in refused("the cat", "--lm", "lm.pt:lm.pt")
     assert "2 are given" in refused("the cat", "--lm", "lm.pt", "--lm", "lm.pt")

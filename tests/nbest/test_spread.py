@@ -69,4 +69,4 @@ def test_the_user_is_told(tmp_path, monkeypatch):
     (tmp_path / "lists").write_text("\n".join(lists) + "\n")
     result = run("tune", "lists", "--folds", "0", "--restarts", "0")
     assert "WARNING: list 'u4': am is -1e+10, and its range 2e+10 times the spread of the other lists: " in result.stderr
-    assert result.stderr.count("WARNING") == 1
+    assert result.stderr.count("WARNING: list") == 1
