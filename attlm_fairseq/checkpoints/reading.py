@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.folder import StoredModel, read_model_folder
-from attlm_fairseq.checkpoints.vocabulary import PAD, Vocabulary, fingerprint
+from attlm_fairseq.checkpoints.vocabulary import PAD, Vocabulary, fingerprint, fingerprint_numbers
 from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.files import sha256
 from attlm_fairseq.modules.families import FAMILIES, build_language_model, family_of
@@ -23,6 +23,7 @@ from attlm_fairseq.modules.language_model import LanguageModel
 
 TORCH_MAGIC = (b"PK", b"\x80")  # zip files and older pickles
 WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the LanguageModel
+FINGERPRINT = "decoder.dictionary_version"  # and the numbers of its dictionary; fairseq averages no weights with "version" in their name
 # what it raises to take a file's content for a model's where parts are missing, of another kind or of another size
 MISSHAPEN = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
@@ -104,7 +105,7 @@ def check_numbers(weights: Mapping[str, Any], path: Path) -> None:
             raise InputError(f"its weights {name} are {found}, expected floating-point numbers; train or export the model again", path=path)
 
 
-def check_finite(model: torch.nn.Module, path: Path) -> None:
+def check_finite(model: torch.nn.Module, path: Path | None) -> None:
     """Raises InputError for weights that are nan or infinite: every probability would be nan."""
     for name, weights in model.named_parameters():
         if not weights.sum().isfinite():  # as soon as one of them is not, and in a tenth of the time of looking at each
@@ -142,7 +143,9 @@ def stored_in_checkpoint(path: Path, dictionary: Path | None, content: Any = Non
             path=path,
         )
     trained = (checkpoint.get("task_state") or {}).get("dictionary")
-    if trained not in (None, fingerprint(vocabulary.symbols)):  # checkpoints of before it was saved have none
+    among_weights = checkpoint["model"].get(FINGERPRINT, torch.tensor(fingerprint_numbers(vocabulary.symbols)))
+    if trained not in (None, fingerprint(vocabulary.symbols)) or among_weights.tolist() != fingerprint_numbers(vocabulary.symbols):
+        # older checkpoints have one of the two, or none
         raise InputError(
             f"the dictionary {dictionary} has other words than the model, or in another order; give the dict.txt that it was trained with",
             path=path,

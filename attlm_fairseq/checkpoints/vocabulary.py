@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,11 @@ SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
 def fingerprint(symbols: Sequence[str]) -> str:
     """SHA-256 of the symbols of a dictionary in the order of their ids, special ones included: what a model's ids mean."""
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
+
+
+def fingerprint_numbers(symbols: Sequence[str]) -> list[int]:
+    """The fingerprint as 8 numbers of 32 bits, to stand among weights as int64: their sums, as in averaged checkpoints, do not overflow."""
+    return list(struct.unpack(">8I", bytes.fromhex(fingerprint(symbols))))
 
 
 class Vocabulary:

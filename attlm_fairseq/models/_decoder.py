@@ -11,6 +11,8 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, FairseqIncrementalDecoder, 
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.reading import FINGERPRINT, check_finite
+from attlm_fairseq.checkpoints.vocabulary import fingerprint_numbers
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules import output
 from attlm_fairseq.modules.families import build_language_model
@@ -78,6 +80,8 @@ class MemoryDecoder(FairseqIncrementalDecoder):
 
     def __init__(self, dictionary: Any, model: LanguageModel, compute_dtype: str = "float32") -> None:
         super().__init__(dictionary)
+        # What the ids mean, among the weights: so another dictionary is seen wherever they are loaded.
+        self.register_buffer(FINGERPRINT.removeprefix("decoder."), torch.tensor(fingerprint_numbers(dictionary.symbols)))
         self.model = model
         self.compute_dtype = compute_dtype
 
@@ -165,6 +169,7 @@ class MemoryLanguageModel(FairseqLanguageModel):
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *others: Any, **named: Any) -> Any:
         """As fairseq's. Raises InputError where the weights are those of another model, or of another dictionary."""
         own = self.state_dict()
+        state_dict = {FINGERPRINT: own[FINGERPRINT], **state_dict}  # checkpoints of before there was one lack it
         for name in {**own, **state_dict} if strict else ():
             shapes = ["x".join(map(str, weights[name].shape)) if name in weights else "none" for weights in (state_dict, own)]
             if shapes[0] != shapes[1]:
@@ -172,7 +177,27 @@ class MemoryLanguageModel(FairseqLanguageModel):
                     f"the checkpoint's {name.removeprefix('decoder.model.')} is {shapes[0]}, this model's is {shapes[1]}: give the options "
                     "and the dict.txt, in the data folder, that the checkpoint was trained with"
                 )
-        return super().load_state_dict(state_dict, strict, *others, **named)
+        if not torch.equal(state_dict[FINGERPRINT].to(own[FINGERPRINT]), own[FINGERPRINT]):
+            raise InputError(
+                "the checkpoint was trained with other words than the dict.txt in the data folder, or with these in another order: "
+                "preprocess with the dict.txt that it was trained with (--srcdict)"
+            )
+        loaded = super().load_state_dict(state_dict, strict, *others, **named)
+        check_finite(self, None)
+        return loaded
+
+    def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Optional[dict[str, Any]] = None) -> Tensor:
+        """As fairseq's. Raises InputError if a target is impossible: fairseq-eval-lm, which gives targets, would leave it out and go on."""
+        probs = super().get_normalized_probs(net_output, log_probs, sample)
+        if not self.training and sample is not None and sample.get("target") is not None:
+            target = sample["target"]
+            of_target = probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+            impossible = (of_target.isnan() | (of_target == (-torch.inf if log_probs else 0))) & (target != self.decoder.dictionary.pad())
+            if impossible.any():
+                word = self.decoder.dictionary[int(target[impossible][0])]
+                found = "nan" if of_target[impossible][0].isnan() else "0"
+                raise InputError(f"the model gives the word {word!r} the probability {found}: a perplexity cannot be computed")
+        return probs
 
 
 def preset(name: str, model: type[MemoryLanguageModel], **defaults: Any) -> None:

@@ -247,10 +247,14 @@ def corrections(random: Random, place: Path) -> None:
 
 LONG_LIST = 300  # lists
 SMALL_BLOCKS = """
+import time
 import attlm_fairseq.nbest.run.rescoring
 from attlm_cli.main import main
+from attlm_fairseq.scoring.kenlm import KenLMScorer
 
 attlm_fairseq.nbest.run.rescoring.BLOCK_CHARACTERS = 3000
+score = KenLMScorer.score
+KenLMScorer.score = lambda scorer, sentences: time.sleep(0.05) or score(scorer, sentences)
 main()
 """
 ATTLM = [sys.executable, "-c", SMALL_BLOCKS]
@@ -260,11 +264,10 @@ def rescoring(place: Path) -> list[str]:
     """The command of a run that takes a second or two, in ``place``, with its files."""
     if not (place / "list").exists():
         made = Random(5)
-        (place / "lm.pt").write_bytes(checkpoint("attentive_lstm_lm"))
-        (place / "dict.txt").write_text("".join(f"{word} {100 - i}\n" for i, word in enumerate(WORDS)))
+        (place / "lm.arpa").write_bytes(ngram_model("arpa"))
         rows = [f"{i} ||| {' '.join(made.choices(WORDS, k=9))} ||| F= {-j} ||| {-j}\n" for i in range(LONG_LIST) for j in range(10)]
         (place / "list").write_text("".join(rows))
-    return [*ATTLM, "rescore", "list", "--lm", "lm.pt", "--weight", "lm=1", "-o", "out"]
+    return [*ATTLM, "rescore", "list", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out"]
 
 
 def finished(place: Path, command: list[str]) -> subprocess.CompletedProcess:
@@ -282,11 +285,13 @@ def whole_output(place: Path, command: list[str]) -> bytes:
 
 def killed(random: Random, place: Path, command: list[str]) -> None:
     """Start the run and kill it at a random moment."""
-    started = time.monotonic()
     process = subprocess.Popen(command, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    until = random.uniform(0.5, 5.0)
-    while process.poll() is None and time.monotonic() < started + until:
-        time.sleep(0.02)
+    unfinished = place / "out.unfinished"
+    while process.poll() is None and not unfinished.exists() and random.random() > 0.002:  # mostly within the scoring
+        time.sleep(0.01)
+    until = time.monotonic() + random.uniform(0, 2.5)
+    while process.poll() is None and time.monotonic() < until:
+        time.sleep(0.01)
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
