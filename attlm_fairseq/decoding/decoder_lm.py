@@ -45,7 +45,7 @@ class DecoderLM(SharedByCopies):
         if self.path.is_dir():
             shutil.copytree(self.path, folder)
             return
-        from attlm_fairseq.export import export_model  # here: a decoder that saves nothing needs no scorers
+        from attlm_fairseq.verbs.export import export_model  # here: a decoder that saves nothing needs no scorers
 
         with tempfile.TemporaryDirectory() as place:
             dictionary = Path(place) / "dict.txt"

@@ -11,8 +11,8 @@ import torch
 from lm_files import VARIANTS, write_checkpoint
 
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
-from attlm_fairseq.export import export_model
 from attlm_fairseq.modules.families import FAMILIES
+from attlm_fairseq.verbs.export import export_model
 
 WORDS = [f"w{number}" for number in range(20)]
 V = 4 + len(WORDS)
