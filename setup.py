@@ -85,7 +85,7 @@ setup(
         "tomlkit",
         "matplotlib",
         "jinja2",
-        "scipy",
+        "scipy>=1.15",
         "safetensors",
     ],
     extras_require={

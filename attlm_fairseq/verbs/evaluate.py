@@ -89,7 +89,7 @@ def evaluate(
     """Score the 1-best hypotheses of lists, and of further systems on the same utterances, with 95 % bootstrap intervals.
 
     With a ``config`` the lists are also rescored, and by each LM alone. Every system is compared with the lists as read: difference and
-    p-value (paired bootstrap). The last row is the best that the lists hold (for BLEU and chrF at least that).
+    p-value of a paired permutation test. The last row is the best that the lists hold (for BLEU and chrF at least that).
 
     Weights get no p-value on the lists that they were tuned on. Without ``config``, an ``attlm.toml`` of the current folder that was tuned
     on these lists is taken to have made the ``others``.

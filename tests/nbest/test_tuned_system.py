@@ -12,7 +12,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decision, decide, posterior_weights
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.statistics.bootstrap import paired_bootstrap
+from attlm_fairseq.nbest.statistics.bootstrap import paired_test
 from attlm_fairseq.nbest.statistics.evaluation import compare, measure_lists
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of, tune_system
 from attlm_fairseq.nbest.tuning.tuning import tune
@@ -47,7 +47,7 @@ def test_every_row_by_its_definition(lists):
     assert scores["oracle"] <= scores["tuned"]
     # what is written gives what the row says, if all lists choose by it
     assert found.label == min((f"{name}, 4-fold" for name in ("tuned", *RULES)), key=scores.__getitem__)
-    assert found.gain == paired_bootstrap(systems[found.label], measured.first, WER, seed=1, folds=4)
+    assert found.gain == paired_test(systems[found.label], measured.first, WER, seed=1, folds=4)
     written = plain_answers(lists, found.weights, found.decision)
     assert (written == systems[found.label.removesuffix(", 4-fold")]).all()
 
@@ -116,7 +116,7 @@ def test_systems_tuned_on_the_lists_get_no_p_value(lists):
             assert row.comparison is None
         else:
             assert (row.comparison.p_value is None) is row.in_sample
-            expected = paired_bootstrap(dict(found.systems)[label], measured.first, WER, folds=row.folds)
+            expected = paired_test(dict(found.systems)[label], measured.first, WER, folds=row.folds)
             assert row.comparison.difference == expected.difference
             assert row.in_sample or row.comparison == expected
 
@@ -153,5 +153,5 @@ def test_comparison_is_with_the_first(lists):
     last = np.array([statistics[-1] for statistics in measured.statistics])
     rows = compare([("first", measured.first), ("last", last), ("oracle", last)], WER, seed=3)
     assert [row.comparison is None for row in rows] == [True, False, True]
-    assert rows[1].comparison == paired_bootstrap(last, measured.first, WER, seed=3)
+    assert rows[1].comparison == paired_test(last, measured.first, WER, seed=3)
     assert rows[1].interval.score == corpus_score(WER, last)

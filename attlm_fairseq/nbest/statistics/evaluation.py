@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.features.spread import outliers
 from attlm_fairseq.nbest.fingerprints import same_utterance
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_bootstrap, summed
+from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison, confidence_interval, paired_test, summed
 
 
 @dataclass
@@ -113,7 +113,7 @@ def compare(
     folds: Mapping[str, int] | None = None,
     groups: Sequence[int] | None = None,
 ) -> list[Row]:
-    """Each system, (label, statistics (N, S) of its answers), against the first one by paired bootstrap; not those called ``unpaired``.
+    """Each system, (label, statistics (N, S) of its answers), against the first one; not those called ``unpaired``.
 
     Those called ``in_sample`` were tuned on these lists: they get no p-value. ``folds`` maps the label of cross-validated answers to the
     number of folds. ``groups`` (N,) are of lists that are drawn together, such as those of one utterance.
@@ -126,7 +126,7 @@ def compare(
     for place, (label, statistics) in enumerate(systems):
         comparison = None
         if place and label not in unpaired:
-            comparison = paired_bootstrap(statistics, baseline, metric, seed=seed, folds=folds.get(label, 0))
+            comparison = paired_test(statistics, baseline, metric, seed=seed, folds=folds.get(label, 0))
             if label in in_sample:
                 comparison = replace(comparison, p_value=None)
         interval = confidence_interval(statistics, metric, seed=seed)

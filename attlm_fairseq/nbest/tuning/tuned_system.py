@@ -11,7 +11,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decider, Decision, compared_text, loss_tokenizer, posterior_weights
 from attlm_fairseq.nbest.features.combination import check_totals, log_linear
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
-from attlm_fairseq.nbest.statistics.bootstrap import PairedComparison, paired_bootstrap, summed
+from attlm_fairseq.nbest.statistics.bootstrap import PairedComparison, paired_test, summed
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
 from attlm_fairseq.nbest.tuning.tuning import CrossValidation, TuningResult, cross_validate, oracle, selection, tune
 
@@ -105,7 +105,7 @@ def tune_system(
     systems.append(("oracle", oracle(measured.statistics, metric, [answers for _, answers in systems])))
     gain = None
     if held_out is not None:
-        gain = paired_bootstrap(summed(held_out, utterances), summed(measured.first, utterances), metric, seed=seed, folds=folds)
+        gain = paired_test(summed(held_out, utterances), summed(measured.first, utterances), metric, seed=seed, folds=folds)
     return TunedSystem(
         result,
         dict(result.weights) if decision.rule == "max" else posterior_weights(result.weights),
