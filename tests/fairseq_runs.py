@@ -1,14 +1,14 @@
-"""fairseq's commands, run as a user runs them."""
+"""fairseq's commands, run as a user runs them but for the imports, which :mod:`fairseq_programs` does once."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from fairseq_programs import programs
 
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
@@ -20,7 +20,7 @@ LOGGING = ["--log-format", "json", "--log-interval", "1", "--num-workers", "0"]
 
 
 def fairseq(command: str, *arguments: object, check: bool = True, stdin: str | None = None) -> subprocess.CompletedProcess:
-    program = Path(sys.executable).with_name(f"fairseq-{command}")
+    program = programs() / f"fairseq-{command}"
     if command == "train":  # by default as many processes as the machine has GPUs, --cpu or not
         arguments = ("--distributed-world-size", 1, *arguments)
     result = subprocess.run(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import re
 import subprocess
-import sys
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
+from fairseq_programs import programs
 from lm_files import write_arpa, write_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ DECODING = ["--beam", "3", "--nbest", "3", "--max-len-b", "9", "--cpu", "--path"
 
 def fairseq(folder: Path, command: str, *arguments: object, stdin: str | None = None, code: int = 0) -> str:
     """What the command prints on both outputs."""
-    program = Path(sys.executable).with_name(f"fairseq-{command}")
+    program = programs() / f"fairseq-{command}"
     result = subprocess.run(
         [program, *map(str, arguments)],
         cwd=folder,

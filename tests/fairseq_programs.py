@@ -1,0 +1,129 @@
+"""fairseq's commands without the wait for their imports, for tests that run many of them.
+
+A server imports torch and fairseq once; :func:`programs` returns a folder of commands (``fairseq-train``, ..) each of which lets the server
+fork a process that runs it with the caller's arguments, folder, environment and standard streams. The plugin is not imported before the
+fork, so each command still begins as one that a user starts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+import json
+import logging
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+COMMANDS = ("eval-lm", "generate", "hydra-train", "interactive", "preprocess", "train", "validate")
+LATE_IMPORTS = ("torch._dynamo",)  # by the first optimiser
+CLIENT = """#!{python} -SE
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    request = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(server, [len(request).to_bytes(8, "little")], [0, 1, 2])
+    server.sendall(request)
+    code = server.recv(1)
+sys.exit(code[0] if code else 70)
+"""
+
+
+@functools.cache
+def programs() -> Path:
+    """Start the server of this process of tests, and return the folder with the commands that it runs."""
+    folder = Path(tempfile.mkdtemp(prefix="fairseq-"))
+    address = str(folder / "server")
+    for command in COMMANDS:
+        path = folder / "bin" / f"fairseq-{command}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(CLIENT.format(python=sys.executable, address=address))
+        path.chmod(0o755)
+    server = subprocess.Popen([sys.executable, __file__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(server.stdin.close)  # the sign for the server to end, which it also sees if this process is killed
+    assert server.stdout.readline() == b"ready\n"
+    return folder / "bin"
+
+
+def serve(address: str) -> None:
+    """Import fairseq's commands, and fork a process for each request until standard input is closed."""
+    modules = {f"fairseq-{command}": f"fairseq_cli.{command.replace('-', '_')}" for command in COMMANDS}
+    level = logging.root.level
+    logging.disable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for module in (*modules.values(), *LATE_IMPORTS):
+            importlib.import_module(module)
+    # Commands set up logging while they are imported: that is left to each.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "fairseq_cli"]:
+        del sys.modules[name]
+    logging.root.handlers.clear()
+    logging.root.setLevel(level)
+    logging.disable(logging.NOTSET)
+    assert not any(name.startswith("attlm") for name in sys.modules)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that wait for the commands
+    with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as events:
+        listening.bind(address)
+        listening.listen(64)
+        events.register(listening, selectors.EVENT_READ)
+        events.register(sys.stdin, selectors.EVENT_READ)
+        print("ready", flush=True)
+        while all(key.fileobj is listening for key, _ in events.select()):
+            connection, _ = listening.accept()
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                answer(connection, modules)
+            connection.close()
+
+
+def answer(connection: socket.socket, modules: dict[str, str]) -> None:
+    """Run one command in a process of its own and send its exit code back. Does not return."""
+    size, streams, _, _ = socket.recv_fds(connection, 8, 3)
+    request = b""
+    while len(request) < int.from_bytes(size, "little"):
+        request += connection.recv(1 << 16)
+    command = os.fork()
+    if command == 0:
+        connection.close()
+        run_command(json.loads(request), streams, modules)
+    code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+    connection.sendall(bytes([code if code >= 0 else 128 - code]))
+    os._exit(0)
+
+
+def run_command(request: list, streams: list[int], modules: dict[str, str]) -> None:
+    """Become the command: what a console script does, then what Python does at its end. Does not return."""
+    sys.argv, folder, environment = request
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    code: object = 1
+    try:
+        code = importlib.import_module(modules[Path(sys.argv[0]).name]).cli_main()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # the plugin's, if the command has loaded it
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else bool(code))
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # the folder of this file: the commands do not see the tests' modules
+    serve(sys.argv[1])
