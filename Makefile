@@ -28,7 +28,7 @@ step = @mkdir -p "$(dir $(LOG))"; echo "-- $(1)"; { $(2); } >"$(LOG)" 2>&1 || { 
 # lmplz is compiled while the environment is installed, which keeps one core busy at a time.
 MAKEFLAGS += -j2
 
-.PHONY: all help install kenlm demo test lint bench fuzz
+.PHONY: all help install kenlm demo test lint bench docs fuzz
 .DELETE_ON_ERROR:
 
 all: install kenlm
@@ -41,6 +41,7 @@ help:
 	@echo "make lint     check style and types alone"
 	@echo "make kenlm    build KenLM's programs into $(VENV)/bin"
 	@echo "make bench    run the benchmarks"
+	@echo "make docs     build the documentation into build/docs"
 	@echo "make fuzz     damaged and hostile input for SECONDS=600, runs killed at random"
 	@echo "make install  make or refresh $(VENV) without KenLM's programs"
 	@echo "VENV=folder, PYTHON=python3.x and CUDA=1 (torch with its CUDA libraries, gigabytes) change what is installed where."
@@ -97,6 +98,11 @@ lint: install
 SECONDS ?= 600
 fuzz: install kenlm
 	@PATH="$(BIN):$$PATH" "$(BIN)/python" tests/fuzz/run.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+docs: install
+	$(call step,documentation tools,$(INSTALL) --no-build-isolation '.[docs]')
+	@echo "-- documentation, into build/docs"
+	@"$(BIN)/python" -m mkdocs build --strict --quiet
 
 bench: install kenlm
 	@for benchmark in $(BENCHMARKS); do echo "-- $$benchmark"; PATH="$(BIN):$$PATH" "$(BIN)/python" $$benchmark || exit 1; done

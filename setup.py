@@ -94,6 +94,7 @@ setup(
         "decoding": DECODING,
         "hf": ["transformers>=5"],
         "subword": SUBWORD,
+        "docs": ["mkdocs", "mkdocstrings[python]", "mkdocs-click"],
         "ray": RAY,
     },
 )

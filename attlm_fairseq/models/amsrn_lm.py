@@ -1,4 +1,4 @@
-"""``--arch amsrn_lm``: Liu, Tsai, Chen and Lee (2016), with presets for the rows of their tables."""
+"""``--arch amsrn_lm``: Liu, Chuang and Lee (2016), with presets for the rows of their tables."""
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 

@@ -1,4 +1,4 @@
-"""The READMEs' tables of options: every option that the plugin adds to fairseq's, with its default, and no other."""
+"""The documentation's tables of options: every option that the plugin adds to fairseq's, with its default, and no other."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ register()
 CONFIGS = {name: MODEL_DATACLASS_REGISTRY[name] for name in FAMILIES}  # presets have other defaults alone
 for registry in (TASK_DATACLASS_REGISTRY, CRITERION_DATACLASS_REGISTRY):
     CONFIGS |= {name: config for name, config in registry.items() if config.__module__.startswith("attlm_fairseq.")}
-READMES = [(ROOT / "attlm_fairseq" / folder / "README.md").read_text(encoding="utf-8") for folder in ("", "decoding")]
-ROWS = dict(row for readme in READMES for row in re.findall(r"^\| `--([a-z-]+)` \| (.+?) \| .+ \|$", readme, re.MULTILINE))
+PAGES = [(ROOT / page).read_text(encoding="utf-8") for page in ("docs/training.md", "attlm_fairseq/decoding/README.md")]
+ROWS = dict(row for readme in PAGES for row in re.findall(r"^\| `--([a-z-]+)` \| (.+?) \| .+ \|$", readme, re.MULTILINE))
 
 
 def own_options(config: type) -> dict[str, Field]:

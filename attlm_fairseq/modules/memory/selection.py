@@ -1,4 +1,4 @@
-"""Attention with memory selection: Liu, Tsai, Chen and Lee (2016), "Attention-based Memory Selection Recurrent Network".
+"""Attention with memory selection: Liu, Chuang and Lee (2016), "Attention-based Memory Selection Recurrent Network".
 
 Shapes: B sentences in the batch, T positions, H size of an LSTM state, M memory slots.
 """
