@@ -1,0 +1,124 @@
+"""``--arch attentive_lstm`` for ``--task translation``: an LSTM encoder and any language model of this package as its decoder.
+
+Salton, Ross and Kelleher (2017, section 6) announce the attentive language model as the decoder of a translation system. The decoder
+here reads its own earlier states through its memory reader and the source sentence through :class:`SourceAttention`.
+"""
+
+# no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
+
+from dataclasses import dataclass, field, make_dataclass
+from typing import Any
+
+import torch
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models import MODEL_DATACLASS_REGISTRY, FairseqEncoderDecoderModel, register_model
+from fairseq.models.lstm import LSTMEncoder
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.models import amsrn_lm, attentive_lstm_lm, averaging_lstm_lm, kvp_lstm_lm, ngram_rnn_lm, plain_lstm_lm  # noqa: F401
+from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryDecoder
+from attlm_fairseq.modules.families import FAMILIES, build_language_model
+from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.source_attention import SourceAttention
+from attlm_fairseq.modules.state import LanguageModelState
+
+NO_LIMIT = 1 << 30  # of positions; fairseq wants a number
+FOR_LANGUAGE_MODELS_ALONE = ("init_from", "output_bias", "compute_dtype")
+
+
+def decoder_options() -> list[tuple[str, Any, Any]]:
+    """Return the options of all decoder families, once each, as fields of a dataclass."""
+    configs = [LSTMLanguageModelConfig, *(MODEL_DATACLASS_REGISTRY[family] for family in FAMILIES)]
+    options: dict[str, Any] = {}
+    for config in configs:
+        for name, option in config.__dataclass_fields__.items():
+            if name not in FOR_LANGUAGE_MODELS_ALONE and not name.startswith("_"):
+                options.setdefault(name, option)
+    return [(name, option.type, field(default=option.default, metadata=option.metadata)) for name, option in options.items()]
+
+
+@dataclass
+class EncoderConfig:
+    """The options of the encoder and of which decoder there is."""
+
+    decoder_family: ChoiceEnum(list(FAMILIES)) = field(
+        default="attentive_lstm_lm",
+        metadata={"help": "language model in the decoder: what it remembers of its own states; plain_lstm_lm: nothing"},
+    )
+    encoder_embed_dim: int = field(default=512, metadata={"help": "size of the source word embeddings"})
+    encoder_hidden_size: int = field(default=512, metadata={"help": "size of an encoder LSTM state, of each direction"})
+    encoder_layers: int = field(default=1, metadata={"help": "number of encoder layers"})
+    encoder_bidirectional: bool = field(default=False, metadata={"help": "read the source in both directions"})
+
+
+AttentiveLSTMTranslationConfig = make_dataclass(
+    "AttentiveLSTMTranslationConfig", decoder_options(), bases=(EncoderConfig, LSTMLanguageModelConfig)
+)
+
+
+class TranslationDecoder(MemoryDecoder):
+    """A language model whose features also attend to the source, and whose first state comes from the encoder."""
+
+    def __init__(self, dictionary: Any, model: LanguageModel, source_size: int) -> None:
+        super().__init__(dictionary, model)
+        self.source_attention = SourceAttention(model.reader.feature_size, source_size)
+        self.dropout = nn.Dropout(model.feature_dropout.p)
+        sizes = [part[0].numel() for part in model.recurrence.initial(1)]
+        self.bridge = nn.Linear(source_size, sum(sizes))
+        self.bridge_sizes = sizes
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: tuple[Tensor, ...],
+        incremental_state: dict | None = None,
+        **unused: Any,
+    ) -> tuple[Tensor, dict[str, list[Tensor]]]:
+        """Token ids (B, T) and what the encoder found -> logits (B, T, V) and ``{"attn": [source weights (B, T, S)]}``.
+
+        With an incremental state only the tokens that it has not seen are read and the result is of the last one, T = 1.
+        """
+        if incremental_state is None:
+            features, read, _ = self.model.read(prev_output_tokens, self.first_state(encoder_out))
+        else:
+            features, read = self._next_features(prev_output_tokens, incremental_state, lambda: self.first_state(encoder_out))
+            features = features.unsqueeze(1)
+        source, _, _, padding = encoder_out
+        features, weights = self.source_attention(features, source.transpose(0, 1), ~padding.t())
+        return self.model.output(self.dropout(features), read), {"attn": [weights]}
+
+    def first_state(self, encoder_out: tuple[Tensor, ...]) -> LanguageModelState:
+        """Return the state before the first target word: a linear map and tanh of the encoder's last state, and an empty memory."""
+        last = encoder_out[1][-1]  # top layer, (B, D)
+        empty = self.model.initial_state(len(last))
+        parts = torch.tanh(self.bridge(last)).split(self.bridge_sizes, dim=1)
+        recurrent = tuple(part.view_as(like) for part, like in zip(parts, empty.recurrent, strict=True))
+        return LanguageModelState(recurrent, empty.memory)
+
+
+@register_model("attentive_lstm", dataclass=AttentiveLSTMTranslationConfig)
+class AttentiveLSTMTranslationModel(FairseqEncoderDecoderModel):
+    """fairseq's LSTM encoder with a :class:`TranslationDecoder`."""
+
+    @classmethod
+    def build_model(cls, cfg: AttentiveLSTMTranslationConfig, task: FairseqTask) -> "AttentiveLSTMTranslationModel":
+        encoder = LSTMEncoder(
+            task.source_dictionary,
+            embed_dim=cfg.encoder_embed_dim,
+            hidden_size=cfg.encoder_hidden_size,
+            num_layers=cfg.encoder_layers,
+            dropout_in=cfg.dropout if cfg.dropout_in is None else cfg.dropout_in,
+            dropout_out=cfg.dropout if cfg.dropout_between is None else cfg.dropout_between,
+            bidirectional=cfg.encoder_bidirectional,
+            max_source_positions=NO_LIMIT,
+        )
+        target = task.target_dictionary
+        try:
+            model = build_language_model(str(cfg.decoder_family), cfg, len(target), target.pad())
+        except ValueError as error:  # sizes that do not go together
+            raise InputError(f"--arch attentive_lstm: {error}") from None
+        decoder = TranslationDecoder(target, model, encoder.output_units)
+        model.initialise(cfg.init_range)
+        return cls(encoder, decoder)

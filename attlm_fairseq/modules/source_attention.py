@@ -1,0 +1,39 @@
+"""Attention over the states of a source sentence, merged into the features of a language model: what makes it a translation model.
+
+Shapes: B sentences, T target positions, S source positions, F features, D size of a source state.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.modules.memory.reader import masked_softmax
+
+
+class SourceAttention(nn.Module):
+    """``a_s = softmax_s(q_s . W_a f)``, ``c = sum_s a_s q_s``, ``f' = tanh(W_c [f; c] + b_c)`` over source states ``q``.
+
+    The "general" score of Luong, Pham and Manning (2015), with the features ``f`` of a memory reader for their ``h_t``: a reader that
+    attends to earlier states gives features that hold ``h_t`` and its context, so the prediction sees state, memory and source.
+    """
+
+    def __init__(self, feature_size: int, source_size: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(feature_size, source_size, bias=False)  # W_a
+        self.merge = nn.Linear(feature_size + source_size, feature_size)  # W_c
+
+    def forward(self, features: Tensor, source: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Merge what is attended to in the source into the features.
+
+        Args:
+            features: (B, T, F).
+            source: states of the source words, (B, S, D).
+            present: False for padding, (B, S).
+
+        Returns:
+            Features (B, T, F) and the attention weights (B, T, S).
+        """
+        scores = self.query(features) @ source.transpose(1, 2)
+        weights = masked_softmax(scores, present.unsqueeze(1))
+        return torch.tanh(self.merge(torch.cat((features, weights @ source), dim=2))), weights
