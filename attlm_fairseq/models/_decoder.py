@@ -2,6 +2,7 @@
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Optional
 
@@ -19,6 +20,7 @@ from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.recurrence import LSTM
+from attlm_fairseq.modules.state import LanguageModelState
 
 OUTPUT_LAYERS = ChoiceEnum(list(output.OUTPUT_LAYERS))
 OUTPUT_BIASES = ChoiceEnum(["zero", "unigram"])
@@ -108,7 +110,9 @@ class MemoryDecoder(FairseqIncrementalDecoder):
         """
         with torch.autocast(prev_output_tokens.device.type, torch.bfloat16, enabled=self.compute_dtype == "bf16"):
             if incremental_state is not None:
-                features, read = self._next_features(prev_output_tokens, incremental_state)
+                features, read = self._next_features(
+                    prev_output_tokens, incremental_state, lambda: self.model.initial_state(len(prev_output_tokens))
+                )
                 return self._logits(features, read).unsqueeze(1), {"attn": None}
             if carried is None:
                 features, read = self.model.extract_features(prev_output_tokens, need_weights)
@@ -123,11 +127,13 @@ class MemoryDecoder(FairseqIncrementalDecoder):
                 carried.put(self.model, rows, last, state)
             return result, {"attn": read and read.weights}
 
-    def _next_features(self, tokens: Tensor, incremental_state: dict) -> tuple[Tensor, Read | None]:
+    def _next_features(
+        self, tokens: Tensor, incremental_state: dict, first_state: Callable[[], LanguageModelState]
+    ) -> tuple[Tensor, Read | None]:
         """Token ids (B, T) of which the last, or at first all, have not been read -> features (B, F) and what was read for the last one."""
         cached = self.get_incremental_state(incremental_state, "language_model")
         if cached is None:
-            state, unread = self.model.initial_state(tokens.size(0)), tokens
+            state, unread = first_state(), tokens
         else:
             state, unread = cached["state"], tokens[:, -1:]
         for token in unread.unbind(1):
