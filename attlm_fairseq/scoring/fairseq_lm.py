@@ -16,8 +16,9 @@ from attlm_fairseq.checkpoints.reading import MISSHAPEN, check_finite, find_dict
 from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
+from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
-from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer
+from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
 
 CLOSE = 1e-4  # of a feature, between stepping and reading the whole prefix
 
@@ -75,9 +76,9 @@ class FairseqTokenLM(TokenLM):
             "OOV policy": "p(<unk>), one class for all unknown words",
         }
 
-    def events(self) -> LogitEvents:
+    def events(self, precision: str) -> EventLogProbs:
         if self.head is not None:
-            return LogitEvents(self.head, self.vocabulary_size)
+            return linear_events(self.head.weight, self.head.bias, precision)
         if self.adaptive:
             return LogitEvents(self._adaptive_log_probs, self.vocabulary_size)
         return LogitEvents(lambda logits: logits, self.vocabulary_size)

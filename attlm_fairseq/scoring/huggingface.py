@@ -21,8 +21,9 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import check_finite
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
+from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
-from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer
+from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
 from attlm_fairseq.transformers_import import hide_broken_torchaudio
 
 NO_END = "none"  # what is written for an LM whose sentence end is not scored
@@ -97,9 +98,9 @@ class HuggingFaceTokenLM(TokenLM):
         ending = "the sentence end is not scored" if self.end is None else f"each sentence ends with {self.end_text!r}"
         return [f"each sentence begins with {self.start_text!r}, {ending}"]
 
-    def events(self) -> LogitEvents:
+    def events(self, precision: str) -> EventLogProbs:
         if self.head is not None:
-            return LogitEvents(self.head, self.vocabulary_size)
+            return linear_events(self.head.weight, self.head.bias, precision)
         return LogitEvents(lambda logits: logits, self.vocabulary_size)
 
     def _forward(self, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:

@@ -23,6 +23,9 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.modules.kernels.low_precision import rounded
+from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, no_check
+from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.advice import advise_written_text
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
@@ -91,7 +94,7 @@ class TokenLM(ABC):
         """Read one token after each of the rows ``rows`` (N,) of ``state``; return features (N, F) and the state. Uses ``state`` up."""
 
     @abstractmethod
-    def events(self) -> LogitEvents:
+    def events(self, precision: str) -> EventLogProbs:
         """Return the output layer: log-probabilities of single tokens given features."""
 
     @abstractmethod
@@ -175,7 +178,7 @@ class TokenScorer(Scorer):
         found: dict[tuple[int, ...], tuple[float, ...]] = {}
         if not distinct:
             return found
-        events = self.lm.events()
+        events = self.lm.events(precision)
         with autocast(self.compute.device, precision):
             if precision not in self._root:
                 self._root[precision] = self._after_history()
@@ -189,7 +192,7 @@ class TokenScorer(Scorer):
         return self.lm.read([token for sentence in self._history for token in sentence], state) if self._history else (features, state)
 
     def _of_block(
-        self, block: Sequence[tuple[int, ...]], root: tuple[Tensor, Any], events: LogitEvents
+        self, block: Sequence[tuple[int, ...]], root: tuple[Tensor, Any], events: EventLogProbs
     ) -> dict[tuple[int, ...], tuple[float, ...]]:
         tree = build_prefix_tree(block)
         starts = np.concatenate(([0], np.cumsum([1, *map(len, tree.tokens)])))
@@ -244,17 +247,24 @@ class LogitEvents:
         self.logits = logits
         self.rows = max(1, LOGITS_AT_ONCE // vocabulary_size)
 
-    def __call__(self, features: Tensor, contexts: Tensor, words: Tensor) -> Tensor:
+    def __call__(self, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check) -> Tensor:
         """Return ``ln p(words[e] | features[contexts[e]])`` (E,) for features (N, F), contexts (E,) and words (E,)."""
         values = features.new_empty(len(contexts), dtype=torch.float32)
         order = contexts.argsort()
         bounds = torch.searchsorted(contexts[order], torch.arange(0, len(features) + self.rows, self.rows, device=contexts.device)).tolist()
         for piece, (begin, end) in enumerate(pairwise(bounds)):
+            check()
             some, offset = order[begin:end], piece * self.rows
             logits = self.logits(features[offset : offset + self.rows]).float()
             own = contexts[some] - offset
             values[some] = logits[own, words[some]] - logits.logsumexp(dim=1)[own]
         return values
+
+
+def linear_events(weight: Tensor, bias: Tensor | None, precision: str) -> EventLogProbs:
+    """Return the events of ``softmax(W f + b)`` for weights (V, F)."""
+    low = None if precision == "float32" else rounded(weight, getattr(torch, precision))
+    return SoftmaxEvents(weight, weight.new_zeros(len(weight)) if bias is None else bias, low)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import chain, pairwise
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,6 +19,17 @@ FLOAT = 4  # bytes
 MEASURED_POSITIONS = 64  # a memory that still grows after so many words is taken to go on growing
 
 
+class RowMemory(Protocol):
+    """What an LM holds for a tree: bytes for every node, for every distinct word, and of one row of a level."""
+
+    node: int
+    word: int
+
+    def state(self, depth: int) -> int:
+        """Return the bytes of one row after ``depth`` words."""
+        ...
+
+
 class TreeMemory:
     """What one model, or the largest of several that take turns, holds beside its weights for a tree.
 
@@ -24,13 +37,22 @@ class TreeMemory:
     :meth:`state`: bytes of one row's state and reader memory at a depth.
     """
 
+    _words_before = 0
+
     def __init__(self, models: Sequence[LanguageModel]) -> None:
         self.node = max(model.reader.feature_size for model in models) * FLOAT + 64
         self.word = max(map(_word_bytes, models))
         self._states = [max(sizes) for sizes in zip(*map(_state_sizes, models), strict=True)]
 
+    def after(self, words: int) -> TreeMemory:
+        """Return what is held after so many more words before each sentence."""
+        later = copy.copy(self)
+        later._words_before += words
+        return later
+
     def state(self, depth: int) -> int:
         """Bytes of one row after ``depth`` words."""
+        depth += self._words_before
         beyond = max(0, depth + 1 - len(self._states))
         return self._states[depth if not beyond else -1] + beyond * (self._states[-1] - self._states[-2])
 
@@ -65,7 +87,7 @@ def split_evenly(sentences: Sequence[Sequence[int]], counts: Sequence[int], smal
     return [(begin, end) for begin, end in pairwise(bounds) if begin < end]
 
 
-def split_into_blocks(sentences: Sequence[Sequence[int]], memory: TreeMemory, limit: int) -> list[tuple[int, int]]:
+def split_into_blocks(sentences: Sequence[Sequence[int]], memory: RowMemory, limit: int) -> list[tuple[int, int]]:
     """Ranges of consecutive sorted sentences whose trees take at most ``limit`` bytes each, or hold one sentence."""
     lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
     shared = shared_words(sentences)

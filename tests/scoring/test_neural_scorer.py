@@ -99,6 +99,20 @@ def test_scores_are_those_of_one_sentence_at_a_time(checkpoint, monkeypatch):
     assert 3 < len(blocks) < 250
 
 
+def test_a_history_is_read_before_each_sentence(checkpoint):
+    scorer = NeuralScorer.load([checkpoint])
+    history = [["w1", "unheard-of"], [], ["w7", "w2", "w1"]]
+    before = [token for words in history for token in (2, *scorer.vocabulary.ids(words))]
+    sentences = nbest_like(20)
+    later = scorer.after(history[:1]).after(history[1:])
+    for words, score in zip(sentences, later.score(sentences), strict=True):
+        ids = [*before, 2, *scorer.vocabulary.ids(words)]
+        logits, _ = scorer.models[0].model(torch.tensor([ids]))
+        log_probs = torch.log_softmax(logits[0].double(), dim=-1)[len(before) :]
+        expected = log_probs[range(len(words) + 1), [*ids[len(before) + 1 :], 2]].tolist()
+        assert score.log_probs == pytest.approx(expected, abs=1e-5)
+
+
 def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
     sentences = nbest_like(300, seed=4)
     at_work, parts = [], []
@@ -133,7 +147,7 @@ def test_parts_side_by_side_score_as_one(checkpoint, monkeypatch):
         torch.set_num_threads(3)
         levels = []
 
-        def fail_or_wait(model, tree, step_limit, check):
+        def fail_or_wait(model, tree, step_limit, check, before):
             """One part fails; the others go on until they are told."""
             if not levels:
                 levels.append(1)
