@@ -274,17 +274,23 @@ class BLEU(NgramMetric):
         own, others = (np.broadcast_to(numbers, matched.shape) for numbers in (own, others))
         return np.stack([own[0], others[0], *matched, *own], axis=-1)  # a text has as many words as unigrams
 
-    def score(self, totals: np.ndarray) -> np.ndarray:
+    def score(self, totals: np.ndarray, *, effective_order: bool = False) -> np.ndarray:
+        """Return BLEU in percent, (.., 10) -> (..), smoothed as sacreBLEU's ``exp``: the k-th order without a match counts 1 / 2^k matches.
+
+        ``effective_order``: as in sacreBLEU's sentence BLEU, the orders that a text of fewer than 4 words lacks do not count. Otherwise the
+        score is 0 without any n-gram of some order. Without any match it is 0.
+        """
         totals = np.asarray(totals, dtype=np.float64)
         length, reference_length, matched, ngrams = totals[..., 0], totals[..., 1], totals[..., 2:6], totals[..., 6:10]
-        none = matched == 0
-        halvings = np.cumsum(none, axis=-1)  # the k-th order without a match counts 1 / 2^k matches
+        present = ngrams > 0
+        halvings = np.cumsum(present & (matched == 0), axis=-1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            log_precisions = np.where(none, -np.log(2.0) * halvings, np.log(matched)) - np.log(ngrams)
+            log_precisions = np.where(matched == 0, -np.log(2.0) * halvings, np.log(matched)) - np.log(ngrams)
+            log_precision = np.where(present, log_precisions, 0.0).sum(axis=-1) / present.sum(axis=-1)
             log_brevity = np.where(length < reference_length, 1.0 - reference_length / length, 0.0)
-            score = 100.0 * np.exp(log_precisions.mean(axis=-1) + log_brevity)
-        # Without any match, or without any n-gram of some order, sacreBLEU's score is 0.
-        return np.where(none.all(axis=-1) | (ngrams == 0).any(axis=-1), 0.0, score)
+            score = 100.0 * np.exp(log_precision + log_brevity)
+        counts = matched.any(axis=-1) & (effective_order | present.all(axis=-1))
+        return np.where(counts, score, 0.0)
 
 
 _UNSPACED = "\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"  # Thai to Burmese, Khmer, CJK

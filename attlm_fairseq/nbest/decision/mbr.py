@@ -58,21 +58,8 @@ def least_risk(losses: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     return np.lexsort((-probabilities, expected_losses(losses, probabilities)))
 
 
-def sentence_bleu(statistics: np.ndarray) -> np.ndarray:
-    """sacreBLEU's sentence BLEU in percent from the statistics of :class:`BLEU`, (.., 10) -> (..)."""
-    length, reference_length, matched, ngrams = statistics[..., 0], statistics[..., 1], statistics[..., 2:6], statistics[..., 6:10]
-    has = ngrams > 0  # a sentence of k < 4 words has k orders
-    halvings = np.cumsum(has & (matched == 0), axis=-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_precisions = np.where(matched == 0, -np.log(2.0) * halvings, np.log(matched)) - np.log(ngrams)
-        log_precision = np.where(has, log_precisions, 0.0).sum(axis=-1) / has.sum(axis=-1)
-        log_brevity = np.where(length < reference_length, 1.0 - reference_length / length, 0.0)
-        score = 100.0 * np.exp(log_precision + log_brevity)
-    return np.where(matched.any(axis=-1), score, 0.0)
-
-
 def sentence_losses(statistics: np.ndarray, metric: Metric) -> np.ndarray:
     """What sentences lose by themselves, (.., S) -> (..): errors of an error rate; for BLEU (of the sentence) and chrF, percent points."""
     if isinstance(metric, ErrorRate):
         return statistics[..., 0]
-    return 100.0 - (sentence_bleu(statistics) if isinstance(metric, BLEU) else metric.score(statistics))
+    return 100.0 - (metric.score(statistics, effective_order=True) if isinstance(metric, BLEU) else metric.score(statistics))

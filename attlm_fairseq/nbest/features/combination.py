@@ -71,6 +71,21 @@ def log_linear(columns: Sequence[np.ndarray], weights: Sequence[float]) -> np.nd
     return totals
 
 
+def weighted_totals(matrices: Sequence[np.ndarray], names: Sequence[str], weights: Mapping[str, float]) -> list[np.ndarray]:
+    """Return the totals (n_i,) of lists from their features (n_i, F), columns ``names``; a feature that has no weight counts 0.
+
+    Features are added up in alphabetical order of their names, so that neither the order of weights nor that of columns matters.
+    """
+    columns = [column for column in alphabetical(names) if weights.get(names[column])]
+    of_columns = [weights[names[column]] for column in columns]
+    return [log_linear(matrix.T[columns], of_columns) if columns else np.zeros(len(matrix)) for matrix in matrices]
+
+
+def alphabetical(names: Sequence[str]) -> list[int]:
+    """Return the places of the names in their alphabetical order: the one in which features are added up everywhere."""
+    return sorted(range(len(names)), key=lambda column: names[column])
+
+
 def check_totals(nbest: NbestList, totals: np.ndarray) -> None:
     """Raises InputError where a total of the list is not a number or beyond the square of LARGEST."""
     if not (np.abs(totals) <= LARGEST**2).all():
@@ -80,15 +95,14 @@ def check_totals(nbest: NbestList, totals: np.ndarray) -> None:
 def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
     """A copy of the list with totals set and hypotheses sorted, best total first, equal totals in their rank as read.
 
-    Features are added up in alphabetical order of their names, so the order of ``weights`` does not matter. A feature that is not
-    named has weight 0, and one of weight 0 need not be in the list. Without any weight that is not 0 the list stays as read: in that order,
-    and without totals in the place of its own. Raises InputError for a weight that is not finite, for one that is not 0 of a name that no
-    hypothesis has (unless the list is sparse), and whatever :func:`features` raises of the features that have such a weight.
+    A feature that is not named has weight 0, and one of weight 0 need not be in the list. Without any weight that is not 0 the list stays
+    in input order, without totals in the place of its own. Raises InputError for a weight that is not finite, for one that is not 0 of a
+    name that no hypothesis has (unless the list is sparse), and whatever :func:`features` raises of the features that have such a weight.
     """
     for name, weight in weights.items():
         if not math.isfinite(weight):
             raise InputError(f"weight of {name!r} is {weight}, expected a finite number")
-    names = sorted(name for name, weight in weights.items() if weight)
+    names = [name for name, weight in weights.items() if weight]
     if not names:
         return replace(nbest, hypotheses=sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank))
     for name in names:
@@ -97,7 +111,7 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
                 name for hypothesis in nbest.hypotheses for name in [*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED]
             )
             raise nbest.error(f"weight for {name!r}, which is not a feature of list {nbest.id!r}; its features are {', '.join(known)}")
-    totals = log_linear(features(nbest, names).T, [weights[name] for name in names])
+    [totals] = weighted_totals([features(nbest, names)], names, weights)
     check_totals(nbest, totals)
     hypotheses = [replace(hypothesis, total=float(total)) for hypothesis, total in zip(nbest.hypotheses, totals, strict=True)]
     return replace(nbest, hypotheses=sorted(hypotheses, key=lambda hypothesis: (-hypothesis.total, hypothesis.rank)))

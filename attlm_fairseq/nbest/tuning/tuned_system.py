@@ -9,7 +9,7 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decider, Decision, compared_text, loss_tokenizer, posterior_weights
-from attlm_fairseq.nbest.features.combination import check_totals, log_linear
+from attlm_fairseq.nbest.features.combination import check_totals, weighted_totals
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
 from attlm_fairseq.nbest.statistics.bootstrap import PairedComparison, paired_test, summed
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
@@ -87,7 +87,7 @@ def tune_system(
             held_out = validated.statistics if validated else None
         else:
             decider = Decider(rule, measured.texts, measured.references, measured.statistics, metric, text, tokenize)
-            totals = totals_of(measured.features, posterior_weights(result.weights), measured.names)
+            totals = weighted_totals(measured.features, measured.names, posterior_weights(result.weights))
             scale, name = decider.best_scale(everything, totals), rule
             answers = decider.statistics_of(everything, totals, scale)
             held_out = _held_out(decider, measured.features, measured.names, validated) if validated else None
@@ -119,14 +119,6 @@ def tune_system(
     )
 
 
-def totals_of(features: Sequence[np.ndarray], weights: Mapping[str, float], names: Sequence[str]) -> list[np.ndarray]:
-    """The totals (n_i,) of each list, as :func:`combination.combine` computes them."""
-    order = sorted(range(len(names)), key=lambda column: names[column])
-    return [
-        log_linear([matrix[:, column] for column in order], [weights.get(names[column], 0.0) for column in order]) for matrix in features
-    ]
-
-
 def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> list[tuple[str, np.ndarray]]:
     """What the lists answer under these weights and this decision: text and statistics (S,).
 
@@ -138,7 +130,7 @@ def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, fl
             raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(measured.names)}")
     decider = Decider(decision.rule, measured.texts, measured.references, measured.statistics, metric, decision.text)
     of_rule = dict(weights) if decision.rule == "max" else posterior_weights(weights)
-    totals = totals_of(measured.features, of_rule, measured.names)
+    totals = weighted_totals(measured.features, measured.names, of_rule)
     for nbest, of_list in zip(measured.lists, totals, strict=True):
         check_totals(nbest, of_list)
     return decider.answers(range(len(measured.texts)), totals, decision.scale)
@@ -148,7 +140,7 @@ def _held_out(decider: Decider, features: Sequence[np.ndarray], names: Sequence[
     """The statistics (N, S) of the answers with weights and scale that were found without each list's fold."""
     statistics = np.empty_like(validated.statistics)
     for fold, result in enumerate(validated.results):
-        totals = totals_of(features, posterior_weights(result.weights), names)
+        totals = weighted_totals(features, names, posterior_weights(result.weights))
         scale = decider.best_scale(np.flatnonzero(validated.folds != fold).tolist(), totals)
         held_out = np.flatnonzero(validated.folds == fold).tolist()
         statistics[held_out] = decider.statistics_of(held_out, totals, scale)

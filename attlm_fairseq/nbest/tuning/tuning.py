@@ -20,7 +20,7 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.mbr import sentence_losses
-from attlm_fairseq.nbest.features.combination import log_linear
+from attlm_fairseq.nbest.features.combination import alphabetical, log_linear, weighted_totals
 from attlm_fairseq.nbest.features.spread import pooled
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
 
@@ -93,7 +93,7 @@ def tune(
     weight next to 0 that is allowed, and so does one with which the score is as good there.
     Weights are rounded to as few significant digits (3 or more) as leave the score as good. Deterministic for a seed.
     """
-    order = sorted(range(len(names)), key=lambda column: names[column])
+    order = alphabetical(names)
     sorted_names = [names[column] for column in order]
     if len(set(names)) != len(names):
         raise ValueError(f"feature names are not distinct: {list(names)}")
@@ -188,13 +188,12 @@ def selection(
     *,
     names: Sequence[str],
 ) -> np.ndarray:
-    """The statistics (N, S) of the hypotheses that these weights put first. Without weights, of those first as read."""
+    """Return the statistics (N, S) of the hypotheses that these weights put first; without weights, of the first in input order."""
     for name in weights:
         if name not in names:
             raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(names)}")
-    order = sorted(range(len(names)), key=lambda column: names[column])
-    corpus = _Corpus(feature_matrices, statistics, order)
-    return corpus.chosen(np.array([weights.get(names[column], 0.0) for column in order]))
+    totals = weighted_totals(feature_matrices, names, weights)
+    return np.array([of_list[row.argmax()] for of_list, row in zip(statistics, totals, strict=True)], dtype=np.float64)
 
 
 def oracle(statistics: Sequence[np.ndarray], metric: Metric, answers: Sequence[np.ndarray] = ()) -> np.ndarray:
