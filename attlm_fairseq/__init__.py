@@ -18,6 +18,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # what type checkers and editors see; _MODULES says the same to Python
     from attlm_fairseq.errors import InputError as InputError
+    from attlm_fairseq.nbest.corrections import Corrections as Corrections
     from attlm_fairseq.nbest.decision.decision import Decision as Decision
     from attlm_fairseq.nbest.nbest_list import Hypothesis as Hypothesis
     from attlm_fairseq.nbest.nbest_list import NbestList as NbestList
@@ -25,6 +26,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; _MODULES says the same 
     from attlm_fairseq.scoring.compute import DeviceConfig as DeviceConfig
     from attlm_fairseq.scoring.lm_spec import LMSpec as LMSpec
     from attlm_fairseq.scoring.ngram_estimation import estimate_ngram as estimate_ngram
+    from attlm_fairseq.verbs.corrections import evaluate_corrections as evaluate_corrections
+    from attlm_fairseq.verbs.corrections import jackknife as jackknife
+    from attlm_fairseq.verbs.corrections import learn_corrections as learn_corrections
     from attlm_fairseq.verbs.evaluate import evaluate as evaluate
     from attlm_fairseq.verbs.export import export_model as export_model
     from attlm_fairseq.verbs.inputs import NbestFile as NbestFile
@@ -57,6 +61,10 @@ _MODULES = {
     "estimate_mixture": "verbs.mixture",
     "estimate_ngram": "scoring.ngram_estimation",
     "evaluate": "verbs.evaluate",
+    "Corrections": "nbest.corrections",
+    "evaluate_corrections": "verbs.corrections",
+    "jackknife": "verbs.corrections",
+    "learn_corrections": "verbs.corrections",
     "export_model": "verbs.export",
     "load_lm": "verbs.text",
     "perplexity": "verbs.text",

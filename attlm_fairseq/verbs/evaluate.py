@@ -34,7 +34,15 @@ from attlm_fairseq.verbs.inputs import (
     with_references,
 )
 from attlm_fairseq.verbs.report import Table, note_repeats, row_record, write_report
-from attlm_fairseq.verbs.run import Measurement, measure, require_weights, warn_of_subwords, warn_of_unseen, with_decoder_score
+from attlm_fairseq.verbs.run import (
+    Measurement,
+    measure,
+    require_weights,
+    warn_of_subwords,
+    warn_of_unseen,
+    with_candidates,
+    with_decoder_score,
+)
 
 AGAINST = "against the first"
 
@@ -113,7 +121,7 @@ def evaluate(
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
     read = _texts_or_lists(lists, files.by) if isinstance(lists, NbestFile) else lists_of(lists)
-    found = measure(with_references(read, refs), metric, run, features, on_progress)
+    found = measure(list(with_candidates(with_references(read, refs), run)), metric, run, features, on_progress)
     systems, answers = [(name, found.lists.first)], None
     if config is not None:
         run, label, answers = _rescored(found, metric, run)

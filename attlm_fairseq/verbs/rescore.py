@@ -19,7 +19,15 @@ from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text.subwords import SubwordMarks
 from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, NbestFile, OnProgress, lists_of, run_config
-from attlm_fairseq.verbs.run import require_lms, require_weights, scoring, warn_of_unseen, with_decoder_score
+from attlm_fairseq.verbs.run import (
+    adds_candidates,
+    require_lms,
+    require_weights,
+    scoring,
+    warn_of_unseen,
+    with_candidates,
+    with_decoder_score,
+)
 
 CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
 ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
@@ -106,13 +114,13 @@ def rescore(
     features = require_weights(run)
     if not run.weights and run.decision.rule == "max":
         require_lms(run)
-    write = _writer(form, output, run.decision) if output else None
+    write = _writer(form, output, run) if output else None
     cache = _cache(output, run, features) if output and output.resume else ScoreCache(None)
     deciding = _Deciding(run, features)
     kept: list[NbestList] = []
     try:
         with scoring(run, features, on_progress, cache) as rescorer:
-            decided = deciding.decide_all(rescorer.score(opened))
+            decided = deciding.decide_all(rescorer.score(with_candidates(opened, run)))
             if write:
                 write(decided)
             else:
@@ -172,10 +180,14 @@ class _Deciding:
         warn_of_unseen(self.unseen)
 
 
-def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput, decision: Decision) -> Any:
+def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput, run: RunConfig) -> Any:
     """Return the function that writes decided lists. Raises InputError if the output cannot hold what the decision makes."""
     path, to = os.fspath(output.path), output.to
-    if decision.makes_text and to not in ONE_BEST:
+    if adds_candidates(run) and to == "same" and not run.decision.makes_text:
+        to = form.name if form is not None and form.name in CONVERTIBLE else "jsonl"
+        if form is not None and to != form.name:
+            note(f"note: {form.name} cannot hold new hypotheses: lists are written as {to}; --to 1best writes text")
+    if run.decision.makes_text and to not in ONE_BEST:
         if to != "same":
             raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
         to = "1best"

@@ -9,6 +9,7 @@ from typing import Any
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note, note_texts, warn_of_oov
+from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
 from attlm_fairseq.nbest.metrics import Metric
@@ -66,6 +67,22 @@ def measure(lists: Sequence[NbestList], metric: Metric, run: RunConfig, features
         signatures = rescorer.workers.signatures()
     warn_of_subwords(measured.lists, metric)
     return Measurement(measured, rescorer.workers.scorer, signatures, list(rescorer.oov.values()))
+
+
+def adds_candidates(run: RunConfig) -> bool:
+    """Whether hypotheses join the lists: weights that are all 0 leave them as they are."""
+    return run.candidates.anything and (not run.weights or any(run.weights.values()))
+
+
+def with_candidates(lists: Iterable[NbestList], run: RunConfig) -> Iterable[NbestList]:
+    """Return the lists with the candidates of the run's corrections; as they are if no weight is other than 0. Raises InputError."""
+    spec = run.candidates
+    if not adds_candidates(run):
+        return lists
+    if not any(run.weights.get(name) for name in SCORES):
+        raise InputError("no weight for what corrections add to the lists: find the weights with `attlm tune --corrections` or `--phrases`")
+    corrections = spec.load()
+    return (corrections.expand(nbest, spec.candidates) for nbest in lists)
 
 
 def require_lms(run: RunConfig) -> None:

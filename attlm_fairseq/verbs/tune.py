@@ -13,6 +13,7 @@ import numpy as np
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text
 from attlm_fairseq.nbest.features.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.fingerprints import fingerprint
@@ -22,6 +23,7 @@ from attlm_fairseq.nbest.run.config_file import SKETCH, write_config
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
 from attlm_fairseq.nbest.tuning.risk_tuning import tune_by_risk
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
+from attlm_fairseq.verbs.candidates import expanded_for_tuning, warn_of_exposure
 from attlm_fairseq.verbs.inputs import (
     LM,
     FilePath,
@@ -170,9 +172,11 @@ def tune(
         InputError: unreadable or wrong input, references that do not fit, an option of no feature; NoGainError if that was asked for.
     """
     options, metric, run = options or TuneOptions(), metric_of(metric), run_config(config, lms=lms)
-    if not run.lms:
+    if not run.lms and not run.candidates.table:
         note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
     read = with_references(lists_of(lists), refs)
+    read = expanded_for_tuning(read, run, metric, options.folds)
+    warn_of_exposure(read, run)
     lm_features = _lm_features(run, options.features)
     found = measure(read, metric, run, lm_features, on_progress)
     names = _names(found.lists, run, lm_features, options)
@@ -194,7 +198,7 @@ def tune(
     if gain is False and options.no_gain == "keep":
         weights, decision = dict.fromkeys(names, 0.0), Decision(text=compared_text(metric))
     tuned = Tuned(
-        config=replace(run, weights=weights, decision=decision),
+        config=replace(run, weights=weights, decision=decision, candidates=run.candidates if any(weights.values()) else CandidateSpec()),
         metric=metric,
         rows=rows,
         system=system,

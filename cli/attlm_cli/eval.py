@@ -29,7 +29,7 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 )
 @reference_options
 @metric_options()
-@run_options(several_devices=True, only_if_named=True)
+@run_options(several_devices=True, only_if_named=True, candidates=True)
 @weight_option
 @decision_options
 @seed_option

@@ -21,6 +21,8 @@ from attlm_fairseq.messages import note
 COMMANDS = {
     "rescore": "Put the best hypothesis of each n-best list first.",
     "tune": "Find the weights that rescore needs, on lists with references.",
+    "corrections": "Learn from lists with references what the lists get wrong.",
+    "jackknife": "Score lists with what was learned from the other folds.",
     "eval": "Measure lists or texts against references.",
     "score": "Log-probability of each line of a text, or of each word.",
     "ppl": "Perplexity of a text.",

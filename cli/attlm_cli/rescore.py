@@ -44,7 +44,7 @@ from attlm_fairseq.verbs.rescore import OUTPUTS, RescoreOutput, rescore
     show_default=True,
     help="ray: NBEST is a pattern or folder of files, -o a folder; each of --devices is an actor of Ray Data, here or on a cluster.",
 )
-@run_options(several_devices=True)
+@run_options(several_devices=True, candidates=True)
 @decision_options
 @metric_options(choice=False)
 def rescore_command(

@@ -14,6 +14,7 @@ import cloup
 from attlm_cli.options import Decorator, dictionary_option, given_option
 from attlm_cli.types import ENSEMBLE_WEIGHTS, FILES_OF_LM, MIXTURE, OOV_OF_LM, TEXT_OF_LM, Precision
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.corrections.expansion import CANDIDATES as DEFAULT_CANDIDATES
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
@@ -76,6 +77,22 @@ UNKNOWN_WORDS = (
         "spread:TYPES (p(<unk>) shared by so many unseen words).",
     ),
 )
+CANDIDATES = (
+    cloup.option(
+        "--corrections",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="A table that `attlm corrections` has learned: candidates that are in no list join it. `attlm tune` writes it to attlm.toml.",
+    ),
+    cloup.option(
+        "--phrases",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Names and terms, one per line (optional: tab, weight, tab, other spellings joined by |): offered where a stretch is spelled "
+        "like one.",
+    ),
+    cloup.option("--candidates", type=int, metavar="K", help=f"At most so many candidates join a list.  [default: {DEFAULT_CANDIDATES}]"),
+)
 ONE_DEVICE = cloup.option("--device", "--devices", "device", default="cpu", show_default=True, help="Where LMs run: cpu, cuda, cuda:1.")
 SEVERAL_DEVICES = cloup.option(
     "--devices",
@@ -101,15 +118,16 @@ ARITHMETIC = (
 )
 
 
-def run_options(several_devices: bool = False, only_if_named: bool = False, scores: bool = True) -> Decorator:
+def run_options(several_devices: bool = False, only_if_named: bool = False, scores: bool = True, candidates: bool = False) -> Decorator:
     """The LMs, what they see and where they run, handed to the command as ``run``.
 
     ``several_devices``: whether the command shares its work among devices. ``only_if_named``: ``run`` is None unless LMs or a
     configuration are named; that of this folder does not count then. ``scores``: whether the command scores, so that policies for
-    unknown words, precision, memory and combinations of LMs mean something.
+    unknown words, precision, memory and combinations of LMs mean something. ``candidates``: whether lists can be expanded.
     """
     groups = (
         ("Models", MODELS + (COMBINED_MODELS if scores else ())),
+        *((("Candidates beyond the lists", CANDIDATES),) if candidates else ()),
         ("Text", TEXT + (UNKNOWN_WORDS if scores else ())),
         ("Device", (SEVERAL_DEVICES if several_devices else ONE_DEVICE, *(ARITHMETIC if scores else ()))),
     )
@@ -119,6 +137,7 @@ def run_options(several_devices: bool = False, only_if_named: bool = False, scor
         def wrapper(**given: Any) -> Any:
             options = {name: given.pop(name) for name in names}
             lm, kenlm, config = options.pop("lm"), options.pop("kenlm"), options.pop("config")
+            spec = {name: options.pop(name, None) for name in ("corrections", "phrases", "candidates")}
             named = bool(lm or kenlm or config)
             run = make_run(lm, kenlm, config if named or only_if_named or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG)
             if not run.lms and (option := given_option(*options)):  # ignoring it would let the user believe that it changed something
@@ -126,7 +145,7 @@ def run_options(several_devices: bool = False, only_if_named: bool = False, scor
                     f"{option} is about LMs, and there are none: give --config {DEFAULT_CONFIG}, --lm or --kenlm; what the metric compares "
                     "is changed by --metric-text"
                 )
-            changed = changed_run(run, **options)
+            changed = with_candidate_options(changed_run(run, **options), **spec)
             return command(run=changed if named or not only_if_named else None, **given)
 
         before = {parameter.name for parameter in getattr(command, "__click_params__", [])}
@@ -137,6 +156,15 @@ def run_options(several_devices: bool = False, only_if_named: bool = False, scor
         return decorated
 
     return decorate
+
+
+def with_candidate_options(run: RunConfig, corrections: Path | None, phrases: Path | None, candidates: int | None) -> RunConfig:
+    """Return the run with these sources of candidates in place of those of the configuration. Raises InputError."""
+    changes = {"table": corrections, "phrases": phrases, "candidates": candidates}
+    spec = replace(run.candidates, **{name: value for name, value in changes.items() if value is not None})
+    if candidates is not None and not spec.anything:
+        raise InputError("--candidates is for --corrections or --phrases, none of which is given")
+    return replace(run, candidates=spec)
 
 
 def make_run(lm: Iterable[Named], kenlm: Iterable[Named], config: Path | None) -> RunConfig:

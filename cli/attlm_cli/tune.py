@@ -110,7 +110,7 @@ trust_options = grouped(
 @format_option
 @reference_options
 @metric_options()
-@run_options(several_devices=True)
+@run_options(several_devices=True, candidates=True)
 @rule_options
 @search_options
 @trust_options

@@ -88,6 +88,7 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     of words and sentence end under the LM of the search; ``search_oov``: words that it does not know. With a phrase list,
     ``phrases``: the weighted number of words inside its phrases. New hypotheses take the other scores of the hypothesis that
     they come from. Their ranks go on where those of the list end.
+    What formats keep to write a list back as it was is dropped: no file has such a list.
     """
     sources = [tuple(bounded(hypothesis.text)) for hypothesis in nbest.hypotheses]
     best = _candidates(sources, channel, lm, size)
@@ -106,15 +107,15 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     as_read = []
     for place, (words, hypothesis) in enumerate(zip(sources, nbest.hypotheses, strict=True)):
         found = best.get(words, _Found(-math.inf, UNREACHED, place, ()))
-        as_read.append(replace(hypothesis, scores=hypothesis.scores | scores(words, found)))
+        as_read.append(replace(hypothesis, scores=hypothesis.scores | scores(words, found), verbatim=None))
     as_sources = {*sources}
     new = sorted((item for item in best.items() if item[0] not in as_sources), key=lambda item: (-item[1].score, item[0]))[:size]
     last = max(hypothesis.rank for hypothesis in nbest.hypotheses)
     added = []
     for number, (words, found) in enumerate(new, 1):
         source = nbest.hypotheses[found.place]
-        added.append(Hypothesis(unbounded(words[1:-1]), source.scores | scores(words, found), last + number, verbatim=source.verbatim))
-    return replace(nbest, hypotheses=as_read + added)
+        added.append(Hypothesis(unbounded(words[1:-1]), source.scores | scores(words, found), last + number))
+    return replace(nbest, hypotheses=as_read + added, verbatim=None)
 
 
 class _Found(NamedTuple):

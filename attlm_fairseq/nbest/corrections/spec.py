@@ -30,6 +30,11 @@ class CandidateSpec:
         if not 0 <= self.candidates <= MAX_CANDIDATES:
             raise InputError(f"candidates is {self.candidates}, expected 0 to {MAX_CANDIDATES}")
 
+    @property
+    def anything(self) -> bool:
+        """Whether there is a source of candidates at all."""
+        return self.table is not None or self.phrases is not None
+
     def load(self) -> Corrections:
         """Read the files. Raises InputError."""
         phrases = PhraseList.load(self.phrases) if self.phrases else None

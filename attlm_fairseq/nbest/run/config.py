@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.fingerprints import known_share
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
@@ -27,6 +28,7 @@ class RunConfig:
     path: Path | None = field(default=None, compare=False)  # of the file that it was read from
     tuned_on: str = field(default="", compare=False)  # a sketch of the references that the weights were tuned on
     devices: tuple[DeviceConfig, ...] = field(default=(DEFAULT_DEVICE,), compare=False)  # one for each process; not in attlm.toml
+    candidates: CandidateSpec = field(default_factory=CandidateSpec)  # hypotheses that join the lists
 
     def __post_init__(self) -> None:
         plain = {lm.name for lm in self.lms if not lm.mixture}

@@ -26,6 +26,11 @@
     tokenize = "zh"                 # sacreBLEU's tokenizer in the loss of mbr-bleu; default: none
     scales = { consensus = 0.7 }    # of other rules, with these weights
 
+    [corrections]                   # candidates that are in no list, see docs/corrections.md
+    table = "corrections.tsv"       # learned by `attlm corrections`
+    phrases = "names.txt"           # one phrase per line
+    candidates = 20                 # at most so many join a list
+
 Paths are relative to the file. `attlm tune` and `attlm mix` write it: then it holds what that run used and found, and
 how in ``[tuning]`` and ``[mixing]``. What stays the same stays as it was written, comments included. Any other table is an error.
 """
@@ -39,6 +44,8 @@ from typing import TYPE_CHECKING, Any
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream, whole_file
+from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
+from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import RULES, Decision
 from attlm_fairseq.nbest.decision.mbr import loss_metric
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -58,7 +65,7 @@ ENTRIES = {"kenlm": COMMON, "checkpoint": {"dict", "ensemble_weights", "start", 
 def read_config(path: Path) -> RunConfig:
     """Read an ``attlm.toml``. Raises InputError naming the entry that is wrong."""
     document = _parse(path).unwrap()
-    only(document, {"lm", "text", "weights", "decision", "tuning", "mixing"}, "table", path)
+    only(document, {"lm", "text", "weights", "decision", "corrections", "tuning", "mixing"}, "table", path)
     lms = tuple(read_lm(check_name(name, path), entry, path) for name, entry in table(document, "lm", path).items())
     text = read_text(table(document, "text", path), "[text]", path)
     weights = table(document, "weights", path)
@@ -66,13 +73,40 @@ def read_config(path: Path) -> RunConfig:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise InputError(f"[weights] {name} = {value!r}, expected a finite number", path=path)
     decision = read_decision(table(document, "decision", path), path)
+    candidates = read_candidates(table(document, "corrections", path), path)
     tuned_on = table(document, "tuning", path).get(SKETCH, "")
     if not isinstance(tuned_on, str):
         raise InputError(f"[tuning] {SKETCH} = {tuned_on!r}, expected a text, as `attlm tune` writes it", path=path)
     try:
-        return RunConfig(lms, text, {name: float(value) for name, value in weights.items()}, decision, path, tuned_on)
+        return RunConfig(
+            lms, text, {name: float(value) for name, value in weights.items()}, decision, path, tuned_on, candidates=candidates
+        )
     except InputError as error:
         raise InputError(str(error), path=path) from None
+
+
+def read_candidates(entries: Mapping[str, Any], path: Path) -> CandidateSpec:
+    """The ``[corrections]`` of an ``attlm.toml``. Raises InputError."""
+    only(entries, {"table", "phrases", "candidates"}, "entry of [corrections]", path)
+    files: dict[str, Path] = {}
+    for name in ("table", "phrases"):
+        if name in entries:
+            if not isinstance(entries[name], str):
+                raise InputError(f"[corrections] {name} = {entries[name]!r}, expected a file name", path=path)
+            files[name] = path.parent / entries[name]
+    count = entries.get("candidates", CANDIDATES)
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise InputError(f"[corrections] candidates = {count!r}, expected a whole number", path=path)
+    try:
+        return CandidateSpec(files.get("table"), files.get("phrases"), count)
+    except InputError as error:
+        raise InputError(f"[corrections] {error}", path=path) from None
+
+
+def written_candidates(spec: CandidateSpec, folder: Path) -> dict[str, Any]:
+    """The entries of ``[corrections]`` for a file in ``folder`` (absolute)."""
+    files = {"table": spec.table, "phrases": spec.phrases}
+    return {name: _relative(file, folder) for name, file in files.items() if file} | {"candidates": spec.candidates}
 
 
 def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
@@ -128,6 +162,10 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
         _set(document, "decision", decision)
     else:
         document.pop("decision", None)
+    if config.candidates.anything:
+        _set(document, "corrections", written_candidates(config.candidates, folder))
+    else:
+        document.pop("corrections", None)
     if record_name != "tuning" and held is not None and held.weights != config.weights:
         document.pop("tuning", None)  # it tells of other weights
     document[record_name] = _encodable(record)
@@ -162,6 +200,8 @@ def unused(path: Path, config: RunConfig) -> list[str]:
         found.append("[weights]")
     if held.decision not in (Decision(), config.decision):
         found.append("[decision]")
+    if held.candidates.anything and held.candidates != config.candidates:
+        found.append("[corrections]")
     return found
 
 

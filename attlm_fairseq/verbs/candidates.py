@@ -1,0 +1,67 @@
+"""Candidates beyond the lists for tuning, and what there is to tell about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.corrections.exposure import held_share, warning_of_exposure
+from attlm_fairseq.nbest.corrections.jackknife import FOLDS
+from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
+from attlm_fairseq.nbest.corrections.spec import expand_for_tuning
+from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.scoring.kenlm_files import load_kenlm
+
+NAMED = 5  # phrases that never match
+
+
+def expanded_for_tuning(lists: list[NbestList], run: RunConfig, metric: Metric, folds: int) -> list[NbestList]:
+    """Return the lists with the candidates of the run's corrections, jack-knifed if the table was learned from them. Raises InputError."""
+    spec = run.candidates
+    if not spec.anything:
+        return lists
+    expanded, jackknifed = expand_for_tuning(spec, lists, metric, folds if folds > 1 else FOLDS)
+    new = sum(len(nbest.hypotheses) for nbest in expanded) - sum(len(nbest.hypotheses) for nbest in lists)
+    note(f"corrections: {new} new hypotheses in {len(lists)} lists")
+    if jackknifed:
+        note(
+            f"note: {spec.table} was learned from these lists: here each list has what was learned from the other folds (jack-knifing). "
+            "Lists that it was not learned from need no folds"
+        )
+    if spec.phrases:
+        note_phrases(PhraseList.load(spec.phrases), lists, expanded)
+    return expanded
+
+
+def note_phrases(phrases: PhraseList, lists: Sequence[NbestList], expanded: Sequence[NbestList]) -> None:
+    """Tell how many of the phrases in the references are in the lists, and which phrases can never match."""
+    wanted = first = anywhere = reached = 0
+    for nbest, more in zip(lists, expanded, strict=True):
+        for phrase in {phrase for text in nbest.references for phrase in phrases.occurrences(text.split())}:
+            texts = [phrases.occurrences(hypothesis.text.split()) for hypothesis in more.hypotheses]
+            wanted += 1
+            first += phrase in texts[0]
+            anywhere += any(phrase in found for found in texts[: len(nbest.hypotheses)])
+            reached += any(phrase in found for found in texts)
+    if wanted:
+        note(
+            f"phrases: of {wanted} in the references the first hypotheses have {first / wanted:.1%}, the lists {anywhere / wanted:.1%}, "
+            f"with candidates {reached / wanted:.1%}"
+        )
+    else:
+        note("note: no phrase of the list is in the references: these lists cannot tell what the phrases are worth")
+    never = phrases.never_matching(hypothesis.text for nbest in lists for hypothesis in nbest.hypotheses)
+    if never:
+        named = ", ".join(f"{' '.join(phrase.words)!r} (line {phrase.line})" for phrase in never[:NAMED])
+        more_lines = f" and {len(never) - NAMED} more" if len(never) > NAMED else ""
+        note(f"WARNING: phrases that can never match, for their letters are in none of the lists: {named}{more_lines}")
+
+
+def warn_of_exposure(lists: Sequence[NbestList], run: RunConfig) -> None:
+    """Warn of each n-gram LM of the run that was estimated from the references of these lists."""
+    texts = [text for nbest in lists for text in nbest.references]
+    for lm in run.lms:
+        if lm.kenlm is not None and (warning := warning_of_exposure(lm.name, held_share(load_kenlm(lm.kenlm), texts))):
+            note(warning)

@@ -1,0 +1,144 @@
+"""Learn corrections from lists with references, measure what they do, and jack-knife lists."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from os import fspath
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.corrections import Corrections
+from attlm_fairseq.nbest.corrections import learn_corrections as learn
+from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
+from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
+from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of, splits
+from attlm_fairseq.nbest.corrections.usage import Usage, usage
+from attlm_fairseq.nbest.features.lm_features import default_features
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, References, lists_of, run_config, with_references
+from attlm_fairseq.verbs.run import scoring
+
+
+def learn_corrections(lists: Lists, refs: References | None = None, *, lm: FilePath | None = None, language: str = "en") -> Corrections:
+    """Learn corrections from lists with references: phrases, ways to say numbers, spellings, each with its probability.
+
+    Args:
+        lists: n-best lists: NbestLists, lists of strings, or a file.
+        refs: references: files, texts in the order of the lists, or texts by id; None if the lists bring theirs.
+        lm: an ARPA or KenLM file that the search for candidates goes by. Default: a 4-gram estimated from the references.
+        language: of spelled numbers, num2words' code.
+
+    Returns:
+        Corrections: ``expand(nbest)`` adds candidates to a list, ``save(path)`` writes the table.
+
+    Raises:
+        InputError: unreadable or wrong input, no references.
+    """
+    return learn(with_references(lists_of(lists), refs), lm=None if lm is None else Path(fspath(lm)), language=language)
+
+
+def evaluate_corrections(
+    lists: Lists, refs: References | None = None, table: FilePath | None = None, *, folds: int = FOLDS, language: str = "en"
+) -> Usage:
+    """Count what corrections do with the 1-best hypotheses of lists, and which were right and wrong.
+
+    Args:
+        lists: n-best lists: NbestLists, lists of strings, or a file.
+        refs: references, as in :func:`learn_corrections`.
+        table: corrections that were not learned from these lists. Default: each list meets those learned from the other folds.
+        folds: number of folds if there is no table; lists of one utterance are in one fold.
+        language: of spelled numbers, if there is no table.
+
+    Raises:
+        InputError: unreadable or wrong input, fewer utterances than folds.
+    """
+    read = with_references(lists_of(lists), refs)
+    if table is not None:
+        return usage(read, Corrections.load(Path(fspath(table))))
+    found = Usage()
+    for _, others, held_out in splits(folds_of(read, folds)):
+        found.merge(usage([read[i] for i in held_out], learn([read[i] for i in others], language=language)))
+    return found
+
+
+def jackknife(
+    lists: Lists,
+    refs: References | None = None,
+    *,
+    folds: int = FOLDS,
+    ngram: str | None = "ngram",
+    corrections: int | None = None,
+    lms: Mapping[str, Sequence[LM]] | None = None,
+    language: str = "en",
+    texts: Path | None = None,
+) -> list[NbestList]:
+    """Give each list the scores of LMs that have not seen its references.
+
+    Args:
+        lists: n-best lists: NbestLists, lists of strings, or a file.
+        refs: references, as in :func:`learn_corrections`.
+        folds: number of folds; lists of one utterance are in one fold.
+        ngram: the name of a KenLM 4-gram, estimated for each fold from the references of the others; None for none. The lists get the
+            scores NAME and NAME_oov.
+        corrections: at most so many candidates that corrections learned from the other folds add to each list; None for none.
+        lms: further LMs by name, one for each fold, trained without the references of that fold.
+        language: of spelled numbers.
+        texts: a new folder that gets ``fold0.txt``, ..: the references of the other folds, to train LMs on.
+
+    Returns:
+        The lists in order, with the scores of each LM (natural log, summed over words and sentence end) among their own.
+
+    Raises:
+        InputError: unreadable or wrong input, another number of LMs than folds.
+    """
+    read = with_references(lists_of(lists), refs)
+    for name, of_folds in (lms or {}).items():
+        if len(of_folds) != folds:
+            raise InputError(f"the LM {name!r} has {len(of_folds)} files, expected one for each of the {folds} folds, in their order")
+    fold_of = folds_of(read, folds)
+    if texts is not None:
+        _write_texts(read, list(splits(fold_of)), texts)
+    numbers = iter(range(folds))
+
+    def learned(others: list[NbestList]) -> Callable[[NbestList], NbestList]:
+        fold = next(numbers)
+        expander = learn(others, language=language) if corrections is not None else None
+        with tempfile.TemporaryDirectory(prefix="attlm-jackknife-") as folder:
+            of_fold: dict[str, LM] = {name: given[fold] for name, given in (lms or {}).items()}
+            if ngram is not None:
+                of_fold[ngram] = Path(folder) / "ngram.arpa"
+                estimate_search_lm([text for nbest in others for text in nbest.references], Path(folder) / "ngram.arpa")
+            held_out = [read[i] for i in (fold_of == fold).nonzero()[0]]
+            expanded = [expander.expand(nbest, corrections or 0) if expander else nbest for nbest in held_out]
+            done = dict(zip(map(id, held_out), _scored(expanded, run_config(lms=of_fold)), strict=True))
+        return lambda nbest: done[id(nbest)]
+
+    return by_folds(read, fold_of, learned)
+
+
+def _scored(lists: Sequence[NbestList], run: RunConfig) -> list[NbestList]:
+    """The lists with the scores of the LMs of this run, and their features, among their own."""
+    features = [name for lm in run.scored for name in (f"{lm.name}_oov", f"{lm.name}_tokens")] if run.lms else []
+    if not run.lms:
+        return list(lists)
+    with scoring(run, [*dict.fromkeys([*features, *default_features(run.texts)])]) as rescorer:
+        scored = list(rescorer.score(lists))
+    return [
+        replace(nbest, hypotheses=[replace(one, scores=one.scores | one.lm_scores, lm_scores={}) for one in nbest.hypotheses])
+        for nbest in scored
+    ]
+
+
+def _write_texts(lists: Sequence[NbestList], folds: Sequence[tuple[int, list[int], list[int]]], folder: Path) -> None:
+    from attlm_fairseq.files import whole_folder
+
+    with whole_folder(str(folder)) as place:
+        for fold, others, _ in folds:
+            lines = (" ".join(text.split()) for i in others for text in lists[i].references)
+            (place / f"fold{fold}.txt").write_text("".join(f"{line}\n" for line in lines if line), encoding="utf-8")
+
+
+__all__ = ["CANDIDATES", "evaluate_corrections", "jackknife", "learn_corrections"]

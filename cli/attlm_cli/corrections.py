@@ -1,0 +1,139 @@
+"""``attlm corrections``: learn what lists get wrong, show it, and measure it on lists that it was not learned from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import cloup
+
+from attlm_cli.options import format_option, json_option, reference_options
+from attlm_cli.overwriting import check_outputs, check_standard_input
+from attlm_cli.printing import echo_json
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.corrections import Corrections
+from attlm_fairseq.nbest.corrections.usage import Usage
+from attlm_fairseq.verbs.corrections import evaluate_corrections, learn_corrections
+from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
+
+count_option = cloup.option("-n", "--count", type=click.IntRange(min=1), default=20, show_default=True, help="How many to show.")
+language_option = cloup.option(
+    "--language", default="en", show_default=True, help="Language of spelled numbers: en, de, fr, .. (the codes of the package num2words)."
+)
+
+
+class LearnByDefault(cloup.Group):
+    """``attlm corrections LISTS`` learns: what is not the name of a command is an argument of the first."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["learn", *args]
+        return super().parse_args(ctx, args)
+
+
+@cloup.group("corrections", cls=LearnByDefault)
+def corrections_command() -> None:
+    """Learn from lists with references what the recogniser gets wrong, so that candidates which are in no list join it.
+
+    \b
+    Examples:
+      attlm corrections train.json --refs train.ref -o corrections.tsv
+      attlm corrections eval train.json --refs train.ref
+      attlm tune dev.json --refs dev.ref --lm lm.pt --corrections corrections.tsv
+    """
+
+
+@corrections_command.command("learn")
+@cloup.argument("nbest", help="N-best lists; - is standard input.")
+@cloup.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The table; an LM of the references goes next to it.")
+@format_option
+@reference_options
+@cloup.option("--kenlm", type=click.Path(path_type=Path), help="ARPA or KenLM file for the search. Default: a 4-gram of the references.")
+@language_option
+def learn_command(nbest: str, output: Path, format_name: str | None, refs: ReferenceFiles, kenlm: Path | None, language: str) -> None:
+    """Learn corrections from NBEST and its references, and write them as a table that people can read and edit."""
+    check_standard_input(nbest, *refs.paths)
+    check_outputs({"the output": output}, {"the input": [nbest], "the references": refs.paths, "--kenlm": [kenlm]})
+    learned = learn_corrections(NbestFile(nbest, format_name), refs, lm=kenlm, language=language)
+    learned.save(output)
+    rules = sum(map(len, learned.phrases.rules.values()))
+    note(f"wrote {output}: {rules} phrases, {len(learned.phrases.kept)} words, from {learned.lists} lists")
+
+
+@corrections_command.command("show")
+@cloup.argument("table", help="A table of corrections.")
+@count_option
+def show_command(table: Path, count: int) -> None:
+    """Show the corrections of TABLE that were seen most often, with the stretches where they were seen."""
+    found = Corrections.load(Path(table))
+    rules = sorted((rule for rules in found.phrases.rules.values() for rule in rules), key=lambda rule: (-rule.lists, rule.source))
+    click.echo(f"{len(rules)} phrases from {found.lists} lists, LM {found.lm}")
+    for rule in rules[:count]:
+        click.echo(
+            f"{rule.lists:8.1f}  {' '.join(rule.source)} -> {' '.join(rule.target)}   ln p {rule.log_prob:.2f}   {rule.examples[:1]}"
+        )
+
+
+@corrections_command.command("eval")
+@cloup.argument("nbest", help="N-best lists; - is standard input.")
+@cloup.option("--table", type=click.Path(path_type=Path), help="Corrections not learned from NBEST. Default: learned from the other folds.")
+@format_option
+@reference_options
+@cloup.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Folds, if there is no --table.")
+@language_option
+@count_option
+@json_option
+def eval_command(
+    nbest: str,
+    table: Path | None,
+    format_name: str | None,
+    refs: ReferenceFiles,
+    folds: int,
+    language: str,
+    count: int,
+    as_json: bool,
+) -> None:
+    """Tell which corrections fire on the 1-best hypotheses of NBEST, and how often each is right and wrong.
+
+    The search alone decides here, without tuned weights. A correction is right if it alone leaves fewer word errors, and wrong if more.
+    """
+    check_standard_input(nbest, *refs.paths)
+    found = evaluate_corrections(NbestFile(nbest, format_name), refs, table, folds=folds, language=language)
+    if as_json:
+        echo_json(_as_dict(found, count))
+    else:
+        _print(found, count)
+
+
+def _as_dict(found: Usage, count: int) -> dict[str, object]:
+    return {
+        "lists": found.lists,
+        "words": found.words,
+        "errors": found.errors_before,
+        "errors corrected": found.errors_after,
+        "corrections": [
+            {
+                "kind": use.kind,
+                "source": use.source,
+                "target": use.target,
+                "right": use.right,
+                "wrong": use.wrong,
+                "neutral": use.neutral,
+                "examples": use.examples,
+            }
+            for use in found.most_used(count)
+        ],
+    }
+
+
+def _print(found: Usage, count: int) -> None:
+    words = found.words or 1
+    click.echo(f"{found.lists} lists, {found.words} words")
+    click.echo(f"WER {100 * found.errors_before / words:.2f} as read, {100 * found.errors_after / words:.2f} corrected by the search alone")
+    right, wrong = (sum(getattr(use, name) for use in found.rules.values()) for name in ("right", "wrong"))
+    click.echo(f"corrections fired: {right} right, {wrong} wrong, {sum(use.neutral for use in found.rules.values())} neutral")
+    click.echo("right wrong neutral")
+    for use in found.most_used(count):
+        click.echo(f"{use.right:5} {use.wrong:5} {use.neutral:7}  {use.kind:7} {use.source} -> {use.target}")
+        before, after = use.examples[0]
+        click.echo(f"{'':21}{before}\n{'':21}{after}")

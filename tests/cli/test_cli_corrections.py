@@ -1,0 +1,121 @@
+"""Corrections from the command line: learn, show, eval, tune, rescore, jackknife."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_runs import refused, run
+from lm_files import write_checkpoint
+
+CITIES = ["boston", "denver", "dallas", "oakland", "newark", "tampa"]
+NUMBERS = ["one", "two", "three", "four", "five", "six"]
+
+
+def item(place: int) -> dict:
+    start, end, number = CITIES[place % 6], CITIES[place // 6 % 6], NUMBERS[place // 3 % 6]
+    hypotheses = [f"fly {start} to {end} at {number}pm", f"fly {start} too {end} at {number}pm"]
+    if place % 4 == 3:
+        hypotheses.reverse()
+    return {"input": hypotheses, "output": f"fly {start} to {end} at {number} p m", "am_score": [-0.1, -0.2]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    items = [item(place) for place in range(72)]
+    (tmp_path / "train.json").write_text(json.dumps([x for i, x in enumerate(items) if i % 3]))
+    (tmp_path / "dev.json").write_text(json.dumps(items[::3]))
+    write_checkpoint(tmp_path / "lm.pt", [*CITIES, *NUMBERS, "fly", "to", "at", "p", "m"])
+    run("corrections", "train.json", "-o", "c.tsv")
+    return tmp_path
+
+
+def test_learn_show_eval(folder: Path) -> None:
+    assert "onepm -> one p m" in run("corrections", "show", "c.tsv", "-n", "200").stdout
+    for options in ((), ("--table", "c.tsv")):
+        found = json.loads(run("corrections", "eval", "dev.json", "--json", *options).stdout)
+        assert found["errors corrected"] < found["errors"]
+        assert sum(use["right"] for use in found["corrections"]) > sum(use["wrong"] for use in found["corrections"])
+    assert "right wrong neutral" in run("corrections", "eval", "dev.json").stdout
+
+
+def test_tuned_corrections_are_what_rescore_applies(folder: Path) -> None:
+    tuned = run("tune", "dev.json", "--corrections", "c.tsv", "--candidates", 7, "--restarts", 1)
+    assert "new hypotheses in 24 lists" in tuned.stderr
+    assert "jack-knifing" not in tuned.stderr
+    written = (folder / "attlm.toml").read_text()
+    assert '[corrections]\ntable = "c.tsv"\ncandidates = 7' in written
+    references = [x["output"] for x in json.loads((folder / "dev.json").read_text())]
+    run("rescore", "dev.json", "--to", "1best", "-o", "out.txt")
+    assert (folder / "out.txt").read_text().splitlines() == references
+    run("rescore", "dev.json", "-o", "out.jsonl")
+    lists = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert [nbest["hyps"][0]["text"] for nbest in lists] == references
+    assert {"channel", "rewrites", "am_score"} <= set(lists[0]["hyps"][0]["scores"])
+    rows = {line.split()[0]: line for line in run("eval", "dev.json", "--config", "attlm.toml").stdout.splitlines() if line}
+    assert " 0.00 " in rows["rescored,"]
+    assert " 0.00 " in rows["oracle"]
+
+
+def test_the_lists_that_taught_the_table_are_jackknifed(folder: Path) -> None:
+    assert "jack-knifing" in run("tune", "train.json", "--corrections", "c.tsv", "--restarts", 1).stderr
+
+
+def test_without_a_gain_lists_stay_byte_for_byte(folder: Path) -> None:
+    right = [{**x, "input": [x["output"], *x["input"]], "am_score": [0, -1, -2]} for x in json.loads((folder / "dev.json").read_text())]
+    (folder / "right.json").write_text(json.dumps(right))
+    run("tune", "right.json", "--corrections", "c.tsv", "--restarts", 1)
+    assert "[corrections]" not in (folder / "attlm.toml").read_text()
+    run("rescore", "right.json", "-o", "same.json")
+    assert (folder / "same.json").read_bytes() == (folder / "right.json").read_bytes()
+
+
+def test_same_bytes_on_any_devices(folder: Path) -> None:
+    run("tune", "dev.json", "--corrections", "c.tsv", "--lm", "lm.pt", "--restarts", 1)
+    outputs = []
+    for devices in ("cpu", "cpu:2"):
+        run("rescore", "dev.json", "-o", f"{devices}.jsonl", "--devices", devices)
+        outputs.append((folder / f"{devices}.jsonl").read_bytes())
+    assert outputs[0] == outputs[1]
+
+
+def test_phrases_are_tuned_and_those_that_never_match_named(folder: Path) -> None:
+    (folder / "names.txt").write_text("oakland\n東京\n", encoding="utf-8")
+    lists = [{"input": [x["input"][0].replace("oakland", "okland"), "fly"], "output": x["output"]} for x in map(item, range(0, 72, 3))]
+    (folder / "names.json").write_text(json.dumps(lists))
+    told = run("tune", "names.json", "--phrases", "names.txt", "--restarts", 1).stderr
+    assert "in the references the first hypotheses have 0.0%, the lists 0.0%, with candidates 100.0%" in told
+    assert "'東京' (line 2)" in told
+    assert 'phrases = "names.txt"' in (folder / "attlm.toml").read_text()
+    assert "okland" not in run("rescore", "names.json", "--to", "1best").stdout
+
+
+def test_jackknifed_lists_have_scores_that_have_not_seen_them(folder: Path) -> None:
+    run("jackknife", "train.json", "-o", "j.jsonl", "--folds", 3, "--corrections", "--texts", "texts", *["--lm", "n=lm.pt"] * 3)
+    lists = [json.loads(line) for line in (folder / "j.jsonl").read_text().splitlines()]
+    assert len(lists) == 48
+    assert {"ngram", "ngram_oov", "ngram_tokens", "n", "n_oov", "channel"} <= set(lists[0]["hyps"][0]["scores"])
+    assert sorted(path.name for path in (folder / "texts").iterdir()) == ["fold0.txt", "fold1.txt", "fold2.txt"]
+    run("tune", "j.jsonl", "--restarts", 1)
+    assert "expected one for each of the 3 folds" in refused("jackknife", "train.json", "-o", "k.jsonl", "--folds", 3, "--lm", "n=lm.pt")
+
+
+def test_an_lm_of_the_references_is_told(folder: Path) -> None:
+    texts = [x["output"] for x in json.loads((folder / "train.json").read_text())]
+    (folder / "seen.txt").write_text("\n".join(texts))
+    run("ngram", "seen.txt", "-o", "seen.arpa", "--discount-fallback")
+    assert "has seen the references" in run("tune", "train.json", "--kenlm", "seen.arpa", "--restarts", 1).stderr
+
+
+def test_refused_in_one_line(folder: Path) -> None:
+    (folder / "text.tsv").write_text("a\tb\n")
+    (folder / "empty.txt").write_text("")
+    assert "not a table" in refused("tune", "dev.json", "--corrections", "text.tsv")
+    assert "cannot be read" in refused("tune", "dev.json", "--corrections", "none.tsv")
+    assert "empty" in refused("tune", "dev.json", "--phrases", "empty.txt")
+    assert "--candidates is for" in refused("tune", "dev.json", "--candidates", 3)
+    assert "0 to 1000" in refused("tune", "dev.json", "--corrections", "c.tsv", "--candidates", -1)
+    assert "no weight for what corrections add" in refused("rescore", "dev.json", "--corrections", "c.tsv", "--weight", "am_score=1")
+    assert "would overwrite" in refused("corrections", "train.json", "-o", "train.json")
