@@ -9,7 +9,7 @@ from attlm_fairseq.files import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.ray_engine import find_shards, rescore_shards
-from attlm_fairseq.verbs.run import require_weights
+from attlm_fairseq.verbs.run import adds_candidates, require_weights
 
 
 def rescore_by_ray(pattern: str, output: str, to: str, run: RunConfig, format_name: str | None) -> None:
@@ -18,6 +18,8 @@ def rescore_by_ray(pattern: str, output: str, to: str, run: RunConfig, format_na
         raise InputError(f"--to {to}: with --engine ray lists are written in the format of their file")
     if is_stream(output) and not Path(output).is_dir():
         raise InputError("--engine ray writes a file for each shard: give a folder for the rescored shards with -o")
+    if adds_candidates(run):
+        raise InputError("--engine ray writes lists in the format of their file, which cannot hold the hypotheses that corrections add")
     require_weights(run)
     files = find_shards(pattern)
     shards = rescore_shards(files, Path(output), run, run.devices[0], concurrency=len(run.devices), format_name=format_name)

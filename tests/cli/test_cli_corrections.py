@@ -118,4 +118,6 @@ def test_refused_in_one_line(folder: Path) -> None:
     assert "--candidates is for" in refused("tune", "dev.json", "--candidates", 3)
     assert "0 to 1000" in refused("tune", "dev.json", "--corrections", "c.tsv", "--candidates", -1)
     assert "no weight for what corrections add" in refused("rescore", "dev.json", "--corrections", "c.tsv", "--weight", "am_score=1")
+    run("tune", "dev.json", "--corrections", "c.tsv", "--restarts", 0)
+    assert "cannot hold" in refused("rescore", "dev*.json", "-o", "shards", "--engine", "ray")
     assert "would overwrite" in refused("corrections", "train.json", "-o", "train.json")

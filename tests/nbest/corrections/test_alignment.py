@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attlm_fairseq.nbest.corrections.alignment import align_list, bounded, closest_reference, differing_blocks, unbounded
@@ -10,11 +10,13 @@ from attlm_fairseq.nbest.corrections.alignment import align_list, bounded, close
 texts = st.lists(st.sampled_from(["a", "b", "c", "<s>", "</s>", "<s>\0"]), max_size=8).map(" ".join)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(texts)
 def test_text_survives_boundaries(text: str) -> None:
     assert unbounded(bounded(text)[1:-1]) == text
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(texts, texts)
 def test_blocks_turn_hypothesis_into_reference(hypothesis: str, reference: str) -> None:
     source, target = bounded(hypothesis), bounded(reference)
