@@ -12,8 +12,8 @@ from heapq import heappop, heappush
 
 from attlm_fairseq.nbest.corrections.letters import MAX_LETTERS, LetterChannel
 
-MAX_COST = 14.0  # natural log
-MAX_STEPS = 4000  # states looked at
+MAX_COST = 12.0  # natural log
+MAX_STEPS = 1000  # states looked at
 MAX_FOUND = 6
 MIN_PROBABILITY = 0.02
 REMEMBERED = 1 << 16  # stretches
