@@ -16,7 +16,9 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
 from attlm_fairseq.decoding.cache import SharedByCopies
+from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.modules.state import LanguageModelState
+from attlm_fairseq.scoring.deviation import Deviation, measured_on
 
 
 class DecoderLM(SharedByCopies):
@@ -28,17 +30,32 @@ class DecoderLM(SharedByCopies):
     or in a cache by prefix, calls ``step_each`` with as many of them as it has to extend.
     """
 
-    def __init__(self, trained: TrainedModel) -> None:
+    def __init__(self, trained: TrainedModel, precision: str = "float32") -> None:
+        """Take a model, and the precision of the weights that steps read, see :func:`stepping_model`. Raises ValueError."""
+        self.trained = trained
         self.model = trained.model
+        self.precision = precision
+        self.stepping = stepping_model(trained.model, precision)
         self.vocabulary = trained.vocabulary
         self.eos = EOS
         self.path = trained.path
         self.device = trained.model.embedding.weight.device
 
     @classmethod
-    def load(cls, path: Path | str, dictionary: Path | str | None = None, device: str = "cpu") -> DecoderLM:
-        """Load a checkpoint of fairseq-train or a folder written by ``attlm export``. Raises InputError."""
-        return cls(load_model(Path(path), None if dictionary is None else Path(dictionary), device))
+    def load(cls, path: Path | str, dictionary: Path | str | None = None, device: str = "cpu", precision: str = "float32") -> DecoderLM:
+        """Load a model.
+
+        Args:
+            path: a checkpoint of fairseq-train or a folder written by ``attlm export``.
+            dictionary: the checkpoint's ``dict.txt``; by default the one next to it or in its data folder.
+            device: where the model runs.
+            precision: of the weights that a step reads: ``float32``, ``bfloat16``, or ``int8``, which is fastest on CPUs.
+
+        Raises:
+            InputError: unusable files.
+            ValueError: another precision, or int8 not on a CPU.
+        """
+        return cls(load_model(Path(path), None if dictionary is None else Path(dictionary), device), precision)
 
     def save(self, folder: Path) -> None:
         """Write a folder as ``attlm export`` does, from the files that the model was loaded from. Raises InputError."""
@@ -52,6 +69,26 @@ class DecoderLM(SharedByCopies):
             dictionary.write_text("".join(f"{symbol} 1\n" for symbol in self.vocabulary.symbols[UNK + 1 :]), encoding="utf-8")
             export_model(self.path, folder, dictionary=dictionary)
 
+    def deviation(self, sentences: Sequence[Sequence[str]]) -> Deviation:
+        """Measure what the precision of the weights does to the scores of sentences, on a sample of them.
+
+        A score is the sum of ln p of the words and ``</s>``.
+        """
+        distinct = list(dict.fromkeys(tuple(self.vocabulary.ids(words)) for words in sentences))
+        lms = {self.precision: self} | {"float32": DecoderLM(self.trained)}
+        return measured_on(distinct, lambda sample, precision: lms[precision].sentence_log_probs(sample), self.precision)
+
+    def sentence_log_probs(self, sentences: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[float]]:
+        """Return ln p of the words of each sentence and of its end, by steps of all sentences together."""
+        length = max(map(len, sentences))
+        tokens = torch.tensor([[self.eos, *words, *[self.eos] * (length + 1 - len(words))] for words in sentences])
+        states, columns = self.start(len(sentences)), []
+        for before, following in zip(tokens.T, tokens.T[1:], strict=False):
+            log_probs, states = self.step(states, before)
+            columns.append(log_probs.cpu().gather(1, following.unsqueeze(1)))
+        rows = torch.cat(columns, dim=1).tolist()
+        return {words: row[: len(words) + 1] for words, row in zip(sentences, rows, strict=True)}
+
     def start(self, rows: int = 1) -> LanguageModelState:
         """The states of ``rows`` hypotheses that have not even begun: the first step feeds them ``eos``."""
         return self.model.initial_state(rows)
@@ -62,11 +99,11 @@ class DecoderLM(SharedByCopies):
         tokens = tokens.to(self.device)
         if self.device.type == "cpu":  # hypotheses that took the same word share its products; a GPU would wait for the number of words
             words, places = tokens.unique(return_inverse=True)
-            inputs = self.model.inputs(words).select(places)
+            inputs = self.stepping.inputs(words).select(places)
         else:
-            inputs = self.model.inputs(tokens)
-        features, read, states = self.model.step_features(inputs, states)
-        return self.model.output.log_probs(features, read), states
+            inputs = self.stepping.inputs(tokens)
+        features, read, states = self.stepping.step_features(inputs, states)
+        return self.stepping.output.log_probs(features, read), states
 
     @torch.no_grad()
     def read(self, states: LanguageModelState, tokens: Tensor) -> LanguageModelState:

@@ -97,6 +97,8 @@ class LoadOptions:
     unk_offset: float = UNK_OFFSET
     """Added to ln p(``<unk>``) for a word that an LM of words does not have."""
     device: str = "cpu"
+    precision: str = "float32"
+    """Of the weights of this package's neural models, see :meth:`DecoderLM.load`."""
 
 
 def load_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptions()) -> FusedLM:
@@ -125,7 +127,7 @@ def load_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptio
 def load_folder_or_checkpoint(path: Path, options: LoadOptions) -> DecoderLM | FairseqLM:
     """Load a neural model of this package or of fairseq. Raises InputError."""
     if path.is_dir():
-        return DecoderLM.load(path, options.dictionary, options.device)
+        return DecoderLM.load(path, options.dictionary, options.device, options.precision)
     content = read_plain_data(path)
     config = content.get("cfg") or {"task": content.get("args"), "model": content.get("args")}  # before 2021 fairseq saved one Namespace
     dictionary = options.dictionary
@@ -138,7 +140,9 @@ def load_folder_or_checkpoint(path: Path, options: LoadOptions) -> DecoderLM | F
             dictionary = options.fallback
     model = config.get("model")
     if str(model.get("_name") if isinstance(model, dict) else None).startswith(tuple(FAMILIES)):
-        return DecoderLM(load_model(path, dictionary, options.device, content))
+        return DecoderLM(load_model(path, dictionary, options.device, content), options.precision)
+    if options.precision != "float32":
+        raise InputError("is not a model of this package, which alone can be loaded with --lm-precision", path=path)
     if dictionary.name != "dict.txt":
         raise InputError("fairseq's own language models read a file of the name dict.txt; rename it", path=dictionary)
     [model], _ = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(dictionary.parent)})
@@ -161,7 +165,7 @@ def load_word_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = Load
     """
     if not math.isfinite(options.unk_offset):
         raise InputError(f"--word-lm-unk-offset {options.unk_offset}: expected a finite number; -1000 forbids unknown words")
-    lm = load_stateful_lm(path, options.device)
+    lm = load_stateful_lm(path, options.device, precision=options.precision)
     try:
         return FusedLM(str(path), FusionLM.of_words(lm, vocabulary, options.unk_offset))
     except ValueError as error:

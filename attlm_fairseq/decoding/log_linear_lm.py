@@ -58,6 +58,7 @@ class LogLinearLM:
         kenlm: Files = None,
         device: str = "cpu",
         cache_bytes: int = CACHE_BYTES,
+        precision: str = "float32",
     ) -> LogLinearLM:
         """Load language models from files.
 
@@ -67,13 +68,15 @@ class LogLinearLM:
             kenlm: KenLM files, likewise.
             device: where neural models run.
             cache_bytes: how much each neural model may keep of what it has computed, see :class:`StatefulNeuralLM`.
+            precision: of neural models' weights, see :meth:`DecoderLM.load`.
 
         Raises:
             InputError: unusable files.
+            ValueError: another precision, or int8 not on a CPU.
             TypeError: neither a path nor a mapping of paths.
         """
         files = {name: weighted(given) for name, given in (("lm", lm), ("kenlm", kenlm))}
-        found: list[StatefulLM] = [load_stateful_lm(path, device, cache_bytes) for path in files["lm"]]
+        found: list[StatefulLM] = [load_stateful_lm(path, device, cache_bytes, precision) for path in files["lm"]]
         return cls([*found, *map(KenLM, files["kenlm"])], [*files["lm"].values(), *files["kenlm"].values()])
 
     def start(self) -> State:
@@ -131,10 +134,10 @@ def weighted(files: Files) -> dict[Path, float]:
     return {Path(path): weight for path, weight in files.items()}
 
 
-def load_stateful_lm(path: Path, device: str = "cpu", cache_bytes: int = CACHE_BYTES) -> StatefulLM:
-    """Load a checkpoint, a folder of ``attlm export`` or a KenLM file, recognised by content. Raises InputError."""
+def load_stateful_lm(path: Path, device: str = "cpu", cache_bytes: int = CACHE_BYTES, precision: str = "float32") -> StatefulLM:
+    """Load a checkpoint, a folder of ``attlm export`` or a KenLM file, recognised by content. Raises InputError and ValueError."""
     if path.is_dir() or is_checkpoint(path):
-        return StatefulNeuralLM.load(path, device=device, cache_bytes=cache_bytes)
+        return StatefulNeuralLM.load(path, device=device, cache_bytes=cache_bytes, precision=precision)
     return KenLM(path)
 
 

@@ -57,10 +57,15 @@ class StatefulNeuralLM(SharedByCopies):
 
     @classmethod
     def load(
-        cls, path: Path | str, dictionary: Path | str | None = None, device: str = "cpu", cache_bytes: int = CACHE_BYTES
+        cls,
+        path: Path | str,
+        dictionary: Path | str | None = None,
+        device: str = "cpu",
+        cache_bytes: int = CACHE_BYTES,
+        precision: str = "float32",
     ) -> StatefulNeuralLM:
-        """Load a checkpoint of fairseq-train or a folder written by ``attlm export``. Raises InputError."""
-        return cls(DecoderLM.load(path, dictionary, device), cache_bytes)
+        """Load a model as :meth:`DecoderLM.load` does; ``cache_bytes`` bound what is kept of what was computed."""
+        return cls(DecoderLM.load(path, dictionary, device, precision), cache_bytes)
 
     @property
     def end(self) -> int:

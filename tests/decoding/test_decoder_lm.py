@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import subprocess
 import sys
@@ -11,7 +13,11 @@ import torch
 from lm_files import VARIANTS, write_checkpoint
 
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
+from attlm_fairseq.decoding.fairseq_lms import LoadOptions, load_lm
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.modules.families import FAMILIES
+from attlm_fairseq.modules.kernels.int8_linear import Int8Linear
+from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.verbs.export import export_model
 
 WORDS = [f"w{number}" for number in range(20)]
@@ -138,6 +144,90 @@ def test_a_model_is_saved_as_a_folder(tmp_path, exported):
     assert again.vocabulary == lm.vocabulary
     tokens = torch.tensor([lm.eos])
     assert torch.equal(again.step(again.start(), tokens)[0], lm.step(lm.start(), tokens)[0])
+
+
+def rounded_weights(layer: torch.nn.Linear) -> torch.nn.Linear:
+    """With weights that 8 bits and a scale for each output can hold, as float32."""
+    scales = layer.weight.abs().amax(dim=1, keepdim=True) / 127
+    layer.weight.data = (layer.weight / scales).round() * scales
+    return layer
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_a_product_of_int8_is_exact_but_for_the_rounding_of_its_inputs(rows):
+    """Whose steps are 1 / 127.5 of a row's largest value, 1 / 63.5 on CPUs without VNNI."""
+    torch.manual_seed(1)
+    layer = rounded_weights(torch.nn.Linear(650, 70))
+    inputs = torch.randn(rows, 2, 650) * torch.logspace(-3, 3, rows).view(-1, 1, 1)
+    inputs[0, 1] = 0
+    product = Int8Linear(layer.weight, layer.bias)
+    steps = inputs.abs().amax(dim=2, keepdim=True) / (63.5 if product.seven_bits else 127.5)
+    bound = 0.51 * steps * layer.weight.abs().sum(dim=1) + 1e-5 * steps + 1e-6
+    expected = torch.nn.functional.linear(inputs.double(), layer.weight.double(), layer.bias.double())
+    for made in (product, pickle.loads(pickle.dumps(product))):
+        assert ((made(inputs) - expected).abs() <= bound + 1e-5 * expected.abs()).all()
+    assert ((product(inputs) - expected).abs() / bound).mean() < 0.1  # errors of both signs add up to little
+    for row in range(rows):
+        assert torch.equal(product(inputs)[row], product(inputs[row]))  # whatever it is computed with
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("name", MODELS)
+def test_low_precision_is_close_while_rows_move(tmp_path, name, precision):
+    """And its states are those of float32, so that one model continues the other's."""
+    exact = load(tmp_path, name)
+    lm = DecoderLM(exact.trained, precision)
+    random_ = random.Random(3)
+    states, expected = lm.start(4), exact.start(4)
+    assert {part.dtype for part in states.recurrent} == {torch.float32}
+    tokens = torch.full((4,), lm.eos)
+    differ = 0.0
+    for _ in range(8):
+        log_probs, states = lm.step(states, tokens)
+        wanted, expected = exact.step(expected, tokens)
+        torch.testing.assert_close(log_probs, wanted, rtol=0, atol=0.25)
+        differ = max(differ, (log_probs - wanted).abs().max().item())
+        assert log_probs.exp().sum(dim=1).tolist() == pytest.approx([1.0] * len(log_probs), abs=1e-4)
+        rows = torch.tensor(random_.choices(range(len(tokens)), k=4))
+        states, expected = lm.select(states, rows), exact.select(expected, rows)
+        tokens = torch.tensor([random_.randrange(3, V) for _ in range(4)])
+    assert differ > 1e-6  # it is another precision
+    torch.testing.assert_close(exact.step(states, tokens)[0], exact.step(expected, tokens)[0], rtol=0, atol=0.25)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_every_adapter_takes_the_precision(tmp_path, precision):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    lm = DecoderLM.load(path, precision=precision)
+    assert lm.precision == precision
+    log_probs, _ = lm.step(lm.start(), torch.tensor([lm.eos]))
+    history = LogLinearLM.load(path, precision=precision)
+    assert history.score(history.start(), "w3")[0] == pytest.approx(log_probs[0, 7].item(), abs=1e-6)
+    fused = load_lm(path, lm.vocabulary, LoadOptions(precision=precision)).lm
+    assert torch.equal(fused.step(fused.start(), torch.tensor([lm.eos]))[0], log_probs)
+    for copied in (copy.deepcopy(lm), pickle.loads(pickle.dumps(lm))):
+        assert torch.equal(copied.step(copied.start(), torch.tensor([lm.eos]))[0], log_probs)
+
+
+def test_the_deviation_is_measured(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    sentences = [["w1", "w2"], [], ["w5", "unheard-of", "w6", "w1"]]
+    exact, lm = DecoderLM.load(path), DecoderLM.load(path, precision="int8")
+    assert exact.deviation(sentences).largest == 0.0
+    found = lm.deviation(sentences)
+    assert (found.sentences, found.words) == (3, 6)
+    sums = [[sum(one.sentence_log_probs([ids])[ids]) for ids in map(tuple, map(lm.vocabulary.ids, sentences))] for one in (exact, lm)]
+    differences = [abs(one - other) for one, other in zip(*sums, strict=True)]
+    assert found.largest == pytest.approx(max(differences), abs=1e-5)
+    assert 0 < found.mean <= found.largest < 0.5
+    scorer = NeuralScorer.load([path])
+    assert sums[0] == pytest.approx([score.total for score in scorer.score(sentences)], abs=1e-4)
+
+
+def test_another_precision_is_refused(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    with pytest.raises(ValueError, match="precision 'int4' is not one of: float32, bfloat16, int8"):
+        DecoderLM.load(path, precision="int4")
 
 
 def test_every_state_needs_its_token(lm):

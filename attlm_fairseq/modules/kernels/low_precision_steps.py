@@ -1,0 +1,104 @@
+"""A language model whose steps take their matrix products in lower precision, its states being those of the model itself.
+
+Shapes: N rows, H size of a state, E embedding.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.modules.kernels.int8_linear import Int8Linear
+from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear
+from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
+from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.memory.reader import Read
+from attlm_fairseq.modules.output import AdaptiveOutput, Softmax
+from attlm_fairseq.modules.recurrence import LSTM
+from attlm_fairseq.modules.recurrence.torch_layers import weights_of
+from attlm_fairseq.modules.state import State
+
+MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
+"""From a weight (M, K) and a bias (M,) or None to a layer from float32 (.., K) to float32 (.., M)."""
+
+PRECISIONS: dict[str, MakeLinear | None] = {"float32": None, "bfloat16": Bfloat16Linear, "int8": Int8Linear}
+
+
+class LSTMSteps(nn.Module):
+    """The steps of an LSTM: the products of a layer with the state below and with its own are one."""
+
+    def __init__(self, lstm: LSTM, make: MakeLinear) -> None:
+        super().__init__()
+        self.hidden_size = lstm.hidden_size
+        weight, recurrent, bias = weights_of(lstm, 0)
+        self.first = make(weight, bias)
+        others = (weights_of(lstm, layer) for layer in range(1, lstm.num_layers))
+        self.products = nn.ModuleList([make(recurrent, None), *(make(torch.cat(pair, dim=1), bias) for *pair, bias in others)])
+
+    def inputs(self, embedded: Tensor) -> Tensor:
+        """Embeddings (N, E) -> what words add to the first layer's gates (N, 4 H)."""
+        return self.first(embedded)
+
+    def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
+        """:meth:`inputs`, which are overwritten, and the state before -> output (N, H) and the state after."""
+        hidden: list[Tensor] = []
+        cell: list[Tensor] = []
+        for product, h, c in zip(self.products, before[0].unbind(1), before[1].unbind(1), strict=True):
+            gates = product(torch.cat((hidden[-1], h), dim=1)) if hidden else inputs.add_(product(h))
+            for values, new in zip((hidden, cell), lstm_cell(gates, c), strict=True):
+                values.append(new)
+        return hidden[-1], (torch.stack(hidden, 1), torch.stack(cell, 1))
+
+
+class SoftmaxSteps(nn.Module):
+    """The full softmax over logits of lower precision."""
+
+    needs_read: ClassVar[bool] = False
+
+    def __init__(self, softmax: Softmax, make: MakeLinear) -> None:
+        super().__init__()
+        self.logits = make(softmax.weight, softmax.bias)
+
+    def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
+        """Features (N, F) -> log-probabilities (N, V), the normaliser in float32."""
+        return torch.log_softmax(self.logits(features), dim=-1)
+
+
+def stepping_model(model: LanguageModel, precision: str) -> LanguageModel:
+    """Return the model for steps with weights of ``float32``, ``bfloat16`` or ``int8``; it shares everything that stays as it is.
+
+    Rounded are the LSTM, the linear layers of the reader and the full softmax. Embeddings, other recurrences and the adaptive softmax
+    stay in float32, and so do all states, so that a state of either model continues in the other.
+
+    Raises:
+        ValueError: another precision, int8 not on an x86 CPU.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision {precision!r} is not one of: {', '.join(PRECISIONS)}")
+    make = PRECISIONS[precision]
+    if make is None:
+        return model
+    if precision == "int8" and (
+        model.embedding.weight.device.type != "cpu" or not {"fbgemm", "x86"} & {*torch.backends.quantized.supported_engines}
+    ):
+        raise ValueError("precision int8 needs a model on an x86 CPU; leave it out, or take bfloat16")
+    return with_linear(model, make)
+
+
+def with_linear(module: nn.Module, make: MakeLinear) -> nn.Module:
+    """Return a module whose products are made by ``make``; it shares all else."""
+    if isinstance(module, LSTM):
+        return LSTMSteps(module, make)
+    if isinstance(module, Softmax):
+        return SoftmaxSteps(module, make)
+    if isinstance(module, nn.Linear):
+        return make(module.weight, module.bias)
+    if isinstance(module, AdaptiveOutput):
+        return module
+    changed = copy.copy(module)
+    changed._modules = {name: child and with_linear(child, make) for name, child in module.named_children()}
+    return changed
