@@ -19,7 +19,7 @@ register()
 CONFIGS = {name: MODEL_DATACLASS_REGISTRY[name] for name in FAMILIES}  # presets have other defaults alone
 for registry in (TASK_DATACLASS_REGISTRY, CRITERION_DATACLASS_REGISTRY):
     CONFIGS |= {name: config for name, config in registry.items() if config.__module__.startswith("attlm_fairseq.")}
-PAGES = [(ROOT / page).read_text(encoding="utf-8") for page in ("docs/training.md", "attlm_fairseq/decoding/README.md")]
+PAGES = [(ROOT / page).read_text(encoding="utf-8") for page in ("docs/training.md", "docs/decoders.md")]
 ROWS = dict(row for readme in PAGES for row in re.findall(r"^\| `--([a-z-]+)` \| (.+?) \| .+ \|$", readme, re.MULTILINE))
 
 

@@ -13,7 +13,7 @@ import torch
 from lm_files import write_arpa, write_checkpoint
 
 ROOT = Path(__file__).parents[2]
-READMES = ["README.md", "attlm_fairseq/decoding/README.md"]
+READMES = ["README.md", "docs/decoders.md"]
 TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in READMES]
 SNIPPETS = [snippet for text in TEXTS for snippet in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
 WORDS = ["a", "ab", "bad", "cab", "sentence", "another", "one"]
@@ -74,19 +74,22 @@ def test_links_lead_somewhere():
 
 def test_a_decoder_of_ones_own(folder):
     found: dict[str, Any] = {}
-    exec(SNIPPETS[1], found)
+    exec(SNIPPETS[-1], found)
     assert found["log_probs"].exp().sum(dim=1).tolist() == pytest.approx([1.0] * 5, abs=1e-4)
     assert len(found["states"].recurrent[0]) == 3
 
 
-def test_ctc_and_hugging_face_decoders(folder):
+def test_every_decoders_adapter(folder):
     found = flashlight_objects() | ctc_objects() | huggingface_objects()
-    exec(SNIPPETS[2], found)
+    found["token_list"] = ["<blank>", "<unk>", "▁a", "b", "▁cab", "<sos/eos>"]
+    for snippet in SNIPPETS[1:-1]:
+        exec(snippet, found)
     assert found["fusion"].lms is found["lms"]
+    assert found["lm"].fusion.lms is found["lms"]
 
 
 def test_scores_from_python(folder, capsys):
     exec(SNIPPETS[0], {})
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 4
-    assert len(SNIPPETS) == 3
+    assert len(SNIPPETS) == 7
