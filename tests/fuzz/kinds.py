@@ -21,14 +21,13 @@ from random import Random
 
 import torch
 from damage import spoiled
-from lm_files import FAMILY_OPTIONS, OPTIONS, write_arpa, write_checkpoint
+from lm_files import OPTIONS, write_arpa, write_checkpoint
 from nbest_samples import ALL_SAMPLES
 from pickle_programs import Programs, write_checkpoint_file
 
 from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.export import export_model
 from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.references import attach_references, read_references
 from attlm_fairseq.nbest.run.config_file import read_config
@@ -36,10 +35,11 @@ from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.text.pipeline import parse_steps
+from attlm_fairseq.verbs.export import export_model
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
 LINES = [["the", "cat"], [], ["a", "xyz", "ran"], ["<s>", "mat"]]
-FAMILIES = ["attentive_lstm_lm", "averaging_lstm_lm", "plain_lstm_lm", *FAMILY_OPTIONS]
+FAMILIES = ["attentive_lstm_lm", "averaging_lstm_lm", "plain_lstm_lm", "amsrn_lm", "kvp_lstm_lm", "ngram_rnn_lm"]
 
 
 def lists(random: Random, place: Path) -> None:
@@ -227,7 +227,7 @@ phrase\t<s> dock\t<s> dog\t-0.5\t3
 keep\tcat\tcat\t-0.012\t2731.4
 number\t3\tpairs\t-0.437\t42.4
 letter\ty\ty\t-0.1
-letter\ty\tie\t-4.1
+letter\ty\ti\t-4.1
 """
 
 
