@@ -110,8 +110,9 @@ def test_processes_end_with_the_one_that_started_them(folder, how):
         time.sleep(0.01)
     time.sleep(1.0)  # the processes are being started, or have the LMs
     process.send_signal(how)
-    process.communicate(timeout=60)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == -how
+    assert b"resource_tracker" not in said
 
 
 def test_bad_input_in_a_process_is_one_line(folder):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -62,6 +63,10 @@ class OneProcess(contextlib.AbstractContextManager):
         """There is nothing to let go of."""
 
 
+TRACKER_SAYS = "ignore:resource_tracker"
+"""Python's process that cleans up after a killed one gets the warning options of this one: what it then tells is of no use to anybody."""
+
+
 class Processes(contextlib.AbstractContextManager):
     """A process of this machine for each of ``computes``, every one with LMs of its own."""
 
@@ -73,6 +78,8 @@ class Processes(contextlib.AbstractContextManager):
 
         on_cpu = sum(compute.device == "cpu" for compute in computes)
         threads = max(1, (os.cpu_count() or 1) // on_cpu) if on_cpu else None
+        if TRACKER_SAYS not in sys.warnoptions:
+            sys.warnoptions.append(TRACKER_SAYS)
         context = multiprocessing.get_context("spawn")  # a fork would inherit threads of torch that do not run in it
         places = context.SimpleQueue()
         for compute in computes:
