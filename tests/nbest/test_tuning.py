@@ -49,7 +49,7 @@ def search_over(matrices, statistics, metric) -> tuning._LineSearch:
 @pytest.mark.parametrize("case", ["wer", "ties", "bleu"])
 @pytest.mark.parametrize("seed", range(6))
 def test_scores_along_a_line_against_all_crossings(seed, case, block, monkeypatch):
-    monkeypatch.setattr(tuning, "BLOCK", block)
+    monkeypatch.setattr(tuning, "BLOCK_HYPOTHESES", block)
     metric = BLEU if case == "bleu" else WER
     matrices, statistics = bleu_lists(seed, 8, 3) if case == "bleu" else wer_lists(seed, 8, 3, integers=case == "ties")
     search = search_over(matrices, statistics, metric)

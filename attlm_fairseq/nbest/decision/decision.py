@@ -12,7 +12,7 @@ from attlm_fairseq.nbest.decision.consensus import confusion_network, consensus,
 from attlm_fairseq.nbest.decision.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.features.combination import combine
-from attlm_fairseq.nbest.features.spread import spread
+from attlm_fairseq.nbest.features.within_lists import standard_deviation
 from attlm_fairseq.nbest.metrics import BLEU, Metric, corpus_score
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.text import Step, TextPipeline
@@ -161,9 +161,9 @@ class Decider:
     def best_scale(self, lists: Sequence[int], totals: Sequence[np.ndarray]) -> float:
         """The scale with the best corpus score on the named lists; of equally good ones the largest, which is nearest to the maximum.
 
-        Tried are STEPS over the :func:`spread.spread` of the totals. 1 where totals never differ.
+        Tried are STEPS over the standard deviation of the totals within lists. 1 where totals never differ.
         """
-        unit = spread([totals[i] for i in lists])
+        unit = standard_deviation([totals[i] for i in lists])
         if not unit or self.rule == "max":
             return 1.0
         sign = 1.0 if self.metric.higher_is_better else -1.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.features.combination import feature_names, features
-from attlm_fairseq.nbest.features.spread import outliers
+from attlm_fairseq.nbest.features.within_lists import outliers
 from attlm_fairseq.nbest.fingerprints import same_utterance
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList

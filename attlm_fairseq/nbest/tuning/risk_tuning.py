@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attlm_fairseq.nbest.decision.mbr import sentence_losses
-from attlm_fairseq.nbest.features.spread import outlying
+from attlm_fairseq.nbest.features.within_lists import are_outliers
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
 from attlm_fairseq.nbest.tuning.tuning import TuningResult, selection
 
@@ -45,7 +45,7 @@ def tune_by_risk(
         closed[i, : len(matrix)] = 0.0
         losses[i, : len(matrix)] = sentence_losses(of_list, metric)
     squares, sizes = np.square(features), np.array(list(map(len, feature_matrices)))
-    apart = np.stack([outlying(squares[:, :, column].sum(axis=1) / sizes) for column in range(width)], axis=1)
+    apart = np.stack([are_outliers(squares[:, :, column].sum(axis=1) / sizes) for column in range(width)], axis=1)
     squares[apart[:, None, :].repeat(longest, axis=1)] = 0.0
     scale = np.sqrt(squares.sum(axis=(0, 1)) / (sizes[:, None] * ~apart).sum(axis=0))
     features /= np.where(scale > 0, scale, 1.0)

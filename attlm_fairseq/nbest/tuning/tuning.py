@@ -21,13 +21,13 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.mbr import sentence_losses
 from attlm_fairseq.nbest.features.combination import alphabetical, log_linear, weighted_totals
-from attlm_fairseq.nbest.features.spread import pooled
+from attlm_fairseq.nbest.features.within_lists import pooled
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
 
-GAIN = 1e-9  # percent points: what counts as a gain rather than rounding
-ENOUGH = 1e-3  # percent points: a round of smaller gains is the last, for a pull can be followed in ever smaller steps
-NARROWEST = 1e-9  # radians: an interval narrower than this is not a place to put weights
-BLOCK = 1 << 15  # hypotheses worked on at a time: memory stays small, and calls few
+ROUNDING_GAIN = 1e-9  # percent points: what counts as a gain rather than rounding
+MIN_ROUND_GAIN = 1e-3  # percent points: a round of smaller gains is the last, for a pull can be followed in ever smaller steps
+MIN_INTERVAL = 1e-9  # radians: an interval narrower than this is not a place to put weights
+BLOCK_HYPOTHESES = 1 << 15  # hypotheses worked on at a time: memory stays small, and calls few
 ROUNDINGS = (3, 4, 5, 6, 8, 10, 12, 15)  # significant digits tried for the weights, fewest first
 
 
@@ -117,7 +117,7 @@ def tune(
     ends.sort(key=lambda end: -end[1])
     differences = [a[0] - b[0] for a, b in combinations(ends[:leaders], 2) if (a[0] != b[0]).any()]
     best, value = search.climb(ends[0][0], random_directions, generator, differences)
-    if value <= search.value(search.none) + GAIN:
+    if value <= search.value(search.none) + ROUNDING_GAIN:
         best = search.none
 
     weights = _written(search, best)
@@ -242,7 +242,7 @@ def _climbed(rows: Sequence[np.ndarray], start: np.ndarray, metric: Metric) -> n
         for i, of_list in enumerate(rows):
             alternatives = sign * metric.score(totals - of_list[choice[i]] + of_list)
             row = int(np.argmax(alternatives))
-            if alternatives[row] > value + GAIN:
+            if alternatives[row] > value + ROUNDING_GAIN:
                 totals = totals - of_list[choice[i]] + of_list[row]
                 choice[i], value, changed = row, float(alternatives[row]), True
     return np.array([of_list[row] for of_list, row in zip(rows, choice, strict=True)])
@@ -274,7 +274,7 @@ class _Corpus:
         by_size = lists[np.argsort(-self.sizes[lists], kind="stable")]  # so that blocks need little filling
         while len(by_size):
             place = np.arange(self.sizes[by_size[0]])
-            block, by_size = np.split(by_size, [max(1, BLOCK // len(place))])
+            block, by_size = np.split(by_size, [max(1, BLOCK_HYPOTHESES // len(place))])
             yield block, self.starts[block, None] + np.where(place < self.sizes[block, None], place, 0)
 
     def chosen(self, weights: np.ndarray) -> np.ndarray:
@@ -287,9 +287,9 @@ class _Corpus:
 
 
 class _LineSearch:
-    """Climbs on the objective: the metric, as higher is better, less the pull towards the anchor.
+    """Coordinate ascent on the metric (signed so that higher is better) minus the L2 penalty.
 
-    Points are weights (F,) of the features in units of their standard deviation within lists (``scale``, see :mod:`spread`; 0 for
+    Points are weights (F,) of the features in units of their standard deviation within lists (``scale``, see :mod:`within_lists`; 0 for
     a feature that is constant within every list). ``start`` (F,) and ``allowed`` (2, F), the lowest and highest weights, are of the
     features as they are. Where all positive multiples of allowed weights are allowed too (``any_length``), points are of length 1.
     """
@@ -352,7 +352,7 @@ class _LineSearch:
                 moved, moved_value = self._search(point, value, totals, _unit(direction))
                 if moved_value > value:
                     point, value, totals = moved, moved_value, self._totals(moved)
-            if value - before <= (ENOUGH if self.l2 else 0.0):
+            if value - before <= (MIN_ROUND_GAIN if self.l2 else 0.0):
                 return point, value
 
     def _totals(self, point: np.ndarray) -> list[np.ndarray]:
@@ -372,24 +372,24 @@ class _LineSearch:
         height = height if height > 1e-12 else 1.0
         edges = np.clip(np.concatenate([[-math.inf], thresholds, [math.inf]]), lower, upper)
         angles = np.arctan((edges - foot) / height)
-        wide = np.diff(angles) > NARROWEST
+        wide = np.diff(angles) > MIN_INTERVAL
         left, right, scores = angles[:-1][wide], angles[1:][wide], scores[wide]
         if not len(scores):
             return point, value
-        new = np.concatenate([[True], np.abs(np.diff(scores)) > GAIN])  # neighbours with equal scores are one interval
+        new = np.concatenate([[True], np.abs(np.diff(scores)) > ROUNDING_GAIN])  # neighbours with equal scores are one interval
         left, right, scores = left[new], right[np.concatenate([new[1:], [True]])], scores[new]
         middle = (left + right) / 2
         steps = foot + height * np.tan(middle)
         values = scores - self._penalty(point, direction, steps)
 
-        best = np.flatnonzero(values >= values.max() - GAIN)
-        if values[best[0]] <= value + GAIN:
+        best = np.flatnonzero(values >= values.max() - ROUNDING_GAIN)
+        if values[best[0]] <= value + ROUNDING_GAIN:
             return point, value
         distance = np.abs(middle[best] - math.atan(-foot / height))
         for i in best[np.lexsort((distance, (left - right)[best]))][:3]:
             moved = self.standing(point + steps[i] * direction)
             moved_value = self.value(moved)
-            if moved_value > value + GAIN:
+            if moved_value > value + ROUNDING_GAIN:
                 return moved, moved_value
         return point, value
 
@@ -484,7 +484,7 @@ def _written(search: _LineSearch, point: np.ndarray) -> np.ndarray:
     for column in np.argsort(np.abs(point), kind="stable"):
         without = weights.copy()
         without[column] = none[column]
-        if weights[column] != none[column] and search.objective_of_raw(without) >= value - GAIN:
+        if weights[column] != none[column] and search.objective_of_raw(without) >= value - ROUNDING_GAIN:
             weights = without
             value = search.objective_of_raw(weights)
     if search.any_length and weights.any():
@@ -492,7 +492,7 @@ def _written(search: _LineSearch, point: np.ndarray) -> np.ndarray:
     value = search.objective_of_raw(weights)
     for digits in ROUNDINGS:
         rounded = np.clip([float(f"{weight:.{digits}g}") for weight in weights], *search.allowed)
-        if search.objective_of_raw(rounded) >= value - GAIN:
+        if search.objective_of_raw(rounded) >= value - ROUNDING_GAIN:
             return rounded
     return weights
 

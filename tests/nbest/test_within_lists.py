@@ -10,7 +10,7 @@ from cli_runs import LISTS, run
 from tuning_lists import WER, wer_lists
 
 from attlm_fairseq.nbest.decision.decision import Decider
-from attlm_fairseq.nbest.features.spread import outliers, outlying, spread
+from attlm_fairseq.nbest.features.within_lists import are_outliers, outliers, standard_deviation
 from attlm_fairseq.nbest.tuning.risk_tuning import tune_by_risk
 from attlm_fairseq.nbest.tuning.tuning import tune
 from attlm_fairseq.text import TextPipeline
@@ -20,22 +20,22 @@ def test_the_spread_of_usual_lists_is_the_standard_deviation_within_lists():
     generator = np.random.default_rng(1)
     columns = [generator.normal(size=size) * scale for size, scale in ((5, 1.0), (9, 30.0), (2, 0.1), (7, 900.0), (4, 0.0))]
     within = np.concatenate([values - values.mean() for values in columns])
-    assert spread(columns) == pytest.approx(math.sqrt(np.square(within).mean()))
+    assert standard_deviation(columns) == pytest.approx(math.sqrt(np.square(within).mean()))
     assert outliers(columns) == []
-    assert spread([np.ones(3)]) == 0
+    assert standard_deviation([np.ones(3)]) == 0
     assert outliers([np.ones(3)]) == []
 
 
 def test_an_outlying_list_does_not_count():
     columns = [np.array([0.0, 1.0, 2.0]) * scale for scale in range(1, 11)]
-    usual = spread(columns)
+    usual = standard_deviation(columns)
     outlier = np.array([-5.0, -1e10, -6.0, -7.0])
-    assert spread([*columns, outlier]) == usual
+    assert standard_deviation([*columns, outlier]) == usual
     [(place, row, times)] = outliers([*columns, outlier])
     assert (place, row) == (10, 1)
     assert times == pytest.approx((1e10 - 5) / usual)
-    assert outlying(np.array([1.0, 1e5, 1e7])).tolist() == [False, False, False]  # 1e7 is not beyond comparison with 1e5
-    assert outlying(np.array([1.0, 1.0, 1e7])).tolist() == [False, False, True]
+    assert are_outliers(np.array([1.0, 1e5, 1e7])).tolist() == [False, False, False]  # 1e7 is not beyond comparison with 1e5
+    assert are_outliers(np.array([1.0, 1.0, 1e7])).tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize("tuner", [tune, tune_by_risk])
