@@ -67,8 +67,11 @@ def show_attention(
     if not isinstance(scorer, NeuralScorer):
         raise InputError(f"{lm.name} has no attention weights: give a neural LM of this package")
     [trained] = scorer.models
-    shower = Shower(trained, text, list(map(os.fspath, output.files)), output.threshold, output.echo, note, output.marked)
-    oov = shower.show_sentence(sentence) if file is None else shower.show_text(os.fspath(file), output.examples, on_progress)
+    shower = Shower(trained, text, [os.fspath(name) for name in output.files], output.threshold, output.echo, note, output.marked)
+    if file is not None:
+        oov = shower.show_text(os.fspath(file), output.examples, on_progress)
+    else:
+        oov = shower.show_sentence(sentence or "")
     warn_of_oov([oov])
 
 

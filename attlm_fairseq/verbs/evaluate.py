@@ -134,7 +134,7 @@ def evaluate(
     in_sample, notes = _in_sample(systems, {label for label, _ in further}, answers, config, run, found)
     utterances = found.lists.utterances(metric)
     notes += note_repeats(utterances)
-    rows = compare(systems, metric, seed=seed, unpaired=[best], in_sample=in_sample, groups=utterances)
+    rows = compare(systems, metric, seed=seed, unpaired=[best], in_sample=in_sample, groups=utterances.tolist())
     return Evaluation(rows, metric, run, found, title_of("Evaluation", lists), notes)
 
 
@@ -167,7 +167,11 @@ def _in_sample(
             return [], []
         line = "the weights were tuned on these lists, which flatters them, so there is no p: elsewhere expect tune's cross-validated row"
         # the files that these weights have written answer as they do
-        labels = [label for label, of_system in systems[1:] if not label.startswith("oracle") and np.array_equal(of_system, answers)]
+        labels = [
+            label
+            for label, of_system in systems[1:]
+            if not label.startswith("oracle") and answers is not None and np.array_equal(of_system, answers)
+        ]
     else:
         here = read_config(DEFAULT_CONFIG) if further and DEFAULT_CONFIG.is_file() else RunConfig()
         if not here.tuned_on_these(here.weights, references):

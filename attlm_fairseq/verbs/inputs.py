@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
@@ -179,7 +179,7 @@ def run_config(
     for name in lms or {}:
         if name in known:
             raise InputError(f"two LMs are called {name!r}; give them different names")
-    changes: dict[str, object] = {"lms": (*run.lms, *(lm_spec(name, lm) for name, lm in (lms or {}).items()))}
+    changes: dict[str, Any] = {"lms": (*run.lms, *(lm_spec(name, lm) for name, lm in (lms or {}).items()))}
     if text is not None:
         steps = text.split(",") if isinstance(text, str) else text
         changes["text"] = steps if isinstance(steps, TextPipeline) else parse_steps(filter(None, steps))
@@ -205,7 +205,7 @@ def lm_spec(name: str, lm: LM) -> LMSpec:
         renamed = copy.copy(lm)
         renamed.name = name
         return LMSpec(name, loaded=renamed)
-    files = [os.fspath(lm)] if isinstance(lm, str | os.PathLike) else list(map(os.fspath, lm))
+    files = [os.fspath(lm)] if isinstance(lm, str | os.PathLike) else [os.fspath(file) for file in lm]
     if not files:
         raise InputError(f"the LM {name!r} names no file")
     return LMSpec.of_files(name, files)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +72,9 @@ def write_report(
     note(f"wrote {path}")
 
 
-def note_repeats(utterances: Sequence[int], also: str = "") -> list[str]:
+def note_repeats(utterances: Iterable[int], also: str = "") -> list[str]:
     """Tell, and return for the page, if lists repeat the utterance of another; ``utterances`` as :class:`RepeatedLists` numbers them."""
+    utterances = list(utterances)
     repeats = len(utterances) - len(set(utterances))
     if not repeats:
         return []
@@ -93,5 +94,6 @@ def row_record(row: Row) -> dict[str, Any]:
     record: dict[str, Any] = {"label": row.label, **dict(zip(("score", "low", "high"), rounded(row.interval), strict=True))}
     if row.comparison is not None:
         record["difference"] = round(row.comparison.difference.score, 4)
-        record["p"] = None if row.in_sample else round(row.comparison.p_value, 6)
+        p_value = row.comparison.p_value
+        record["p"] = None if row.in_sample or p_value is None else round(p_value, 6)
     return record | ({"tuned on these lists": True} if row.in_sample else {}) | ({"folds": row.folds} if row.folds else {})

@@ -193,9 +193,9 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
         to = "1best"
     if to in ONE_BEST:
         return lambda lists: write_one_best(lists, path, style=ONE_BEST[to])
-    if to == "same" and form is None:
-        raise InputError(f"lists that were not read from a file have no format of their own: expected one of {', '.join(OUTPUTS[1:])}")
     target = form if to == "same" else find_format(to)
+    if target is None:
+        raise InputError(f"lists that were not read from a file have no format of their own: expected one of {', '.join(OUTPUTS[1:])}")
     if not target.has_scores:
         note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
     return lambda lists: write_nbest(lists, target, path)

@@ -18,7 +18,7 @@ from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.rescoring import Rescorer
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
-from attlm_fairseq.nbest.run.workers import OneProcess, Processes, Workers
+from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, measure_lists
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text.subwords import SubwordMarks
@@ -41,7 +41,7 @@ def scoring(
         note(line)
 
 
-def open_workers(run: RunConfig, features: Sequence[str]) -> Workers:
+def open_workers(run: RunConfig, features: Sequence[str]) -> OneProcess | Processes:
     """Return the LMs ready to score: in this process, or in one for each of several devices. Raises InputError."""
     if len(run.devices) == 1:
         return OneProcess(BlockScorer.load(run, run.device, features))

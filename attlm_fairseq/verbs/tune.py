@@ -192,19 +192,26 @@ def tune(
         **_search(options, names),
     )
     repeats = note_repeats(system.utterances, ", and stay in one fold")
-    rows = compare(system.systems, metric, seed=options.seed, in_sample=system.in_sample, folds=system.folds, groups=system.utterances)
+    rows = compare(
+        system.systems, metric, seed=options.seed, in_sample=system.in_sample, folds=system.folds, groups=list(system.utterances)
+    )
     gain = system.beats_lists(metric, options.max_p)
     weights, decision = system.weights, system.decision
     if gain is False and options.no_gain == "keep":
         weights, decision = dict.fromkeys(names, 0.0), Decision(text=compared_text(metric))
+    record = _record(found, metric, rows, system, gain, weights, options.seed)
     tuned = Tuned(
+<<<<<<< HEAD
         config=replace(run, weights=weights, decision=decision, candidates=run.candidates if any(weights.values()) else CandidateSpec()),
+=======
+        config=replace(run, weights=weights, decision=decision, tuned_on=record[SKETCH]),
+>>>>>>> 317bbb4 (Verbs: tests, docs/python.md; an unknown command names the one that is meant; icefall's recogs are refused)
         metric=metric,
         rows=rows,
         system=system,
         rules=tuple(options.rules),
         gain=gain,
-        record=_record(found, metric, rows, system, gain, weights, options.seed),
+        record=record,
         measurement=found,
         title=title_of("Tuning", lists),
         notes=repeats,
@@ -227,7 +234,7 @@ def _record(
         "hypotheses": sum(map(len, found.lists.features)),
         "metric": metric.signature(found.lists.references),
         **{row.label.replace(" ", "_").replace(",", ""): rounded(row.interval) for row in rows},
-        **({} if system.gain is None else {"p": round(system.gain.p_value, 6), "gain": gain}),
+        **({} if system.gain is None or system.gain.p_value is None else {"p": round(system.gain.p_value, 6), "gain": gain}),
         **({"tuned_weights": system.result.weights} if weights != system.result.weights else {}),
         "seed": seed,
         SKETCH: fingerprint(found.lists.references),
@@ -247,6 +254,7 @@ def _judge(tuned: Tuned, options: TuneOptions) -> str:
             "The changes below are on the lists that the weights were tuned on, and flatter them: elsewhere expect the cross-validated row."
         )
     gain, metric = tuned.system.gain, tuned.metric
+    assert gain is not None, "a gain that is not there was cross-validated"
     found = (
         f"cross-validation shows no gain over the lists as read ({tuned.system.label}: {gain.difference.score:+.2f} {metric.name}, "
         f"p = {gain.p_value:.3f}, --max-p {options.max_p:g})"

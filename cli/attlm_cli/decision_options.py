@@ -54,8 +54,8 @@ class DecisionChoice:
 
         Tells if posteriors go by a scale that nobody has chosen: it was not tuned, or with other weights. Raises InputError.
         """
-        weights = dict(weights)
-        configured, changed = run.decision, run.weights | weights
+        given = dict(weights)
+        configured, changed = run.decision, run.weights | given
         rule = self.rule or configured.rule
         if self.scale is not None and rule == "max":
             raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none")
@@ -69,7 +69,7 @@ class DecisionChoice:
                 option = "--consensus" if rule == "consensus" else f"--mbr {rule.removeprefix('mbr-')}"
                 note(f"note: scale {scale:g} was not tuned for these weights: `attlm tune {option}` finds one, --scale sets it")
         decision = Decision(rule, scale, text, tokenize=loss_tokenizer(metric, configured.tokenize))
-        return replace(run.with_weights(weights), decision=decision)
+        return replace(run.with_weights(given), decision=decision)
 
 
 def _choice(mbr: str | None, consensus: bool, max_: bool, scale: float | None) -> DecisionChoice:

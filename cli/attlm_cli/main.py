@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import io
 import os
@@ -69,6 +70,13 @@ class Commands(cloup.Group):
             return None
         return getattr(importlib.import_module(f"{__package__}.{name}"), f"{name}_command")
 
+    def resolve_command(self, context: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], COMMANDS)
+            meant = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(COMMANDS)}"
+            raise OneLineError(f"there is no command {args[0]!r}: {meant}")
+        return super().resolve_command(context, args)
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -99,7 +107,7 @@ class Commands(cloup.Group):
         try:
             with printed_notes(), warnings.catch_warnings():
                 warnings.simplefilter("default", InputWarning)
-                warnings.showwarning = show_warning
+                warnings.showwarning = show_warning  # type: ignore[assignment]
                 return super().invoke(context)
         except KeyboardInterrupt as error:
             click.echo(f"\nattlm: interrupted{f'; {error}' if error.args else ''}", err=True)

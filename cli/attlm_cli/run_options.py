@@ -149,7 +149,7 @@ def run_options(several_devices: bool = False, only_if_named: bool = False, scor
             return command(run=changed if named or not only_if_named else None, **given)
 
         before = {parameter.name for parameter in getattr(command, "__click_params__", [])}
-        decorated = wrapper
+        decorated: Any = wrapper
         for title, options in reversed(groups):
             decorated = cloup.option_group(title, *options)(decorated)
         names = [parameter.name for parameter in decorated.__click_params__ if parameter.name not in before]
@@ -193,7 +193,7 @@ def changed_run(
 ) -> RunConfig:
     """Return the run with what the other options say. ``changes`` are those of :class:`LMChanges`. Raises InputError."""
     if device is not None:
-        placed = (DeviceConfig(parse_device(device), precision, parse_memory(memory)),)
+        placed: tuple[DeviceConfig, ...] = (DeviceConfig(parse_device(device), precision, parse_memory(memory)),)
     else:
         placed = parse_devices(devices, precision, parse_memory(memory))
     if dictionary is not None:

@@ -10,6 +10,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats.lines import grouped, one_line, quoted, split_end, text_of, write_lines
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
+_ICEFALL = re.compile(r"[^\t\n]*\t(?:ref|hyp)=\[")  # recogs-*.txt: a reference and one hypothesis
 _JSON = re.compile(r"\s*[\[{]\s*[\"\[{\]}]")
 
 
@@ -29,7 +30,7 @@ class PlainFormat:
         """Either every line has a tab, or none has and a blank line separates two lists."""
         lines = head.strip("\r\n").split("\n")
         tabs = ["\t" in line for line in lines if line.strip(" \r")]
-        if _JSON.match(head) or not tabs or "\0" in head:
+        if _JSON.match(head) or _ICEFALL.match(head) or not tabs or "\0" in head:
             return False
         return all(tabs) or (not any(tabs) and len(tabs) < len(lines))
 

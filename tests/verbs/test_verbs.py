@@ -1,0 +1,171 @@
+"""The library's verbs over Python objects: they give what the commands give."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomlkit
+from cli_runs import TEXT, refused, run
+
+import attlm_fairseq as attlm
+from attlm_fairseq.nbest.run.config_file import read_config
+from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+
+DOCS = Path(__file__).parents[2] / "docs" / "python.md"
+SHORT = attlm.TuneOptions(folds=0, restarts=0)
+
+
+class FewestLetters(Scorer):
+    """An LM that is an object: every word costs its letters."""
+
+    name = "letters"
+
+    def score(self, sentences):
+        return [SentenceScore((*(-float(len(word)) for word in words), 0.0), (False,) * len(words)) for words in sentences]
+
+    def signature(self):
+        return {"kind": "letters"}
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    program = (
+        "import sys, attlm_fairseq as attlm; assert 'tune' in dir(attlm) and not {'torch', 'numpy', 'click'} & {*sys.modules};"
+        "attlm.rescore, attlm.tune, attlm.evaluate, attlm.score_text, attlm.load_lm, attlm.read_nbest;"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'tuna'"):
+        _ = attlm.tuna
+
+
+@pytest.mark.parametrize("name", attlm.__all__)
+def test_every_public_name_is_there_and_documented(name):
+    assert getattr(attlm, name).__doc__
+
+
+def test_the_example_of_the_docs_runs(folder, capsys):
+    code = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)[1]
+    assert len(code.strip().splitlines()) <= 15
+    exec(compile(code, str(DOCS), "exec"), {})
+    assert capsys.readouterr().out.startswith("a cat ran {")
+
+
+def test_rescoring_is_what_the_command_does(folder):
+    lms, weights = {"lm": "lm.pt", "kenlm": "lm.arpa"}, {"lm": 0.25, "kenlm": 1.0, "am_score": 2.0}
+    run(
+        "rescore", "dev.json", "--lm", "lm.pt", "--kenlm", "lm.arpa", *(f"--weight={name}={weights[name]}" for name in weights), "-o", "out"
+    )
+    for lists in ("dev.json", attlm.read_nbest("dev.json")):
+        found = attlm.rescore(lists, lms, weights)
+        attlm.write_nbest(found.lists, "again", "hyporadise")
+        assert Path("again").read_bytes() == Path("out").read_bytes()
+        assert (found.list_count, found.hypothesis_count, found.changed) == (3, 7, 2)
+    found = attlm.rescore("dev.json", lms, weights, output=attlm.RescoreOutput("streamed"))
+    assert (found.lists, Path("streamed").read_bytes()) == ([], Path("out").read_bytes())
+    assert found.record["lm"]["kenlm"]["sha256"]
+    with pytest.raises(attlm.InputError, match="have no format of their own"):
+        attlm.rescore([["a"]], lms, weights, output=attlm.RescoreOutput("x"))
+
+
+def test_tuning_and_evaluation_are_what_the_commands_do(folder):
+    run("tune", "dev.json", "--kenlm", "lm.arpa", "--folds", 0, "--restarts", 0)
+    tuned = attlm.tune("dev.json", lms={"kenlm": "lm.arpa"}, options=SHORT)
+    assert tuned.weights == read_config(folder / "attlm.toml").weights
+    tuned.save("again.toml", command=tomlkit.parse((folder / "attlm.toml").read_text())["tuning"]["command"])
+    assert (folder / "again.toml").read_bytes() == (folder / "attlm.toml").read_bytes()
+    found = attlm.evaluate("dev.json", config=tuned.config)
+    table = json.loads(run("eval", "dev.json", "--config", "attlm.toml", "--json").stdout)
+    assert found.as_dict() == table
+    assert [row["label"] for row in table["systems"]] == ["dev.json", "rescored, max", "kenlm alone", "oracle"]
+    found.write_report("page.html")
+    assert "</html>" in Path("page.html").read_text()
+
+
+def test_lists_and_references_of_a_program(folder):
+    lists = [[("the cat sad", -1.0), ("the cat sat", {"score": -2.0})], ["a mad", "a mat"]]
+    with pytest.raises(attlm.InputError, match=r"1 references, but there are 2 lists"):
+        attlm.evaluate(lists, ["the cat sat"])
+    for references in (["the cat sat", "a mat"], [["the cat sat", "x"], ["a mat"]], {"1": "a mat", "0": ("the cat sat",)}):
+        assert attlm.evaluate(lists, references, {"better": [["the cat sat"], ["a mad"]]}).rows[1].interval.score == pytest.approx(20.0)
+    (folder / "refs").write_text("the cat sat\na mat\n")
+    assert attlm.evaluate(lists, [Path("refs")]).rows[0].interval.score == pytest.approx(40.0)
+    for wrong in (["a"], [[3]], [[("a", "b")]], [[]]):
+        with pytest.raises(attlm.InputError, match=r"list '?0"):
+            attlm.rescore(wrong, weights={"rank": -1.0})
+
+
+def test_an_lm_may_be_an_object(folder):
+    lists = [["the cat sad on", "a cat"]]
+    found = attlm.rescore(lists, {"short": FewestLetters()}, {"short": 1.0})
+    assert found.lists[0].hypotheses[0].text == "a cat"
+    assert found.lists[0].hypotheses[0].lm_scores == {"short": -4.0}
+    two = attlm.run_config(lms={"short": FewestLetters()}, weights={"short": 1.0}, devices="cpu:2")
+    with pytest.raises(attlm.InputError, match="short: an LM that is an object lives in this process"):
+        attlm.rescore(lists, config=two)
+    kenlm = attlm.load_lm("lm.arpa", "k")
+    line = next(iter(attlm.score_text(["the cat"], {"again": kenlm}).lines))
+    assert line.scores[0].total == pytest.approx(kenlm.score([["the", "cat"]])[0].total)
+
+
+def test_perplexities_and_mixtures(folder):
+    printed = json.loads(run("ppl", "text", "--kenlm", "lm.arpa", "--json").stdout)
+    assert [found.as_dict() for found in attlm.perplexity(TEXT, {"kenlm": "lm.arpa"})] == printed
+    mixture = attlm.estimate_mixture(TEXT, {"kenlm": "lm.arpa", "lm": "lm.pt"})
+    assert sum(mixture.weights.values()) == pytest.approx(1.0, abs=1e-5)
+    assert attlm.perplexity("text", config=mixture.config)[0].ppl == pytest.approx(mixture.ppl["mix"])
+
+
+def test_decoders_score_has_weight_1_unless_said_otherwise(folder):
+    lists = [[("the cat", {"am": -1.0}), ("a cat", {"am": -100.0})]]
+    found = attlm.rescore(lists, {"short": FewestLetters()}, {"short": 1.0})
+    assert found.weights == {"short": 1.0, "am": 1.0}
+    for said in ({"am": 0.0}, {"rank": 0.0}):
+        weights = {"short": 1.0, **said}
+        assert attlm.rescore(lists, {"short": FewestLetters()}, weights).weights == weights
+    several = [[("a", {"x": 1.0, "y": 2.0})]]
+    assert attlm.rescore(several, {"short": FewestLetters()}, {"short": 1.0}).weights == {"short": 1.0}
+
+
+def test_what_a_newcomer_meets(folder):
+    assert "no LM given: only the lists' own scores are tuned" in run("tune", "dev.json").stderr
+    assert "wrote attlm.toml: there is no LM in it" in run("tune", "dev.json").stderr
+    assert "dev.json: holds n-best lists (hyporadise)" in refused("ppl", "dev.json", "--kenlm", "lm.arpa")
+    assert "--file text shows its text" in refused("attention", "text", "--lm", "lm.pt")
+    assert "text" in run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--to", "1BEST").stderr
+    assert "there is no command 'recore': did you mean rescore" in refused("recore", "dev.json")
+    assert "differs from float32" in run("score", "text", "--lm", "lm.pt", "--precision", "bf16").stderr
+    assert "(weights are given for lm; the LMs are kenlm)" in refused("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "lm=0.3")
+    (folder / "recogs.txt").write_text("u1:\tref=['the', 'cat']\nu1:\thyp=['the', 'mat']\n")
+    assert "not recognised as an n-best list" in refused("rescore", "recogs.txt", "--weight", "words=1")
+    (folder / "bom").write_text("\ufeffthe cat\n\ufeffthe\n", encoding="utf-8")
+    lines = run("score", "bom", "--kenlm", "lm.arpa", "--words", "--no-header").stdout.splitlines()
+    assert [line.split("\t")[1] for line in lines] == ["the", "cat", "</s>", "\ufeffthe", "</s>"]
+
+
+def test_lists_that_the_folders_weights_were_tuned_on_get_no_p(folder):
+    run("tune", "dev.json", "--kenlm", "lm.arpa", "--no-gain", "write")
+    run("rescore", "dev.json", "-o", "out.json")
+    result = run("eval", "dev.json", "out.json")
+    assert "the weights of attlm.toml were tuned on these lists" in result.stderr
+    assert re.search(r"^out.json .* on the lists tuned on$", result.stdout, re.MULTILINE)
+    assert "oracle of dev.json" in result.stdout
+    (folder / "attlm.toml").unlink()
+    assert re.search(r"^out.json .* p = ", run("eval", "dev.json", "out.json").stdout, re.MULTILINE)
+
+
+def test_an_interrupted_command_ends_with_130(folder, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attlm_fairseq.verbs.rescore.decide", interrupted)
+    result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out", code=130)
+    assert result.stderr.splitlines()[-1] == "attlm: interrupted"
+    (folder / "out.unfinished").write_bytes(b"")
+    monkeypatch.setattr("attlm_fairseq.verbs.rescore.write_nbest", interrupted)
+    result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out", code=130)
+    assert "the same command continues: the scores so far are in" in result.stderr.splitlines()[-1]
