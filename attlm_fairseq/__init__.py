@@ -26,14 +26,11 @@ if TYPE_CHECKING:  # what type checkers and editors see; _MODULES says the same 
     from attlm_fairseq.scoring.compute import DeviceConfig as DeviceConfig
     from attlm_fairseq.scoring.lm_spec import LMSpec as LMSpec
     from attlm_fairseq.scoring.ngram_estimation import estimate_ngram as estimate_ngram
-<<<<<<< HEAD
+    from attlm_fairseq.verbs.attention import AttentionOutput as AttentionOutput
+    from attlm_fairseq.verbs.attention import show_attention as show_attention
     from attlm_fairseq.verbs.corrections import evaluate_corrections as evaluate_corrections
     from attlm_fairseq.verbs.corrections import jackknife as jackknife
     from attlm_fairseq.verbs.corrections import learn_corrections as learn_corrections
-=======
-    from attlm_fairseq.verbs.attention import AttentionOutput as AttentionOutput
-    from attlm_fairseq.verbs.attention import show_attention as show_attention
->>>>>>> 317bbb4 (Verbs: tests, docs/python.md; an unknown command names the one that is meant; icefall's recogs are refused)
     from attlm_fairseq.verbs.evaluate import evaluate as evaluate
     from attlm_fairseq.verbs.export import export_model as export_model
     from attlm_fairseq.verbs.inputs import NbestFile as NbestFile

@@ -201,11 +201,13 @@ def tune(
         weights, decision = dict.fromkeys(names, 0.0), Decision(text=compared_text(metric))
     record = _record(found, metric, rows, system, gain, weights, options.seed)
     tuned = Tuned(
-<<<<<<< HEAD
-        config=replace(run, weights=weights, decision=decision, candidates=run.candidates if any(weights.values()) else CandidateSpec()),
-=======
-        config=replace(run, weights=weights, decision=decision, tuned_on=record[SKETCH]),
->>>>>>> 317bbb4 (Verbs: tests, docs/python.md; an unknown command names the one that is meant; icefall's recogs are refused)
+        config=replace(
+            run,
+            weights=weights,
+            decision=decision,
+            candidates=run.candidates if any(weights.values()) else CandidateSpec(),
+            tuned_on=record[SKETCH],
+        ),
         metric=metric,
         rows=rows,
         system=system,
