@@ -131,6 +131,16 @@ def test_lm_path_is_followed_with_its_own_dictionary(tmp_path):
     assert_same(decode(make_task(), make_model(), lm_model=loaded, lm_weight=0.6), expected)  # a program's own
 
 
+def test_weights_of_int8_find_nearly_the_same(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    task = make_task(lms=f"{path}=0.6", lm_precision="int8")
+    found = decode(task, make_model())
+    assert task.last_generator.lms[0].lm.precision == "int8"
+    for of_sentence in found:
+        for hypothesis in of_sentence:
+            assert hypothesis["lm_scores"][0].tolist() == pytest.approx(full_pass(path, hypothesis["tokens"]), abs=0.2)
+
+
 def test_an_exported_folder_is_the_checkpoint(tmp_path):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS)
     export_model(path, tmp_path / "folder")
