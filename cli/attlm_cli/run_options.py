@@ -12,12 +12,13 @@ import click
 import cloup
 
 from attlm_cli.options import Decorator, dictionary_option, given_option
-from attlm_cli.types import ENSEMBLE_WEIGHTS, FILES_OF_LM, MIXTURE, OOV_OF_LM, TEXT_OF_LM, Precision
+from attlm_cli.types import ENSEMBLE_WEIGHTS, FILES_OF_LM, MIXTURE, OOV_OF_LM, TEXT_OF_LM, TOKEN_OF_LM, Precision
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES as DEFAULT_CANDIDATES
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
+from attlm_fairseq.scoring.lm_files import lm_kind
 from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
 from attlm_fairseq.scoring.oov_policy import OOVPolicy
 from attlm_fairseq.text import TextPipeline
@@ -93,6 +94,20 @@ CANDIDATES = (
     ),
     cloup.option("--candidates", type=int, metavar="K", help=f"At most so many candidates join a list.  [default: {DEFAULT_CANDIDATES}]"),
 )
+SENTENCE_TOKENS = (
+    cloup.option(
+        "--start",
+        multiple=True,
+        type=TOKEN_OF_LM,
+        help="The token before each sentence, of all Hugging Face LMs (or NAME). Default: its bos token, or else its eos token.",
+    ),
+    cloup.option(
+        "--sentence-end",
+        multiple=True,
+        type=TOKEN_OF_LM,
+        help="The token that ends a sentence, of all Hugging Face LMs (or NAME); none: the end is not scored. Default: the eos token.",
+    ),
+)
 ONE_DEVICE = cloup.option("--device", "--devices", "device", default="cpu", show_default=True, help="Where LMs run: cpu, cuda, cuda:1.")
 SEVERAL_DEVICES = cloup.option(
     "--devices",
@@ -128,7 +143,7 @@ def run_options(several_devices: bool = False, only_if_named: bool = False, scor
     groups = (
         ("Models", MODELS + (COMBINED_MODELS if scores else ())),
         *((("Candidates beyond the lists", CANDIDATES),) if candidates else ()),
-        ("Text", TEXT + (UNKNOWN_WORDS if scores else ())),
+        ("Text", TEXT + (UNKNOWN_WORDS + SENTENCE_TOKENS if scores else ())),
         ("Device", (SEVERAL_DEVICES if several_devices else ONE_DEVICE, *(ARITHMETIC if scores else ()))),
     )
 
@@ -209,6 +224,8 @@ class LMChanges:
     mixture: tuple[tuple[str | None, tuple[tuple[str, float], ...]], ...] = ()
     text: tuple[tuple[str | None, TextPipeline], ...] = ()
     oov: tuple[tuple[str | None, OOVPolicy], ...] = ()
+    start: tuple[tuple[str | None, str], ...] = ()
+    sentence_end: tuple[tuple[str | None, str], ...] = ()
 
     def apply(self, run: RunConfig) -> RunConfig:
         """Return the run with these. Raises InputError."""
@@ -224,6 +241,13 @@ class LMChanges:
             lms |= {lm.name: replace(lm, text=steps) for lm in named(lms, name, "--text") if name}
         for name, policy in self.oov:
             lms |= {lm.name: replace(lm, oov=policy) for lm in named(lms, name, "--oov") if name or not lm.mixture}
+        for option, choices in (("start", self.start), ("sentence_end", self.sentence_end)):
+            for name, token in choices:
+                given = named(lms, name, f"--{option.replace('_', '-')}")
+                chosen = [lm for lm in given if name or (lm.checkpoints and all(lm_kind(path) == "huggingface" for path in lm.checkpoints))]
+                if not chosen:
+                    raise InputError(f"--{option.replace('_', '-')} {token!r}: there is no LM of Hugging Face")
+                lms |= {lm.name: replace(lm, **{option: token}) for lm in chosen}
         return replace(run, lms=tuple(lms.values()), text=text)
 
     def _mixed(self, lms: dict[str, LMSpec], name: str | None, members: tuple[tuple[str, float], ...]) -> dict[str, LMSpec]:

@@ -219,6 +219,9 @@ def test_every_kind_goes_through_the_commands(folder, tmp_path, monkeypatch):
     by_hand = LMSpec.of_files("gpt", [f"{folder}/gpt2"]).load(DeviceConfig()).score([["the", "cat", "sat", "on"]])[0].total
     written = json.loads(Path("out.json").read_text())[0]
     assert written["gpt_score"][written["input"].index("the cat sat on")] == pytest.approx(by_hand, abs=1e-4)
+    ended = run("score", "text", *lms, "--sentence-end", "none")
+    assert "gpt: each sentence begins with '<|endoftext|>', the sentence end is not scored" in ended.stderr
+    assert "there is no LM of Hugging Face" in refused("score", "text", "--lm", "lm.arpa", "--start", "a")
     run("mix", "text", *lms, "--oov", "spread:100", "-o", "attlm.toml")
     assert "gpt2" in Path("attlm.toml").read_text()
     run("ppl", "text", "--config", "attlm.toml")
