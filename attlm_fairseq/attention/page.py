@@ -28,8 +28,10 @@ mark { background: rgba(40, 110, 200, var(--a)); color: inherit; padding: .1em .
 mark.strong { color: var(--strong) }
 .lines { list-style: none; padding: 0 } .lines li { margin: .25em 0 } .to { font-weight: 600 }
 .distance td { text-align: right; padding: 0 .8em 0 0; font-variant-numeric: tabular-nums }
-.distance .bar { width: 22em; padding: 0 }
+.distance .bar { width: 22em; padding: 0 1em 0 0 }
 .bar div { position: relative; height: 1.1em; background: rgba(40, 110, 200, .75); min-width: 1px }
+.distance { width: 100% } .distance th { padding-right: 1em }
+@media (max-width: 40rem) { body { margin: 1em .7em } .distance .bar { width: 6em } }
 .bar i { position: relative; display: block; top: -1.1em; height: 1.1em; margin-bottom: -1.1em; border-right: 2px solid #d9822b }
 """.strip()
 
@@ -37,7 +39,9 @@ mark.strong { color: var(--strong) }
 def page(lm: str, sections: Iterable[str]) -> Iterator[str]:
     """The pieces of the file. ``sections`` are HTML."""
     title = f"Attention of {escape(printable(lm))}"
-    yield f'<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n<style>\n{STYLE}\n</style>\n</head>\n'
+    yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    yield f"<title>{title}</title>\n<style>\n{STYLE}\n</style>\n</head>\n"
     yield f"<body>\n<h1>{title}</h1>\n"
     yield from sections
     yield "</body>\n</html>\n"

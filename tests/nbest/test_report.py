@@ -26,7 +26,7 @@ WER = make_metric("wer")
 class Page(HTMLParser):
     """Every tag with its attributes and all text; fails where tags do not nest."""
 
-    VOID = ("meta", "circle", "line", "br", "link")
+    VOID = ("meta", "circle", "line", "br", "link", "input")
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ def test_unspaced_text_and_text_from_right_to_left():
     assert f'<span dir="auto">{reference}</span>' in text
     wrong = '<span class="wrong" title="reference: 4">3</span>'
     assert f'أحب <span class="missing" title="missing">[NLP␣]</span>في 202{wrong}.</span>' in text
-    assert "<h3><bdi>ملف 1</bdi>" in text
+    assert "<bdi>ملف 1</bdi></a>" in text
     assert "<bdi>في</bdi>&nbsp;" in text
     assert text.count('<bdi>&lt;/s&gt;</bdi><small dir="ltr">-1.0</small>') == 2
 
@@ -239,7 +239,8 @@ def test_the_page_needs_nothing_else_and_is_bounded(monkeypatch):
     text = page_of(builder, lists)
     page = Page(text)
     for tag, attributes in page.tags:
-        assert not {"src", "href", "srcset", "action", "data"} & attributes.keys(), tag
+        assert not {"src", "srcset", "action", "data"} & attributes.keys(), tag
+        assert attributes.get("href", "#").startswith("#")
         assert not any(name.startswith("on") for name in attributes)
     assert not re.search(r"url\(|@import|http", text)
     assert page.count("article") <= 2 * report.SHOWN
@@ -294,3 +295,17 @@ def test_commands_write_it(folder):
     result = run("eval", "texts", *own, "--report", "no.html", code=2)
     assert "has no reference" in result.stderr
     assert not (folder / "no.html").exists()
+
+
+def test_confusions_pair_the_units_of_reference_and_text():
+    wer = make_metric("wer")
+    assert report.confusions("a b c", "a x c", wer) == [("b", "x")]
+    assert report.confusions("a b c", "a c", wer) == [("b", "")]
+    assert report.confusions("a c", "a b c", wer) == [("", "b")]
+    assert report.confusions("a b", "a b", wer) == []
+
+
+def test_errors_that_no_hypothesis_could_mend_are_told():
+    hypotheses = [Hypothesis(text) for text in ("x y c", "a y c", "x y")]  # 2, 1 and 3 errors
+    builder = build([NbestList("u", hypotheses, references=("a b c",))], ["x y c"])
+    assert (builder.errors_before, builder.errors_after, builder.errors_of_oracle) == (2, 2, 1)

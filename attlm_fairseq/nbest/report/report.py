@@ -6,8 +6,10 @@ The file needs nothing else: no script, no font, no picture, no address. Its siz
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,8 @@ from attlm_fairseq.text import TextPipeline
 
 SHOWN = 50  # utterances of each kind
 POINTS = 1500  # of a scatter plot, at most
-COMMONEST = 20  # unknown words
+COMMONEST = 20  # unknown words, confusions
+MAX_CONFUSIONS = 100_000  # different ones that are counted; beyond it the rarest half is forgotten
 VISIBLE_SPACE = "\u2423"  # in what is marked
 SPREAD = 1.6  # percent of the height of a plot: how far dots of one loss are spread
 
@@ -73,6 +76,9 @@ class ReportBuilder:
         self.metric = metric
         self._compared = compared_text(metric)
         self.lists = self.changed = self.better = self.worse = self.new = 0
+        # Sums over lists, in errors of the metric; for error rates only.
+        self.errors_before = self.errors_after = self.errors_of_oracle = 0.0
+        self._confusions: Counter[tuple[str, str]] = Counter()
         self._heaps: tuple[list, list] = ([], [])
         self._scatters = {name: _Scatter() for name in lm_names}
 
@@ -87,6 +93,7 @@ class ReportBuilder:
                     difference = hypothesis.lm_scores[name] - first.lm_scores[name]
                     scatter.add(difference, float(losses[place] - losses[0]), place == row)
         self.lists += 1
+        self._count_errors(losses, loss, _closest(answer, nbest.references, self.metric), answer)
         if row is not None and texts[row] == first.text:
             return
         self.changed += 1
@@ -111,6 +118,17 @@ class ReportBuilder:
         heapq.heappush(heap, (abs(gain), -self.lists, change))
         if len(heap) > SHOWN:
             heapq.heappop(heap)
+
+    def _count_errors(self, losses: np.ndarray, loss: float, reference: str, answer: str) -> None:
+        if not isinstance(self.metric, ErrorRate):
+            return
+        self.errors_before += float(losses[0])
+        self.errors_after += loss
+        self.errors_of_oracle += min(float(losses.min()), loss)
+        if loss:
+            self._confusions.update(confusions(self._compared.prepared(reference), self._compared.prepared(answer), self.metric))
+            if len(self._confusions) > MAX_CONFUSIONS:
+                self._confusions = Counter(dict(self._confusions.most_common(MAX_CONFUSIONS // 2)))
 
     def _row(self, texts: Sequence[str], answer: str) -> int | None:
         """The hypothesis that the answer is: as read, or as the metric sees it, for so a consensus is written. None: it is new."""
@@ -152,6 +170,7 @@ class ReportBuilder:
             weights=_weights(weights, influence),
             shares=bool(influence),
             builder=self,
+            confusions=sorted(self._confusions.items(), key=lambda item: (-item[1], item[0]))[:COMMONEST],
             groups=[
                 ("Better", "better", self.better, [_shown(change, weights, words, self.metric, self._compared) for change in better]),
                 ("Worse", "worse", self.worse, [_shown(change, weights, words, self.metric, self._compared) for change in worse]),
@@ -162,6 +181,18 @@ class ReportBuilder:
             notes=notes,
             facts=facts or {},
         )
+
+
+def confusions(reference: str, text: str, metric: Metric) -> list[tuple[str, str]]:
+    """Return (unit of the reference, unit of the text) for each error of a prepared text; "" for a unit that is missing or extra."""
+    from rapidfuzz.distance import Levenshtein
+
+    ours, theirs = metric.units(text), metric.units(reference)
+    found = []
+    for tag, start, end, their_start, their_end in Levenshtein.opcodes(ours, theirs):
+        if tag != "equal":
+            found += zip_longest(theirs[their_start:their_end], ours[start:end], fillvalue="")
+    return found
 
 
 @dataclass(slots=True)
@@ -253,8 +284,15 @@ def _shown(change: Change, weights: Mapping[str, float], words: Mapping[str, Any
             if weight and before != after:
                 parts.append((name, before, after, weight * (after - before)))
     whole = isinstance(metric, ErrorRate)
+    scored = [*words[change.first], *words[change.answer]]
+    classes = {
+        "large": abs(change.loss_before - change.loss_after) >= 2,
+        "unknown": any(unknown for _, of_words, _ in scored for _, _, unknown in of_words),
+        "new": change.values_after is None,
+    }
     return {
         "change": change,
+        "classes": " ".join(name for name, holds in classes.items() if holds),
         "before": f"{change.loss_before:.0f}" if whole else f"{change.loss_before:.1f}",
         "after": f"{change.loss_after:.0f}" if whole else f"{change.loss_after:.1f}",
         "first": differences(text.prepared(change.reference), text.prepared(change.first), metric),
