@@ -10,17 +10,28 @@ import torch
 from torch import Tensor
 
 
-def lstm_states(tokens: list[int], embedding: Tensor, layers: list[dict[str, Tensor]]) -> list[Tensor]:
+def lstm_states(sequence: list[Tensor], layers: list[dict[str, Tensor]]) -> list[Tensor]:
     """Top-layer outputs ``h_1 .. h_T`` of an LSTM with one bias a gate (input, forget, cell, output), from zero states."""
-    sequence = [embedding[token] for token in tokens]
     for layer in layers:
-        hidden = cell = torch.zeros(layer["W_h"].shape[1], dtype=embedding.dtype)
+        hidden = cell = torch.zeros(layer["W_h"].shape[1], dtype=sequence[0].dtype)
         outputs = []
         for x in sequence:
             gates = layer["W_x"] @ x + layer["W_h"] @ hidden + layer["b"]
             i, f, g, o = gates.chunk(4)
             cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
             hidden = torch.sigmoid(o) * torch.tanh(cell)
+            outputs.append(hidden)
+        sequence = outputs
+    return sequence
+
+
+def rnn_states(sequence: list[Tensor], layers: list[dict[str, Tensor]]) -> list[Tensor]:
+    """Top-layer outputs of a plain RNN, ``h_t = tanh(W x_t + U h_{t-1} + b)``, from zero states."""
+    for layer in layers:
+        hidden = torch.zeros(layer["W_h"].shape[1], dtype=sequence[0].dtype)
+        outputs = []
+        for x in sequence:
+            hidden = torch.tanh(layer["W_x"] @ x + layer["W_h"] @ hidden + layer["b"])
             outputs.append(hidden)
         sequence = outputs
     return sequence

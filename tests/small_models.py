@@ -29,10 +29,11 @@ VARIANTS = {
     "2-gram": ("ngram_rnn_lm", {"ngram_order": 2, "output_layer": "untied"}),
     "3-gram": ("ngram_rnn_lm", {"ngram_order": 3, "output_layer": "untied"}),
     "plain": ("plain_lstm_lm", {}),
+    "rnn": ("rnn_lm", {}),
 }
 
 
-WITHOUT_WEIGHTS = ("2-gram", "3-gram", "plain")
+WITHOUT_WEIGHTS = ("2-gram", "3-gram", "plain", "rnn")
 
 
 def make_model(variant: str, dtype: torch.dtype = torch.float64, size: int = SIZE, vocabulary: int = V, **options) -> LanguageModel:
@@ -73,14 +74,20 @@ def sentences(count: int = 5, longest: int = 40) -> torch.Tensor:
 
 
 def reference_log_probs(model: LanguageModel, tokens: list[int], variant: str) -> tuple[torch.Tensor, list]:
-    lstm = model.lstm
-    layers = [
-        {"W_x": getattr(lstm, f"weight_ih_l{k}"), "W_h": getattr(lstm, f"weight_hh_l{k}"), "b": getattr(lstm, f"bias_ih_l{k}")}
-        for k in range(LAYERS)
-    ]
-    h = reference.lstm_states(tokens, model.embedding.weight, layers)
+    h = reference_states(model, tokens)
     features, weights = reference_features(h, model.reader, *VARIANTS[variant])
     return reference.next_token_log_probs(features, model.output.weight, model.output.bias), weights
+
+
+def reference_states(model: LanguageModel, tokens: list[int]) -> list[torch.Tensor]:
+    """The outputs of the recurrence, by its loop."""
+    cells = model.recurrence
+    embedded = [model.embedding.weight[token] for token in tokens]
+    layers = [
+        {"W_x": getattr(cells, f"weight_ih_l{k}"), "W_h": getattr(cells, f"weight_hh_l{k}"), "b": getattr(cells, f"bias_ih_l{k}")}
+        for k in range(LAYERS)
+    ]
+    return (reference.rnn_states if cells.name == "rnn" else reference.lstm_states)(embedded, layers)
 
 
 def reference_features(h: list[torch.Tensor], reader: torch.nn.Module, family: str, options: dict) -> tuple[list, list]:

@@ -81,9 +81,10 @@ def check_sizes(stored: StoredModel, family: str) -> None:
     Raises:
         ValueError: They differ. To build what the options ask for could take all memory, or for ever.
     """
-    layers = stored.options["decoder_layers"]
-    if not isinstance(layers, int) or layers > len(stored.weights):
-        raise ValueError(f"{layers} layers by its options, {len(stored.weights)} tensors in its weights")
+    options = {**FAMILIES[family].defaults, **stored.options}
+    for name in FAMILIES[family].recurrence.counts:
+        if not isinstance(options[name], int) or options[name] > len(stored.weights):
+            raise ValueError(f"{name} is {options[name]} by its options, there are {len(stored.weights)} tensors in its weights")
     with torch.device("meta"):  # sizes without memory
         expected = build_language_model(family, stored.options, len(stored.vocabulary), PAD).state_dict()
     for name in {**expected, **stored.weights}:

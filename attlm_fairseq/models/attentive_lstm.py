@@ -7,6 +7,7 @@ here reads its own earlier states through its memory reader and the source sente
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
 from dataclasses import dataclass, field, make_dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -17,7 +18,6 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.models import amsrn_lm, attentive_lstm_lm, averaging_lstm_lm, kvp_lstm_lm, ngram_rnn_lm, plain_lstm_lm  # noqa: F401
 from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryDecoder
 from attlm_fairseq.modules.families import FAMILIES, build_language_model
 from attlm_fairseq.modules.language_model import LanguageModel
@@ -30,6 +30,8 @@ FOR_LANGUAGE_MODELS_ALONE = ("init_from", "output_bias", "compute_dtype")
 
 def decoder_options() -> list[tuple[str, Any, Any]]:
     """Return the options of all decoder families, once each, as fields of a dataclass."""
+    for family in FAMILIES:  # each is registered by the module of its name
+        import_module(f"attlm_fairseq.models.{family}")
     configs = [LSTMLanguageModelConfig, *(MODEL_DATACLASS_REGISTRY[family] for family in FAMILIES)]
     options: dict[str, Any] = {}
     for config in configs:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel, preset
+from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
+from attlm_fairseq.models._presets import salton_preset
 from attlm_fairseq.modules.memory import AttentiveReader
 
 ATTENTION_SCORES = ChoiceEnum(["single", "combined"])
@@ -28,20 +29,6 @@ class AttentiveLSTMConfig(LSTMLanguageModelConfig):
 @register_model("attentive_lstm_lm", dataclass=AttentiveLSTMConfig)
 class AttentiveLSTMLanguageModel(MemoryLanguageModel):
     family = "attentive_lstm_lm"
-
-
-def salton_preset(name: str, model: type[MemoryLanguageModel], size: int, dropout: float, forget_bias: float) -> None:
-    """A preset of the experiments of Salton et al.: two layers of one size, biases 0 but the forget gates'."""
-    preset(
-        name,
-        model,
-        decoder_embed_dim=size,
-        decoder_hidden_size=size,
-        decoder_layers=2,
-        dropout=dropout,
-        forget_bias=forget_bias,
-        output_bias="zero",
-    )
 
 
 # Table 1: 14.5 M parameters at V = 10,001

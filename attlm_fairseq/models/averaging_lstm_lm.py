@@ -5,7 +5,7 @@
 from fairseq.models import register_model
 
 from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
-from attlm_fairseq.models.attentive_lstm_lm import salton_preset
+from attlm_fairseq.models._presets import salton_preset
 
 
 @register_model("averaging_lstm_lm", dataclass=LSTMLanguageModelConfig)

@@ -3,12 +3,12 @@
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LSTMLanguageModelConfig, MemoryLanguageModel, inherited, preset
+from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LSTMLanguageModelConfig, MemoryLanguageModel, inherited
+from attlm_fairseq.models._presets import daniluk_preset
 from attlm_fairseq.modules.memory.key_value_predict import PARTS, KeyValuePredictReader
 
 
@@ -29,11 +29,6 @@ class KVPConfig(LSTMLanguageModelConfig):
 @register_model("kvp_lstm_lm", dataclass=KVPConfig)
 class KVPLanguageModel(MemoryLanguageModel):
     family = "kvp_lstm_lm"
-
-
-def daniluk_preset(name: str, model: type[MemoryLanguageModel], hidden: int, **others: Any) -> None:
-    """A preset of the experiments of Daniluk et al.: one layer, embeddings of 300. The paper speaks of no dropout."""
-    preset(name, model, decoder_embed_dim=300, decoder_hidden_size=hidden, decoder_layers=1, dropout=0.0, **others)
 
 
 for mode, hidden, window in (("attention", 296, 10), ("key-value", 560, 10), ("key-value-predict", 834, 5)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fairseq.models import register_model
 
 from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LSTMLanguageModelConfig, MemoryLanguageModel, inherited
-from attlm_fairseq.models.kvp_lstm_lm import daniluk_preset
+from attlm_fairseq.models._presets import daniluk_preset
 from attlm_fairseq.modules.memory import NgramReader
 
 

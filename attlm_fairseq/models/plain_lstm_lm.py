@@ -6,7 +6,7 @@ with a preset for the row of Daniluk et al. (2017)."""
 from fairseq.models import register_model
 
 from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
-from attlm_fairseq.models.kvp_lstm_lm import daniluk_preset
+from attlm_fairseq.models._presets import daniluk_preset
 
 
 @register_model("plain_lstm_lm", dataclass=LSTMLanguageModelConfig)

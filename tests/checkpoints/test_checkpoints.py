@@ -326,7 +326,7 @@ def change_weight(change):
         (change_options(_name="kvp_lstm_lm", kvp_mode="newer", attention_window=3), "mode 'newer' is not one of: attention, key-value"),
         (change_options(_name="kvp_lstm_lm", kvp_mode="attention", attention_window=2.5), "the window must hold a whole number"),
         # these would be built for ever, or until no memory is left
-        (change_options(decoder_layers=10_000_000), "10000000 layers by its options, 15 tensors in its weights"),
+        (change_options(decoder_layers=10_000_000), "decoder_layers is 10000000 by its options, there are 15"),
         (change_options(decoder_hidden_size=1 << 40), "the weights do not fit"),
         (change_options(decoder_embed_dim=1 << 40), "the weights do not fit"),
     ],

@@ -334,7 +334,7 @@ def no_list(folder: Path) -> None:
         (edit_config(lambda config: config["options"].update(decoder_hidden_size=24, decoder_embed_dim=24)), r"the weights do not fit"),
         (edit_config(lambda config: config["options"].update(decoder_layers="two")), r"the weights do not fit"),
         (edit_config(lambda config: config["options"].pop("dropout")), r"the weights do not fit"),
-        (edit_config(lambda config: config["options"].update(decoder_layers=10_000_000)), "10000000 layers by its options"),
+        (edit_config(lambda config: config["options"].update(decoder_layers=10_000_000)), "decoder_layers is 10000000 by its options"),
         (edit_config(lambda config: config["options"].update(adaptive_cutoffs=5)), r"--adaptive-cutoffs 5: expected whole numbers"),
         (edit_config(lambda config: config["options"].update(attention_memory="newer")), r"attention memory 'newer' is not one of"),
         (complex_weights, r"its weights embedding.weight are torch.complex64, expected floating-point numbers"),

@@ -44,7 +44,9 @@ def steps(model: ScoringModel) -> tuple[list[Tensor], LanguageModelState]:
 
 
 def unpadded(state: LanguageModelState, layers: int) -> tuple[Tensor, ...]:
-    """The recurrent state with the LSTM's layers (B, L, H), after seeing that the padding is zero."""
+    """The recurrent state with the LSTM's layers (B, L, H), after seeing that the padding is zero; others have none."""
+    if len(state.recurrent) == 1:
+        return state.recurrent
     hidden = state.recurrent[0].unflatten(1, (layers, 32))
     assert not hidden[:, :, 6:].any()
     return hidden[:, :, :6], *state.recurrent[1:]

@@ -31,6 +31,7 @@ PRESETS = {
     "ngram_rnn_lm_5gram": {"decoder_hidden_size": 1120, "ngram_order": 5},
     "amsrn_lm_none": {"decoder_layers": 1, "decoder_embed_dim": 50, "selection": "none"},
     "amsrn_lm_complementary": {"decoder_layers": 1, "decoder_embed_dim": 50, "selection": "complementary"},
+    "rnn_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 307, "output_layer": "untied", "init_range": 0.1},
     "plain_lstm_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 300, "output_layer": "untied", "init_range": 0.1},
 }
 
@@ -56,7 +57,9 @@ def test_both_commands_take_the_sizes_of_the_paper_unless_others_are_given(name)
         assert config.decoder_embed_dim == of_command_line(name).decoder_embed_dim
 
 
-@pytest.mark.parametrize("name", ["plain_lstm_lm_daniluk2017", "kvp_lstm_lm_attention", "kvp_lstm_lm_key_value", "ngram_rnn_lm_4gram"])
+@pytest.mark.parametrize(
+    "name", ["plain_lstm_lm_daniluk2017", "rnn_lm_daniluk2017", "kvp_lstm_lm_attention", "kvp_lstm_lm_key_value", "ngram_rnn_lm_4gram"]
+)
 def test_parameters_of_daniluk(name):
     """Table 2: 23.9 M besides the word vectors, with the paper's 77 K words. (Not so of key-value-predict: see test_language_model.)"""
     model = build_language_model(find_family(name, Path(name)), of_command_line(name), 77_000, PAD)

@@ -2,5 +2,6 @@
 
 from attlm_fairseq.modules.recurrence.lstm import LSTM
 from attlm_fairseq.modules.recurrence.recurrence import Bfloat16Recurrence, Recurrence
+from attlm_fairseq.modules.recurrence.rnn import RNN
 
-__all__ = ["LSTM", "Bfloat16Recurrence", "Recurrence"]
+__all__ = ["LSTM", "RNN", "Bfloat16Recurrence", "Recurrence"]

@@ -25,6 +25,7 @@ class LSTM(nn.LSTM):
     """
 
     name: ClassVar[str] = "lstm"
+    counts: ClassVar[tuple[str, ...]] = ("decoder_layers",)
     defaults: ClassVar[Mapping[str, Any]] = {"forget_bias": 1.0}
 
     def __init__(self, embedding_size: int, hidden_size: int, layers: int, dropout: float = 0.0, forget_bias: float = 0.0) -> None:

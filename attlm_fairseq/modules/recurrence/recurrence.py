@@ -5,7 +5,7 @@ Shapes: B sentences in the batch, T positions, E embedding, H size of an output,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
@@ -22,6 +22,7 @@ class Recurrence(Protocol):
 
     name: ClassVar[str]  # under which checkpoints hold its weights
     defaults: ClassVar[Mapping[str, Any]]  # its own options, named as on fairseq-train's command line
+    counts: ClassVar[tuple[str, ...]]  # the options that say how many weights there are: checkpoints that lie about them are not built
     hidden_size: int  # H
 
     @classmethod
@@ -67,4 +68,26 @@ class Bfloat16Recurrence(Protocol):
 
     def step_rows(self, inputs: Tensor, places: Tensor, before: State, rows: Tensor) -> tuple[Tensor, State]:
         """Step from the inputs (W, K) at ``places`` (N,) and the states before at ``rows`` (N,); both stay as they are."""
+        ...
+
+
+class SelectedSteps:
+    """A :class:`Bfloat16Recurrence` of anything that has ``initial``, ``inputs`` and ``step``: rows are selected, then stepped."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+        self.initial, self.inputs = steps.initial, steps.inputs
+
+    def step_rows(self, inputs: Tensor, places: Tensor, before: State, rows: Tensor) -> tuple[Tensor, State]:
+        return self.steps.step(inputs.index_select(0, places), tuple(part.index_select(0, rows) for part in before))
+
+
+class Steps(Protocol):
+    """The part of a Recurrence that goes word by word."""
+
+    initial: Callable[[int], State]
+    inputs: Callable[[Tensor], Tensor]
+
+    def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
+        """As of the Recurrence."""
         ...

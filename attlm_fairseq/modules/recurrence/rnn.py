@@ -1,0 +1,94 @@
+"""The plain (Elman) RNN.
+
+Shapes: B sentences in the batch, T positions, E embedding, L layers, H size of a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear
+from attlm_fairseq.modules.recurrence.recurrence import SelectedSteps
+from attlm_fairseq.modules.recurrence.torch_layers import keep_one_bias, weights_of
+from attlm_fairseq.modules.state import State
+
+
+class RNN(nn.RNN):
+    """``h_t = tanh(W x_t + U h_{t-1} + b)``, L layers. Its state is ``h`` (B, L, H)."""
+
+    name: ClassVar[str] = "rnn"
+    counts: ClassVar[tuple[str, ...]] = ("decoder_layers",)
+    defaults: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, embedding_size: int, hidden_size: int, layers: int, dropout: float = 0.0) -> None:
+        super().__init__(embedding_size, hidden_size, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        keep_one_bias(self)
+
+    @classmethod
+    def from_config(cls, embedding_size: int, config: Mapping[str, Any], dropout: float) -> RNN:
+        return cls(embedding_size, config["decoder_hidden_size"], config["decoder_layers"], dropout)
+
+    def initialise_biases(self) -> None:
+        """All start at 0."""
+
+    def initial(self, rows: int) -> State:
+        return (self.weight_hh_l0.new_zeros(rows, self.num_layers, self.hidden_size),)
+
+    def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
+        if torch.is_autocast_enabled(embedded.device.type):  # torch's own would round the state after every step
+            return self._read_step_by_step(embedded, before)
+        outputs, after = self(embedded, before[0].transpose(0, 1).contiguous())
+        return outputs, (after.transpose(0, 1),)
+
+    def _read_step_by_step(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
+        """As :meth:`read`, with a float32 state between products in lower precision."""
+        sequence, last = embedded, []
+        for layer, hidden in enumerate(before[0].unbind(1)):
+            weight, recurrent, bias = weights_of(self, layer)
+            if layer:
+                sequence = nn.functional.dropout(sequence, self.dropout, self.training)
+            outputs = []
+            for inputs in (nn.functional.linear(sequence, weight).to(bias.dtype) + bias).unbind(1):
+                hidden = torch.tanh(inputs + nn.functional.linear(hidden, recurrent))
+                outputs.append(hidden)
+            sequence = torch.stack(outputs, dim=1)
+            last.append(hidden)
+        return sequence, (torch.stack(last, dim=1),)
+
+    def inputs(self, embedded: Tensor) -> Tensor:
+        """What words add to the first layer's pre-activations (B, H), biases included."""
+        weight, _, bias = weights_of(self, 0)
+        return nn.functional.linear(embedded, weight, bias)
+
+    def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
+        hidden: list[Tensor] = []
+        for layer, h in enumerate(before[0].unbind(1)):
+            weight, recurrent, bias = weights_of(self, layer)
+            if layer:
+                inputs = nn.functional.linear(nn.functional.dropout(hidden[-1], self.dropout, self.training), weight, bias)
+            hidden.append(torch.tanh(inputs + nn.functional.linear(h, recurrent)))
+        return hidden[-1], (torch.stack(hidden, 1),)
+
+    def bfloat16(self) -> SelectedSteps:
+        return SelectedSteps(Bfloat16RNN(self))
+
+
+class Bfloat16RNN:
+    """The steps of an :class:`RNN` in evaluation, products in bfloat16, states in float32."""
+
+    def __init__(self, rnn: RNN) -> None:
+        layers = [weights_of(rnn, layer) for layer in range(rnn.num_layers)]
+        self.initial = rnn.initial
+        self.from_below = [Bfloat16Linear(weight, bias) for weight, _, bias in layers]
+        self.from_before = [Bfloat16Linear(recurrent, None) for _, recurrent, _ in layers]
+        self.inputs = self.from_below[0]
+
+    def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
+        hidden: list[Tensor] = []
+        for layer, (from_before, h) in enumerate(zip(self.from_before, before[0].unbind(1), strict=True)):
+            hidden.append(torch.tanh((self.from_below[layer](hidden[-1]) if layer else inputs) + from_before(h)))
+        return hidden[-1], (torch.stack(hidden, 1),)
