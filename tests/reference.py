@@ -37,6 +37,24 @@ def rnn_states(sequence: list[Tensor], layers: list[dict[str, Tensor]]) -> list[
     return sequence
 
 
+def higher_order_states(sequence: list[Tensor], layers: list[dict[str, Tensor]], N: int) -> list[Tensor]:
+    """Top-layer outputs of Soltani and Jiang (2016), FOFE (alpha = 0.6) or, where a layer has weights of gates, gated."""
+    for layer in layers:
+        outputs: list[Tensor] = []
+        for t, x in enumerate(sequence):
+            total = layer["from_input.weight"] @ x + layer["from_input.bias"]
+            for n in range(1, min(N, t) + 1):  # missing states are left out
+                fed_back = layer[f"from_states.{n - 1}.weight"] @ outputs[t - n]
+                if "gate_inputs.0.weight" in layer:
+                    W_1n, W_2n = (layer[f"{kind}.{n - 1}.weight"] for kind in ("gate_inputs", "gate_states"))
+                    total = total + torch.sigmoid(W_1n @ x + W_2n @ outputs[t - n]) * fed_back
+                else:
+                    total = total + 0.6**n * fed_back
+            outputs.append(torch.tanh(total))
+        sequence = outputs
+    return sequence
+
+
 def softmax(scores: list[Tensor]) -> list[Tensor]:
     exponentials = [torch.exp(score) for score in scores]
     total = sum(exponentials)

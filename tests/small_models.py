@@ -30,10 +30,13 @@ VARIANTS = {
     "3-gram": ("ngram_rnn_lm", {"ngram_order": 3, "output_layer": "untied"}),
     "plain": ("plain_lstm_lm", {}),
     "rnn": ("rnn_lm", {}),
+    "HORNN fofe": ("hornn_lm", {"hornn_feedback": "fofe"}),
+    "HORNN gated": ("hornn_lm", {"hornn_feedback": "gated", "hornn_order": 2}),
 }
 
 
-WITHOUT_WEIGHTS = ("2-gram", "3-gram", "plain", "rnn")
+WITHOUT_MEMORY = ("plain_lstm_lm", "rnn_lm", "hornn_lm")  # families that read nothing but the state
+WITHOUT_WEIGHTS = ("2-gram", "3-gram", "plain", "rnn", "HORNN fofe", "HORNN gated")
 
 
 def make_model(variant: str, dtype: torch.dtype = torch.float64, size: int = SIZE, vocabulary: int = V, **options) -> LanguageModel:
@@ -83,6 +86,8 @@ def reference_states(model: LanguageModel, tokens: list[int]) -> list[torch.Tens
     """The outputs of the recurrence, by its loop."""
     cells = model.recurrence
     embedded = [model.embedding.weight[token] for token in tokens]
+    if cells.name == "hornn":
+        return reference.higher_order_states(embedded, [dict(layer.named_parameters()) for layer in cells.layers], cells.order)
     layers = [
         {"W_x": getattr(cells, f"weight_ih_l{k}"), "W_h": getattr(cells, f"weight_hh_l{k}"), "b": getattr(cells, f"bias_ih_l{k}")}
         for k in range(LAYERS)

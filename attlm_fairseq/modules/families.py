@@ -16,7 +16,7 @@ from attlm_fairseq.modules.memory import (
     SelectionReader,
 )
 from attlm_fairseq.modules.output import build_output_layer
-from attlm_fairseq.modules.recurrence import LSTM, RNN, Recurrence
+from attlm_fairseq.modules.recurrence import LSTM, RNN, HigherOrderRNN, Recurrence
 
 
 class Family(NamedTuple):
@@ -39,6 +39,7 @@ FAMILIES = {
     "ngram_rnn_lm": Family(LSTM, NgramReader),
     "plain_lstm_lm": Family(LSTM, PlainReader),
     "rnn_lm": Family(RNN, PlainReader),
+    "hornn_lm": Family(HigherOrderRNN, PlainReader),
 }
 """By name. A preset is called ``<family>_<table row>``, so its family is the longest name that begins it."""
 

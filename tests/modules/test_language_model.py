@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_models import LAYERS, SIZE, WITHOUT_WEIGHTS, V, make_model, reference_log_probs, sentences
+from small_models import LAYERS, SIZE, VARIANTS, WITHOUT_MEMORY, WITHOUT_WEIGHTS, V, make_model, reference_log_probs, sentences
 
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
 from attlm_fairseq.modules.kernels import bfloat16_lstm, linear_nll
@@ -57,7 +57,8 @@ def test_a_position_depends_on_the_first_token_through_the_memory(variant):
     changed = states.clone()
     changed[:, 0] += 1.0  # the state in memory only: the LSTM has run already
     difference = (model.reader(states, tokens)[0] - model.reader(changed, tokens)[0]).abs().amax(dim=(0, 2))
-    reach = {"2-gram": 2, "3-gram": 3, "attention": 5, "key-value": 5, "key-value-predict": 5, "plain": 1, "rnn": 1}.get(variant, 40)
+    windows = {"2-gram": 2, "3-gram": 3, "attention": 5, "key-value": 5, "key-value-predict": 5}
+    reach = 1 if VARIANTS[variant][0] in WITHOUT_MEMORY else windows.get(variant, 40)
     assert difference[1:reach].numel() == 0 or difference[1:reach].min() > 1e-9
     assert not difference[reach:].any()  # beyond a window there is nothing
 

@@ -32,6 +32,7 @@ PRESETS = {
     "amsrn_lm_none": {"decoder_layers": 1, "decoder_embed_dim": 50, "selection": "none"},
     "amsrn_lm_complementary": {"decoder_layers": 1, "decoder_embed_dim": 50, "selection": "complementary"},
     "rnn_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 307, "output_layer": "untied", "init_range": 0.1},
+    "hornn_lm_gated": {"decoder_layers": 1, "decoder_hidden_size": 297, "hornn_order": 3, "hornn_feedback": "gated"},
     "plain_lstm_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 300, "output_layer": "untied", "init_range": 0.1},
 }
 
@@ -64,6 +65,15 @@ def test_parameters_of_daniluk(name):
     """Table 2: 23.9 M besides the word vectors, with the paper's 77 K words. (Not so of key-value-predict: see test_language_model.)"""
     model = build_language_model(find_family(name, Path(name)), of_command_line(name), 77_000, PAD)
     assert (model.parameter_count() - 77_000 * 300) / 1e6 == pytest.approx(23.9, abs=0.1)
+
+
+@pytest.mark.parametrize(("feedback", "hidden", "of_daniluk", "small"), [("fofe", 303, 23.77, 1_020_151), ("gated", 297, 23.83, 1_035_151)])
+def test_parameters_of_higher_order(feedback, hidden, of_daniluk, small):
+    """In millions besides the embeddings at V = 77,000, and with embeddings and states of 50 at V = 10,001."""
+    model = build_language_model("hornn_lm", of_command_line(f"hornn_lm_{feedback}"), 77_000, PAD)
+    assert (model.parameter_count() - 77_000 * 300) / 1e6 == pytest.approx(of_daniluk, abs=0.01)
+    sizes = ["--decoder-embed-dim", "50", "--decoder-hidden-size", "50"]
+    assert build_language_model("hornn_lm", of_command_line(f"hornn_lm_{feedback}", *sizes), 10_001, PAD).parameter_count() == small
 
 
 def test_hydra_trains_the_preset_that_the_checkpoint_names(data):

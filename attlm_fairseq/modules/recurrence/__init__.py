@@ -1,7 +1,8 @@
 """The recurrences, one per file."""
 
+from attlm_fairseq.modules.recurrence.higher_order import HigherOrderRNN
 from attlm_fairseq.modules.recurrence.lstm import LSTM
 from attlm_fairseq.modules.recurrence.recurrence import Bfloat16Recurrence, Recurrence
 from attlm_fairseq.modules.recurrence.rnn import RNN
 
-__all__ = ["LSTM", "RNN", "Bfloat16Recurrence", "Recurrence"]
+__all__ = ["LSTM", "RNN", "Bfloat16Recurrence", "HigherOrderRNN", "Recurrence"]

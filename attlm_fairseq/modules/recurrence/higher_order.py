@@ -1,0 +1,110 @@
+"""Higher-order recurrent networks: Soltani and Jiang (2016), "Higher Order Recurrent Neural Networks".
+
+Shapes: B sentences in the batch, T positions, E embedding, L layers, N order, H size of a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.modules.kernels.low_precision import with_bfloat16_products
+from attlm_fairseq.modules.recurrence.recurrence import SelectedSteps
+from attlm_fairseq.modules.state import State
+
+FEEDBACKS = ("fofe", "gated")
+FORGETTING = 0.6  # alpha of FOFE
+
+
+class HigherOrderLayer(nn.Module):
+    """One layer of :class:`HigherOrderRNN`."""
+
+    def __init__(self, input_size: int, hidden_size: int, order: int, gated: bool) -> None:
+        super().__init__()
+        self.order, self.gated = order, gated
+        self.from_input = nn.Linear(input_size, hidden_size)  # W_in, b
+        self.from_states = nn.ModuleList(nn.Linear(hidden_size, hidden_size, bias=False) for _ in range(order))  # W_n
+        gates = order if gated else 0
+        self.gate_inputs = nn.ModuleList(nn.Linear(input_size, hidden_size, bias=False) for _ in range(gates))  # W_1n
+        self.gate_states = nn.ModuleList(nn.Linear(hidden_size, hidden_size, bias=False) for _ in range(gates))  # W_2n
+
+    def inputs(self, values: Tensor) -> Tensor:
+        """What the layer's inputs (.., E) add: to the state, then to each gate (.., H or (1 + N) H)."""
+        dtype = self.from_input.bias.dtype  # not that of products in lower precision
+        return torch.cat([layer(values).to(dtype) for layer in (self.from_input, *self.gate_inputs)], dim=-1)
+
+    def step(self, inputs: Tensor, before: Tensor) -> Tensor:
+        """:meth:`inputs` (B, ..) and the N newest states (B, N, H), newest first -> the N newest after them."""
+        total, *gates = inputs.split(before.size(2), dim=1)
+        for lag, (layer, state) in enumerate(zip(self.from_states, before.unbind(1), strict=True)):
+            product = layer(state)
+            if self.gated:
+                total = total + torch.sigmoid(gates[lag] + self.gate_states[lag](state)) * product
+            else:
+                total = total + FORGETTING ** (lag + 1) * product
+        return torch.cat((torch.tanh(total).unsqueeze(1), before[:, :-1]), dim=1)
+
+
+class HigherOrderRNN(nn.Module):
+    r"""The N newest states feed back into the next one, L layers. Before the first word they are zeros, which feed nothing back.
+
+    - ``fofe``: ``h_t = tanh(W_in x_t + b + sum_n alpha^n W_n h_{t-n})`` with alpha = 0.6;
+    - ``gated``: ``h_t = tanh(W_in x_t + b + sum_n r_n * W_n h_{t-n})`` with ``r_n = sigmoid(W_1n x_t + W_2n h_{t-n})``.
+
+    Its state is the N newest states of each layer, newest first: (B, L, N, H).
+    """
+
+    name: ClassVar[str] = "hornn"
+    counts: ClassVar[tuple[str, ...]] = ("decoder_layers", "hornn_order")
+    defaults: ClassVar[Mapping[str, Any]] = {"hornn_order": 3, "hornn_feedback": "gated"}
+
+    def __init__(self, embedding_size: int, hidden_size: int, layers: int, order: int, feedback: str, dropout: float = 0.0) -> None:
+        """Raises ValueError: no such feedback, an order below 1."""
+        super().__init__()
+        if feedback not in FEEDBACKS:
+            raise ValueError(f"feedback {feedback!r} is not one of: {', '.join(FEEDBACKS)}")
+        if not isinstance(order, int) or order < 1:
+            raise ValueError(f"the order must be a whole number of states that feed back, at least 1, not {order}")
+        self.hidden_size, self.order = hidden_size, order
+        sizes = [embedding_size, *[hidden_size] * (layers - 1)]
+        self.layers = nn.ModuleList(HigherOrderLayer(size, hidden_size, order, feedback == "gated") for size in sizes)
+        self.dropout = nn.Dropout(dropout)
+
+    @classmethod
+    def from_config(cls, embedding_size: int, config: Mapping[str, Any], dropout: float) -> HigherOrderRNN:
+        layers, order = config["decoder_layers"], config["hornn_order"]
+        return cls(embedding_size, config["decoder_hidden_size"], layers, order, str(config["hornn_feedback"]), dropout)
+
+    def initialise_biases(self) -> None:
+        """All start at 0."""
+
+    def initial(self, rows: int) -> State:
+        return (self.layers[0].from_input.bias.new_zeros(rows, len(self.layers), self.order, self.hidden_size),)
+
+    def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
+        """Layer by layer: what enters a layer is computed for all positions at once, only the feedback step by step."""
+        sequence, last = embedded, []
+        for number, (layer, states) in enumerate(zip(self.layers, before[0].unbind(1), strict=True)):
+            outputs = []
+            for inputs in layer.inputs(self.dropout(sequence) if number else sequence).unbind(1):
+                states = layer.step(inputs, states)
+                outputs.append(states[:, 0])
+            sequence = torch.stack(outputs, dim=1)
+            last.append(states)
+        return sequence, (torch.stack(last, dim=1),)
+
+    def inputs(self, embedded: Tensor) -> Tensor:
+        """What words add to the first layer: to its state and each of its gates."""
+        return self.layers[0].inputs(embedded)
+
+    def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
+        after: list[Tensor] = []
+        for number, (layer, states) in enumerate(zip(self.layers, before[0].unbind(1), strict=True)):
+            after.append(layer.step(layer.inputs(self.dropout(after[-1][:, 0])) if number else inputs, states))
+        return after[-1][:, 0], (torch.stack(after, dim=1),)
+
+    def bfloat16(self) -> SelectedSteps:
+        return SelectedSteps(with_bfloat16_products(self))
