@@ -161,7 +161,8 @@ def run_options(several_devices: bool = False, only_if_named: bool = False, scor
                     "is changed by --metric-text"
                 )
             changed = with_candidate_options(changed_run(run, **options), **spec)
-            return command(run=changed if named or not only_if_named else None, **given)
+            asked = named or not only_if_named or any(value is not None for value in spec.values())
+            return command(run=changed if asked else None, **given)
 
         before = {parameter.name for parameter in getattr(command, "__click_params__", [])}
         decorated: Any = wrapper

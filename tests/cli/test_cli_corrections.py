@@ -120,4 +120,5 @@ def test_refused_in_one_line(folder: Path) -> None:
     assert "no weight for what corrections add" in refused("rescore", "dev.json", "--corrections", "c.tsv", "--weight", "am_score=1")
     run("tune", "dev.json", "--corrections", "c.tsv", "--restarts", 0)
     assert "cannot hold" in refused("rescore", "dev*.json", "-o", "shards", "--engine", "ray")
+    assert "no weight for what corrections add" in refused("eval", "dev.json", "--corrections", "c.tsv")
     assert "would overwrite" in refused("corrections", "train.json", "-o", "train.json")
