@@ -16,6 +16,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import TEXT, By, read_further, read_texts
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
+from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare, measure_lists
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning.tuning import oracle, selection
@@ -41,7 +42,6 @@ from attlm_fairseq.verbs.run import (
     warn_of_subwords,
     warn_of_unseen,
     with_candidates,
-    with_decoder_score,
 )
 
 AGAINST = "against the first"
@@ -140,7 +140,7 @@ def evaluate(
 
 def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunConfig, str, np.ndarray]:
     """The run with the weights that count, the label of its row, and the statistics (N, S) of its answers. Raises InputError."""
-    weights = with_decoder_score(run, run.weights, found.lists.lists[0])
+    weights = with_decoder_score(run, run.weights, found.lists.lists[0], note)
     run = replace(run, weights=weights)
     answers = answers_of(found.lists, metric, weights, run.decision)
     warn_of_unseen({name for name, value in weights.items() if value} - {*found.lists.names})

@@ -15,6 +15,7 @@ from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, NbestFolderFormat, NbestFormat, find_format, write_nbest, write_one_best
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text.subwords import SubwordMarks
@@ -26,7 +27,6 @@ from attlm_fairseq.verbs.run import (
     scoring,
     warn_of_unseen,
     with_candidates,
-    with_decoder_score,
 )
 
 CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
@@ -150,7 +150,7 @@ class _Deciding:
     def decide_all(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         for scored in lists:
             if not self.counts["list_count"]:
-                self.weights = with_decoder_score(self.run, self.weights, scored)
+                self.weights = with_decoder_score(self.run, self.weights, scored, note)
                 self._tell_formula()
             decided = decide(scored, self.weights, self.run.decision)
             self._count(scored, decided)

@@ -24,8 +24,6 @@ from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text.subwords import SubwordMarks
 from attlm_fairseq.verbs.inputs import OnProgress
 
-DECODER_SCORES = ("decoder", "score", "total")  # how formats call the decoder's total if it is one of several scores
-
 
 @contextmanager
 def scoring(
@@ -104,28 +102,6 @@ def require_weights(run: RunConfig) -> list[str]:
             f"or give --weight {missing[0]}=NUMBER"
         )
     return features
-
-
-def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: NbestList) -> dict[str, float]:
-    """Return the weights with 1 for the decoder's own score, if LMs have a weight and none of the list's own scores nor the rank has.
-
-    The decoder's score is the only one that came with the list, or the one that formats call so. ``nbest`` is any of the lists, scored.
-    """
-    own = _own_scores(nbest)
-    if not any(weights.get(lm.name) for lm in run.scored) or any(name in weights for name in (*own, "rank")) or not own:
-        return dict(weights)
-    decoder = own[0] if len(own) == 1 else next((name for name in DECODER_SCORES if name in own), None)
-    if decoder is None:
-        note(f"WARNING: none of the lists' own scores ({', '.join(own)}) has a weight: the LMs decide alone")
-        return dict(weights)
-    note(f"note: {decoder}, the decoder's own score, has weight 1: give it another one, or 0 to let the LMs decide alone")
-    return {**weights, decoder: 1.0}
-
-
-def _own_scores(nbest: NbestList) -> list[str]:
-    """The scores that came with a list, but for those that the LMs of this run replace."""
-    names = dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores)
-    return [name for name in names if name not in {*nbest.hypotheses[0].lm_scores, *COMPUTED}]
 
 
 def warn_of_unseen(names: Iterable[str]) -> None:

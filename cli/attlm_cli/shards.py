@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.ray_engine import find_shards, rescore_shards
+from attlm_fairseq.nbest.run.ray_engine import Shard, find_shards, rescore_shards
 from attlm_fairseq.verbs.run import adds_candidates, require_weights
 
 
@@ -23,9 +24,9 @@ def rescore_by_ray(pattern: str, output: str, to: str, run: RunConfig, format_na
     require_weights(run)
     files = find_shards(pattern)
     shards = rescore_shards(files, Path(output), run, run.devices[0], concurrency=len(run.devices), format_name=format_name)
-    for shard in shards:
-        for line in shard.notes:
-            note(f"{shard.path}: {line}")
+    for line, paths in _by_line(shards).items():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        note(f"{paths[0]}{more}: {line}")
     errors = [shard.error for shard in shards if shard.error]
     there = f"{len(files) - len(shards)} were there already" if len(shards) < len(files) else ""
     done = f"{len(shards) - len(errors)} files rescored, {sum(shard.lists for shard in shards)} lists"
@@ -34,3 +35,12 @@ def rescore_by_ray(pattern: str, output: str, to: str, run: RunConfig, format_na
         note(f"attlm: error: {error}")
     if errors:
         raise InputError(errors[-1])
+
+
+def _by_line(shards: Sequence[Shard]) -> dict[str, list[str]]:
+    """The notes of the shards, each with the files that it is about: what is said of a thousand files is told once."""
+    found: dict[str, list[str]] = {}
+    for shard in shards:
+        for line in shard.notes:
+            found.setdefault(line, []).append(shard.path)
+    return found

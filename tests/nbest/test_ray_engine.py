@@ -75,6 +75,18 @@ def test_the_command_writes_the_bytes_of_one_process_and_continues(ray, shards):
     assert "0 files rescored, 0 lists; 2 were there already" in run("rescore", "in", "-o", "out", "--engine", "ray").stderr
 
 
+def test_the_decoders_own_score_has_weight_1_as_in_one_process(ray, shards):
+    (shards / "attlm.toml").write_text('[lm.lm]\ncheckpoint = "lm.pt"\n[weights]\nlm = 1.0\n')
+    (shards / "in" / "bad").write_bytes((shards / "in" / "two").read_bytes())  # a shard of the same kind
+    (shards / "in" / "one").unlink()
+    result = run("rescore", "in", "-o", "out", "--engine", "ray")
+    assert result.stderr.count("the decoder's own score, has weight 1") == 1
+    assert " and 1 more: note: decoder, the decoder's own score" in result.stderr
+    assert (shards / "out" / "two").read_bytes() == expected("two")
+    run("rescore", "in/two", "-o", "alone", "--weight", "decoder=0")
+    assert (shards / "out" / "two").read_bytes() != Path("alone").read_bytes()
+
+
 def holder(place: Path) -> int | None:
     """Return the process, not this one, that has a file open."""
     for process in Path("/proc").glob("[0-9]*"):

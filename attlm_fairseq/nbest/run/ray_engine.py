@@ -22,6 +22,7 @@ from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
 from attlm_fairseq.nbest.run.rescoring import Rescorer
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess
@@ -65,13 +66,16 @@ class ShardRescorer:
         notes: list[str] = []
         cache = ScoreCache.of_output(output, self._settings, notes.append)
         rescorer = Rescorer(self._workers, cache=cache)
+        weights = self._config.weights
         count = 0
 
         def decided() -> Iterator[NbestList]:
-            nonlocal count
+            nonlocal count, weights
             for nbest in rescorer.score(lists):
+                if not count:
+                    weights = with_decoder_score(self._config, weights, nbest, notes.append)
                 count += 1
-                yield decide(nbest, self._config.weights, self._config.decision)
+                yield decide(nbest, weights, self._config.decision)
 
         write_nbest(decided(), form, output)
         cache.finish()
