@@ -23,6 +23,7 @@ from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
 LN_10 = math.log(10.0)
 UNKNOWN = "<unk>"
+MISSING_LOG10 = -99.0  # log10 p(<unk>) up to this stands for none: KenLM's -100 if a file lacks <unk>, and SRILM's -99 for 0
 MAX_LOG_PROB = 1e-3  # ln p of a sentence above this is more than rounding
 
 _SEPARATOR = re.compile(r"[ \t\n\v\f\r]")  # what separates words for KenLM; other white space is part of a word
@@ -140,6 +141,10 @@ class KenLMScorer(Scorer):
         self.lm = KenLM(path)
         self.order = self.lm.order
         self.ngrams = read_ngram_counts(path)
+        state = kenlm.State()
+        self.lm.model.NullContextWrite(state)
+        self._unknown_log10 = self.lm.model.BaseScore(state, UNKNOWN, kenlm.State())
+        self._met_unknown = False
 
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
         """Score each sentence. Raises ValueError for a word that is empty or holds a space, tab or line end."""
@@ -160,16 +165,28 @@ class KenLMScorer(Scorer):
             log_probs.append(event.log_prob * LN_10)
             oov.append(event.oov)
             state, following = following, state
+        self._met_unknown = self._met_unknown or any(oov)
         log_probs.append(model.BaseScore(state, "</s>", following) * LN_10)
         if not (total := sum(log_probs)) < MAX_LOG_PROB:
             found = f"gives ln p = {total:.4g} to a sentence of {len(words)} words, expected at most 0"
             raise InputError(f"{found}: its probabilities or back-offs are damaged; estimate it again", path=self.path)
         return SentenceScore(tuple(log_probs), tuple(oov))
 
+    def notes(self) -> list[str]:
+        return self.oov_notes()
+
+    def oov_notes(self) -> list[str]:
+        """Return one line if an unknown word was scored by a model without a probability for it."""
+        if not self._met_unknown or self._unknown_log10 > MISSING_LOG10:
+            return []
+        return [
+            f"WARNING: {self.name}: {self.path.name} has no probability for <unk>, so each unknown word gets ln p = "
+            f"{self._unknown_log10 * LN_10:.0f}, which outweighs all else: use `--oov {self.name}=penalty:-12`, or estimate the LM "
+            "with `attlm ngram`"
+        ]
+
     def signature(self) -> dict[str, object]:
         """Return what is needed to get the same scores again."""
-        state = kenlm.State()
-        self.lm.model.NullContextWrite(state)
         return {
             "kind": "kenlm",
             "model": str(self.path),
@@ -178,7 +195,7 @@ class KenLMScorer(Scorer):
             "ngrams": list(self.ngrams),
             "vocabulary": self.ngrams[0],
             "OOV policy": "p(<unk>) for each unknown word, and for <s> and </s> as words",
-            "ln p(<unk>)": self.lm.model.BaseScore(state, UNKNOWN, kenlm.State()) * LN_10,
+            "ln p(<unk>)": self._unknown_log10 * LN_10,
         }
 
 

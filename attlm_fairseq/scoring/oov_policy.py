@@ -62,6 +62,14 @@ class OOVPolicyScorer(Scorer):
     def signature(self) -> dict[str, object]:
         return self.members[0].signature() | {"OOV policy": str(self.policy)}
 
+    def notes(self) -> list[str]:
+        """Return the LM's notes. Under a penalty its probability of unknown words does not count, so nothing is said of it."""
+        silent = self.members[0].oov_notes() if self.policy.kind == "penalty" else []
+        return [note for note in super().notes() if note not in silent]
+
+    def oov_notes(self) -> list[str]:
+        return [] if self.policy.kind == "penalty" else super().oov_notes()
+
 
 def with_policy(scorer: Scorer, policy: OOVPolicy) -> Scorer:
     """The scorer under the policy; the scorer itself where the policy changes nothing."""

@@ -80,3 +80,7 @@ class Scorer(ABC):
     def notes(self) -> list[str]:
         """Return what the user should know about the scores so far, such as the deviation of a lower precision: one line each."""
         return [note for member in self.members for note in member.notes()]
+
+    def oov_notes(self) -> list[str]:
+        """Return those of :meth:`notes` that are about the probability of unknown words. A policy with a fixed price leaves them out."""
+        return [note for member in self.members for note in member.oov_notes()]

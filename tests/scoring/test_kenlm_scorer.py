@@ -19,6 +19,8 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.kenlm_files import BINARY_ORDER, read_ngram_counts
 from attlm_fairseq.scoring.kenlm_programs import find_program
+from attlm_fairseq.scoring.mixture import MixtureScorer
+from attlm_fairseq.scoring.oov_policy import OOVPolicy, with_policy
 from attlm_fairseq.scoring.scorer import Scorer
 
 LN_10 = math.log(10.0)
@@ -221,3 +223,29 @@ def test_probabilities_above_one_are_refused(tmp_path):
     (tmp_path / "lm.arpa").write_text(ARPA.replace("-0.5\ta\t-0.2", "-0.5\ta\t99999999"))
     with pytest.raises(InputError, match=r"lm.arpa: gives ln p = 4.605e\+08 to a sentence of 2 words, expected at most 0: .* damaged"):
         KenLMScorer(tmp_path / "lm.arpa").score([["b"], ["a", "a"]])
+
+
+@pytest.mark.parametrize("unk", ["", "-99\t<unk>\n"])
+def test_a_model_without_unk_says_so_once_an_unknown_word_was_scored(tmp_path, unk):
+    path = tmp_path / "lm.arpa"
+    path.write_text(ARPA.replace("-2.0\t<unk>\n", unk).replace("ngram 1=6", f"ngram 1={6 if unk else 5}"))
+    plain = KenLMScorer(path, "news")
+    spread = with_policy(KenLMScorer(path, "news"), OOVPolicy("spread", 100.0))
+    priced = with_policy(KenLMScorer(path, "news"), OOVPolicy("penalty", -12.0))
+    mixed = with_policy(MixtureScorer([KenLMScorer(path, "a"), KenLMScorer(path, "b")], [1.0, 2.0], "mix"), OOVPolicy("penalty", -9.0))
+    for scorer in (plain, spread, priced, mixed):
+        scorer.score([["a", "b"]])
+        assert scorer.notes() == []
+        scorer.score([["a", "unseen"]])
+    [line] = plain.notes()
+    assert line.startswith("WARNING: news: lm.arpa has no probability for <unk>, so each unknown word gets ln p = -2")
+    assert "`--oov news=penalty:-12`" in line
+    assert plain.score([["unseen"]])[0].log_probs[0] < -227  # what the line says is what it does
+    assert spread.notes() == [line]
+    assert priced.notes() == mixed.notes() == []
+
+
+def test_a_model_with_unk_has_no_notes(arpa):
+    scorer = KenLMScorer(arpa)
+    scorer.score([["unseen"]])
+    assert scorer.notes() == []

@@ -57,7 +57,8 @@ def test_notes_are_lines_and_come_from_the_members_too(scorer):
     assert all(isinstance(line, str) and "\n" not in line for line in scorer.notes())
     for member in scorer.members:
         assert isinstance(member, Scorer)
-        assert set(member.notes()) <= set(scorer.notes())
+        assert set(member.notes()) - set(member.oov_notes()) <= set(scorer.notes())
+    assert set(scorer.oov_notes()) <= set(scorer.notes())
 
 
 def test_after_nothing_is_the_same_and_histories_add_up(scorer):
