@@ -16,14 +16,14 @@ from decision_lists import some_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attlm_fairseq.nbest.decision.consensus import ConfusionNetwork, confusion_network, consensus, vote
+from attlm_fairseq.nbest.decision.consensus import ConfusionNetwork, confusion_network, disputed, vote, winner
 from attlm_fairseq.nbest.decision.decision import RULES, STEPS, Decider, Decision, compared_text, decide, posterior_weights
 from attlm_fairseq.nbest.decision.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.features.combination import combine
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.text import TextPipeline, parse_steps
+from attlm_fairseq.text import parse_steps
 
 texts_of_lists = st.lists(st.lists(st.sampled_from("abc"), max_size=6).map(" ".join), min_size=1, max_size=6)
 
@@ -83,7 +83,7 @@ def test_bleu_losses_of_unspaced_text_need_a_tokenizer():
     assert least_risk(losses, shares)[0] == 1
     nbest = NbestList("one", [Hypothesis(text, rank=rank) for rank, text in enumerate(texts, 1)])
     assert decide(nbest, {"rank": 0.0}, Decision("mbr-bleu", 0.0, tokenize="zh")).hypotheses[0].text == texts[1]
-    decider = Decider("mbr-bleu", [texts], [(texts[1],)], [np.zeros((4, 2))], loss_metric("wer"), TextPipeline(), "zh")
+    decider = Decider(Decision("mbr-bleu", tokenize="zh"), [texts], [(texts[1],)], [np.zeros((4, 2))], loss_metric("wer"))
     assert decider.answers([0], [np.zeros(4)], 0.0)[0][0] == texts[1]
 
 
@@ -120,6 +120,10 @@ def test_mbr_takes_the_middle_where_maximum_takes_the_mode():
     texts = ["the cat sat", "a dog ran on", "a dog ran in", "a dog ran"]
     shares = np.array([0.4, 0.2, 0.2, 0.2])
     assert texts[least_risk(pairwise_losses(texts, loss_metric("wer")), shares)[0]] == "a dog ran"
+
+
+def consensus(network: ConfusionNetwork, shares: np.ndarray) -> str:
+    return winner(network, vote(disputed(network), shares), network.texts)
 
 
 def as_rows(network: ConfusionNetwork) -> list[str]:
@@ -252,7 +256,7 @@ def test_many_lists_at_once_answer_as_each_alone(rule, text):
     texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists]
     statistics = [metric.statistics(of_list, nbest.references) for of_list, nbest in zip(texts, lists, strict=True)]
     totals = [np.array([hypothesis.scores["am"] for hypothesis in nbest.hypotheses]) for nbest in lists]
-    decider = Decider(rule, texts, [nbest.references for nbest in lists], statistics, metric, steps)
+    decider = Decider(Decision(rule, text=steps), texts, [nbest.references for nbest in lists], statistics, metric)
     changed = 0
     for scale in (0.0, 0.7, 3.0):
         answers = decider.answers(range(len(lists)), totals, scale)
@@ -349,7 +353,7 @@ def test_texts_that_a_metric_takes_for_the_same_do_not_split_the_posterior(rule,
         if found[0].rank:
             assert found[0].text == cased[found[0].rank - 1]
         statistics = [metric.statistics(cased, nbest.references)]
-        decider = Decider(rule, [cased], [nbest.references], statistics, metric, text)
+        decider = Decider(Decision(rule, text=text), [cased], [nbest.references], statistics, metric)
         ((answer, _),) = decider.answers([0], [np.array([h.scores["am"] for h in nbest.hypotheses])], 0.5)
         assert answer == found[0].text
 

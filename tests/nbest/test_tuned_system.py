@@ -143,6 +143,17 @@ def test_lists_that_weights_of_0_leave_as_read_are_answered_alike_everywhere(lis
     assert any((dict(nothing.systems)[rule] == plain_answers(lists, {"rank": -1.0}, Decision(rule, scale))).all() for scale in SCALES)
 
 
+def test_answers_use_the_decisions_tokenizer():
+    """Without spaces a text is one word, so that BLEU between two texts says nothing: the answer would be the first."""
+    texts = ["\u6211\u4f1a\u53bb\u4ed6\u4eec", "\u4ed6\u4f1a\u53bb\u4e0a\u73ed\u4e86", "\u4ed6\u4f1a\u53bb\u4e0a\u73ed\u5417"]
+    nbest = NbestList("0", [Hypothesis(text, rank=i) for i, text in enumerate(texts, 1)], (texts[1],))
+    measured = measure_lists([nbest], WER)
+    for tokenize, answer in (("none", texts[0]), ("zh", texts[1])):
+        decision = Decision("mbr-bleu", 0.0, tokenize=tokenize)
+        assert decide(nbest, {"rank": -1.0}, decision).hypotheses[0].text == answer
+        assert answers_of(measured, WER, {"rank": -1.0}, decision)[0][0] == answer
+
+
 def test_answers_name_unknown_weights(lists):
     with pytest.raises(InputError, match="weight for 'x', which is not a feature"):
         answers_of(measure_lists(lists, WER), WER, {"x": 1.0}, Decision("mbr-wer"))

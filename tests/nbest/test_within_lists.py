@@ -9,11 +9,10 @@ import pytest
 from cli_runs import LISTS, run
 from tuning_lists import WER, wer_lists
 
-from attlm_fairseq.nbest.decision.decision import Decider
+from attlm_fairseq.nbest.decision.decision import Decider, Decision
 from attlm_fairseq.nbest.features.within_lists import are_outliers, outliers, standard_deviation
 from attlm_fairseq.nbest.tuning.risk_tuning import tune_by_risk
 from attlm_fairseq.nbest.tuning.tuning import tune
-from attlm_fairseq.text import TextPipeline
 
 
 def test_the_spread_of_usual_lists_is_the_standard_deviation_within_lists():
@@ -56,7 +55,7 @@ def test_one_logarithm_of_zero_does_not_change_the_scale_of_a_rule():
     matrices, statistics = wer_lists(2, 30, 1, sizes=(4, 4))
     totals = [matrix[:, 0] for matrix in matrices]
     texts = [[str(place) for place, _ in enumerate(of_list)] for of_list in totals]
-    decider = Decider("mbr-wer", texts, [("x",)] * 30, statistics, WER, TextPipeline())
+    decider = Decider(Decision("mbr-wer"), texts, [("x",)] * 30, statistics, WER)
     usual = decider.best_scale(range(30), totals)
     totals[7] = np.array([-1.0, -1e10, -2.0, -3.0])
     assert 0.2 * usual < decider.best_scale(range(30), totals) < 5 * usual

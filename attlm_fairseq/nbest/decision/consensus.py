@@ -52,22 +52,12 @@ def confusion_network(texts: Sequence[str]) -> ConfusionNetwork:
     return ConfusionNetwork(tuple(texts), tuple(map(tuple, slots)))
 
 
-def consensus(network: ConfusionNetwork, probabilities: np.ndarray, written: Sequence[str] | None = None) -> str:
-    """The text of the most probable words, given the probability of each hypothesis, (n,).
-
-    Of equally probable words the one counts that the earliest hypothesis has; no word is a word here. A text that is some
-    hypothesis' (but for white space) is returned as that one was read, any other with single spaces. It may be empty.
-    ``written``: the hypotheses as they are to be written, such as with capitals; they have the same number of words each.
-    """
-    slots = disputed(network)
-    return winner(network, vote(slots, probabilities) if len(slots) else slots, written)
-
-
 def disputed(network: ConfusionNetwork) -> np.ndarray:
     """The slots about which there is something to decide, (D, n): for each hypothesis, the first one that has the same word there."""
     first: list[dict[str, int]] = [{} for _ in network.slots]
     rows = [[known.setdefault(word, i) for i, word in enumerate(slot)] for known, slot in zip(first, network.slots, strict=True)]
-    return np.array([row for row, known in zip(rows, first, strict=True) if len(known) > 1], dtype=np.int64)
+    found = [row for row, known in zip(rows, first, strict=True) if len(known) > 1]
+    return np.array(found, dtype=np.int64).reshape(-1, len(network.texts))
 
 
 def vote(slots: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
@@ -81,9 +71,12 @@ def vote(slots: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     return (sums >= (1.0 - TIE) * sums.max(axis=-1, keepdims=True)).argmax(axis=-1)
 
 
-def winner(network: ConfusionNetwork, votes: np.ndarray, written: Sequence[str] | None = None) -> str:
-    """The text that the votes (D,) in the disputed slots make; ``written`` as in :func:`consensus`."""
-    written = network.texts if written is None else written
+def winner(network: ConfusionNetwork, votes: np.ndarray, written: Sequence[str]) -> str:
+    """Return the text that the votes (D,) in the disputed slots make; it may be empty.
+
+    ``written``: the hypotheses as they are to be written, such as with capitals; they have the same number of words each. A text that
+    is some hypothesis' (but for white space) is returned as that one is written, any other with single spaces.
+    """
     words = [iter(text.split()) for text in written]
     left = iter(votes)
     chosen, shown = [], []

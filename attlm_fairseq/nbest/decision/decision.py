@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from attlm_fairseq.nbest.decision.consensus import confusion_network, consensus, disputed, vote, winner
-from attlm_fairseq.nbest.decision.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
-from attlm_fairseq.nbest.decision.posterior import posteriors
+from attlm_fairseq.nbest.decision.mbr import LOSSES, loss_metric
+from attlm_fairseq.nbest.decision.rules import LeastRisk, Maximum, Rule, Vote
 from attlm_fairseq.nbest.features.combination import combine
 from attlm_fairseq.nbest.features.within_lists import standard_deviation
 from attlm_fairseq.nbest.metrics import BLEU, Metric, corpus_score
-from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text import Step, TextPipeline
 
 RULES = ("max", *(f"mbr-{loss}" for loss in LOSSES), "consensus")
@@ -86,7 +85,7 @@ def posterior_weights(weights: Mapping[str, float]) -> dict[str, float]:
 
 
 def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -> NbestList:
-    """The list with its answer under these weights first.
+    """Return the list with its answer under these weights first.
 
     ``max``: as :func:`combination.combine` leaves it. ``mbr-..``: sorted by risk, and ``total`` is minus the risk. ``consensus``: one
     hypothesis, the new text, with rank 0, or that of the hypothesis whose text it is, and without scores; where the decision has text
@@ -95,90 +94,67 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
     if decision.rule == "max":
         return combine(nbest, weights)
     as_read = sorted(combine(nbest, posterior_weights(weights)).hypotheses, key=lambda hypothesis: hypothesis.rank)
-    texts = [decision.text.prepared(hypothesis.text) for hypothesis in as_read]
-    shares = posteriors(np.array([hypothesis.total for hypothesis in as_read]), decision.scale)
-    if decision.rule == "consensus":
-        written = [written_text(decision.text).prepared(hypothesis.text) for hypothesis in as_read]
-        text = consensus(confusion_network(texts), shares, written)
-        rank = as_read[written.index(text)].rank if text in written else 0
-        return replace(nbest, hypotheses=[Hypothesis(text, rank=rank)])
-    losses = pairwise_losses(texts, loss_metric(decision.rule.removeprefix("mbr-"), decision.tokenize))
-    risks = expected_losses(losses, shares)
-    return replace(nbest, hypotheses=[replace(as_read[row], total=-float(risks[row])) for row in least_risk(losses, shares)])
+    rule = _rule_over_texts(decision, [[hypothesis.text for hypothesis in as_read]])
+    totals = np.array([hypothesis.total for hypothesis in as_read])
+    return replace(nbest, hypotheses=rule.decided(as_read, totals, decision.scale))
+
+
+def _rule_over_texts(decision: Decision, texts: Sequence[Sequence[str]]) -> LeastRisk | Vote:
+    """Prepare the rule of a decision, any but the maximum, for lists of hypotheses in input order."""
+    compared = [[decision.text.prepared(text) for text in of_list] for of_list in texts]
+    if decision.rule != "consensus":
+        return LeastRisk(texts, compared, loss_metric(decision.rule.removeprefix("mbr-"), decision.tokenize))
+    written = written_text(decision.text)
+    return Vote(compared, [[written.prepared(text) for text in of_list] for of_list in texts])
 
 
 class Decider:
-    """A rule over many lists with references, prepared so that any totals and scales are cheap to try: lists of one size at a time.
+    """A decision's rule over many lists with references, prepared so that any totals and scales are cheap to try.
 
-    ``texts[i]`` are the hypotheses of list i as read, ``statistics[i]`` (n_i, S) those of the metric; ``text`` and
-    ``tokenize`` as in :class:`Decision`.
+    ``texts[i]`` are the hypotheses of list i in input order, ``statistics[i]`` (n_i, S) those of the metric. The scale of the
+    decision is not used: each call gives its own.
     """
 
     def __init__(
         self,
-        rule: str,
+        decision: Decision,
         texts: Sequence[Sequence[str]],
         references: Sequence[Sequence[str]],
         statistics: Sequence[np.ndarray],
         metric: Metric,
-        text: TextPipeline,
-        tokenize: str = "none",
     ) -> None:
-        self.rule, self.texts, self.references, self.statistics, self.metric = rule, texts, references, statistics, metric
-        prepared = [[text.prepared(hypothesis) for hypothesis in of_list] for of_list in texts] if rule != "max" else []
-        if rule == "consensus":
-            self._written = [[written_text(text).prepared(hypothesis) for hypothesis in of_list] for of_list in texts]
-            self._networks = [confusion_network(of_list) for of_list in prepared]
-            self._disputed = [disputed(network) for network in self._networks]
-            self._measured = [dict(zip(of_list, rows, strict=True)) for of_list, rows in zip(texts, statistics, strict=True)]
-            self._winners: list[dict[bytes, str]] = [{} for _ in texts]
-        elif rule != "max":
-            loss = loss_metric(rule.removeprefix("mbr-"), tokenize)
-            self._losses = [pairwise_losses(of_list, loss) for of_list in prepared]
+        self.decision, self.texts, self.references, self.metric = decision, texts, references, metric
+        self._rule: Rule = Maximum(texts) if decision.rule == "max" else _rule_over_texts(decision, texts)
+        self._measured = [dict(zip(of_list, rows, strict=True)) for of_list, rows in zip(texts, statistics, strict=True)]
 
     def answers(self, lists: Sequence[int], totals: Sequence[np.ndarray], scale: float) -> list[tuple[str, np.ndarray]]:
-        """What the named lists answer, text and statistics (S,), under the ``totals`` of all lists: as :func:`decide` would."""
-        answers: dict[int, tuple[str, np.ndarray]] = {}
+        """Return what the named lists answer, text and statistics (S,), under the ``totals`` of all lists: as :func:`decide` would."""
         by_size: dict[int, list[int]] = {}
         for i in lists:
             by_size.setdefault(len(self.texts[i]), []).append(i)
+        answers: dict[int, str] = {}
         for group in by_size.values():
-            of_group = np.stack([totals[i] for i in group])
-            if self.rule == "consensus":
-                self._vote(group, posteriors(of_group, scale), answers)
-                continue
-            if self.rule == "max":
-                rows = of_group.argmax(axis=1)
-            else:
-                rows = least_risk(np.stack([self._losses[i] for i in group]), posteriors(of_group, scale))[:, 0]
-            answers |= {i: (self.texts[i][row], self.statistics[i][row]) for i, row in zip(group, rows, strict=True)}
-        return [answers[i] for i in lists]
+            answers |= zip(group, self._rule.answers(group, np.stack([totals[i] for i in group]), scale), strict=True)
+        return [(answers[i], self._statistics(i, answers[i])) for i in lists]
 
     def statistics_of(self, lists: Sequence[int], totals: Sequence[np.ndarray], scale: float) -> np.ndarray:
-        """The statistics (len(lists), S) of their answers."""
+        """Return the statistics (len(lists), S) of their answers."""
         return np.array([statistics for _, statistics in self.answers(lists, totals, scale)])
 
     def best_scale(self, lists: Sequence[int], totals: Sequence[np.ndarray]) -> float:
-        """The scale with the best corpus score on the named lists; of equally good ones the largest, which is nearest to the maximum.
+        """Return the scale with the best corpus score on the named lists; of equally good ones the largest, nearest to the maximum.
 
-        Tried are STEPS over the standard deviation of the totals within lists. 1 where totals never differ.
+        Tried are STEPS over the standard deviation of the totals within lists. 1 if totals never differ.
         """
         unit = standard_deviation([totals[i] for i in lists])
-        if not unit or self.rule == "max":
+        if not unit or self.decision.rule == "max":
             return 1.0
         sign = 1.0 if self.metric.higher_is_better else -1.0
         scales = [float(f"{step / unit:.3g}") for step in STEPS]
         return max(scales, key=lambda scale: (sign * corpus_score(self.metric, self.statistics_of(lists, totals, scale)), scale))
 
-    def _vote(self, group: Sequence[int], shares: np.ndarray, answers: dict[int, tuple[str, np.ndarray]]) -> None:
-        counts = [len(self._disputed[i]) for i in group]
-        slots = np.concatenate([self._disputed[i].reshape(-1, shares.shape[1]) for i in group])
-        votes = vote(slots, np.repeat(shares, counts, axis=0))
-        for i, of_list in zip(group, np.split(votes, np.cumsum(counts)[:-1]), strict=True):
-            winners, measured, key = self._winners[i], self._measured[i], of_list.tobytes()
-            if key not in winners:
-                winners[key] = winner(self._networks[i], of_list, self._written[i])
-            text = winners[key]
-            if text not in measured:
-                measured[text] = self.metric.statistics([text], self.references[i])[0]
-            answers[i] = (text, measured[text])
+    def _statistics(self, i: int, text: str) -> np.ndarray:
+        measured = self._measured[i]
+        if text not in measured:  # a new text, made by a vote
+            measured[text] = self.metric.statistics([text], self.references[i])[0]
+        return measured[text]

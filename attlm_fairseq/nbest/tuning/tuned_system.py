@@ -81,12 +81,13 @@ def tune_system(
     text = compared_text(metric).load()
     tokenize = loss_tokenizer(metric) if "mbr-bleu" in rules else "none"
     for rule in ("max", *dict.fromkeys(rules)):
+        decision = Decision(rule, text=text, tokenize=tokenize)
         if rule == "max":
             scale, name = 1.0, "tuned"
             answers = selection(features, measured.statistics, result.weights, names=names)
             held_out = validated.statistics if validated else None
         else:
-            decider = Decider(rule, measured.texts, measured.references, measured.statistics, metric, text, tokenize)
+            decider = Decider(decision, measured.texts, measured.references, measured.statistics, metric)
             totals = weighted_totals(measured.features, measured.names, posterior_weights(result.weights))
             scale, name = decider.best_scale(everything, totals), rule
             answers = decider.statistics_of(everything, totals, scale)
@@ -96,7 +97,7 @@ def tune_system(
         if held_out is not None:
             systems.append((f"{name}, {folds}-fold", held_out))
             folds_of[systems[-1][0]] = folds
-        found.append((systems[-1][0], Decision(rule, scale, text, tokenize=tokenize), answers, held_out))
+        found.append((systems[-1][0], replace(decision, scale=scale), answers, held_out))
     sign = 1.0 if metric.higher_is_better else -1.0
     label, decision, _, held_out = max(found, key=lambda system: sign * corpus_score(metric, system[2] if system[3] is None else system[3]))
 
@@ -128,7 +129,7 @@ def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, fl
     for name, weight in weights.items():
         if weight and name not in measured.names and not sparse:
             raise InputError(f"weight for {name!r}, which is not a feature; features are {', '.join(measured.names)}")
-    decider = Decider(decision.rule, measured.texts, measured.references, measured.statistics, metric, decision.text)
+    decider = Decider(decision, measured.texts, measured.references, measured.statistics, metric)
     of_rule = dict(weights) if decision.rule == "max" else posterior_weights(weights)
     totals = weighted_totals(measured.features, measured.names, of_rule)
     for nbest, of_list in zip(measured.lists, totals, strict=True):
