@@ -15,7 +15,7 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.text.pipeline import TextPipeline
+from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
 PREFIX = "external:"
 TIMEOUT_SECONDS = 3600.0
@@ -46,11 +46,10 @@ class ExternalMetric:
 
     name = "external"
     higher_is_better = True
-    text = TextPipeline()
     bounds = -math.inf, math.inf
     ignores_case = False
 
-    def __init__(self, command: str, timeout: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, command: str, timeout: float = TIMEOUT_SECONDS, text: TextPipeline = NO_STEPS) -> None:
         """``command`` is split as a shell splits it, and run without a shell; ``timeout`` in seconds is for each run of it."""
         try:
             self.arguments = shlex.split(command)
@@ -59,6 +58,7 @@ class ExternalMetric:
         if not self.arguments:
             raise InputError(f"--metric {PREFIX} names no command; expected {PREFIX}COMMAND, such as '{PREFIX}python comet.py'")
         self.command = command
+        self.text = text
         self.timeout = timeout
         self._answers: dict[Line, float] = {}
 

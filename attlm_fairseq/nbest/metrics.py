@@ -17,7 +17,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.text.pipeline import TextPipeline
+from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
 PAIRS = 1 << 18  # of texts whose statistics are held at a time
 COLUMNS = 4096  # n-grams that are looked for at a time
@@ -58,10 +58,12 @@ class Metric(Protocol):
 
 
 class _OfText(ABC):
-    """Text steps that hypotheses and references go through before they are compared; none by default."""
+    """A metric of texts that have gone through the steps ``text``: hypotheses and references, before they are compared."""
 
-    text = TextPipeline()
     higher_is_better: bool
+
+    def __init__(self, text: TextPipeline) -> None:
+        self.text = text
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -115,7 +117,8 @@ class EditRate(ErrorRate):
     A list with an empty reference contributes its insertions and no length.
     """
 
-    def __init__(self, *, lowercase: bool = False) -> None:
+    def __init__(self, *, text: TextPipeline = NO_STEPS, lowercase: bool = False) -> None:
+        super().__init__(text)
         self.lowercase = lowercase
 
     @abstractmethod
@@ -181,8 +184,8 @@ class CER(EditRate):
 
     name = "CER"
 
-    def __init__(self, *, lowercase: bool = False, spaces: bool = True) -> None:
-        super().__init__(lowercase=lowercase)
+    def __init__(self, *, text: TextPipeline = NO_STEPS, lowercase: bool = False, spaces: bool = True) -> None:
+        super().__init__(text=text, lowercase=lowercase)
         self.spaces = spaces
 
     def units(self, text: str) -> Sequence[str]:
@@ -254,9 +257,10 @@ class BLEU(NgramMetric):
     name = "BLEU"
     higher_is_better = True
 
-    def __init__(self, *, tokenize: str = "13a", lowercase: bool = False) -> None:
+    def __init__(self, *, text: TextPipeline = NO_STEPS, tokenize: str = "13a", lowercase: bool = False) -> None:
         from sacrebleu.metrics import BLEU as SacreBLEU  # noqa: N811
 
+        super().__init__(text)
         known = [name for name in SacreBLEU.TOKENIZERS if not name.startswith(("spm", "flores", "spBLEU"))]  # these fetch a model
         if tokenize not in known:
             raise InputError(f"unknown BLEU tokenizer {tokenize!r}; known are {', '.join(known)}")
@@ -307,10 +311,18 @@ class ChrF(NgramMetric):
     higher_is_better = True
 
     def __init__(
-        self, *, char_order: int = 6, word_order: int = 0, beta: int = 2, lowercase: bool = False, whitespace: bool = False
+        self,
+        *,
+        text: TextPipeline = NO_STEPS,
+        char_order: int = 6,
+        word_order: int = 0,
+        beta: int = 2,
+        lowercase: bool = False,
+        whitespace: bool = False,
     ) -> None:
         from sacrebleu.metrics import CHRF
 
+        super().__init__(text)
         self.beta = beta
         self._metric = CHRF(char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase, whitespace=whitespace)
 
@@ -344,17 +356,26 @@ class TER(_SacreBLEU, ErrorRate):
 
     name = "TER"
 
-    def __init__(self, *, lowercase: bool = True, normalized: bool = False, no_punct: bool = False, asian_support: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        text: TextPipeline = NO_STEPS,
+        lowercase: bool = True,
+        normalized: bool = False,
+        no_punct: bool = False,
+        asian_support: bool = False,
+    ) -> None:
         from sacrebleu.metrics import TER as SacreTER  # noqa: N811
 
+        super().__init__(text)
         self._metric = SacreTER(normalized=normalized, no_punct=no_punct, asian_support=asian_support, case_sensitive=not lowercase)
 
 
 METRICS: dict[str, type] = {"wer": WER, "cer": CER, "bleu": BLEU, "chrf": ChrF, "ter": TER}
 
 
-def make_metric(name: str, *, text: TextPipeline | None = None, **options: Any) -> Metric:
-    """The metric of that name with its options, of texts that have gone through the steps ``text``.
+def make_metric(name: str, *, text: TextPipeline = NO_STEPS, **options: Any) -> Metric:
+    """Make the metric of that name with its options, of texts that have gone through the steps ``text``.
 
     ``name`` is a key of METRICS, in any case, or ``external:COMMAND``.
 
@@ -363,20 +384,15 @@ def make_metric(name: str, *, text: TextPipeline | None = None, **options: Any) 
     if name.startswith(PREFIX):
         if options:
             raise InputError(f"metric {name!r} has no option {next(iter(options))!r}")
-        made = ExternalMetric(name.removeprefix(PREFIX))
-        made.text = text or made.text
-        return made
+        return ExternalMetric(name.removeprefix(PREFIX), text=text)
     if name.lower() not in METRICS:
         raise InputError(f"unknown metric {name!r}; known are {', '.join(METRICS)} and {PREFIX}COMMAND")
     metric = METRICS[name.lower()]
-    known = metric.__init__.__kwdefaults__
+    known = [option for option in metric.__init__.__kwdefaults__ if option != "text"]
     for option in options:
         if option not in known:
             raise InputError(f"metric {name!r} has no option {option!r}; its options are {', '.join(known)}")
-    made = metric(**options)
-    if text is not None:
-        made.text = text
-    return made
+    return metric(text=text, **options)
 
 
 def _require(references: Sequence[str]) -> None:

@@ -80,6 +80,9 @@ class TextPipeline:
         return " -> ".join([*map(str, self.steps), "split at white space"])
 
 
+NO_STEPS = TextPipeline()
+
+
 def parse_steps(texts: Iterable[str], folder: Path | None = None) -> TextPipeline:
     """The pipeline of steps written as text. Raises InputError naming the step that is wrong."""
     steps = tuple(parse_step(text, folder) for text in texts)
