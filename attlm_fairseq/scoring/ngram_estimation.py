@@ -17,6 +17,7 @@ from attlm_fairseq.files import own_folder, remove_left_behind
 from attlm_fairseq.scoring.kenlm_files import gist, read_ngram_counts
 from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.text_file import read_lines
+from attlm_fairseq.scoring.unk_in_text import PLACEHOLDER, UNKNOWN, rename_placeholder
 
 TEMPORARY = ".attlm-ngram-"  # what the folders begin with in which models are made, next to their place
 ORDERS = range(2, 7)  # KenLM reads no unigram models, and is compiled for 6 unless told otherwise
@@ -28,6 +29,7 @@ class NgramReport:
     """What was estimated from what: ``ngrams`` of each order from 1 up; ``words`` without the ends of the ``sentences``.
 
     ``ngrams[0]`` counts ``<s> </s> <unk>`` too. ``skipped_symbols``: reserved words of the text that were left out, on request.
+    ``unknown_words``: words ``<unk>`` of the text that were counted as such, on request.
     ``fallback_orders``: the orders whose discounts are not estimated but the fallback's.
     """
 
@@ -37,6 +39,7 @@ class NgramReport:
     sentences: int
     words: int
     skipped_symbols: int
+    unknown_words: int
     fallback_orders: tuple[int, ...]
 
     def __str__(self) -> str:
@@ -44,6 +47,8 @@ class NgramReport:
         notes = [f"{sizes}, from {self.words:,} words in {self.sentences:,} sentences"]
         if self.skipped_symbols:
             notes.append(f"{self.skipped_symbols:,} words <s> </s> <unk> of the text left out")
+        if self.unknown_words:
+            notes.append(f"{self.unknown_words:,} of the words are {UNKNOWN}")
         if self.fallback_orders:
             notes.append(f"fallback discounts for order {', '.join(map(str, self.fallback_orders))}")
         return "; ".join(notes)
@@ -57,6 +62,7 @@ def estimate_ngram(
     memory: str = "1G",
     discount_fallback: bool = False,
     skip_symbols: bool = False,
+    unk_in_text: bool = False,
     vocabulary_pad: int | None = None,
     lmplz: Path | None = None,
 ) -> NgramReport:
@@ -69,6 +75,8 @@ def estimate_ngram(
 
     ``<s>``, ``</s>`` and ``<unk>`` as words of the text are refused, for an n-gram model keeps them for itself;
     with ``skip_symbols`` they are left out, their neighbours becoming adjacent, and counted in the report.
+    With ``unk_in_text`` the text's ``<unk>`` is a word like others, as for neural LMs: its n-grams are estimated, and unknown words
+    get their probability. It goes with no ``vocabulary_pad``: ``<unk>`` is then one event, not one of many types.
     ``discount_fallback`` sets the discounts to 0.5, 1 and 1.5 where the text is too small or too regular to estimate them.
 
     Raises InputError: unreadable text (with the line), an order that cannot be, a text too small, lmplz missing or
@@ -83,6 +91,8 @@ def estimate_ngram(
         raise InputError("is no regular file: the model is written beside its place and moved there; name a file", path=output)
     if not target.parent.is_dir():
         raise InputError("its folder does not exist", path=output)
+    if unk_in_text and vocabulary_pad:
+        raise InputError("--vocabulary-pad shares p(<unk>) among types, but with --unk-in-text <unk> is one word: give one of them")
     if isinstance(text, str):
         text = Path(text)
     program = lmplz or find_program("lmplz")
@@ -90,7 +100,7 @@ def estimate_ngram(
     command += ["--vocab_pad", str(vocabulary_pad)] if vocabulary_pad else []
     command += ["--discount_fallback"] if discount_fallback else []
     source = "the text" if not isinstance(text, Path) else "<stdin>" if text == Path("-") else text
-    sentences = _Sentences(text, source, skip_symbols)
+    sentences = _Sentences(text, source, skip_symbols, unk_in_text)
     # Beside the output: on its file system, so that the finished model is moved and never copied, and where there is room for it.
     with _temporary_folder(target) as folder:
         arpa = model = folder / "model.arpa"
@@ -99,6 +109,9 @@ def estimate_ngram(
             raise InputError("has no words: there is nothing to estimate", path=source)
         if code:
             raise InputError(_explain(code, said), path=source)
+        if sentences.unknown:
+            arpa = model = folder / "renamed.arpa"
+            rename_placeholder(folder / "model.arpa", arpa)
         if output.suffix == ".bin":
             model = folder / "model.bin"
             code, binary_said = _run([str(find_program("build_binary", sibling=program)), str(arpa), str(model)])
@@ -107,7 +120,8 @@ def estimate_ngram(
         ngrams = read_ngram_counts(model)
         model.replace(target)
     fallback_orders = tuple(int(index) + 1 for index in re.findall(r"fallback discounts for order (\d+)", said))
-    return NgramReport(output, order, ngrams, sentences.sentences, sentences.words, sentences.skipped, fallback_orders)
+    counts = (sentences.sentences, sentences.words, sentences.skipped, sentences.unknown)
+    return NgramReport(output, order, ngrams, *counts, fallback_orders)
 
 
 @contextlib.contextmanager
@@ -137,18 +151,22 @@ def _explain(code: int, said: str) -> str:
 class _Sentences:
     """The lines of a text as lmplz reads them, checked and counted on their way."""
 
-    def __init__(self, text: Path | Iterable[str], source: object, skip_symbols: bool) -> None:
+    def __init__(self, text: Path | Iterable[str], source: object, skip_symbols: bool, unk_in_text: bool) -> None:
         self.text = text
         self.source = source
         self.skip_symbols = skip_symbols
+        self.unk_in_text = unk_in_text
         self.sentences = 0
         self.words = 0
         self.skipped = 0
+        self.unknown = 0
 
     def __iter__(self) -> Iterator[bytes]:
         for number, line in enumerate(self._lines(), 1):
             try:
                 words = (line.decode("utf-8") if isinstance(line, bytes) else line).split()
+                if self.unk_in_text:
+                    words = self._with_placeholder(words, number)
                 if not RESERVED.isdisjoint(words):
                     words = self._without_symbols(words, number)
                 encoded = " ".join(words).encode("utf-8") + b"\n"
@@ -160,13 +178,20 @@ class _Sentences:
             self.words += len(words)
             yield encoded
 
+    def _with_placeholder(self, words: list[str], number: int) -> list[str]:
+        if PLACEHOLDER in words:
+            raise InputError(f"holds the word {PLACEHOLDER!r}, which stands for {UNKNOWN} here; replace it", path=self.source, line=number)
+        self.unknown += words.count(UNKNOWN)
+        return [PLACEHOLDER if word == UNKNOWN else word for word in words]
+
     def _without_symbols(self, words: list[str], number: int) -> list[str]:
         kept = [word for word in words if word not in RESERVED]
         if not self.skip_symbols:
             found = next(word for word in words if word in RESERVED)
+            count = ", count it as a word with --unk-in-text" if found == UNKNOWN else ""
             raise InputError(
-                f"found the word {found}, which an n-gram model keeps for itself; replace it in the text, or leave such words out with "
-                "--skip-symbols",
+                f"found the word {found}, which an n-gram model keeps for itself; replace it in the text{count}, or leave such words out "
+                "with --skip-symbols",
                 path=self.source,
                 line=number,
             )

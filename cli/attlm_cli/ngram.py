@@ -19,9 +19,17 @@ from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
 @cloup.option("--discount-fallback", is_flag=True, help="For tiny texts, from which the discounts cannot be estimated.")
 @cloup.option("--vocabulary-pad", type=int, help="Share p(<unk>) as if the vocabulary had this many types (lmplz --vocab_pad).")
 @cloup.option("--skip-symbols", is_flag=True, help="Leave <s>, </s> and <unk> in TEXT out, instead of refusing it.")
+@cloup.option("--unk-in-text", is_flag=True, help="Count <unk> in TEXT as a word, as neural LMs do; unknown words get its probability.")
 @cloup.option("--memory", default="1G", show_default=True, help="What lmplz may use: 4G, 80%.")
 def ngram_command(
-    text: str, output: Path, order: int, discount_fallback: bool, vocabulary_pad: int | None, skip_symbols: bool, memory: str
+    text: str,
+    output: Path,
+    order: int,
+    discount_fallback: bool,
+    vocabulary_pad: int | None,
+    skip_symbols: bool,
+    unk_in_text: bool,
+    memory: str,
 ) -> None:
     """Estimate an n-gram LM with modified Kneser-Ney smoothing from TEXT (- is standard input), a sentence a line.
 
@@ -39,6 +47,7 @@ def ngram_command(
         memory=memory,
         discount_fallback=discount_fallback,
         skip_symbols=skip_symbols,
+        unk_in_text=unk_in_text,
         vocabulary_pad=vocabulary_pad,
     )
     note(f"wrote {output}: {report}")

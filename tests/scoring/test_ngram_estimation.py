@@ -17,6 +17,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+from attlm_fairseq.verbs.text import perplexity
 
 try:
     LMPLZ = find_program("lmplz")
@@ -151,6 +152,67 @@ def test_vocabulary_pad_makes_an_unknown_word_less_likely(text, tmp_path):
         estimate_ngram(text, tmp_path / "lm.arpa", 2, discount_fallback=True, vocabulary_pad=pad)
         unknown.append(KenLMScorer(tmp_path / "lm.arpa").score([["unseen"]])[0].log_probs[0])
     assert unknown[1] < unknown[0] - 3
+
+
+RARE = {"w9", "w14", "w30"}
+WITH_UNK = [["<unk>" if word in RARE else word for word in words] for words in random_sentences(300)]
+
+
+@pytest.mark.parametrize(("order", "suffix"), [(2, "arpa"), (4, "bin")])
+def test_unk_in_the_text_is_an_event_and_probabilities_sum_to_one(tmp_path, order, suffix):
+    """Against the model in which another word stands for it: p(<unk> | h) = p(that word | h) + p(<unk> | h), all else as there."""
+    lines = [" ".join(words) for words in WITH_UNK]
+    report = estimate_ngram(lines, tmp_path / f"lm.{suffix}", order, unk_in_text=True, discount_fallback=True)
+    count = sum(words.count("<unk>") for words in WITH_UNK)
+    assert count > 50
+    assert (report.words, report.unknown_words) == (sum(map(len, WITH_UNK)), count)
+    assert f"{count} of the words are <unk>" in str(report)
+    other = estimate_ngram([line.replace("<unk>", "rare") for line in lines], tmp_path / "other.arpa", order, discount_fallback=True)
+    assert report.ngrams == (other.ngrams[0] - 1, *other.ngrams[1:])
+    scorer, reference = KenLMScorer(tmp_path / f"lm.{suffix}"), KenLMScorer(tmp_path / "other.arpa")
+
+    def rare(words: list[str]) -> list[str]:
+        return ["rare" if word in {"<unk>", "unseen"} else word for word in words]
+
+    def brute_force(words: list[str]) -> list[float]:
+        """ln p of the words and the end, from the reference."""
+        values = list(reference.score([rare(words)])[0].log_probs)
+        for place, word in enumerate(words):
+            if word in {"<unk>", "unseen"}:
+                of_none = reference.score([[*rare(words[:place]), "unseen"]])[0].log_probs[place]
+                values[place] = math.log(math.exp(values[place]) + math.exp(of_none))
+        return values
+
+    sentences = [*WITH_UNK[:60], ["unseen", "w1", "unseen"], ["<unk>"] * 5, []]
+    for words, score in zip(sentences, scorer.score(sentences), strict=True):
+        assert score.log_probs == pytest.approx(brute_force(words), abs=1e-5)
+    vocabulary = sorted({word for words in WITH_UNK for word in words})
+    for history in ([], ["<unk>"], ["w1", "<unk>"], ["<unk>", "<unk>", "w2"], ["unseen", "w1"], WITH_UNK[1][:3], ["w28", "w27", "<unk>"]):
+        events = [score.log_probs[len(history)] for score in scorer.score([[*history, word] for word in vocabulary])]
+        end = scorer.score([history])[0].log_probs[-1]
+        assert math.fsum(map(math.exp, [*events, end])) == pytest.approx(1.0, abs=1e-5)
+
+    (tmp_path / "test.txt").write_text("".join(" ".join(words) + "\n" for words in sentences))
+    [found] = perplexity(tmp_path / "test.txt", {"lm": tmp_path / f"lm.{suffix}"})
+    total = math.fsum(value for words in sentences for value in brute_force(words))
+    assert found.ppl == pytest.approx(math.exp(-total / (sum(map(len, sentences)) + len(sentences))), rel=1e-5)
+    assert found.oov == sum(word in {"<unk>", "unseen"} for words in sentences for word in words)
+
+
+def test_unk_in_the_text_with_other_options(tmp_path):
+    text = ["a b", "a <unk> <s> c"]
+    with pytest.raises(InputError, match="count it as a word with --unk-in-text"):
+        estimate_ngram(text, tmp_path / "lm.arpa", 2, discount_fallback=True)
+    with pytest.raises(InputError, match=r"the text:2: found the word <s>, which an n-gram model keeps for itself; .* --skip-symbols"):
+        estimate_ngram(text, tmp_path / "lm.arpa", 2, discount_fallback=True, unk_in_text=True)
+    with pytest.raises(InputError, match="--vocabulary-pad shares"):
+        estimate_ngram(text, tmp_path / "lm.arpa", 2, discount_fallback=True, unk_in_text=True, vocabulary_pad=1000)
+    report = estimate_ngram(text, tmp_path / "lm.arpa", 2, discount_fallback=True, unk_in_text=True, skip_symbols=True)
+    assert (report.words, report.skipped_symbols, report.unknown_words) == (5, 1, 1)
+    assert "\x01" not in (tmp_path / "lm.arpa").read_text()
+    for unk_in_text in (True, False):  # without <unk> in the text the option changes nothing
+        estimate_ngram(["a b", "a c"], tmp_path / f"{unk_in_text}.arpa", 2, discount_fallback=True, unk_in_text=unk_in_text)
+    assert (tmp_path / "True.arpa").read_bytes() == (tmp_path / "False.arpa").read_bytes()
 
 
 @pytest.mark.parametrize("symbol", ["<s>", "</s>", "<unk>"])
