@@ -55,7 +55,7 @@ class HuggingFaceTokenLM(TokenLM):
         start = start or tokenizer.bos_token or tokenizer.eos_token
         if start is None:
             raise InputError(
-                "its tokenizer has neither a bos nor an eos token: name the token before each sentence with --start", path=folder
+                "its tokenizer has neither a bos nor an eos token: name the token before each sentence with --sentence-start", path=folder
             )
         end = end or tokenizer.eos_token or NO_END
         self.start_text, self.end_text = start, end

@@ -22,7 +22,7 @@ RESERVED_NAMES = ("words", "rank", "total")
 class LMSpec:
     """The files of an LM (several are an ensemble), or a linear mixture of other LMs of the run.
 
-    ``checkpoints`` are files or folders of any kind that :mod:`lm_files` recognises; ``kenlm`` is a KenLM file. ``start`` and
+    ``checkpoints`` are files or folders of any kind that :mod:`lm_files` recognises; ``kenlm`` is a KenLM file. ``sentence_start`` and
     ``sentence_end`` are tokens of Hugging Face LMs (see :class:`HuggingFaceTokenLM`). ``mixture`` are names and weights.
     ``text`` are the LM's own text steps; without them those of the run hold.
     ``loaded`` is an LM that is an object of the program and no file: no other process can load it, and ``attlm.toml`` cannot name it.
@@ -33,7 +33,7 @@ class LMSpec:
     checkpoints: tuple[Path, ...] = ()
     ensemble_weights: tuple[float, ...] | None = None
     dictionary: Path | None = None
-    start: str | None = None
+    sentence_start: str | None = None
     sentence_end: str | None = None
     mixture: tuple[tuple[str, float], ...] = ()
     text: TextPipeline | None = None
@@ -53,7 +53,7 @@ class LMSpec:
         if self.loaded is not None:
             return self.loaded
         files = self.checkpoints if self.kenlm is None else (self.kenlm,)
-        return load_lm_files(files, self.name, self.ensemble_weights, self.dictionary, self.start, self.sentence_end, device)
+        return load_lm_files(files, self.name, self.ensemble_weights, self.dictionary, self.sentence_start, self.sentence_end, device)
 
 
 def check_name(name: str, where: Path | None = None) -> str:

@@ -96,7 +96,7 @@ CANDIDATES = (
 )
 SENTENCE_TOKENS = (
     cloup.option(
-        "--start",
+        "--sentence-start",
         multiple=True,
         type=TOKEN_OF_LM,
         help="The token before each sentence, of all Hugging Face LMs (or NAME). Default: its bos token, or else its eos token.",
@@ -225,7 +225,7 @@ class LMChanges:
     mixture: tuple[tuple[str | None, tuple[tuple[str, float], ...]], ...] = ()
     text: tuple[tuple[str | None, TextPipeline], ...] = ()
     oov: tuple[tuple[str | None, OOVPolicy], ...] = ()
-    start: tuple[tuple[str | None, str], ...] = ()
+    sentence_start: tuple[tuple[str | None, str], ...] = ()
     sentence_end: tuple[tuple[str | None, str], ...] = ()
 
     def apply(self, run: RunConfig) -> RunConfig:
@@ -242,7 +242,7 @@ class LMChanges:
             lms |= {lm.name: replace(lm, text=steps) for lm in named(lms, name, "--text") if name}
         for name, policy in self.oov:
             lms |= {lm.name: replace(lm, oov=policy) for lm in named(lms, name, "--oov") if name or not lm.mixture}
-        for option, choices in (("start", self.start), ("sentence_end", self.sentence_end)):
+        for option, choices in (("sentence_start", self.sentence_start), ("sentence_end", self.sentence_end)):
             for name, token in choices:
                 given = named(lms, name, f"--{option.replace('_', '-')}")
                 chosen = [lm for lm in given if name or (lm.checkpoints and all(lm_kind(path) == "huggingface" for path in lm.checkpoints))]

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 DEFAULT_CONFIG = Path("attlm.toml")
 SKETCH = "reference_sketch"  # the entry of [tuning] that tells the lists tuned on
 COMMON = {"text", "oov"}  # what an entry of any kind may hold
-ENTRIES = {"kenlm": COMMON, "checkpoint": {"dict", "ensemble_weights", "start", "sentence_end"} | COMMON, "mixture": COMMON}
+ENTRIES = {"kenlm": COMMON, "checkpoint": {"dict", "ensemble_weights", "sentence_start", "sentence_end"} | COMMON, "mixture": COMMON}
 
 
 def read_config(path: Path) -> RunConfig:
@@ -272,13 +272,13 @@ def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
     weights = entry.get("ensemble_weights")
     if weights is not None and (not isinstance(weights, list) or not are_shares(weights, len(files))):
         raise InputError(f"{where} ensemble_weights needs {len(files)} numbers, none negative, not all zero", path=path)
-    for token in ("start", "sentence_end"):
+    for token in ("sentence_start", "sentence_end"):
         if not isinstance(entry.get(token, ""), str):
             raise InputError(f"{where} {token} = {entry[token]!r}, expected a token of the LM", path=path)
     return LMSpec(
         name,
         checkpoints=tuple(folder / file for file in files),
-        start=entry.get("start"),
+        sentence_start=entry.get("sentence_start"),
         sentence_end=entry.get("sentence_end"),
         ensemble_weights=None if weights is None else tuple(map(float, weights)),
         dictionary=folder / entry["dict"] if "dict" in entry else None,
@@ -327,7 +327,9 @@ def written_lm(lm: LMSpec, folder: Path) -> dict[str, Any]:
             entry["ensemble_weights"] = list(lm.ensemble_weights)
         if lm.dictionary:
             entry["dict"] = _relative(lm.dictionary, folder)
-        entry |= {key: token for key, token in (("start", lm.start), ("sentence_end", lm.sentence_end)) if token is not None}
+        entry |= {
+            key: token for key, token in (("sentence_start", lm.sentence_start), ("sentence_end", lm.sentence_end)) if token is not None
+        }
     if lm.oov.kind != "unk":
         entry["oov"] = str(lm.oov)
     if lm.text is not None:
