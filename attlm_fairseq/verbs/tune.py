@@ -23,6 +23,8 @@ from attlm_fairseq.nbest.run.config_file import SKETCH, write_config
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
 from attlm_fairseq.nbest.tuning.risk_tuning import tune_by_risk
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
+from attlm_fairseq.nbest.tuning.tuning import SearchOptions
+from attlm_fairseq.nbest.tuning.tuning import tune as tune_weights
 from attlm_fairseq.verbs.candidates import expanded_for_tuning, warn_of_exposure
 from attlm_fairseq.verbs.inputs import (
     LM,
@@ -187,9 +189,8 @@ def tune(
         lm_names=list(found.signatures),
         rules=options.rules,
         folds=options.folds,
-        seed=options.seed,
-        restarts=options.restarts,
-        **_search(options, names),
+        tuner=tune_by_risk if options.objective == "risk" else tune_weights,
+        options=_search(options, names),
     )
     repeats = note_repeats(system.utterances, ", and stay in one fold")
     rows = compare(
@@ -321,15 +322,13 @@ def _warn_of_outliers(measured: MeasuredLists, names: Sequence[str]) -> None:
             )
 
 
-def _search(options: TuneOptions, names: Sequence[str]) -> dict[str, Any]:
-    """The options of the search for these features. Raises InputError for a feature that there is not."""
-    if options.objective == "risk":
-        return {"tuner": tune_by_risk}
+def _search(options: TuneOptions, names: Sequence[str]) -> SearchOptions:
+    """Return the options of the search for these features. Raises InputError for a feature that there is not."""
     for option, of_option in (("--interval", options.intervals), ("--start", options.start or {})):
         for name in of_option:
             if name not in names:
                 raise InputError(f"{option} {name}: the features are {', '.join(names)}")
-    return {"intervals": dict(options.intervals), "start": _start(options, names), "l2": options.l2}
+    return SearchOptions(options.restarts, options.seed, _start(options, names), intervals=dict(options.intervals), l2=options.l2)
 
 
 def _start(options: TuneOptions, names: Sequence[str]) -> np.ndarray | None:

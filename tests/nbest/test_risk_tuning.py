@@ -12,7 +12,7 @@ from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.metrics import corpus_score
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.tuning.risk_tuning import RIDGE, tune_by_risk
-from attlm_fairseq.nbest.tuning.tuning import cross_validate, selection
+from attlm_fairseq.nbest.tuning.tuning import SearchOptions, cross_validate, selection
 
 
 def expected_wer(matrices, statistics, weight) -> float:
@@ -25,7 +25,7 @@ def expected_wer(matrices, statistics, weight) -> float:
 @pytest.mark.parametrize("seed", range(3))
 def test_one_weight_is_the_minimum_of_the_expected_loss(seed):
     matrices, statistics = wer_lists(seed, 40, 1)
-    found = tune_by_risk(matrices, statistics, WER, names=["x"], restarts=2)
+    found = tune_by_risk(matrices, statistics, WER, names=["x"], options=SearchOptions(restarts=2))
     best = minimize_scalar(lambda weight: expected_wer(matrices, statistics, weight), bounds=(-20, 20), method="bounded")
     assert found.weights["x"] == pytest.approx(best.x, rel=1e-2)
     assert expected_wer(matrices, statistics, found.weights["x"]) == pytest.approx(best.fun, abs=1e-4)
@@ -45,17 +45,19 @@ def test_what_is_reported_is_what_the_weights_give(metric):
 def test_features_that_never_vary_and_lists_that_are_best_as_read():
     matrices, statistics = wer_lists(5, 20, 2)
     constant = [np.concatenate([m, np.ones((len(m), 1))], axis=1) for m in matrices]
-    assert tune_by_risk(constant, statistics, WER, names=["a", "b", "c"], restarts=1).weights["c"] == 0
+    assert tune_by_risk(constant, statistics, WER, names=["a", "b", "c"], options=SearchOptions(restarts=1)).weights["c"] == 0
     best_first = [s[np.argsort(s[:, 0], kind="stable")] for s in statistics]
     noise = [np.random.default_rng(i).normal(size=m.shape) for i, m in enumerate(matrices)]
-    assert set(tune_by_risk(noise, best_first, WER, names=["a", "b"], restarts=1).weights.values()) == {0.0}
+    assert set(tune_by_risk(noise, best_first, WER, names=["a", "b"], options=SearchOptions(restarts=1)).weights.values()) == {0.0}
 
 
 def test_cross_validation_tunes_by_it():
     matrices, statistics = wer_lists(2, 30, 2)
-    held_out = cross_validate(matrices, statistics, WER, names=["a", "b"], folds=3, restarts=1, tuner=tune_by_risk)
+    held_out = cross_validate(matrices, statistics, WER, names=["a", "b"], folds=3, options=SearchOptions(restarts=1), tuner=tune_by_risk)
     rest = [i for i in range(30) if i % 3 != 2]
-    alone = tune_by_risk([matrices[i] for i in rest], [statistics[i] for i in rest], WER, names=["a", "b"], restarts=1)
+    alone = tune_by_risk(
+        [matrices[i] for i in rest], [statistics[i] for i in rest], WER, names=["a", "b"], options=SearchOptions(restarts=1)
+    )
     assert held_out.results[2] == alone
     assert any(alone.weights.values())
 

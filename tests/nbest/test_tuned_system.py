@@ -15,7 +15,7 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.statistics.bootstrap import paired_test
 from attlm_fairseq.nbest.statistics.evaluation import compare, measure_lists
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of, tune_system
-from attlm_fairseq.nbest.tuning.tuning import tune
+from attlm_fairseq.nbest.tuning.tuning import SearchOptions, tune
 
 WER = make_metric("wer")
 RULES = ("mbr-wer", "consensus")
@@ -35,7 +35,7 @@ def lists():
 
 def test_every_row_by_its_definition(lists):
     measured = measure_lists(lists, WER)
-    found = tune_system(measured, WER, names=measured.names, lm_names=["am"], rules=RULES, folds=4, restarts=1)
+    found = tune_system(measured, WER, names=measured.names, lm_names=["am"], rules=RULES, folds=4, options=SearchOptions(restarts=1))
     systems = dict(found.systems)
     labels = [label for name in ("tuned", *RULES) for label in (name, f"{name}, 4-fold")]
     assert list(systems) == ["first as read", *labels, "am alone", "oracle"]
@@ -56,12 +56,16 @@ def test_every_row_by_its_definition(lists):
 def test_a_fold_is_answered_without_having_been_seen(lists, rule):
     """Fold 1 of 4 by hand: weights and scale from the others."""
     measured = measure_lists(lists, WER)
-    found = dict(tune_system(measured, WER, names=measured.names, rules=[rule], folds=4, restarts=1).systems)[f"{rule}, 4-fold"]
+    found = dict(tune_system(measured, WER, names=measured.names, rules=[rule], folds=4, options=SearchOptions(restarts=1)).systems)[
+        f"{rule}, 4-fold"
+    ]
     rest = [i for i in range(len(lists)) if i % 4 != 1]
     alone = measure_lists([lists[i] for i in rest], WER)
-    result = tune_system(alone, WER, names=alone.names, rules=[rule], folds=0, restarts=1)
-    weights = posterior_weights(tune(alone.features, alone.statistics, WER, names=alone.names, restarts=1).weights)
-    assert result.result.weights == tune(alone.features, alone.statistics, WER, names=alone.names, restarts=1).weights
+    result = tune_system(alone, WER, names=alone.names, rules=[rule], folds=0, options=SearchOptions(restarts=1))
+    weights = posterior_weights(tune(alone.features, alone.statistics, WER, names=alone.names, options=SearchOptions(restarts=1)).weights)
+    assert (
+        result.result.weights == tune(alone.features, alone.statistics, WER, names=alone.names, options=SearchOptions(restarts=1)).weights
+    )
     scales = {decision.scale for decision in (result.decision,) if decision.rule == rule}
     held_out = [lists[i] for i in range(1, len(lists), 4)]
     if not scales:  # the maximum was as good there; its scale is not told, so that any may have been it
@@ -86,12 +90,14 @@ def noise(seed: int, lists: int, times: int) -> list[NbestList]:
 def test_repeated_lists_are_no_evidence():
     """What holds of an utterance holds of its copies: with them in the other folds noise would be a gain, and twice as certain."""
     measured = measure_lists(noise(0, 51, 2), WER)
-    found = tune_system(measured, WER, names=["s", "t", "u", "rank"], restarts=0)
+    found = tune_system(measured, WER, names=["s", "t", "u", "rank"], options=SearchOptions(restarts=0))
     assert found.utterances.tolist() == [*range(51)] * 2
     assert found.beats_lists(WER, 0.05) is False
-    once = tune_system(measure_lists(noise(0, 51, 1), WER), WER, names=["s", "t", "u", "rank"], restarts=0)
+    once = tune_system(measure_lists(noise(0, 51, 1), WER), WER, names=["s", "t", "u", "rank"], options=SearchOptions(restarts=0))
     assert found.gain.p_value == pytest.approx(once.gain.p_value, abs=0.1)  # the same folds, up to the directions that are tried
-    one = tune_system(measure_lists(noise(0, 1, 3), WER), WER, names=["s", "rank"], restarts=0)  # as with a single list
+    one = tune_system(
+        measure_lists(noise(0, 1, 3), WER), WER, names=["s", "rank"], options=SearchOptions(restarts=0)
+    )  # as with a single list
     assert one.gain is None
     assert one.folds == {}
 
@@ -107,7 +113,7 @@ def test_utterances_have_equal_references_or_hypotheses():
 
 def test_systems_tuned_on_the_lists_get_no_p_value(lists):
     measured = measure_lists(lists, WER)
-    found = tune_system(measured, WER, names=measured.names, lm_names=["am"], rules=RULES, folds=4, restarts=1)
+    found = tune_system(measured, WER, names=measured.names, lm_names=["am"], rules=RULES, folds=4, options=SearchOptions(restarts=1))
     rows = {row.label: row for row in compare(found.systems, WER, in_sample=found.in_sample, folds=found.folds)}
     assert {label for label, row in rows.items() if row.in_sample} == {"tuned", *RULES}
     assert {label: row.folds for label, row in rows.items() if row.folds} == {f"{name}, 4-fold": 4 for name in ("tuned", *RULES)}
@@ -123,19 +129,19 @@ def test_systems_tuned_on_the_lists_get_no_p_value(lists):
 
 def test_gain_needs_a_direction_and_a_p_value(lists):
     measured = measure_lists(lists, WER)
-    found = tune_system(measured, WER, names=measured.names, folds=4, restarts=1)
+    found = tune_system(measured, WER, names=measured.names, folds=4, options=SearchOptions(restarts=1))
     better = found.gain.difference.score < 0
     assert found.beats_lists(WER, 1.0) is better
     assert found.beats_lists(WER, 0.0) is False
     assert found.beats_lists(make_metric("bleu"), 1.0) is (found.gain.difference.score > 0)
-    assert tune_system(measured, WER, names=measured.names, folds=0, restarts=1).beats_lists(WER, 1.0) is None
+    assert tune_system(measured, WER, names=measured.names, folds=0, options=SearchOptions(restarts=1)).beats_lists(WER, 1.0) is None
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_lists_that_weights_of_0_leave_as_read_are_answered_alike_everywhere(lists, rule):
     """By tuning, though it was not given the rank, by evaluation and by rescoring."""
     measured = measure_lists(lists, WER)
-    nothing = tune_system(measured, WER, names=["words"], rules=[rule], folds=0, intervals={"words": (0.0, 0.0)})
+    nothing = tune_system(measured, WER, names=["words"], rules=[rule], folds=0, options=SearchOptions(intervals={"words": (0.0, 0.0)}))
     assert nothing.result.weights == {"words": 0.0}
     of_rule = plain_answers(lists, {"words": 0.0}, Decision(rule))
     assert (of_rule == measured.first).all()

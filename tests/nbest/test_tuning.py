@@ -15,7 +15,7 @@ from attlm_fairseq.nbest.features.combination import combine, feature_names, fea
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.tuning import tuning
-from attlm_fairseq.nbest.tuning.tuning import cross_validate, oracle, selection, tune
+from attlm_fairseq.nbest.tuning.tuning import SearchOptions, cross_validate, oracle, selection, tune
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "nbest"
 
@@ -94,13 +94,13 @@ def test_two_features_find_the_best_of_all_weights(seed, metric):
     middles = [(a + b) / 2 for a, b in zip(angles, [*angles[1:], angles[0] + 2 * math.pi], strict=True) if b - a > 1e-7]
     scores = [corpus_score(metric, choose(matrices, statistics, (math.cos(a), math.sin(a)))) for a in middles]
     scores.append(corpus_score(metric, choose(matrices, statistics, (0, 0))))  # as read
-    result = tune(matrices, statistics, metric, names=["x", "y"], seed=seed)
+    result = tune(matrices, statistics, metric, names=["x", "y"], options=SearchOptions(seed=seed))
     assert result.score == pytest.approx(max(scores) if metric.higher_is_better else min(scores), abs=1e-9)
 
 
 def test_many_features_against_random_search():
     matrices, statistics = wer_lists(1, 60, 5)
-    result = tune(matrices, statistics, WER, names=list("abcde"), restarts=3)
+    result = tune(matrices, statistics, WER, names=list("abcde"), options=SearchOptions(restarts=3))
     generator = np.random.default_rng(1)
     corpus = tuning._Corpus(matrices, statistics, range(5))
     tried = [corpus_score(WER, corpus.chosen(generator.normal(size=5))) for _ in range(20_000)]
@@ -137,7 +137,7 @@ def test_reported_score_is_that_of_combine_with_the_weights_as_written(seed, met
     assert names == ["am", "LM.big", "always", "words", "rank"]
     matrices = [features(nbest, names) for nbest in lists]
     statistics = [metric.statistics([h.text for h in nbest.hypotheses], nbest.references) for nbest in lists]
-    result = tune(matrices, statistics, metric, names=names, restarts=2, seed=seed)
+    result = tune(matrices, statistics, metric, names=names, options=SearchOptions(restarts=2, seed=seed))
     written = json.loads(json.dumps(result.weights))
     for weights in (written, dict(reversed(written.items())), {name: weight for name, weight in written.items() if weight}):
         best = [combine(nbest, weights) for nbest in lists]
@@ -155,10 +155,12 @@ def test_reported_score_is_that_of_combine_with_the_weights_as_written(seed, met
 def test_deterministic_and_independent_of_the_order_of_features():
     matrices, statistics = wer_lists(2, 40, 4)
     start = np.array([1.0, 0.0, 0.5, 0.0])
-    first = tune(matrices, statistics, WER, names=list("abcd"), start=start)
-    assert tune(matrices, statistics, WER, names=list("abcd"), start=start) == first
+    first = tune(matrices, statistics, WER, names=list("abcd"), options=SearchOptions(start=start))
+    assert tune(matrices, statistics, WER, names=list("abcd"), options=SearchOptions(start=start)) == first
     order = [2, 0, 3, 1]
-    other = tune([m[:, order] for m in matrices], statistics, WER, names=["abcd"[i] for i in order], start=start[order])
+    other = tune(
+        [m[:, order] for m in matrices], statistics, WER, names=["abcd"[i] for i in order], options=SearchOptions(start=start[order])
+    )
     assert other.weights == first.weights
     assert other.score == first.score
     assert list(other.weights) == ["c", "a", "d", "b"]
@@ -168,8 +170,8 @@ def test_scale_and_offset_of_features_do_not_matter():
     matrices, statistics = wer_lists(3, 40, 3)
     generator = np.random.default_rng(3)
     moved = [m * [1e-4, 1.0, 1e5] + generator.normal(size=3) * [1e-2, 0.0, 1e7] for m in matrices]
-    first = tune(matrices, statistics, WER, names=list("abc"), restarts=2)
-    second = tune(moved, statistics, WER, names=list("abc"), restarts=2)
+    first = tune(matrices, statistics, WER, names=list("abc"), options=SearchOptions(restarts=2))
+    second = tune(moved, statistics, WER, names=list("abc"), options=SearchOptions(restarts=2))
     assert second.score == first.score
     assert list(second.influence.values()) == pytest.approx(list(first.influence.values()), abs=0.05)
 
@@ -206,7 +208,7 @@ def test_start_is_kept_where_nothing_is_better(start):
     """Two weights as good as each other: the search must not walk away from the one it is given."""
     statistics = [np.array([[1.0, 4.0], [0.0, 4.0]])] * 3
     matrices = [np.array([[0.0, 0.0], [1.0, 1.0]])] * 3
-    result = tune(matrices, statistics, WER, names=["a", "b"], start=np.array(start))
+    result = tune(matrices, statistics, WER, names=["a", "b"], options=SearchOptions(start=np.array(start)))
     assert result.score == 0
     assert result.weights == {"a": start[0] / 2, "b": start[1] / 2}
 
@@ -216,7 +218,7 @@ def test_weights_that_earn_nothing_are_dropped():
     generator = np.random.default_rng(5)
     matrices = [np.concatenate([-of_list[:, :1], 0.01 * generator.normal(size=(len(of_list), 2))], axis=1) for of_list in statistics]
     start = np.array([1.0, 0.1, -0.1])  # as good as can be, and stays where it is but for what it does not need
-    result = tune(matrices, statistics, WER, names=["truth", "x", "y"], start=start)
+    result = tune(matrices, statistics, WER, names=["truth", "x", "y"], options=SearchOptions(start=start))
     assert result.weights == {"truth": 1, "x": 0, "y": 0}
 
 
@@ -272,14 +274,16 @@ INF = math.inf
 def test_intervals_of_a_sign():
     matrices, statistics = wer_lists(6, 60, 3)
     matrices = [m * [-1.0, 1.0, 1.0] for m in matrices]
-    free = tune(matrices, statistics, WER, names=list("abc"), restarts=4)
+    free = tune(matrices, statistics, WER, names=list("abc"), options=SearchOptions(restarts=4))
     assert free.weights["a"] < 0
     bounds = {"a": (0.0, INF), "b": (-INF, 0.0)}
-    bound = tune(matrices, statistics, WER, names=list("abc"), restarts=4, intervals=bounds, start=np.array([-1.0, 1.0, 0.5]))
+    bound = tune(
+        matrices, statistics, WER, names=list("abc"), options=SearchOptions(restarts=4, intervals=bounds, start=np.array([-1.0, 1.0, 0.5]))
+    )
     assert bound.weights["a"] >= 0
     assert bound.weights["b"] <= 0
     assert free.score < bound.score <= bound.first_best_score
-    same = tune(matrices, statistics, WER, names=list("abc"), restarts=4, intervals={"a": (-INF, 0)})
+    same = tune(matrices, statistics, WER, names=list("abc"), options=SearchOptions(restarts=4, intervals={"a": (-INF, 0)}))
     assert same.score == free.score
 
 
@@ -292,7 +296,7 @@ def test_interval_beside_a_fixed_weight_finds_the_best_of_all_weights(seed, inte
     edges = [interval[0], *edges, interval[1] if interval[1] < INF else max(edges, default=interval[0]) + 1]
     middles = [(a + b) / 2 for a, b in itertools.pairwise(edges) if b - a > 1e-7]
     best = min(corpus_score(WER, choose(matrices, statistics, (1, t))) for t in middles)
-    result = tune(matrices, statistics, WER, names=["x", "y"], intervals={"x": (1, 1), "y": interval}, restarts=2)
+    result = tune(matrices, statistics, WER, names=["x", "y"], options=SearchOptions(intervals={"x": (1, 1), "y": interval}, restarts=2))
     assert result.weights["x"] == 1
     assert interval[0] <= result.weights["y"] <= interval[1]
     assert result.score == pytest.approx(best, abs=1e-9)
@@ -301,15 +305,17 @@ def test_interval_beside_a_fixed_weight_finds_the_best_of_all_weights(seed, inte
 def test_intervals_bind():
     matrices, statistics = wer_lists(3, 60, 4)
     names = list("abcd")
-    free = tune(matrices, statistics, WER, names=names, restarts=3)
+    free = tune(matrices, statistics, WER, names=names, options=SearchOptions(restarts=3))
     inside = {name: (weight - 0.2, weight + 0.2) for name, weight in free.weights.items()}
-    assert tune(matrices, statistics, WER, names=names, restarts=3, intervals=inside).score == pytest.approx(free.score, abs=0.3)
+    assert tune(matrices, statistics, WER, names=names, options=SearchOptions(restarts=3, intervals=inside)).score == pytest.approx(
+        free.score, abs=0.3
+    )
     away = {"a": (-3.0, -2.5), "b": (0.1, 0.2), "c": (1, 1)}
-    result = tune(matrices, statistics, WER, names=names, restarts=3, intervals=away, start=np.ones(4))
+    result = tune(matrices, statistics, WER, names=names, options=SearchOptions(restarts=3, intervals=away, start=np.ones(4)))
     assert all(low <= result.weights[name] <= high for name, (low, high) in away.items())
     assert result.score > free.score
     # all fixed: nothing to search
-    fixed = tune(matrices, statistics, WER, names=names, intervals=dict.fromkeys(names, (2.0, 2.0)))
+    fixed = tune(matrices, statistics, WER, names=names, options=SearchOptions(intervals=dict.fromkeys(names, (2.0, 2.0))))
     assert fixed.weights == dict.fromkeys(names, 2.0)
     assert fixed.score == corpus_score(WER, choose(matrices, statistics, [2.0] * 4))
     assert fixed.searches == 0
@@ -318,7 +324,7 @@ def test_intervals_bind():
 def test_a_feature_that_never_varies_keeps_to_its_interval():
     matrices, statistics = wer_lists(3, 10, 2)
     matrices = [np.concatenate([m, np.ones((len(m), 1))], axis=1) for m in matrices]
-    result = tune(matrices, statistics, WER, names=["a", "b", "c"], restarts=2, intervals={"c": (0.25, 2)})
+    result = tune(matrices, statistics, WER, names=["a", "b", "c"], options=SearchOptions(restarts=2, intervals={"c": (0.25, 2)}))
     assert result.weights["c"] == 0.25
 
 
@@ -328,7 +334,9 @@ def test_lines_between_the_best_end_points_help():
     for seed in range(12):
         matrices, statistics = wer_lists(seed, 40, 6)
         for scores, leaders in ((with_them, 5), (without, 1)):
-            found = tune(matrices, statistics, WER, names=list("abcdef"), restarts=3, random_directions=0, leaders=leaders)
+            found = tune(
+                matrices, statistics, WER, names=list("abcdef"), options=SearchOptions(restarts=3, random_directions=0, leaders=leaders)
+            )
             scores.append(found.score)
     assert all(a <= b + 1e-9 for a, b in zip(with_them, without, strict=True))
     assert sum(with_them) < sum(without)
@@ -340,7 +348,7 @@ def test_l2_pulls_towards_start():
     names = list("abcdef")
 
     def cosine(l2):
-        result = tune(matrices, statistics, WER, names=names, start=start, l2=l2, restarts=3)
+        result = tune(matrices, statistics, WER, names=names, options=SearchOptions(start=start, l2=l2, restarts=3))
         spread = [np.concatenate([m[:, [i]] - m[:, [i]].mean() for m in matrices]).std() for i in range(6)]
         scaled = np.array([result.weights[name] for name in names]) * spread
         return scaled[1] / np.linalg.norm(scaled), result.score
@@ -350,7 +358,7 @@ def test_l2_pulls_towards_start():
     assert fixed > 0.9999
     assert best < middle < worst
     with pytest.raises(InputError, match="give another --start"):
-        tune(matrices, statistics, WER, names=names, l2=1.0)
+        tune(matrices, statistics, WER, names=names, options=SearchOptions(l2=1.0))
 
 
 def test_written_weights_are_short():
@@ -363,11 +371,13 @@ def test_written_weights_are_short():
 @pytest.mark.parametrize("folds", [2, 3])
 def test_cross_validation_by_hand(folds):
     matrices, statistics = wer_lists(9, 31, 3)
-    result = cross_validate(matrices, statistics, WER, names=list("abc"), folds=folds, restarts=2, seed=5)
+    result = cross_validate(matrices, statistics, WER, names=list("abc"), folds=folds, options=SearchOptions(restarts=2, seed=5))
     expected = np.empty((31, 2))
     for fold in range(folds):
         rest = [i for i in range(31) if i % folds != fold]
-        weights = tune([matrices[i] for i in rest], [statistics[i] for i in rest], WER, names=list("abc"), restarts=2, seed=5).weights
+        weights = tune(
+            [matrices[i] for i in rest], [statistics[i] for i in rest], WER, names=list("abc"), options=SearchOptions(restarts=2, seed=5)
+        ).weights
         assert result.results[fold].weights == weights
         for i in range(fold, 31, folds):
             expected[i] = choose([matrices[i]], [statistics[i]], [weights[name] for name in "abc"])[0]
@@ -387,10 +397,12 @@ def test_groups_stay_in_one_fold():
         assert sizes.max() - sizes.min() <= np.bincount(groups).max()
     matrices, statistics = wer_lists(9, 6, 2)
     groups = [0, 1, 0, 3, 3, 1]
-    result = cross_validate(matrices, statistics, WER, names=["a", "b"], folds=3, groups=groups, restarts=1)
+    result = cross_validate(matrices, statistics, WER, names=["a", "b"], folds=3, groups=groups, options=SearchOptions(restarts=1))
     assert result.folds.tolist() == [0, 1, 0, 2, 2, 1]
     rest = [0, 2, 3, 4]
-    assert result.results[1] == tune([matrices[i] for i in rest], [statistics[i] for i in rest], WER, names=["a", "b"], restarts=1)
+    assert result.results[1] == tune(
+        [matrices[i] for i in rest], [statistics[i] for i in rest], WER, names=["a", "b"], options=SearchOptions(restarts=1)
+    )
     with pytest.raises(InputError, match="3 lists cannot be cross-validated in 4 folds"):
         cross_validate(matrices, statistics, WER, names=["a", "b"], folds=4, groups=groups)
 
@@ -399,8 +411,8 @@ def test_cross_validation_is_not_fooled_by_noise():
     generator = np.random.default_rng(10)
     matrices = [generator.normal(size=(10, 12)) for _ in range(30)]
     statistics = [np.stack([generator.integers(0, 8, size=10), np.full(10, 8)], axis=1).astype(float) for _ in range(30)]
-    tuned = tune(matrices, statistics, WER, names=list("abcdefghijkl"), restarts=1)
-    honest = cross_validate(matrices, statistics, WER, names=list("abcdefghijkl"), restarts=1)
+    tuned = tune(matrices, statistics, WER, names=list("abcdefghijkl"), options=SearchOptions(restarts=1))
+    honest = cross_validate(matrices, statistics, WER, names=list("abcdefghijkl"), options=SearchOptions(restarts=1))
     average = corpus_score(WER, np.array([of_list.mean(axis=0) for of_list in statistics]))
     assert tuned.score < average - 15
     assert abs(honest.score - average) < 8
@@ -474,10 +486,10 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="not distinct"):
         tune(matrices, statistics, WER, names=["a", "a"])
     with pytest.raises(ValueError, match="2 finite weights"):
-        tune(matrices, statistics, WER, names=["a", "b"], start=np.array([1.0]))
+        tune(matrices, statistics, WER, names=["a", "b"], options=SearchOptions(start=np.array([1.0])))
     for ends in ((1, 0), (INF, INF), (math.nan, 1)):
         with pytest.raises(ValueError, match="interval of 'a'"):
-            tune(matrices, statistics, WER, names=["a", "b"], intervals={"a": ends})
+            tune(matrices, statistics, WER, names=["a", "b"], options=SearchOptions(intervals={"a": ends}))
     with pytest.raises(ValueError, match="as many rows"):
         tune(matrices, statistics[::-1], WER, names=["a", "b"])
     with pytest.raises(ValueError, match="must be finite"):
@@ -497,8 +509,8 @@ def test_atis_scores_that_came_with_the_lists():
         np.array([[am, len(text.split()), rank] for rank, (text, am) in enumerate(zip(item["input"], item["am_score"], strict=True))])
         for item in items
     ]
-    result = tune(matrices, statistics, WER, names=["am", "words", "rank"], restarts=3)
-    honest = cross_validate(matrices, statistics, WER, names=["am", "words", "rank"], restarts=3)
+    result = tune(matrices, statistics, WER, names=["am", "words", "rank"], options=SearchOptions(restarts=3))
+    honest = cross_validate(matrices, statistics, WER, names=["am", "words", "rank"], options=SearchOptions(restarts=3))
     assert round(result.first_best_score, 2) == 7.66
     assert result.score < honest.score < 7.5
     assert result.weights["am"] > 0 > result.weights["rank"]

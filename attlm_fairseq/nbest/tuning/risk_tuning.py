@@ -13,7 +13,7 @@ import numpy as np
 from attlm_fairseq.nbest.decision.mbr import sentence_losses
 from attlm_fairseq.nbest.features.within_lists import are_outliers
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
-from attlm_fairseq.nbest.tuning.tuning import TuningResult, selection
+from attlm_fairseq.nbest.tuning.tuning import DEFAULT_SEARCH, SearchOptions, TuningResult, selection
 
 RIDGE = 1e-3  # percent points for a weight of 1 standard deviation: keeps weights finite where lists could be decided without doubt
 
@@ -24,14 +24,13 @@ def tune_by_risk(
     metric: Metric,
     *,
     names: Sequence[str],
-    restarts: int = 10,
-    seed: int = 1,
+    options: SearchOptions = DEFAULT_SEARCH,
 ) -> TuningResult:
     """Find weights as :func:`tuning.tune` does, with the same arguments, for the expected loss instead of the score of the best totals.
 
     The loss is that of :func:`mbr.sentence_losses`: for an error rate, errors over the references' length. The search begins at 0
-    and at ``restarts`` random points. Weights keep their size, for which posteriors have scale 1. If the lists as read score
-    better, all weights are 0. ``searches`` counts evaluations of the gradient.
+    and at ``options.restarts`` random points; of the options only these and the seed are used. Weights keep their size, for which
+    posteriors have scale 1. If the input order scores better, all weights are 0. ``searches`` counts evaluations of the gradient.
     """
     from scipy.optimize import minimize
 
@@ -60,8 +59,8 @@ def tune_by_risk(
         gradient = np.tensordot(shares * (losses - risks), features, axes=2)
         return float(risks.sum()) + RIDGE * float(point @ point), gradient + 2 * RIDGE * point
 
-    generator = np.random.default_rng(seed)
-    starts = [np.zeros(width), *generator.standard_normal((restarts, width))]
+    generator = np.random.default_rng(options.seed)
+    starts = [np.zeros(width), *generator.standard_normal((options.restarts, width))]
     ends = [minimize(objective, start, jac=True, method="L-BFGS-B") for start in starts]
     best = min(ends, key=lambda end: end.fun).x
     weights = {
@@ -75,4 +74,4 @@ def tune_by_risk(
     influence = np.array([abs(weights[name]) for name in names]) * scale
     influence /= influence.sum() or 1.0
     shares = {name: float(share) for name, share in zip(names, influence, strict=True)}
-    return TuningResult(weights, score, as_read, shares, sum(end.nfev for end in ends), restarts, seed)
+    return TuningResult(weights, score, as_read, shares, sum(end.nfev for end in ends), options.restarts, options.seed)

@@ -13,7 +13,16 @@ from attlm_fairseq.nbest.features.combination import check_totals, weighted_tota
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
 from attlm_fairseq.nbest.statistics.bootstrap import PairedComparison, paired_test, summed
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
-from attlm_fairseq.nbest.tuning.tuning import CrossValidation, TuningResult, cross_validate, oracle, selection, tune
+from attlm_fairseq.nbest.tuning.tuning import (
+    DEFAULT_SEARCH,
+    CrossValidation,
+    SearchOptions,
+    TuningResult,
+    cross_validate,
+    oracle,
+    selection,
+    tune,
+)
 
 
 @dataclass(frozen=True)
@@ -54,26 +63,27 @@ def tune_system(
     lm_names: Sequence[str] = (),
     rules: Sequence[str] = (),
     folds: int = 5,
-    seed: int = 1,
     tuner: Callable[..., TuningResult] = tune,
-    **options: object,
+    options: SearchOptions = DEFAULT_SEARCH,
 ) -> TunedSystem:
     """Tune the weights of the features ``names``, then the scale of every rule besides the maximum; cross-validate all of it.
 
     In each fold weights and scales are found without its lists; lists of one utterance are in one fold. A row for each LM of
     ``lm_names`` shows what it would choose alone. ``folds`` is cut to the number of utterances; fewer than 2 mean no
-    cross-validation. Losses and votes are over the metric's text, in lower case where the metric ignores case. ``options`` go to ``tuner``.
+    cross-validation. Losses and votes are over the metric's text, in lower case where the metric ignores case.
+    ``options`` go to ``tuner``; their seed is the bootstrap's as well.
     """
     columns = [measured.names.index(name) for name in names]
     features = [of_list[:, columns] for of_list in measured.features]
-    options = {"names": names, "seed": seed, **options}
-    result = tuner(features, measured.statistics, metric, **options)
+    result = tuner(features, measured.statistics, metric, names=names, options=options)
     everything = range(len(features))
     utterances = measured.utterances(metric)
     folds = min(folds, len(set(utterances)))
     validated = None
     if folds > 1:
-        validated = cross_validate(features, measured.statistics, metric, folds=folds, groups=utterances, tuner=tuner, **options)
+        validated = cross_validate(
+            features, measured.statistics, metric, names=names, folds=folds, groups=utterances, tuner=tuner, options=options
+        )
 
     systems = [("first as read", measured.first)]
     in_sample, folds_of = [], {}
@@ -106,7 +116,7 @@ def tune_system(
     systems.append(("oracle", oracle(measured.statistics, metric, [answers for _, answers in systems])))
     gain = None
     if held_out is not None:
-        gain = paired_test(summed(held_out, utterances), summed(measured.first, utterances), metric, seed=seed, folds=folds)
+        gain = paired_test(summed(held_out, utterances), summed(measured.first, utterances), metric, seed=options.seed, folds=folds)
     return TunedSystem(
         result,
         dict(result.weights) if decision.rule == "max" else posterior_weights(result.weights),

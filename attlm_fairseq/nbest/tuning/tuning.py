@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
@@ -61,32 +61,62 @@ class CrossValidation:
     folds: np.ndarray
 
 
+@dataclass(frozen=True)
+class SearchOptions:
+    """How weights are searched for.
+
+    Attributes:
+        restarts: random points to begin from, besides the fixed ones.
+        seed: random seed of the points and directions.
+        start: weights (F,) to begin from as well.
+        random_directions: random directions in each round, next to the F features; None is F.
+        leaders: best end points; the last search goes along the lines that join them as well.
+        intervals: lowest and highest weight allowed by name, both included, -inf and inf for none; equal ends fix the weight.
+        l2: pull towards ``start``: percent points that the score must gain for a squared distance of 1 between the directions of
+            weights and ``start``, features in units of their standard deviation within lists (at a right angle they are 2 apart).
+    """
+
+    restarts: int = 10
+    seed: int = 1
+    start: np.ndarray | None = None
+    random_directions: int | None = None
+    leaders: int = 5
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.intervals.items():
+            if not low <= high or low == math.inf or high == -math.inf:
+                raise ValueError(f"interval of {name!r} is {low} to {high}, expected the lower end first")
+
+    def start_for(self, names: Sequence[str]) -> np.ndarray | None:
+        """Return the start (F,) as float64. Raises ValueError if it is not one finite weight for each name."""
+        if self.start is None:
+            return None
+        start = np.asarray(self.start, dtype=np.float64)
+        if start.shape != (len(names),) or not np.isfinite(start).all():
+            raise ValueError(f"start must be {len(names)} finite weights")
+        return start
+
+
+DEFAULT_SEARCH = SearchOptions()
+
+
 def tune(
     feature_matrices: Sequence[np.ndarray],
     statistics: Sequence[np.ndarray],
     metric: Metric,
     *,
     names: Sequence[str],
-    start: np.ndarray | None = None,
-    restarts: int = 10,
-    seed: int = 1,
-    random_directions: int | None = None,
-    leaders: int = 5,
-    intervals: Mapping[str, tuple[float, float]] | None = None,
-    l2: float = 0.0,
+    options: SearchOptions = DEFAULT_SEARCH,
 ) -> TuningResult:
     """Find the weights of the features that give the best corpus score.
 
     ``feature_matrices[i]`` is (n_i, F), its columns called ``names``; ``statistics[i]`` is (n_i, S), from ``metric.statistics``.
-    ``start`` are weights (F,) to begin from as well. The search goes along every feature and ``random_directions`` (default F) random
-    directions, in random order, until a whole round has no gain; it begins at ``start``, at the best single feature, at
-    equal weights and at ``restarts`` random points, and ends with a search from the best end point along the lines that join the
-    ``leaders`` best of them as well. It moves only for a strict gain, into the middle (as an angle) of the widest of the best
-    intervals. If nothing beats the lists as read, all weights are 0.
-
-    ``intervals`` maps a name to the lowest and the highest weight allowed, both included, -inf and inf for none; equal ends fix the weight.
-    ``l2`` pulls towards ``start``: percent points that the score must gain for a squared distance of 1 between the directions of
-    weights and ``start``, features in units of their standard deviation within lists (directions at a right angle are 2 apart).
+    The search goes along every feature and along random directions, in random order, until a whole round has no gain. It begins
+    at the start, at the best single feature, at equal weights and at random points, and ends with a search from the best end point
+    along the lines that join the leaders as well. It moves only for a strict gain, into the middle (as an angle) of the widest of
+    the best intervals. If nothing beats the input order, all weights are 0.
 
     The order of hypotheses depends on the direction of the weights only: they are scaled so that the most influential has absolute
     value 1, unless an interval has an end other than 0 and infinity. A feature that is constant within every list gets the
@@ -97,25 +127,18 @@ def tune(
     sorted_names = [names[column] for column in order]
     if len(set(names)) != len(names):
         raise ValueError(f"feature names are not distinct: {list(names)}")
-    for name, (low, high) in (intervals or {}).items():
-        if not low <= high or low == math.inf or high == -math.inf:
-            raise ValueError(f"interval of {name!r} is {low} to {high}, expected the lower end first")
     corpus = _Corpus(feature_matrices, statistics, order)
-    allowed = np.array([(intervals or {}).get(name, (-math.inf, math.inf)) for name in sorted_names], dtype=np.float64).T
-    if start is not None:
-        start = np.asarray(start, dtype=np.float64)
-        if start.shape != (len(names),) or not np.isfinite(start).all():
-            raise ValueError(f"start must be {len(names)} finite weights")
-        start = start[order]
-    search = _LineSearch(corpus, metric, start, allowed, l2)
-    if l2 and (search.anchor is None or not search.anchor.any()):
+    allowed = np.array([options.intervals.get(name, (-math.inf, math.inf)) for name in sorted_names], dtype=np.float64).T
+    start = options.start_for(names)
+    search = _LineSearch(corpus, metric, None if start is None else start[order], allowed, options.l2)
+    if options.l2 and (search.anchor is None or not search.anchor.any()):
         raise InputError("--l2 pulls towards a start in which no feature that tells hypotheses apart has a weight: give another --start")
 
-    generator = np.random.default_rng(seed)
-    random_directions = len(search.free) if random_directions is None else random_directions
-    ends = [search.climb(point, random_directions, generator) for point in _starting_points(search, restarts, generator)]
+    generator = np.random.default_rng(options.seed)
+    random_directions = len(search.free) if options.random_directions is None else options.random_directions
+    ends = [search.climb(point, random_directions, generator) for point in _starting_points(search, options.restarts, generator)]
     ends.sort(key=lambda end: -end[1])
-    differences = [a[0] - b[0] for a, b in combinations(ends[:leaders], 2) if (a[0] != b[0]).any()]
+    differences = [a[0] - b[0] for a, b in combinations(ends[: options.leaders], 2) if (a[0] != b[0]).any()]
     best, value = search.climb(ends[0][0], random_directions, generator, differences)
     if value <= search.value(search.none) + ROUNDING_GAIN:
         best = search.none
@@ -129,8 +152,8 @@ def tune(
         first_best_score=corpus_score(metric, corpus.chosen(np.zeros(len(names)))),
         influence={name: float(influence[sorted_names.index(name)]) for name in names},
         searches=search.searches,
-        restarts=restarts,
-        seed=seed,
+        restarts=options.restarts,
+        seed=options.seed,
     )
 
 
@@ -143,7 +166,7 @@ def cross_validate(
     folds: int = 5,
     groups: Sequence[int] | None = None,
     tuner: Callable[..., TuningResult] = tune,
-    **options: object,
+    options: SearchOptions = DEFAULT_SEARCH,
 ) -> CrossValidation:
     """Tune on all folds but one, choose in that one, pool: the score that tuned weights can be expected to give on new lists.
 
@@ -162,7 +185,7 @@ def cross_validate(
     chosen = np.empty((lists, np.asarray(statistics[0]).shape[1]))
     for fold in range(folds):
         rest, held_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
-        result = tuner([feature_matrices[i] for i in rest], [statistics[i] for i in rest], metric, names=names, **options)
+        result = tuner([feature_matrices[i] for i in rest], [statistics[i] for i in rest], metric, names=names, options=options)
         chosen[held_out] = selection(
             [feature_matrices[i] for i in held_out], [statistics[i] for i in held_out], result.weights, names=names
         )
