@@ -21,6 +21,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.rescoring import blocks, growing_limits
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.compute import DeviceConfig, parse_devices, parse_memory
@@ -54,6 +55,14 @@ def folder(tmp_path_factory) -> Path:
 def command(folder: Path, output: str, *options: str) -> list[str]:
     lms = ["--lm", folder / "lm.pt", "--kenlm", folder / "lm.arpa", "--weight", "lm=1", "--weight", "kenlm=0.5", "--weight", "TM0=1"]
     return [sys.executable, "-c", SMALL_BLOCKS, "rescore", *map(str, [folder / "list", "-o", folder / output, *lms, *options])]
+
+
+def test_blocks_grow_to_their_full_size():
+    """The first one is small, so that the bar moves early; the same lists are always cut in the same places."""
+    cut = list(blocks(range(100), lambda item: 1, growing_limits(4, 30)))
+    assert [len(block) for block in cut] == [4, 8, 16, 30, 30, 12]
+    assert [item for block in cut for item in block] == list(range(100))
+    assert [len(block) for block in blocks(range(7), lambda item: 1, growing_limits(50, 3))] == [3, 3, 1]
 
 
 def finish(arguments: list[str]) -> str:

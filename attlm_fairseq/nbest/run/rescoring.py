@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, repeat
 
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -16,6 +16,7 @@ from attlm_fairseq.nbest.run.workers import Workers
 from attlm_fairseq.scoring.oov import OOVCount
 
 BLOCK_CHARACTERS = 1 << 20  # of text scored together: what bounds memory, and wide enough to share prefixes and fill matrix products
+FIRST_BLOCK_CHARACTERS = 1 << 16  # of the first block, each one after it is twice as large: progress shows within seconds
 HYPOTHESIS_CHARACTERS = 16  # what an empty hypothesis counts
 
 
@@ -39,7 +40,7 @@ class Rescorer:
         waiting: deque[list[NbestList]] = deque()
 
         def texts() -> Iterator[list[str]]:
-            for block in blocks(lists, characters, BLOCK_CHARACTERS):
+            for block in blocks(lists, characters, growing_limits(FIRST_BLOCK_CHARACTERS, BLOCK_CHARACTERS)):
                 waiting.append(block)
                 yield [hypothesis.text for nbest in block for hypothesis in nbest.hypotheses]
 
@@ -82,14 +83,23 @@ def characters(nbest: NbestList) -> int:
     return sum(len(hypothesis.text) + HYPOTHESIS_CHARACTERS for hypothesis in nbest.hypotheses)
 
 
-def blocks(items: Iterable, size: Callable[[object], int], limit: int) -> Iterator[list]:
-    """Consecutive items in lists whose sizes sum to ``limit`` or just above."""
-    block, total = [], 0
+def growing_limits(first: int, last: int) -> Iterator[int]:
+    """Yield ``first``, twice that, and so on, then ``last`` for ever."""
+    limit = first
+    while limit < last:
+        yield limit
+        limit *= 2
+    yield from repeat(last)
+
+
+def blocks(items: Iterable, size: Callable[[object], int], limits: Iterator[int]) -> Iterator[list]:
+    """Yield consecutive items in lists, the sizes of each of which sum to the next of ``limits`` or just above."""
+    block, total, limit = [], 0, next(limits)
     for item in items:
         block.append(item)
         total += size(item)
         if total >= limit:
             yield block
-            block, total = [], 0
+            block, total, limit = [], 0, next(limits)
     if block:
         yield block
