@@ -99,8 +99,9 @@ def load_kenlm(path: Path) -> kenlm.Model:
     raise InputError(f"cannot be loaded as an ARPA file or a KenLM binary file: {gist(message)}", path=path)
 
 
-_TRIAL = """
-import sys
+_TRIAL = f"""
+import signal, sys
+signal.alarm({TRIAL_SECONDS + 5})  # ends this process if the one that waits for it was killed
 sys.path[:] = sys.argv[2:]
 import kenlm
 config = kenlm.Config()
@@ -108,7 +109,7 @@ config.show_progress = False
 config.load_method = kenlm.LoadMethod.LAZY
 model = kenlm.Model(sys.argv[1], config)
 for word in ["<unk>", "</s>", "the", "a", ".", *map(str, range(200))]:
-    model.score(f"{word} {word} {word}")
+    model.score(" ".join([word] * 3))
 """
 
 

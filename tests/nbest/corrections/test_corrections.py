@@ -67,8 +67,10 @@ def test_saved_corrections_do_the_same(corrections: Corrections, tmp_path: Path)
     assert texts[0] == texts[1]
     assert loaded.lists == len(LISTS)
     (tmp_path / "c.arpa").unlink()
-    with pytest.raises(InputError, match=r"c\.arpa is not there"):
-        Corrections.load(tmp_path / "c.tsv")
+    for name in ("c.arpa", "long" * 100):
+        (tmp_path / "c.tsv").write_text((tmp_path / "c.tsv").read_text().replace("c.arpa", name))
+        with pytest.raises(InputError, match=rf"{name} is not there"):
+            Corrections.load(tmp_path / "c.tsv")
 
 
 def test_a_given_lm_is_named_and_left_where_it_is(corrections: Corrections, tmp_path: Path) -> None:
