@@ -13,10 +13,11 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision
+from attlm_fairseq.nbest.external_metric import with_source
 from attlm_fairseq.nbest.formats import NbestFolderFormat, NbestFormat, format_of, open_nbest
 from attlm_fairseq.nbest.metrics import Metric, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references import LIKE_TEXT, By, attach_references, read_references
+from attlm_fairseq.nbest.references import LIKE_TEXT, By, attach_references, match_lines, read_references, read_text_file
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices
@@ -54,15 +55,26 @@ Lists: TypeAlias = NbestFile | FilePath | Iterable[NbestList | Hypotheses]
 class ReferenceFiles:
     """Files of references, one line per list; without any, the lists have to bring theirs.
 
-    ``by`` says which line belongs to which list, see :mod:`attlm_fairseq.nbest.references`.
+    ``by`` says which line belongs to which list, see :mod:`attlm_fairseq.nbest.references`. ``source`` is a file of the sentences that
+    were translated, matched in the same way; only an external metric sees them.
     """
 
     paths: tuple[str, ...] = ()
     by: By | None = None
+    source: str | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files, for checks before they are read."""
+        return (*self.paths, self.source) if self.source else self.paths
 
     def attach(self, lists: Iterable[NbestList]) -> list[NbestList]:
         """Return the lists with their references. Raises InputError."""
-        return attach_references(lists, read_references(self.paths) if self.paths else None, self.by, note)
+        found = attach_references(lists, read_references(self.paths) if self.paths else None, self.by, note)
+        if self.source is None:
+            return found
+        sources = match_lines([nbest.id for nbest in found], read_text_file(self.source, "one source sentence per line"), self.by).texts
+        return [replace(nbest, references=with_source(nbest.references, source)) for nbest, source in zip(found, sources, strict=True)]
 
 
 # files; or texts, one (or several alternatives) per list in the order of the lists, or by the list's id

@@ -6,7 +6,7 @@ import click
 import cloup
 
 from attlm_cli.decision_options import DecisionChoice, decision_options
-from attlm_cli.options import json_option, metric_options, reference_options, report_option, seed_option, weight_option
+from attlm_cli.options import json_option, measured_reference_options, metric_options, report_option, seed_option, weight_option
 from attlm_cli.overwriting import check_outputs, check_standard_input
 from attlm_cli.printing import echo_json, hypotheses_bar, print_systems, this_command
 from attlm_cli.run_options import run_options
@@ -27,7 +27,7 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
     help=f"Format of every NBEST: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size), or {TEXT}, one text per line. "
     "Default: recognised by its content.",
 )
-@reference_options
+@measured_reference_options
 @metric_options()
 @run_options(several_devices=True, only_if_named=True, candidates=True)
 @weight_option
@@ -61,11 +61,11 @@ def eval_command(
       attlm eval test.json test.rescored.json --metric wer
       attlm eval test.json --config attlm.toml
     """
-    check_standard_input(*nbest, *refs.paths)
+    check_standard_input(*nbest, *refs.files)
     decided = choice.apply(run or RunConfig(), weights, metric)
     if run is not None or weights or report or decided.decision.rule != "max":
         run = decided
-    inputs = {"the input": nbest, "the references": refs.paths, "the configuration": [run.path if run else None]}
+    inputs = {"the input": nbest, "the references": refs.files, "the configuration": [run.path if run else None]}
     check_outputs({"--report": report}, inputs, run)
     first, *others = (NbestFile(path, format_name) for path in nbest)
     with hypotheses_bar(nbest[0] if run else "-", format_name) as bar:

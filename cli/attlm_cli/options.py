@@ -13,6 +13,7 @@ import cloup
 from attlm_cli.types import STEPS, WEIGHT, MetricName
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.metrics import Metric, make_metric
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -95,14 +96,11 @@ config_output_option = cloup.option(
 )
 
 
-def _references(refs: tuple[str, ...], refs_by: str | None) -> ReferenceFiles:
-    return ReferenceFiles(refs, refs_by)
+def _references(refs: tuple[str, ...], refs_by: str | None, source: str | None = None) -> ReferenceFiles:
+    return ReferenceFiles(refs, refs_by, source)
 
 
-reference_options = grouped(
-    "References",
-    "refs",
-    _references,
+_REFERENCES = (
     cloup.option(
         "--refs",
         multiple=True,
@@ -118,6 +116,19 @@ reference_options = grouped(
         "line carries the id of a list, else order.",
     ),
 )
+reference_options = grouped("References", "refs", _references, *_REFERENCES)
+
+measured_reference_options = grouped(
+    "References",
+    "refs",
+    _references,
+    *_REFERENCES,
+    cloup.option(
+        "--source",
+        metavar="FILE",
+        help="The sentences that were translated, matched as references are: the first column of what --metric external:COMMAND reads.",
+    ),
+)
 
 
 def metric_options(choice: bool = True) -> Decorator:
@@ -128,6 +139,8 @@ def metric_options(choice: bool = True) -> Decorator:
         metric = metric or ("bleu" if tokenize_given else "wer")
         if tokenize_given and metric != "bleu":
             raise InputError(f"--bleu-tokenize is for --metric bleu, not for {metric}; --metric-text says what {metric} is to see")
+        if (option := given_option("source")) and not metric.startswith(PREFIX):
+            raise InputError(f"{option} is for --metric {PREFIX}COMMAND, not for {metric}, which compares hypotheses with references alone")
         if ter_case_sensitive and metric != "ter":
             raise InputError(f"--ter-case-sensitive is for --metric ter; {metric} is case-sensitive unless --metric-text has lowercase")
         for line in remarks([metric_text.load()]):

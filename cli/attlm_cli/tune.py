@@ -14,8 +14,8 @@ from attlm_cli.options import (
     format_option,
     grouped,
     json_option,
+    measured_reference_options,
     metric_options,
-    reference_options,
     report_option,
     seed_option,
     warn_of_unused,
@@ -108,7 +108,7 @@ trust_options = grouped(
 @cloup.command("tune")
 @cloup.argument("nbest", help="N-best lists; - is standard input.")
 @format_option
-@reference_options
+@measured_reference_options
 @metric_options()
 @run_options(several_devices=True, candidates=True)
 @rule_options
@@ -150,8 +150,8 @@ def tune_command(
       attlm tune dev.json --kenlm lm.arpa --fix am_score=1 --interval kenlm=0:2
     """
     options = TuneOptions(rules=rules, seed=seed, **search, **trust)
-    check_standard_input(nbest, *refs.paths)
-    check_outputs({"the output": output, "--report": report}, {"the input": [nbest], "the references": refs.paths}, run)
+    check_standard_input(nbest, *refs.files)
+    check_outputs({"the output": output, "--report": report}, {"the input": [nbest], "the references": refs.files}, run)
     check_outputs({"--report": report}, {"the configuration": [run.path]})
     warn_of_unused(output, run, found=("[weights]", "[decision]"))
     with hypotheses_bar(nbest, format_name) as bar:

@@ -58,6 +58,19 @@ def test_commands_compare_all_hypotheses_in_one_run(program):
     run("tune", "dev.jsonl", "--metric", f"external:{program}", "-o", "attlm.toml", "--folds", "0", code=0)
 
 
+def test_source_sentences_come_from_a_file(program):
+    Path("in_order").write_text("good\nbad\n")
+    Path("by_id").write_text("u2 bad\nu1 good\n")
+    for name, command in (("in_order", "eval"), ("by_id", "eval"), ("in_order", "tune")):
+        result = run(
+            command, "dev.jsonl", "--metric", f"external:{program}", "--source", name, "--json", *(["--folds", "0"] * (command == "tune"))
+        )
+        assert json.loads(result.stdout)["systems"][0]["score"] == pytest.approx(1.0)  # (1 + (2 - 1)) / 2
+    Path("short").write_text("good\n")
+    assert "short: 1 lines, but there are 2 lists" in refused("eval", "dev.jsonl", "--metric", f"external:{program}", "--source", "short")
+    assert "--source is for --metric external:COMMAND, not for wer" in refused("eval", "dev.jsonl", "--source", "in_order")
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [
