@@ -22,13 +22,13 @@ TRAIN = [
     'numpy>=1.26.4,<2; python_version < "3.13"',
 ]
 
-REPOSITORY = "https://github.com/attlm/attlm-fairseq"
+REPOSITORY = ""  # the public address, once there is one: links of the package index and of the README there are made of it
 
 
 def long_description() -> str:
     """Return the README with absolute links: a package index shows it without the files that it links to."""
-    if not README.exists():
-        return ""
+    if not README.exists() or not REPOSITORY:
+        return README.read_text("utf-8") if README.exists() else ""
     text = re.sub(r"(!\[[^]]*\]\()(?!https?:)", rf"\1{REPOSITORY}/raw/main/", README.read_text("utf-8"))
     return re.sub(r"((?<!!)\[[^]]*\]\()(?!https?:|#)", rf"\1{REPOSITORY}/blob/main/", text)
 
@@ -42,8 +42,9 @@ setup(
     license="MIT",
     license_files=["LICENSE"],
     author="attlm contributors",
-    url=REPOSITORY,
-    project_urls={
+    project_urls={}
+    if not REPOSITORY
+    else {
         "Documentation": f"{REPOSITORY}/tree/main/docs",
         "Source": REPOSITORY,
         "Issues": f"{REPOSITORY}/issues",
