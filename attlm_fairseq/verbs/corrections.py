@@ -92,8 +92,10 @@ def jackknife(
         The lists in order, with the scores of each LM (natural log, summed over words and sentence end) among their own.
 
     Raises:
-        InputError: unreadable or wrong input, another number of LMs than folds.
+        InputError: unreadable or wrong input, nothing to learn, another number of LMs than folds.
     """
+    if not ngram and corrections is None and not lms and texts is None:
+        raise InputError("there is nothing to learn: give --ngram a name, --corrections, --lm or --texts")
     read = with_references(lists_of(lists), refs)
     for name, of_folds in (lms or {}).items():
         if len(of_folds) != folds:

@@ -78,6 +78,14 @@ class Rescored:
     oov: dict[str, OOVCount] = field(repr=False)
     record: dict[str, Any] = field(repr=False)
 
+    @property
+    def summary(self) -> str:
+        """The counts in one line."""
+        said = f"{self.changed} changed (their first text is another), {self.list_count - self.changed} as read"
+        if self.decision.makes_text:
+            said += f"; {self.new_texts} texts in no list: the words' votes made them"
+        return f"{self.list_count} lists, {self.hypothesis_count} hypotheses; {said}"
+
 
 def rescore(
     lists: Lists,

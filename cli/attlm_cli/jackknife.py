@@ -10,7 +10,6 @@ import cloup
 from attlm_cli.options import format_option, reference_options
 from attlm_cli.overwriting import check_outputs, check_standard_input
 from attlm_cli.types import NameValue
-from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.verbs.corrections import CANDIDATES, jackknife
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
@@ -62,8 +61,6 @@ def jackknife_command(
     lms: dict[str, list[str]] = {}
     for name, file in lm:
         lms.setdefault(name, []).append(file)
-    if not ngram and not corrections and not lms and not texts:
-        raise InputError("there is nothing to learn: give --ngram a name, --corrections, --lm or --texts")
     lists = jackknife(
         NbestFile(nbest, format_name),
         refs,

@@ -63,15 +63,15 @@ def rescore_command(
 
     A hypothesis' total is the weighted sum of its LM scores (natural log, summed over words and sentence end), the
     scores it came with, its number of words and its rank. Of each LM there are two more features, LM_oov (words that it
-    does not know) and LM_tokens (words or subwords that it sees), and of any two LM_minus_LM. LMs and
-    weights come from attlm.toml, as written by `attlm tune`, or from options. If no weight is given for a score of the
-    lists, the decoder's own score has weight 1. The output has the format of the input, with one named score per LM added.
+    does not know) and LM_tokens (words or subwords that it sees), and of any two LM_minus_LM. LMs and weights come from
+    attlm.toml, as written by `attlm tune`, or from options. If no weight is given for a score of the lists, the
+    decoder's own score has weight 1. The output has the format of the input, with one named score per LM added.
 
-    With --mbr the total written is minus the expected loss, by which the list is then sorted. With --consensus the answer may be a text
-    that is not in the list, so that first texts alone can be written. Losses and votes are over the text as --metric-text makes it, else as
-    the steps that `attlm tune` has written to attlm.toml do: lists in subwords need join-subwords, and a consensus is written
-    as after these steps, in words. With --metric-text lowercase they ignore case; what is written keeps it. `attlm eval` measures
-    rescored lists and writes the report.
+    With --mbr the total written is minus the expected loss, by which the list is then sorted. With --consensus the
+    answer may be a text that is not in the list, so that first texts alone can be written. Losses and votes are over
+    the text as --metric-text makes it, else as the steps that `attlm tune` has written to attlm.toml do: lists in
+    subwords need join-subwords, and a consensus is written as after these steps, in words. With --metric-text lowercase
+    they ignore case; what is written keeps it. `attlm eval` measures rescored lists and writes the report.
 
     \b
     Examples:
@@ -89,7 +89,4 @@ def rescore_command(
     check_outputs({"the output": output}, {"the input": [nbest], "the configuration": [run.path]}, run)
     with hypotheses_bar(nbest, format_name) as bar:
         found = rescore(file, config=run, output=RescoreOutput(output, to, resume), on_progress=bar.update)
-    said = f"{found.changed} changed (their first text is another), {found.list_count - found.changed} as read"
-    if found.decision.makes_text:
-        said += f"; {found.new_texts} texts in no list: the words' votes made them"
-    note(f"{found.list_count} lists, {found.hypothesis_count} hypotheses; {said}")
+    note(found.summary)
