@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import PurePath
 from typing import Any
 
@@ -15,6 +16,7 @@ from attlm_fairseq.attention.figures import PICTURES, Picture, picture_of_senten
 from attlm_fairseq.attention.highlight import as_text, highlights
 from attlm_fairseq.attention.page import page, sentence_section, text_sections
 from attlm_fairseq.attention.weights import SentenceAttention, require_weights, sentence_attention
+from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.errors import InputError, require_utf8
 from attlm_fairseq.files import whole_file
@@ -134,16 +136,7 @@ class Shower:
 
 def blocks(sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
     """Up to BLOCK_LINES of the sentences together, or as many as have BLOCK_WEIGHTS weights, of which each has its length squared."""
-    block: list[list[str]] = []
-    weights = 0
-    for words in sentences:
-        block.append(words)
-        weights += (len(words) + 1) ** 2
-        if len(block) == BLOCK_LINES or weights >= BLOCK_WEIGHTS:
-            yield block
-            block, weights = [], 0
-    if block:
-        yield block
+    return batch_by_size(sentences, repeat(BLOCK_WEIGHTS), lambda words: (len(words) + 1) ** 2, BLOCK_LINES)
 
 
 def form_of(output: str, forms: Sequence[str]) -> str:

@@ -8,7 +8,8 @@ from functools import lru_cache
 import kenlm
 
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK, Vocabulary
-from attlm_fairseq.scoring.kenlm import LN_10, UNKNOWN, KenLM
+from attlm_fairseq.numeric import LN_10
+from attlm_fairseq.scoring.kenlm import UNKNOWN, KenLM
 
 CACHED_SCORES = 1 << 16  # about 270 bytes each: more than a batch asks for, and a miss costs microseconds
 CACHED_STATES = 1 << 9

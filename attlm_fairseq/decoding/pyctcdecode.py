@@ -20,8 +20,8 @@ from pyctcdecode.language_model import AbstractLanguageModel
 
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, load_stateful_lm
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.numeric import LN_10, is_number
 
-LN_10 = math.log(10.0)
 WHOLE_HISTORY = 1 << 30  # as the order of an n-gram model: hypotheses that differ anywhere stay apart
 PARAMETERS = {"alpha": Real, "beta": Real, "unk_score_offset": Real, "score_boundary": bool}
 ATTRIBUTES, UNIGRAMS, LM = "attrs.json", "unigrams.txt", "lm{}"
@@ -111,7 +111,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
             if PARAMETERS[name] is bool:
                 if not isinstance(value, bool):
                     raise ValueError(f"{name} is True or False, not {value!r}")
-            elif not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
+            elif not is_number(value) or not math.isfinite(value):
                 raise ValueError(f"{name} is a finite number, not {value!r}")
         for name, value in params.items():
             setattr(self, name, value)

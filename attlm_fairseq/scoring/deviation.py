@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from attlm_fairseq.numeric import ceil_div
+
 SAMPLE_SENTENCES = 64
 
 
@@ -37,7 +39,7 @@ def measured_on(
     distinct: Sequence[Sentence], log_probs: Callable[[Sequence[Sentence], str], Mapping[Sentence, Sequence[float]]], precision: str
 ) -> Deviation:
     """Score a sample of sentences in float32 and in ``precision``; ``log_probs(sentences, precision)`` scores them."""
-    sample = distinct[:: -(-len(distinct) // SAMPLE_SENTENCES)]
+    sample = distinct[:: ceil_div(len(distinct), SAMPLE_SENTENCES)]
     exact, rounded = (log_probs(sample, one) for one in ("float32", precision))
     differences = [abs(math.fsum(exact[sentence]) - math.fsum(rounded[sentence])) for sentence in sample]
     return Deviation(len(sample), sum(map(len, sample)), math.fsum(differences) / len(sample), max(differences))

@@ -5,7 +5,6 @@ Shapes: N histories, K words.
 
 from __future__ import annotations
 
-import math
 import re
 import shutil
 from collections.abc import Sequence
@@ -18,10 +17,10 @@ import numpy as np
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
+from attlm_fairseq.numeric import LN_10
 from attlm_fairseq.scoring.kenlm_files import load_kenlm, read_ngram_counts, read_unigrams
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
-LN_10 = math.log(10.0)
 UNKNOWN = "<unk>"
 MISSING_LOG10 = -99.0  # log10 p(<unk>) up to this stands for none: KenLM's -100 if a file lacks <unk>, and SRILM's -99 for 0
 MAX_LOG_PROB = 1e-3  # ln p of a sentence above this is more than rounding

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.numeric import is_number
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.lm_files import find_lm, holds_ngrams, load_lm_files
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
@@ -67,8 +68,4 @@ def check_name(name: str, where: Path | None = None) -> str:
 
 def are_shares(weights: list, count: int) -> bool:
     """Whether these are ``count`` numbers that can be divided by their sum: none negative, not all zero."""
-    return (
-        len(weights) == count
-        and all(isinstance(weight, int | float) and not isinstance(weight, bool) and weight >= 0 for weight in weights)
-        and 0 < sum(weights) < math.inf
-    )
+    return len(weights) == count and all(is_number(weight) and weight >= 0 for weight in weights) and 0 < sum(weights) < math.inf

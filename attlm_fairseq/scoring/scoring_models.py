@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.modules.kernels import low_precision
-from attlm_fairseq.modules.kernels.low_precision import ceil_div, piece_sizes, rounded, with_bfloat16_products
+from attlm_fairseq.modules.kernels.low_precision import piece_sizes, rounded, with_bfloat16_products
 from attlm_fairseq.modules.language_model import Inputs, LanguageModel
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.modules.state import LanguageModelState, row_bytes
+from attlm_fairseq.numeric import ceil_div
 
 STEP_COPIES = 6  # a step holds its rows' states and inputs at most as many times while it computes
 WORDS_AT_ONCE = 1024  # whose inputs are rounded together

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
+from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
@@ -43,7 +45,8 @@ def score_text(
     oov = [OOVCount(scorer.name) for scorer in scorers]
 
     def scored() -> Iterator[ScoredLine]:
-        for block in _blocks(read_lines(text) if isinstance(text, str | TextSource) else iter(text)):
+        lines = read_lines(text) if isinstance(text, str | TextSource) else text
+        for block in batch_by_size(lines, repeat(BLOCK_LINES), lambda _: 1):
             words = split_texts(texts, block)
             scores = [scorer.score(sentences) for scorer, sentences in zip(scorers, words, strict=True)]
             for count, sentences, column in zip(oov, words, scores, strict=True):
@@ -65,14 +68,3 @@ def read_lines(text: str | TextSource) -> Iterator[str]:
 def count_lines(path: str) -> int:
     """How many lines there are, to know how long the work will take."""
     return sum(1 for _ in read_lines(path))
-
-
-def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:
-    block: list[str] = []
-    for line in lines:
-        block.append(line)
-        if len(block) == BLOCK_LINES:
-            yield block
-            block = []
-    if block:
-        yield block

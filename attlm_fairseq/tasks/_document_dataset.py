@@ -15,6 +15,7 @@ from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.tasks._special_words import refuse_special_words
 
 DOCUMENT_ORDERS = ("shuffled", "corpus")
@@ -66,7 +67,7 @@ class DocumentDataset(FairseqDataset):
         refuse_special_words(lines, self.kept, name)
         self.ends = np.cumsum(sizes)  # of lines, in tokens from the beginning of the text
         self.tokens = [int(sizes[begin:end].sum()) for begin, end in self.documents]
-        self.starts = np.concatenate(([0], np.cumsum([-(-length // segment) for length in self.tokens])))  # of a document's segments
+        self.starts = np.concatenate(([0], np.cumsum([ceil_div(length, segment) for length in self.tokens])))  # of a document's segments
         self.sizes = np.concatenate([self._segment_sizes(length) for length in self.tokens])
 
     def _segment_sizes(self, length: int) -> np.ndarray:
@@ -100,7 +101,7 @@ class DocumentDataset(FairseqDataset):
 
     def some_targets(self, most: int) -> Iterator[Tensor]:
         """What is predicted of at most ``most`` lines from all over the text."""
-        for number in self.kept[:: -(-len(self.kept) // most)].tolist():
+        for number in self.kept[:: ceil_div(len(self.kept), most)].tolist():
             yield self.lines[number].long()
 
     def num_tokens(self, index: int) -> int:

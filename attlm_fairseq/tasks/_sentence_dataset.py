@@ -14,6 +14,7 @@ from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.tasks._special_words import refuse_special_words
 
 BATCH_ORDERS = ("corpus", "shuffled", "length")
@@ -66,7 +67,7 @@ class SentenceDataset(FairseqDataset):
 
     def some_targets(self, most: int) -> Iterator[Tensor]:
         """What is predicted of at most ``most`` lines from all over the text."""
-        for index in range(0, len(self), -(-len(self) // most)):
+        for index in range(0, len(self), ceil_div(len(self), most)):
             yield self[index]["target"]
 
     def num_tokens(self, index: int) -> int:

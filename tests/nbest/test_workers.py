@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 from lm_files import write_checkpoint
 
+from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.rescoring import blocks, growing_limits
+from attlm_fairseq.nbest.run.rescoring import growing_limits
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.compute import DeviceConfig, parse_devices, parse_memory
@@ -59,10 +60,10 @@ def command(folder: Path, output: str, *options: str) -> list[str]:
 
 def test_blocks_grow_to_their_full_size():
     """The first one is small, so that the bar moves early; the same lists are always cut in the same places."""
-    cut = list(blocks(range(100), lambda item: 1, growing_limits(4, 30)))
+    cut = list(batch_by_size(range(100), growing_limits(4, 30), lambda item: 1))
     assert [len(block) for block in cut] == [4, 8, 16, 30, 30, 12]
     assert [item for block in cut for item in block] == list(range(100))
-    assert [len(block) for block in blocks(range(7), lambda item: 1, growing_limits(50, 3))] == [3, 3, 1]
+    assert [len(block) for block in batch_by_size(range(7), growing_limits(50, 3), lambda item: 1)] == [3, 3, 1]
 
 
 def finish(arguments: list[str]) -> str:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from attlm_fairseq.numeric import ceil_div
+
 BITS = 16  # of the random numbers: probabilities are multiples of 2^-16
 
 
@@ -32,7 +34,7 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, probability: float) -> Tensor:
         # torch draws a number a value, one after the other; of 64 random bits four values have enough
-        bits = torch.empty(-(-values.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
+        bits = torch.empty(ceil_div(values.numel(), 4), dtype=torch.int64).random_(-(1 << 63), None)
         numbers = bits.view(torch.int16)[: values.numel()].view(values.shape)
         of_all = 1 << BITS
         dropped = min(round(probability * of_all), of_all - 1)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from attlm_fairseq.modules.kernels.low_precision import ROWS, rounded
+from attlm_fairseq.numeric import ceil_div
 
 LOGITS = {"cpu": 2_097_152, "cuda": 67_108_864}  # logits held at once: what a processor's cache holds; what fills a GPU
 ROUNDED_LOGITS = 6_291_456  # on a processor with products in lower precision: so fast that adding their gradients up should be rare
@@ -40,8 +41,8 @@ class _LinearNLL(torch.autograd.Function):
             most = max(ROWS, ROUNDED_LOGITS // len(weight))
         else:
             most = max(1, LOGITS["cpu" if features.device.type == "cpu" else "cuda"] // len(weight))
-        pieces = -(-len(features) // most)
-        rows = -(-len(features) // max(1, pieces))  # in each, evenly
+        pieces = ceil_div(len(features), most)
+        rows = ceil_div(len(features), max(1, pieces))  # in each, evenly
         differentiate = grad_enabled and any(ctx.needs_input_grad[:3])  # which is true within no_grad, too
         with torch.autocast(features.device.type, enabled=False):
             products = _Products if dtype == exact else _RoundedProducts
@@ -98,7 +99,7 @@ class _RoundedProducts:
     def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
         self.features, self.weight, self.bias = features, rounded(weight, features.dtype, rows=True), bias
         # all that is as large as the weight or the logits is used again: memory that the system gives anew costs more than its use
-        self.low = features.new_zeros(-(-rows // ROWS) * ROWS, len(self.weight))
+        self.low = features.new_zeros(ceil_div(rows, ROWS) * ROWS, len(self.weight))
         self.low_features = features.new_zeros(len(self.low), self.weight.size(1))
         self.held = bias.new_empty(rows, len(weight))
         if differentiate:

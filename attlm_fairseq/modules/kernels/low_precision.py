@@ -12,6 +12,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.numeric import ceil_div
+
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 DTYPE = torch.bfloat16  # of the products of a model that scores in lower precision
@@ -66,11 +68,6 @@ def select_rows(matrix: Tensor, rows: Tensor) -> Tensor:
 def round_up_rows(count: int) -> int:
     """Round a number of rows up to a multiple of ``ROWS``; below that, to a power of two: few sizes have to be compiled."""
     return ceil_div(count, ROWS) * ROWS if count > ROWS // 2 else max(16, 1 << (count - 1).bit_length())
-
-
-def ceil_div(count: int, size: int) -> int:
-    """Return how many pieces of a size hold so many."""
-    return -(-count // size)
 
 
 def piece_sizes(length: int, most: int) -> Sequence[int]:

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_text import DECODER, SHAPES, Place, children, exact, is_number, member, with_members, with_values
+from attlm_fairseq.nbest.formats.json_text import DECODER, SHAPES, Place, children, exact, member, with_members, with_values
 from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, fresh_names, is_as_read, own_text, quoted
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.numeric import is_number
 
 AM_SCORE = "am_score"
 _TOTAL_KEY = f"{TOTAL}_score"

@@ -12,6 +12,7 @@ from typing import Any
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats.lines import quoted
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.numeric import is_number
 
 # for the message where a first list is in none of these
 SHAPES = (
@@ -191,8 +192,3 @@ class Place:
 def _has_half(text: str) -> bool:
     """Whether a text holds half a surrogate pair, which JSON can write and UTF-8 cannot."""
     return not text.isascii() and re.search("[\ud800-\udfff]", text) is not None
-
-
-def is_number(value: Any) -> bool:
-    """Whether a JSON value is a number (finite or not); true and false are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

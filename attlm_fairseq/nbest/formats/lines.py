@@ -12,7 +12,6 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 LN2 = math.log(2.0)
-LN10 = math.log(10.0)
 TOTAL = "total"  # the name under which rescoring's total is written: never read back as a score
 
 

@@ -9,9 +9,10 @@ from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_text import Child, Place, children, exact, is_number, with_members, with_values
+from attlm_fairseq.nbest.formats.json_text import Child, Place, children, exact, with_members, with_values
 from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, SeenIds, fresh_names, is_as_read, own_text, quoted
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.numeric import is_number
 
 _MATCHES = re.compile(r'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\{\s*"(hyp_|ref")')
 _HYPOTHESIS = re.compile(r"hyp_0*([0-9]+)")

@@ -11,7 +11,6 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource, head_of, whole_file
 from attlm_fairseq.nbest.formats.keyed import file_name
 from attlm_fairseq.nbest.formats.lines import (
-    LN10,
     TOTAL,
     ListText,
     fresh_names,
@@ -25,6 +24,7 @@ from attlm_fairseq.nbest.formats.lines import (
     written,
 )
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.numeric import LN_10
 
 _COUNT = re.compile(r"\d{1,18}")
 _BYTELOG = re.compile(r"\s*NBestList\d")
@@ -61,7 +61,9 @@ class SrilmFormat:
             fields = split_end(whole)[0].split(None, 3)
             if len(fields) < 3 or not _COUNT.fullmatch(fields[2]):
                 raise InputError(f"found {quoted(whole)}: expected 'acoustic lm nwords words...'", path=path, line=line)
-            scores = {name: number(field, f"the {name} score", path, line) * LN10 for name, field in zip(_OWN_SCORES, fields, strict=False)}
+            scores = {
+                name: number(field, f"the {name} score", path, line) * LN_10 for name, field in zip(_OWN_SCORES, fields, strict=False)
+            }
             text = fields[3] if len(fields) > 3 else ""
             if len(text.split()) < int(fields[2]):
                 raise InputError(f"found {len(text.split())} words, expected {fields[2]}: is the line cut short?", path=path, line=line)
@@ -150,7 +152,7 @@ def _read_scores(directory: Path, nbest: NbestList) -> None:
     if len(lines) != len(nbest.hypotheses):
         raise InputError(f"found {len(lines)} scores for {len(nbest.hypotheses)} hypotheses: expected one a line", path=source.name)
     for line_number, (line, hypothesis) in enumerate(zip(lines, nbest.hypotheses, strict=True), 1):
-        score = number(line.strip(), "the score", source.name, line_number) * LN10
+        score = number(line.strip(), "the score", source.name, line_number) * LN_10
         if directory.name != TOTAL:
             hypothesis.scores[directory.name] = score
         hypothesis.verbatim[directory.name] = line
@@ -162,7 +164,7 @@ def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
         return {"": hypothesis.verbatim}
     lines: dict[str, str] = dict(hypothesis.verbatim)
     for name, fresh in fresh_names(hypothesis.lm_scores, [*lines, *_OWN_SCORES, TOTAL], file_name).items():
-        lines[fresh] = f"{written(hypothesis.lm_scores[name] / LN10, name, nbest)}\n"
+        lines[fresh] = f"{written(hypothesis.lm_scores[name] / LN_10, name, nbest)}\n"
     if hypothesis.total is not None:
-        lines[TOTAL] = f"{written(hypothesis.total / LN10, TOTAL, nbest)}\n"
+        lines[TOTAL] = f"{written(hypothesis.total / LN_10, TOTAL, nbest)}\n"
     return lines

@@ -49,6 +49,7 @@ from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import RULES, Decision
 from attlm_fairseq.nbest.decision.mbr import loss_metric
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.numeric import is_number
 from attlm_fairseq.scoring.lm_spec import LMSpec, are_shares, check_name
 from attlm_fairseq.scoring.oov_policy import parse_policy
 from attlm_fairseq.text import Step, TextPipeline, parse_steps
@@ -70,7 +71,7 @@ def read_config(path: Path) -> RunConfig:
     text = read_text(table(document, "text", path), "[text]", path)
     weights = table(document, "weights", path)
     for name, value in weights.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not is_number(value) or not math.isfinite(value):
             raise InputError(f"[weights] {name} = {value!r}, expected a finite number", path=path)
     decision = read_decision(table(document, "decision", path), path)
     candidates = read_candidates(table(document, "corrections", path), path)
@@ -118,7 +119,7 @@ def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
     scales = table(entries, "scales", path, "decision.scales")
     only(scales, {*RULES} - {"max"}, "rule with a scale", path)
     for name, value in (("[decision] scale", scale), *((f"[decision.scales] {name}", value) for name, value in scales.items())):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        if not is_number(value) or not 0 <= value < math.inf:
             raise InputError(f"{name} = {value!r}, expected a finite number that is not negative", path=path)
     text = read_text(table(entries, "text", path, "decision.text"), "[decision.text]", path)
     tokenize = entries.get("tokenize", "none")

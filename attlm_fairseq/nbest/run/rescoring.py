@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 
+from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScores
@@ -40,7 +41,7 @@ class Rescorer:
         waiting: deque[list[NbestList]] = deque()
 
         def texts() -> Iterator[list[str]]:
-            for block in blocks(lists, characters, growing_limits(FIRST_BLOCK_CHARACTERS, BLOCK_CHARACTERS)):
+            for block in batch_by_size(lists, growing_limits(FIRST_BLOCK_CHARACTERS, BLOCK_CHARACTERS), characters):
                 waiting.append(block)
                 yield [hypothesis.text for nbest in block for hypothesis in nbest.hypotheses]
 
@@ -90,16 +91,3 @@ def growing_limits(first: int, last: int) -> Iterator[int]:
         yield limit
         limit *= 2
     yield from repeat(last)
-
-
-def blocks(items: Iterable, size: Callable[[object], int], limits: Iterator[int]) -> Iterator[list]:
-    """Yield consecutive items in lists, the sizes of each of which sum to the next of ``limits`` or just above."""
-    block, total, limit = [], 0, next(limits)
-    for item in items:
-        block.append(item)
-        total += size(item)
-        if total >= limit:
-            yield block
-            block, total, limit = [], 0, next(limits)
-    if block:
-        yield block
