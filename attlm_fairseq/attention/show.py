@@ -79,7 +79,8 @@ class Shower:
         """
         forms = {output: form_of(output, TEXT_FORMS) for output in self.outputs}
         require_weights(self.trained)
-        profile, oov, first = DistanceProfile(), OOVCount(self.lm), []
+        profile, oov = DistanceProfile(), OOVCount(self.lm)
+        first: list[tuple[int, SentenceAttention]] = []
         with contextlib.ExitStack() as files:
             records = [files.enter_context(whole_file(output)) for output, form in forms.items() if form == ".jsonl"]
             for number, attention in enumerate(self.read(path, bool(records), on_progress), 1):

@@ -41,9 +41,8 @@ class FusedEnsemble(EnsembleModel):
     def forward_decoder(self, tokens: Tensor, encoder_outs: Any, incremental_states: Any, temperature: float = 1.0) -> tuple:
         log_probs, attention = super().forward_decoder(tokens, encoder_outs, incremental_states, temperature)
         newest = tokens[:, -1]
-        first = self.states is None
-        if first:
-            self.states = [fused.lm.start() for fused in self.lms]
+        states_before = self.states
+        if states_before is None:
             self.scores = log_probs.new_zeros(len(tokens), 0, len(self.lms), dtype=torch.float)
             before = torch.zeros_like(newest)
         else:
@@ -54,13 +53,14 @@ class FusedEnsemble(EnsembleModel):
         vocabulary = log_probs.size(1)
         kept, self.distinct = (before * vocabulary + newest).unique(return_inverse=True)
         parents, taken = kept.div(vocabulary, rounding_mode="floor"), kept % vocabulary
-        self.last = []
+        self.last, self.states = [], []
         for place, fused in enumerate(self.lms):
-            states = self.states[place] if first else fused.lm.select(self.states[place], parents)
-            lm_log_probs, self.states[place] = fused.lm.step(states, taken)
+            states = fused.lm.start() if states_before is None else fused.lm.select(states_before[place], parents)
+            lm_log_probs, after = fused.lm.step(states, taken)
+            self.states.append(after)
             self.last.append(lm_log_probs)
             lm_log_probs = lm_log_probs.to(log_probs)
-            at_once = 32 if tokens.device.type == "cpu" else len(tokens)  # few stay in a processor's cache until they are added
+            at_once = 32 if tokens.device.type == "cpu" else len(tokens)  # few stay in a CPU's cache until they are added
             for sums, some in zip(log_probs.split(at_once), self.distinct.split(at_once), strict=True):
                 sums.add_(lm_log_probs.index_select(0, some), alpha=fused.weight)  # in place: they are nobody else's
         self.order = None

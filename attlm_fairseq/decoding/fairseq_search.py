@@ -25,7 +25,8 @@ def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     pieces = rows.size(1) // PIECE_SIZE
     if rows.device.type != "cpu" or pieces <= count:
-        return tuple(rows.topk(count))
+        values, at = rows.topk(count)
+        return values, at
     chosen = rows[:, : pieces * PIECE_SIZE].unflatten(1, (pieces, PIECE_SIZE)).amax(dim=-1).topk(count, sorted=False).indices
     within = (chosen.unsqueeze(-1) * PIECE_SIZE + torch.arange(PIECE_SIZE)).flatten(1)
     left_over = torch.arange(pieces * PIECE_SIZE, rows.size(1)).expand(len(rows), -1)
@@ -46,7 +47,8 @@ class FastBeamSearch(BeamSearch):
         original_batch_idxs: Tensor | None = None,
         candidate_multiple: int = 2,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        totals = lprobs[:, :1] if step == 0 else lprobs + scores[:, :, step - 1].unsqueeze(-1)  # at first all hypotheses are alike
+        # at first all hypotheses are alike
+        totals = lprobs[:, :1] if step == 0 or scores is None else lprobs + scores[:, :, step - 1].unsqueeze(-1)
         totals = totals.reshape(len(totals), -1)
         count = min(candidate_multiple * lprobs.size(1), totals.size(1) - 1)
         values, places = self.best(totals, count, lprobs.size(), prev_output_tokens)
@@ -70,6 +72,8 @@ class FewTokensBeamSearch(FastBeamSearch):
         self.ngrams = list(ngrams)
 
     def best(self, totals: Tensor, count: int, size: Sequence[int], tokens: Tensor | None) -> tuple[Tensor, Tensor]:
+        if tokens is None:
+            raise ValueError("n-gram models need the tokens taken so far")
         _, beam, vocabulary = size
         contexts = [[ngram.context(row) for row in tokens.tolist()] for ngram, _ in self.ngrams]
         fused_totals = torch.full_like(totals, -math.inf)

@@ -80,9 +80,9 @@ class FusionLM:
 
     def _scores(self, states: list[Any]) -> list[np.ndarray]:
         """Return the scores (V,) after each state, float32: kept ones, and all others computed together."""
-        found = {state: self._rows.get(state) for state in states}
-        if missing := [state for state, row in found.items() if row is None]:
-            found |= zip(missing, self.fusion.scores(missing).astype(np.float32), strict=True)
+        missing = [state for state in dict.fromkeys(states) if state not in self._rows]
+        new = dict(zip(missing, self.fusion.scores(missing).astype(np.float32), strict=True)) if missing else {}
+        found = {state: new[state] if state in new else self._rows[state] for state in states}
         for state, row in found.items():
             self._rows[state] = row
             self._rows.move_to_end(state)

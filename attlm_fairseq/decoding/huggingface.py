@@ -9,7 +9,6 @@ Shapes: B batch times beams, T tokens so far, V the model's vocabulary, U its pa
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import torch
@@ -17,17 +16,11 @@ from torch import Tensor
 
 from attlm_fairseq.decoding.shallow_fusion import ShallowFusion, check_fusion
 from attlm_fairseq.decoding.token_texts import token_texts
+from attlm_fairseq.transformers_import import hide_broken_torchaudio
 
-# fairseq-fixed brings torchaudio from PyPI, which needs CUDA's libraries: beside torch for CPUs it is installed and cannot be imported,
-# and transformers' models, which then import it, cannot either. This makes it count as not installed.
-try:
-    import torchaudio  # noqa: F401
-except ImportError:
-    pass
-except OSError:
-    sys.modules["torchaudio"] = None
+hide_broken_torchaudio()
 
-from transformers import LogitsProcessor
+from transformers import LogitsProcessor  # noqa: E402
 
 
 def tokenizer_tokens(tokenizer: Any) -> list[str | None]:

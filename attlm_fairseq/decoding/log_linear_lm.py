@@ -77,7 +77,7 @@ class LogLinearLM:
         """
         files = {name: weighted(given) for name, given in (("lm", lm), ("kenlm", kenlm))}
         found: list[StatefulLM] = [load_stateful_lm(path, device, cache_bytes, precision) for path in files["lm"]]
-        return cls([*found, *map(KenLM, files["kenlm"])], [*files["lm"].values(), *files["kenlm"].values()])
+        return cls([*found, *(KenLM(path) for path in files["kenlm"])], [*files["lm"].values(), *files["kenlm"].values()])
 
     def start(self) -> State:
         """The state of a sentence without a word."""
@@ -104,7 +104,8 @@ class LogLinearLM:
     def order(self) -> int | None:
         """How many words a score depends on, its own included; None if on all words before, as with any neural LM."""
         orders = [None if segment else lm.order for lm, segment in zip(self.lms, self.segment, strict=True)]
-        return None if None in orders else max(orders, default=1)
+        finite = [order for order in orders if order is not None]
+        return max(finite, default=1) if len(finite) == len(orders) else None
 
     @staticmethod
     def unknown_offset(weight: float, unk_offset: float) -> float:

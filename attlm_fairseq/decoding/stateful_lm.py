@@ -22,8 +22,10 @@ class StatefulLM(Protocol):
     logarithms throughout.
     """
 
-    order: int | None
-    """How many words a score depends on, its own included; None if on all words before."""
+    @property
+    def order(self) -> int | None:
+        """How many words a score depends on, its own included; None if on all words before."""
+        ...
 
     @property
     def end(self) -> Any:

@@ -41,8 +41,8 @@ def token_texts(
         text = _written(token, style).translate(_WHITE_SPACE)
         if lowercase or ignore:
             decoded = text.decode("utf-8", "surrogateescape")
-            text = "".join(letter for letter in (decoded.lower() if lowercase else decoded) if letter not in ignore)
-            text = text.encode("utf-8", "surrogateescape")
+            kept = "".join(letter for letter in (decoded.lower() if lowercase else decoded) if letter not in ignore)
+            text = kept.encode("utf-8", "surrogateescape")
         texts.append(text)
     return texts
 

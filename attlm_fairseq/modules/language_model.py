@@ -5,7 +5,7 @@ Shapes: B sentences in the batch, T positions, V vocabulary, E embedding, H size
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -65,11 +65,11 @@ class LanguageModel(nn.Module):
             )
         self.embedding = nn.Embedding(vocabulary_size, embedding_size, padding_idx=padding_index)
         self.body = recurrence.name  # its name in checkpoints
-        self.add_module(recurrence.name, recurrence)
+        self.add_module(recurrence.name, cast(nn.Module, recurrence))
         self.reader = reader
         self.output = output
         if tied:
-            self.output.weight = self.embedding.weight
+            self.output.register_parameter("weight", self.embedding.weight)
         self.embedding_dropout = Dropout(dropout_in)
         self.feature_dropout = Dropout(dropout_out)
 

@@ -121,7 +121,7 @@ def require_safe_binary(path: Path) -> None:
     with path.open("rb") as file:
         if not file.read(len(BINARY_MAGIC)).startswith(BINARY_MAGIC):
             return
-    command = [sys.executable, "-I", "-c", _TRIAL, os.fsencode(path), *sys.path]
+    command: list[str | bytes] = [sys.executable, "-I", "-c", _TRIAL, os.fsencode(path), *sys.path]
     try:
         result = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, timeout=TRIAL_SECONDS
@@ -129,14 +129,15 @@ def require_safe_binary(path: Path) -> None:
     except subprocess.TimeoutExpired:
         how = f"no answer in {TRIAL_SECONDS} seconds"
     else:
-        how = signal.strsignal(-result.returncode) if result.returncode < 0 else None
-    if how is not None:
-        raise InputError(f"is a damaged KenLM binary file: KenLM ends with it ({how}); build it again from its ARPA file", path=path)
+        if result.returncode >= 0:
+            return
+        how = signal.strsignal(-result.returncode) or f"signal {-result.returncode}"
+    raise InputError(f"is a damaged KenLM binary file: KenLM ends with it ({how}); build it again from its ARPA file", path=path)
 
 
 def gist(message: str) -> str:
     """Strip a message of KenLM of the place in its source code, the condition that failed and the file's name."""
     message = message[:MAX_EXPLANATION]
     message = re.sub(r"^Cannot read model .*? \((.*)\)$", r"\1", message, flags=re.DOTALL)
-    _, location, explanation = re.match(r"(.*?)(\S+:\d+ in .* threw [\w:]+(?: because `.*?')?\.\s+|$)(.*)", message, re.DOTALL).groups()
-    return explanation if location else (message.strip() or "(no message)").splitlines()[-1]
+    thrown = re.search(r"\S+:\d+ in .* threw [\w:]+(?: because `.*?')?\.\s+(.*)", message, re.DOTALL)
+    return thrown[1] if thrown else (message.strip() or "(no message)").splitlines()[-1]

@@ -55,8 +55,8 @@ def build_prefix_tree(sentences: Sequence[Sequence[int]]) -> PrefixTree:
     starts = np.concatenate(([0], widths.cumsum() + 1 - widths))  # the number of the first node of the level above
     parents -= starts[levels]
     bounds = widths.cumsum()[:-1]
-    tokens, parents = (np.split(values[by_level], bounds) if total else [] for values in (tokens, parents))
-    return PrefixTree(tokens, parents, paths)
+    of_levels = [np.split(values[by_level], bounds) if total else [] for values in (tokens, parents)]
+    return PrefixTree(of_levels[0], of_levels[1], paths)
 
 
 def shared_words(sentences: Sequence[Sequence[int]]) -> np.ndarray:

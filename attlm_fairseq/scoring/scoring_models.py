@@ -84,7 +84,7 @@ class Bfloat16Model:
         self.model = model
         self.feature_size = model.reader.feature_size
         self.device = model.embedding.weight.device
-        self.recurrence = model.recurrence.bfloat16()
+        self.recurrence = model.recurrence.bfloat16_steps()
         self.reader = with_bfloat16_products(model.reader)
         self.events = model.output.events(cache(partial(rounded, dtype=low_precision.DTYPE)))
 

@@ -203,10 +203,8 @@ class TokenScorer(Scorer):
         needed, places = np.unique(contexts, return_inverse=True)  # nothing follows the last tokens if the end is not scored
         features = self._features(tree, starts, root)
         device = features.device
-        found = events(
-            features.index_select(0, torch.from_numpy(needed).to(device)),
-            *(torch.from_numpy(part.astype(np.int64)).to(device) for part in (places, tokens)),
-        )
+        rows, at, words = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (needed, places, tokens))
+        found = events(features.index_select(0, rows), at, words)
         values = found.double().cpu().numpy()
         into_node, to_end = np.concatenate(([0.0], values[: tree.size - 1])), values[tree.size - 1 :]
         ends = to_end if self.lm.end is not None else np.zeros(len(block))

@@ -22,8 +22,15 @@ MEASURED_POSITIONS = 64  # a memory that still grows after so many words is take
 class RowMemory(Protocol):
     """What an LM holds for a tree: bytes for every node, for every distinct word, and of one row of a level."""
 
-    node: int
-    word: int
+    @property
+    def node(self) -> int:
+        """Bytes for every node."""
+        ...
+
+    @property
+    def word(self) -> int:
+        """Bytes for every distinct word."""
+        ...
 
     def state(self, depth: int) -> int:
         """Return the bytes of one row after ``depth`` words."""

@@ -52,7 +52,8 @@ class DocumentDataset(FairseqDataset):
         candidates = np.flatnonzero(sizes == (2 if marker else 1))
         if marker:
             token = dictionary.index(marker)
-            candidates = [line for line in candidates if token != dictionary.unk() and int(lines[int(line)][0]) == token]
+            alone = [token != dictionary.unk() and int(lines[int(line)][0]) == token for line in candidates]
+            candidates = candidates[np.array(alone, dtype=bool)]
             if not len(candidates):
                 raise InputError(
                     f"no line consists of the document marker {marker!r}: put one between documents before fairseq-preprocess, "

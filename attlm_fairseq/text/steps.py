@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.text.subwords import JOINED_STYLES, join_subwords
@@ -37,9 +38,11 @@ class StepKind:
     segments: bool = False
 
 
+_UNICODE_FORMS: dict[str, Literal["NFC", "NFD", "NFKC", "NFKD"]] = {"nfc": "NFC", "nfd": "NFD", "nfkc": "NFKC", "nfkd": "NFKD"}
+
+
 def _unicode(form: str) -> TextFunction:
-    form = form.upper()
-    return lambda text: unicodedata.normalize(form, text)
+    return partial(unicodedata.normalize, _UNICODE_FORMS[form.lower()])
 
 
 def _normalize_punctuation(language: str) -> TextFunction:

@@ -100,8 +100,9 @@ def title_of(what: str, lists: Lists) -> str:
 
 
 def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
-    nbest = given
-    if not isinstance(nbest, NbestList):
+    if isinstance(given, NbestList):
+        nbest = given
+    else:
         nbest = NbestList(str(place), [_hypothesis_of(place, one) for one in _sequence(place, given)])
     if not nbest.hypotheses:
         raise InputError(f"list {nbest.id!r} has no hypotheses: expected at least one")
@@ -147,8 +148,10 @@ def reference_files(references: References | None) -> ReferenceFiles | None:
         return references
     if isinstance(references, str | os.PathLike):
         return ReferenceFiles((os.fspath(references),))
-    if isinstance(references, Sequence) and references and all(isinstance(given, os.PathLike) for given in references):
-        return ReferenceFiles(tuple(map(os.fspath, references)))
+    if isinstance(references, Sequence):
+        paths = [os.fspath(given) for given in references if isinstance(given, os.PathLike)]
+        if paths and len(paths) == len(references):
+            return ReferenceFiles(tuple(paths))
     return None
 
 

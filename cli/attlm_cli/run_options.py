@@ -176,8 +176,13 @@ def run_options(several_devices: bool = False, only_if_named: bool = False, scor
 
 def with_candidate_options(run: RunConfig, corrections: Path | None, phrases: Path | None, candidates: int | None) -> RunConfig:
     """Return the run with these sources of candidates in place of those of the configuration. Raises InputError."""
-    changes = {"table": corrections, "phrases": phrases, "candidates": candidates}
-    spec = replace(run.candidates, **{name: value for name, value in changes.items() if value is not None})
+    before = run.candidates
+    spec = replace(
+        before,
+        table=before.table if corrections is None else corrections,
+        phrases=before.phrases if phrases is None else phrases,
+        candidates=before.candidates if candidates is None else candidates,
+    )
     if candidates is not None and not spec.anything:
         raise InputError("--candidates is for --corrections or --phrases, none of which is given")
     return replace(run, candidates=spec)
@@ -248,7 +253,7 @@ class LMChanges:
                 chosen = [lm for lm in given if name or (lm.checkpoints and all(lm_kind(path) == "huggingface" for path in lm.checkpoints))]
                 if not chosen:
                     raise InputError(f"--{option.replace('_', '-')} {token!r}: there is no LM of Hugging Face")
-                lms |= {lm.name: replace(lm, **{option: token}) for lm in chosen}
+                lms |= {lm.name: replace(lm, start=token) if option == "start" else replace(lm, sentence_end=token) for lm in chosen}
         return replace(run, lms=tuple(lms.values()), text=text)
 
     def _mixed(self, lms: dict[str, LMSpec], name: str | None, members: tuple[tuple[str, float], ...]) -> dict[str, LMSpec]:

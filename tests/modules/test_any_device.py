@@ -34,6 +34,8 @@ MODELS = {
 class Padding:
     """As much of a dictionary as the decoder asks for."""
 
+    symbols = ()
+
     def pad(self) -> int:
         return PAD
 

@@ -6,19 +6,28 @@ Shapes: N rows, K columns.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from attlm_fairseq.numeric import ceil_div
 
-AnyModule = TypeVar("AnyModule", bound=nn.Module)
-
 DTYPE = torch.bfloat16  # of the products of a model that scores in lower precision
 COLUMNS = 32  # the inner dimension of a product is a multiple, as AMX takes them (GPUs want 8): 650 columns take twice as long as 672
 ROWS = 128  # the number of rows best is one, too: the first product of a size takes several times as long, while it is compiled
+
+
+class HasModules(Protocol):
+    """A module, or the contract of one."""
+
+    def modules(self) -> Iterator[nn.Module]:
+        """As of ``nn.Module``."""
+        ...
+
+
+AnyModule = TypeVar("AnyModule", bound=HasModules)
 
 
 def rounded(factor: Tensor, dtype: torch.dtype, *, rows: bool = False) -> Tensor:
@@ -70,7 +79,7 @@ def round_up_rows(count: int) -> int:
     return ceil_div(count, ROWS) * ROWS if count > ROWS // 2 else max(16, 1 << (count - 1).bit_length())
 
 
-def piece_sizes(length: int, most: int) -> Sequence[int]:
+def piece_sizes(length: int, most: int) -> list[int]:
     """Return sizes of as few pieces as have at most so many rows each, all but the last multiples of ``ROWS`` if so many are allowed."""
     size = min(round_up_rows(ceil_div(length, ceil_div(length, most))), most)
     return [min(size, length - begin) for begin in range(0, length, size)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.modules.recurrence.torch_layers import weights_of
 from attlm_fairseq.modules.state import State
 
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
 """From a weight (M, K) and a bias (M,) or None to a layer from float32 (.., K) to float32 (.., M)."""
 
@@ -86,7 +87,7 @@ def stepping_model(model: LanguageModel, precision: str) -> LanguageModel:
         model.embedding.weight.device.type != "cpu" or not {"fbgemm", "x86"} & {*torch.backends.quantized.supported_engines}
     ):
         raise ValueError("precision int8 needs a model on an x86 CPU; leave it out, or take bfloat16")
-    return with_linear(model, make)
+    return with_changed_children(model, make)
 
 
 def with_linear(module: nn.Module, make: MakeLinear) -> nn.Module:
@@ -99,6 +100,11 @@ def with_linear(module: nn.Module, make: MakeLinear) -> nn.Module:
         return make(module.weight, module.bias)
     if isinstance(module, AdaptiveOutput):
         return module
+    return with_changed_children(module, make)
+
+
+def with_changed_children(module: AnyModule, make: MakeLinear) -> AnyModule:
+    """Return a copy of a module with :func:`with_linear` of its children; it shares all else."""
     changed = copy.copy(module)
     changed._modules = {name: child and with_linear(child, make) for name, child in module.named_children()}
     return changed

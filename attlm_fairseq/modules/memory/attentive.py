@@ -57,7 +57,6 @@ class AttentiveReader(nn.Module):
 
     def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
         """States (B, T, H) -> features (B, T, H) and, on request, weights (B, T, T), after those of the memory's slots if given."""
-        memory = self.empty_memory(states[:, 0]) if memory is None and self.query is not None else memory
         own = states if self.current else states[:, :-1]  # the last state is never attended to
         visible = torch.ones(states.size(1), own.size(1), dtype=torch.bool, device=states.device).tril(0 if self.current else -1)
         values = own
@@ -69,7 +68,7 @@ class AttentiveReader(nn.Module):
                 values = torch.cat((torch.where(norm > 0, total / norm, 0.0).unsqueeze(1), own), dim=1)
                 visible = with_memory(norm > 0, visible)
         else:
-            past, past_keys, present = memory
+            past, past_keys, present = self.empty_memory(states[:, 0]) if memory is None else memory
             values, keys = torch.cat((past, own), dim=1), torch.cat((past_keys, self.state_scores(own)), dim=1)
             scores = additive_scores(keys, self.query(states), self.score_vector, past.size(1))  # Eq. 10
             visible = with_memory(present, visible)

@@ -5,11 +5,11 @@ Shapes: B sentences in the batch, T positions, H size of an LSTM state, F size o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attlm_fairseq.modules.state import Memory
 
@@ -54,12 +54,20 @@ class Reader(Protocol):
 
     defaults: ClassVar[Mapping[str, Any]]  # its own options, named as on fairseq-train's command line
     feature_size: int  # F
-    columns: Columns | None  # None: it has no weights
     starts_with_state: bool  # whether the first features are h_t itself: an output layer of h_t then fits the first columns
 
     @classmethod
     def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> Reader:
         """Build the reader for states of ``hidden_size`` from the options of its model, which include all defaults."""
+        ...
+
+    @property
+    def columns(self) -> Columns | None:
+        """What the columns of its weights are; None if it has no weights."""
+        ...
+
+    def modules(self) -> Iterator[nn.Module]:
+        """As of ``nn.Module``, which every reader is."""
         ...
 
     def __call__(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:

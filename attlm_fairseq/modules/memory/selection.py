@@ -71,7 +71,8 @@ class SelectionReader(nn.Module):
             visible = torch.ones(states.size(1), states.size(1) - 1, dtype=torch.bool, device=states.device).tril(-1)
             weights = masked_softmax(queries @ values.transpose(1, 2), with_memory(present, visible))
             read = weights @ values
-        return torch.cat((states, read if gates is None else read * gates), dim=-1), Read(weights) if need_read else None
+        features = torch.cat((states, read if gates is None else read * gates), dim=-1)
+        return features, None if weights is None or not need_read else Read(weights)
 
     def empty_memory(self, state: Tensor) -> Memory:
         """The states so far (B, M, H): ``h_0`` alone."""

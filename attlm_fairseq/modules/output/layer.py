@@ -5,10 +5,10 @@ Shapes: N predictions, E events, F features, V vocabulary, M columns of what a r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from attlm_fairseq.modules.kernels.softmax_events import no_check
 from attlm_fairseq.modules.memory.reader import Read
@@ -22,7 +22,23 @@ class OutputLayer(Protocol):
     """
 
     needs_read: ClassVar[bool]
-    bias: Tensor  # starts at the log unigram distribution, see :meth:`init_bias`
+
+    @property
+    def bias(self) -> Tensor:
+        """The biases, which start at the log unigram distribution, see :meth:`init_bias`."""
+        ...
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """As of ``nn.Module``, which every output layer is."""
+        ...
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As of ``nn.Module``: ties the matrix ``weight`` of a layer that has one."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """As of ``nn.Module``."""
+        ...
 
     def __call__(self, features: Tensor, read: Read | None = None) -> Tensor:
         """Features (.., F) -> logits (.., V), whose ``log_softmax`` is the log-probabilities."""

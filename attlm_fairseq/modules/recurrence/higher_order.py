@@ -5,8 +5,8 @@ Shapes: B sentences in the batch, T positions, E embedding, L layers, N order, H
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +73,11 @@ class HigherOrderRNN(nn.Module):
         self.layers = nn.ModuleList(HigherOrderLayer(size, hidden_size, order, feedback == "gated") for size in sizes)
         self.dropout = nn.Dropout(dropout)
 
+    @property
+    def stacked(self) -> Sequence[HigherOrderLayer]:
+        """The layers with their type, which ``nn.ModuleList`` does not tell."""
+        return cast("Sequence[HigherOrderLayer]", self.layers)
+
     @classmethod
     def from_config(cls, embedding_size: int, config: Mapping[str, Any], dropout: float) -> HigherOrderRNN:
         layers, order = config["decoder_layers"], config["hornn_order"]
@@ -82,12 +87,12 @@ class HigherOrderRNN(nn.Module):
         """All start at 0."""
 
     def initial(self, rows: int) -> State:
-        return (self.layers[0].from_input.bias.new_zeros(rows, len(self.layers), self.order, self.hidden_size),)
+        return (self.stacked[0].from_input.bias.new_zeros(rows, len(self.layers), self.order, self.hidden_size),)
 
     def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
         """Layer by layer: what enters a layer is computed for all positions at once, only the feedback step by step."""
         sequence, last = embedded, []
-        for number, (layer, states) in enumerate(zip(self.layers, before[0].unbind(1), strict=True)):
+        for number, (layer, states) in enumerate(zip(self.stacked, before[0].unbind(1), strict=True)):
             outputs = []
             for inputs in layer.inputs(self.dropout(sequence) if number else sequence).unbind(1):
                 states = layer.step(inputs, states)
@@ -98,13 +103,13 @@ class HigherOrderRNN(nn.Module):
 
     def inputs(self, embedded: Tensor) -> Tensor:
         """What words add to the first layer: to its state and each of its gates."""
-        return self.layers[0].inputs(embedded)
+        return self.stacked[0].inputs(embedded)
 
     def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
         after: list[Tensor] = []
-        for number, (layer, states) in enumerate(zip(self.layers, before[0].unbind(1), strict=True)):
+        for number, (layer, states) in enumerate(zip(self.stacked, before[0].unbind(1), strict=True)):
             after.append(layer.step(layer.inputs(self.dropout(after[-1][:, 0])) if number else inputs, states))
         return after[-1][:, 0], (torch.stack(after, dim=1),)
 
-    def bfloat16(self) -> SelectedSteps:
+    def bfloat16_steps(self) -> SelectedSteps:
         return SelectedSteps(with_bfloat16_products(self))

@@ -44,13 +44,13 @@ class LSTM(nn.LSTM):
             nn.init.constant_(forget, self.forget_bias)
 
     def initial(self, rows: int) -> State:
-        zeros = self.weight_hh_l0.new_zeros(rows, self.num_layers, self.hidden_size)
+        zeros = weights_of(self, 0)[1].new_zeros(rows, self.num_layers, self.hidden_size)
         return zeros, zeros
 
     def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
-        layers_first = tuple(part.transpose(0, 1).contiguous() for part in before)  # (L, B, H)
+        hidden, cell = (part.transpose(0, 1).contiguous() for part in before)  # (L, B, H)
         low = torch.is_autocast_enabled(embedded.device.type)
-        outputs, after = bfloat16_lstm(self, embedded, layers_first) if low else self(embedded, layers_first)
+        outputs, after = bfloat16_lstm(self, embedded, (hidden, cell)) if low else self(embedded, (hidden, cell))
         return outputs, tuple(part.transpose(0, 1) for part in after)
 
     def inputs(self, embedded: Tensor) -> Tensor:
@@ -73,5 +73,5 @@ class LSTM(nn.LSTM):
                 values.append(new)
         return hidden[-1], (torch.stack(hidden, 1), torch.stack(cell, 1))
 
-    def bfloat16(self) -> Bfloat16LSTM:
+    def bfloat16_steps(self) -> Bfloat16LSTM:
         return Bfloat16LSTM(self)

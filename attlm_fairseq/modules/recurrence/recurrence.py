@@ -50,7 +50,7 @@ class Recurrence(Protocol):
         """:meth:`inputs` (B, K), which are overwritten, and the state before -> output (B, H) and the state after."""
         ...
 
-    def bfloat16(self) -> Bfloat16Recurrence:
+    def bfloat16_steps(self) -> Bfloat16Recurrence:
         """Return a copy for scoring whose matrix products are in bfloat16, its weights rounded once."""
         ...
 
@@ -85,8 +85,15 @@ class SelectedSteps:
 class Steps(Protocol):
     """The part of a Recurrence that goes word by word."""
 
-    initial: Callable[[int], State]
-    inputs: Callable[[Tensor], Tensor]
+    @property
+    def initial(self) -> Callable[[int], State]:
+        """As of the Recurrence."""
+        ...
+
+    @property
+    def inputs(self) -> Callable[[Tensor], Tensor]:
+        """As of the Recurrence."""
+        ...
 
     def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
         """As of the Recurrence."""

@@ -36,7 +36,7 @@ class RNN(nn.RNN):
         """All start at 0."""
 
     def initial(self, rows: int) -> State:
-        return (self.weight_hh_l0.new_zeros(rows, self.num_layers, self.hidden_size),)
+        return (weights_of(self, 0)[1].new_zeros(rows, self.num_layers, self.hidden_size),)
 
     def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
         if torch.is_autocast_enabled(embedded.device.type):  # torch's own would round the state after every step
@@ -73,7 +73,7 @@ class RNN(nn.RNN):
             hidden.append(torch.tanh(inputs + nn.functional.linear(h, recurrent)))
         return hidden[-1], (torch.stack(hidden, 1),)
 
-    def bfloat16(self) -> SelectedSteps:
+    def bfloat16_steps(self) -> SelectedSteps:
         return SelectedSteps(Bfloat16RNN(self))
 
 

@@ -5,7 +5,7 @@ Tab-separated UTF-8 lines ``kind source target ln_p count examples``, after line
     phrase   twenty-twond   twenty second   -0.105   14.2   on may twenty-twond in the morning
     keep     flights        flights         -0.012   2731.4
     number   3              pairs           -0.437   42.4
-    letter   y              ie              -4.1
+    letter   y              i               -4.1
 
 ``phrase``: words, ``<s>`` and ``</s>`` for the sentence boundaries. ``keep``: a word stays. ``number``: numbers of a shape (see
 :mod:`numbers`) are said in this way. ``letter``: of the edit transducer (see :mod:`letters`); a space is ``<space>``, nothing ``<none>``.

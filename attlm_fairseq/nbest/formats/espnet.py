@@ -51,11 +51,11 @@ class EspnetFolder:
                     break
                 hypothesis = Hypothesis(text.value, rank=rank, verbatim={_TEXT: text.raw})
                 for name in names:
-                    found = place[name].require(nbest.id)
-                    hypothesis.verbatim[name] = found.raw
+                    entry = place[name].require(nbest.id)
+                    hypothesis.verbatim[name] = entry.raw
                     if name == "score" or (name.startswith("score_") and name != _TOTAL_FILE):
-                        match = _TENSOR.fullmatch(found.value)
-                        hypothesis.scores[name] = number(match[1] if match else found.value, "the score", place[name].path, found.line)
+                        match = _TENSOR.fullmatch(entry.value)
+                        hypothesis.scores[name] = number(match[1] if match else entry.value, "the score", place[name].path, entry.line)
                 nbest.hypotheses.append(hypothesis)
             yield nbest
         for place in tables:

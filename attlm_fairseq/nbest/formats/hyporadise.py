@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_text import DECODER, SHAPES, Place, children, exact, member, with_members, with_values
+from attlm_fairseq.nbest.formats.json_text import DECODER, SHAPES, Place, children, exact, own_member, with_members, with_values
 from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, fresh_names, is_as_read, own_text, quoted
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import is_number
@@ -85,13 +85,14 @@ def _text(nbest: NbestList) -> str:
     value = DECODER.decode(text)
     new = {}
     for key in ["input", *_score_keys(value)]:
-        column = member(text, key)
+        column = own_member(text, key)
         texts = [column[child.value : child.end] for child in children(column)]
         new[key] = with_values(column, [texts[hypothesis.rank - 1] for hypothesis in hypotheses])
     for name, key in fresh_names(hypotheses[0].lm_scores, [*value, _TOTAL_KEY], _score_key).items():
         new[key] = f"[{', '.join(exact(hypothesis.lm_scores[name], name, nbest) for hypothesis in hypotheses)}]"
-    if hypotheses[0].total is not None:
-        new[_TOTAL_KEY] = f"[{', '.join(exact(hypothesis.total, TOTAL, nbest) for hypothesis in hypotheses)}]"
+    totals = [hypothesis.total for hypothesis in hypotheses if hypothesis.total is not None]
+    if totals:
+        new[_TOTAL_KEY] = f"[{', '.join(exact(total, TOTAL, nbest) for total in totals)}]"
     return with_members(text, new)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.json_text import DECODER, SPACE
+from attlm_fairseq.nbest.formats.json_text import DECODER, after_space
 from attlm_fairseq.nbest.formats.lines import FileText, own_text, quoted
 from attlm_fairseq.nbest.nbest_list import NbestList
 
@@ -120,7 +120,7 @@ class _Window:
 
     def skip_space(self, at: int) -> int:
         while True:
-            end = SPACE.match(self._text, self._taken + at).end()
+            end = after_space(self._text, self._taken + at)
             at = end - self._taken
             if end < len(self._text) or not self._grow():
                 return at

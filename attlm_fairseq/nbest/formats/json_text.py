@@ -22,6 +22,12 @@ SHAPES = (
 SPACE = re.compile(r"[ \t\r\n]*")
 
 
+def after_space(text: str, at: int) -> int:
+    """Return where the white space that begins at a position ends."""
+    match = SPACE.match(text, at)
+    return match.end() if match else at
+
+
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -31,7 +37,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
-_SCAN = json.JSONDecoder().scan_once  # for texts known to be valid: value and end of what begins at a position
+_SCAN = json.JSONDecoder().raw_decode  # for texts known to be valid: value and end of what begins at a position
 
 
 def dumped(value: Any) -> str:
@@ -62,17 +68,17 @@ def children(text: str, at: int = 0) -> list[Child]:
     if text[at] not in "[{":
         return found
     is_object = text[at] == "{"
-    at = SPACE.match(text, at + 1).end()
+    at = after_space(text, at + 1)
     while text[at] not in "]}":
         if text[at] == ",":
-            at = SPACE.match(text, at + 1).end()
+            at = after_space(text, at + 1)
         begin, key = at, None
         if is_object:
             key, at = _SCAN(text, at)
-            at = SPACE.match(text, SPACE.match(text, at).end() + 1).end()
+            at = after_space(text, after_space(text, at) + 1)
         _, end = _SCAN(text, at)
         found.append(Child(key, begin, at, end))
-        at = SPACE.match(text, end).end()
+        at = after_space(text, end)
     return found
 
 
@@ -108,6 +114,14 @@ def member(text: str, key: str) -> str | None:
     return next((text[child.value : child.end] for child in children(text) if child.key == key), None)
 
 
+def own_member(text: str, key: str) -> str:
+    """The text of a value that an object, checked before, has."""
+    found = member(text, key)
+    if found is None:
+        raise KeyError(key)
+    return found
+
+
 def with_members(text: str, members: Mapping[str, str]) -> str:
     """The text of an object with members replaced, or added last with the spacing of the others."""
     found = children(text)
@@ -122,7 +136,7 @@ def with_members(text: str, members: Mapping[str, str]) -> str:
     if added:
         text = text[:end] + (separator if found else "") + separator.join(added) + text[end:]
     for child in reversed(found):
-        if child.key in members:
+        if child.key is not None and child.key in members:
             text = text[: child.value] + members[child.key] + text[child.end :]
     return text
 

@@ -8,7 +8,18 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.json_text import DECODER, SHAPES, Place, children, dumped, exact, member, with_members, with_values
+from attlm_fairseq.nbest.formats.json_text import (
+    DECODER,
+    SHAPES,
+    Place,
+    children,
+    dumped,
+    exact,
+    member,
+    own_member,
+    with_members,
+    with_values,
+)
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     FileText,
@@ -104,7 +115,7 @@ def _line(nbest: NbestList) -> str:
         return own.raw
     body, end = split_end(own.raw)
     text = body.lstrip(" \t\r")
-    column = member(text, "hyps")
+    column = own_member(text, "hyps")
     texts = [column[child.value : child.end] for child in children(column)]
     changed = [_changed(nbest, hypothesis, texts[hypothesis.rank - 1]) for hypothesis in nbest.hypotheses]
     return body[: len(body) - len(text)] + with_members(text, {"hyps": with_values(column, changed)}) + end

@@ -6,6 +6,7 @@ import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource, head_of, whole_file
@@ -90,8 +91,8 @@ class TableWriter:
     def __enter__(self) -> TableWriter:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._stack.__exit__(*error)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.__exit__(kind, error, trace)
 
     def put(self, name: str, line: str) -> None:
         """Add a line to the file of that name, which may have a folder in it."""

@@ -78,7 +78,7 @@ def _text(nbest: NbestList) -> str:
     values = []
     for hypothesis in nbest.hypotheses:
         value = found[hypothesis.rank - 1]
-        taken = [child.key for child in children(value)]
+        taken = [child.key for child in children(value) if child.key is not None]
         fresh = fresh_names(hypothesis.lm_scores, [*taken, TOTAL], str)
         new = {fresh[name]: exact(score, name, nbest) for name, score in hypothesis.lm_scores.items()}
         if hypothesis.total is not None:
@@ -92,10 +92,11 @@ def _is_hypothesis(child: Child) -> bool:
 
 
 def _order(child: Child) -> tuple[int, str]:
-    return _number(child.key)
+    return _number(child.key or "")
 
 
 def _number(key: str) -> tuple[int, str]:
     """What sorts keys by their numbers, however long these are."""
-    digits = _HYPOTHESIS.fullmatch(key)[1]
+    match = _HYPOTHESIS.fullmatch(key)
+    digits = match[1] if match else ""
     return len(digits), digits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -124,10 +125,13 @@ class SrilmFolder:
             lines = [_lines(nbest, hypothesis) for hypothesis in nbest.hypotheses]
             for name in lines[0]:
                 (folder / name).mkdir(exist_ok=True)
+                of_file = [line[name] for line in lines]
                 with whole_file(str(folder / name / own.raw)) as out:
-                    write_lines(
-                        [nbest], out, self.name if not name else "", lambda _, name=name, lines=lines: [line[name] for line in lines]
-                    )
+                    write_lines([nbest], out, self.name if not name else "", partial(_given, of_file))
+
+
+def _given(lines: list[str], _: NbestList) -> list[str]:
+    return lines
 
 
 def _files(folder: Path) -> list[Path]:

@@ -73,7 +73,7 @@ class ScoreCache:
                 row = database.execute('SELECT scores, "check" FROM scores WHERE block = ?', (_key(identity, block),)).fetchone()
             except sqlite3.Error:  # such as a text that is not UTF-8
                 row = ("", "")
-            scores = _decoded(*row, len(block)) if row else None
+            scores = _decoded(row[0], row[1], len(block)) if row else None
             if scores is None:
                 if row:
                     self._tell(f"note: {path.name} is damaged: everything after {held} hypotheses is scored again")
