@@ -148,6 +148,7 @@ def test_kenlm_alone_needs_neither_torch_nor_fairseq(tmp_path):
 def test_a_missing_package_is_one_line_that_says_what_to_install(tmp_path, package, command, install):
     write_arpa(tmp_path / "lm.arpa", ["a"])
     (tmp_path / "text.txt").write_text("a\n")
+    (tmp_path / "lm.pt").write_bytes(b"PK\x03\x04")
     (tmp_path / "lists.jsonl").write_text(json.dumps({"id": "1", "ref": "a", "hyps": [{"text": "a"}]}) + "\n")
     arguments = [sys.executable, "-c", WITHOUT, package, command]
     done = subprocess.run(arguments, cwd=tmp_path, text=True, capture_output=True)

@@ -208,7 +208,7 @@ def test_bfloat16_trains_like_float32(data):
     near = fairseq("train", *arguments, "--compute-dtype", "bf16", "--save-dir", data / "bf16")
     assert ppl(near) == pytest.approx(ppl(exact), rel=0.05)
     saved = torch.load(data / "bf16" / "checkpoint_last.pt", weights_only=False)
-    assert {weight.dtype for weight in saved["model"].values()} == {torch.float32}
+    assert {weight.dtype for weight in saved["model"].values() if weight.is_floating_point()} == {torch.float32}
     measured = fairseq(
         "eval-lm", data / "bin", *SENTENCES, "--path", data / "bf16" / "checkpoint_last.pt", "--gen-subset", "valid", "--cpu"
     )
