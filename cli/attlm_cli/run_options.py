@@ -253,7 +253,9 @@ class LMChanges:
                 chosen = [lm for lm in given if name or (lm.checkpoints and all(lm_kind(path) == "huggingface" for path in lm.checkpoints))]
                 if not chosen:
                     raise InputError(f"--{option.replace('_', '-')} {token!r}: there is no LM of Hugging Face")
-                lms |= {lm.name: replace(lm, start=token) if option == "start" else replace(lm, sentence_end=token) for lm in chosen}
+                for lm in chosen:
+                    begins = option == "sentence_start"
+                    lms[lm.name] = replace(lm, sentence_start=token) if begins else replace(lm, sentence_end=token)
         return replace(run, lms=tuple(lms.values()), text=text)
 
     def _mixed(self, lms: dict[str, LMSpec], name: str | None, members: tuple[tuple[str, float], ...]) -> dict[str, LMSpec]:

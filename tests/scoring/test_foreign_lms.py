@@ -221,6 +221,8 @@ def test_every_kind_goes_through_the_commands(folder, tmp_path, monkeypatch):
     assert written["gpt_score"][written["input"].index("the cat sat on")] == pytest.approx(by_hand, abs=1e-4)
     ended = run("score", "text", *lms, "--sentence-end", "none")
     assert "gpt: each sentence begins with '<|endoftext|>', the sentence end is not scored" in ended.stderr
+    begun = run("score", "text", *lms, "--sentence-start", "gpt=a")
+    assert "gpt: each sentence begins with 'a', each sentence ends with '<|endoftext|>'" in begun.stderr
     assert "there is no LM of Hugging Face" in refused("score", "text", "--lm", "lm.arpa", "--sentence-start", "a")
     run("mix", "text", *lms, "--oov", "spread:100", "-o", "attlm.toml")
     assert "gpt2" in Path("attlm.toml").read_text()
