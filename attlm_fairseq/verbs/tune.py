@@ -115,7 +115,7 @@ class Tuned:
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
         """Write LMs, text steps, weights, decision and record as an ``attlm.toml``, which ``attlm rescore`` finds. Raises InputError."""
         write_config(Path(path), self.config, ({"command": command} if command else {}) | self.record)
-        note(f"wrote {path}" + ("" if self.config.lms else ": there is no LM in it"))
+        note(f"wrote {path}" + ("" if self.config.lms or self.config.candidates.anything else ": there is no LM in it"))
 
     def write_report(self, path: FilePath, command: str | None = None) -> None:
         """Write the page that shows table, weights and what changed on the lists tuned on. Raises InputError."""
