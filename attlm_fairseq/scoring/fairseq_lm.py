@@ -125,7 +125,7 @@ def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None
     Args:
         path: the checkpoint.
         name: the scorer's name.
-        dictionary: a file of the name ``dict.txt``; None looks beside the checkpoint, then in its data folder.
+        dictionary: a file of the name ``dict.txt``; None looks next to the checkpoint, then in its data folder.
         compute: device, precision and memory.
 
     Raises:

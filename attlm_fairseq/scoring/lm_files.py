@@ -87,7 +87,7 @@ def load_lm_files(
         paths: the files or folders.
         name: the scorer's name.
         weights: of an ensemble; None: equal.
-        dictionary: ``dict.txt`` of checkpoints; None looks beside the checkpoint, then in its data folder.
+        dictionary: ``dict.txt`` of checkpoints; None looks next to the checkpoint, then in its data folder.
         start: the token before a sentence, of Hugging Face LMs only.
         end: the token of the sentence end or ``none``, of Hugging Face LMs only.
         compute: device, precision and memory.

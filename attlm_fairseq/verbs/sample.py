@@ -31,7 +31,7 @@ def sample(
         prefix: the words that each sentence begins with.
         options: temperature, top-k, top-p, length.
         seed: random seed.
-        dictionary: ``dict.txt`` of a checkpoint; None to look for it beside the checkpoint and in its data folder.
+        dictionary: ``dict.txt`` of a checkpoint; None to look for it next to the checkpoint and in its data folder.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:

@@ -2,7 +2,7 @@
 
     [lm.attentive]                  # a neural LM: one checkpoint, or several as an ensemble
     checkpoint = "checkpoints/checkpoint_best.pt"
-    dict = "data-bin/dict.txt"      # where it does not lie beside the checkpoint
+    dict = "data-bin/dict.txt"      # if it does not lie next to the checkpoint
 
     [lm.ngram]
     kenlm = "lm.arpa"
