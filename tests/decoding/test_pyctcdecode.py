@@ -202,14 +202,12 @@ def texts_of(lm, seeds) -> list[str]:
 def test_decode_prunes_by_the_history_that_kenlm_has(arpa, tmp_path):
     """A hypothesis that differs in no word that KenLM still remembers is dropped for a better one, as pyctcdecode does."""
     trigram = write_trigrams(tmp_path / "trigram.arpa", WORDS)
-    matters = []
     for path, order in ((arpa, 2), (trigram, 3)):
         lms = LogLinearLM([KenLM(path)])
         own = texts_of(LanguageModel(kenlm.Model(str(path)), WORDS), range(80))
         assert PyctcdecodeLM(lms).order == order
         assert texts_of(PyctcdecodeLM(lms), range(80)) == own
-        matters.append(texts_of(PyctcdecodeLM(lms, order=1 << 30), range(80)) != own)
-    assert any(matters)
+        assert texts_of(PyctcdecodeLM(lms, order=1 << 30), range(80)) != own
     assert PyctcdecodeLM(LogLinearLM([KenLM(arpa), KenLM(trigram)], [0.7, 0.3])).order == 3
     assert PyctcdecodeLM(LogLinearLM([])).order == 1
 

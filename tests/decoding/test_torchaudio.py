@@ -26,7 +26,7 @@ LN_10 = math.log(10.0)
 
 @pytest.fixture(scope="module")
 def torchaudio_decoder() -> ModuleType:
-    """torchaudio's decoder; its file alone if torchaudio's own library does not load beside this torch."""
+    """torchaudio's decoder; its file alone if torchaudio's own library does not load with this torch."""
     try:
         import torchaudio.models.decoder as decoder
     except (ImportError, OSError):
