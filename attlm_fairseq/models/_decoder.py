@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Optional
 
 import torch
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import MODEL_DATACLASS_REGISTRY, FairseqIncrementalDecoder, FairseqLanguageModel, register_model
 from fairseq.tasks import FairseqTask
 from torch import Tensor
@@ -15,27 +14,25 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import FINGERPRINT, check_finite
 from attlm_fairseq.checkpoints.vocabulary import fingerprint_numbers
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.modules import output
+from attlm_fairseq.models._choices import ChoiceOptions
 from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import Read
+from attlm_fairseq.modules.output import OUTPUT_LAYERS
 from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.modules.state import LanguageModelState
 
-OUTPUT_LAYERS = ChoiceEnum(list(output.OUTPUT_LAYERS))
-OUTPUT_BIASES = ChoiceEnum(["zero", "unigram"])
-COMPUTE_DTYPES = ChoiceEnum(["float32", "bf16"])
-
 
 @dataclass
-class LanguageModelConfig(FairseqDataclass):
+class LanguageModelConfig(ChoiceOptions):
     """The options that every model has. A model's own config adds its reader's."""
 
     decoder_embed_dim: int = field(default=512, metadata={"help": "size of the word embeddings"})
     decoder_hidden_size: int = field(default=512, metadata={"help": "size of an LSTM state h_t"})
     decoder_layers: int = field(default=2, metadata={"help": "number of LSTM layers"})
-    output_layer: OUTPUT_LAYERS = field(
-        default="tied", metadata={"help": "output matrix W: tied to the embeddings, its own (untied), or adaptive softmax"}
+    output_layer: str = field(
+        default="tied",
+        metadata={"choices": OUTPUT_LAYERS, "help": "output matrix W: tied to the embeddings, its own (untied), or adaptive softmax"},
     )
     adaptive_cutoffs: Optional[str] = field(
         default=None, metadata={"help": "adaptive softmax: ids where its clusters end, by falling frequency, such as 2000,10000"}
@@ -45,18 +42,20 @@ class LanguageModelConfig(FairseqDataclass):
     dropout_between: Optional[float] = field(default=None, metadata={"help": "dropout between LSTM layers (default: --dropout)"})
     dropout_out: Optional[float] = field(default=None, metadata={"help": "dropout of the features (default: --dropout)"})
     init_range: float = field(default=0.05, metadata={"help": "weights are initialised uniformly in [-R, R], biases to 0"})
-    output_bias: OUTPUT_BIASES = field(
+    output_bias: str = field(
         default="unigram",
         metadata={
+            "choices": ["zero", "unigram"],
             "help": "output biases at the beginning: ln of each word's (or cluster's) frequency in the training text (unigram; needs this "
-            "package's tasks, zero under others), with which Adam learns much faster, or zero, as Salton et al. have all biases"
+            "package's tasks, zero under others), with which Adam learns much faster, or zero, as Salton et al. have all biases",
         },
     )
-    compute_dtype: COMPUTE_DTYPES = field(
+    compute_dtype: str = field(
         default="float32",
         metadata={
+            "choices": ["float32", "bf16"],
             "help": "bf16: matrix products in bfloat16, weights, recurrent state and loss in float32. Meant for GPUs and for "
-            "CPUs with bfloat16 instructions (avx512_bf16, amx_bf16); slower on others"
+            "CPUs with bfloat16 instructions (avx512_bf16, amx_bf16); slower on others",
         },
     )
     init_from: Optional[str] = field(
@@ -77,14 +76,45 @@ def inherited(name: str, default: Any) -> Any:
     return field(default=default, metadata=LanguageModelConfig.__dataclass_fields__[name].metadata)
 
 
-class MemoryDecoder(FairseqIncrementalDecoder):
-    """fairseq's decoder interface around a :class:`LanguageModel`."""
+class IncrementalDecoder(FairseqIncrementalDecoder):
+    """fairseq's decoder interface around a :class:`LanguageModel`: its words, and its state in fairseq's incremental state."""
 
-    def __init__(self, dictionary: Any, model: LanguageModel, compute_dtype: str = "float32") -> None:
+    def __init__(self, dictionary: Any, model: LanguageModel) -> None:
         super().__init__(dictionary)
         # What the ids mean, among the weights: so another dictionary is seen wherever they are loaded.
         self.register_buffer(FINGERPRINT.removeprefix("decoder."), torch.tensor(fingerprint_numbers(dictionary.symbols)))
         self.model = model
+
+    def _next_features(
+        self, tokens: Tensor, incremental_state: dict, first_state: Callable[[], LanguageModelState]
+    ) -> tuple[Tensor, Read | None]:
+        """Token ids (B, T) of which the last, or at first all, have not been read -> features (B, F) and what was read for the last one."""
+        cached = self.get_incremental_state(incremental_state, "language_model")
+        if cached is None:
+            state, unread = first_state(), tokens
+        else:
+            state, unread = cached["state"], tokens[:, -1:]
+        for token in unread.unbind(1):
+            features, read, state = self.model.step_features(self.model.inputs(token), state)
+        self.set_incremental_state(incremental_state, "language_model", {"state": state})
+        return features, read
+
+    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
+        """Take the rows ``new_order`` (N,) of the state, the reader's memory included."""
+        cached = self.get_incremental_state(incremental_state, "language_model")
+        if cached is not None:
+            self.set_incremental_state(incremental_state, "language_model", {"state": cached["state"].select(new_order)})
+
+    def max_positions(self) -> int:
+        """There is no limit; fairseq wants a number."""
+        return torch.iinfo(torch.int32).max
+
+
+class MemoryDecoder(IncrementalDecoder):
+    """The decoder of language models."""
+
+    def __init__(self, dictionary: Any, model: LanguageModel, compute_dtype: str = "float32") -> None:
+        super().__init__(dictionary, model)
         self.compute_dtype = compute_dtype
 
     def forward(
@@ -127,34 +157,10 @@ class MemoryDecoder(FairseqIncrementalDecoder):
                 carried.put(self.model, rows, last, state)
             return result, {"attn": read and read.weights}
 
-    def _next_features(
-        self, tokens: Tensor, incremental_state: dict, first_state: Callable[[], LanguageModelState]
-    ) -> tuple[Tensor, Read | None]:
-        """Token ids (B, T) of which the last, or at first all, have not been read -> features (B, F) and what was read for the last one."""
-        cached = self.get_incremental_state(incremental_state, "language_model")
-        if cached is None:
-            state, unread = first_state(), tokens
-        else:
-            state, unread = cached["state"], tokens[:, -1:]
-        for token in unread.unbind(1):
-            features, read, state = self.model.step_features(self.model.inputs(token), state)
-        self.set_incremental_state(incremental_state, "language_model", {"state": state})
-        return features, read
-
     def _logits(self, features: Tensor, read: Read | None) -> Tensor:
         """In eval mode in float32: bfloat16's 8-bit mantissa is too coarse for probabilities."""
         with torch.autocast(features.device.type, torch.bfloat16, enabled=self.training and self.compute_dtype == "bf16"):
             return self.model.output(features if self.training else features.to(self.model.embedding.weight.dtype), read)
-
-    def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
-        """Take the rows ``new_order`` (N,) of the state, the reader's memory included."""
-        cached = self.get_incremental_state(incremental_state, "language_model")
-        if cached is not None:
-            self.set_incremental_state(incremental_state, "language_model", {"state": cached["state"].select(new_order)})
-
-    def max_positions(self) -> int:
-        """There is no limit; fairseq wants a number."""
-        return torch.iinfo(torch.int32).max
 
 
 class MemoryLanguageModel(FairseqLanguageModel):

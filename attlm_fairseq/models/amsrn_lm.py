@@ -4,19 +4,21 @@
 
 from dataclasses import dataclass, field
 
-from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LSTMLanguageModelConfig, MemoryLanguageModel, inherited, preset
+from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel, inherited, preset
 from attlm_fairseq.modules.memory.selection import SELECTIONS, SelectionReader
 
 
 @dataclass
 class AMSRNConfig(LSTMLanguageModelConfig):
-    output_layer: OUTPUT_LAYERS = inherited("output_layer", default="untied")
-    selection: ChoiceEnum(list(SELECTIONS)) = field(
+    output_layer: str = inherited("output_layer", default="untied")
+    selection: str = field(
         default=SelectionReader.defaults["selection"],
-        metadata={"help": "gates of keys and values: none (all ones), independent, tied (w_h1 = w_h2), complementary (w_h1 = 1 - w_h2)"},
+        metadata={
+            "choices": SELECTIONS,
+            "help": "gates of keys and values: none (all ones), independent, tied (w_h1 = w_h2), complementary (w_h1 = 1 - w_h2)",
+        },
     )
 
 

@@ -11,14 +11,13 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from fairseq.dataclass import ChoiceEnum
 from fairseq.models import MODEL_DATACLASS_REGISTRY, FairseqEncoderDecoderModel, register_model
 from fairseq.models.lstm import LSTMEncoder
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryDecoder
+from attlm_fairseq.models._decoder import IncrementalDecoder, LSTMLanguageModelConfig
 from attlm_fairseq.modules.families import FAMILIES, build_language_model
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.source_attention import SourceAttention
@@ -42,12 +41,15 @@ def decoder_options() -> list[tuple[str, Any, Any]]:
 
 
 @dataclass
-class EncoderConfig:
-    """The options of the encoder and of which decoder there is."""
+class EncoderConfig(LSTMLanguageModelConfig):
+    """The options of the encoder and of which decoder there is, and those of every decoder."""
 
-    decoder_family: ChoiceEnum(list(FAMILIES)) = field(
+    decoder_family: str = field(
         default="attentive_lstm_lm",
-        metadata={"help": "language model in the decoder: what it remembers of its own states; plain_lstm_lm: nothing"},
+        metadata={
+            "choices": FAMILIES,
+            "help": "language model in the decoder: what it remembers of its own states; plain_lstm_lm: nothing",
+        },
     )
     encoder_embed_dim: int = field(default=512, metadata={"help": "size of the source word embeddings"})
     encoder_hidden_size: int = field(default=512, metadata={"help": "size of an encoder LSTM state, of each direction"})
@@ -55,12 +57,10 @@ class EncoderConfig:
     encoder_bidirectional: bool = field(default=False, metadata={"help": "read the source in both directions"})
 
 
-AttentiveLSTMTranslationConfig = make_dataclass(
-    "AttentiveLSTMTranslationConfig", decoder_options(), bases=(EncoderConfig, LSTMLanguageModelConfig)
-)
+AttentiveLSTMTranslationConfig = make_dataclass("AttentiveLSTMTranslationConfig", decoder_options(), bases=(EncoderConfig,))
 
 
-class TranslationDecoder(MemoryDecoder):
+class TranslationDecoder(IncrementalDecoder):
     """A language model whose features also attend to the source, and whose first state comes from the encoder."""
 
     def __init__(self, dictionary: Any, model: LanguageModel, source_size: int) -> None:
@@ -105,7 +105,7 @@ class AttentiveLSTMTranslationModel(FairseqEncoderDecoderModel):
     """fairseq's LSTM encoder with a :class:`TranslationDecoder`."""
 
     @classmethod
-    def build_model(cls, cfg: AttentiveLSTMTranslationConfig, task: FairseqTask) -> "AttentiveLSTMTranslationModel":
+    def build_model(cls, cfg: EncoderConfig, task: FairseqTask) -> "AttentiveLSTMTranslationModel":
         encoder = LSTMEncoder(
             task.source_dictionary,
             embed_dim=cfg.encoder_embed_dim,

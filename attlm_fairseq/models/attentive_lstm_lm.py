@@ -4,25 +4,28 @@
 
 from dataclasses import dataclass, field
 
-from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 
 from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
 from attlm_fairseq.models._presets import salton_preset
-from attlm_fairseq.modules.memory import AttentiveReader
-
-ATTENTION_SCORES = ChoiceEnum(["single", "combined"])
+from attlm_fairseq.modules.memory.attentive import MEMORIES, SCORES, AttentiveReader
 
 
 @dataclass
 class AttentiveLSTMConfig(LSTMLanguageModelConfig):
-    attention_score: ATTENTION_SCORES = field(
+    attention_score: str = field(
         default=AttentiveReader.defaults["attention_score"],
-        metadata={"help": "score of a memory state: single, v_s . tanh(W_s h_i), or combined, v_s . tanh(W_s h_i + W_q h_t)"},
+        metadata={
+            "choices": SCORES,
+            "help": "score of a memory state: single, v_s . tanh(W_s h_i), or combined, v_s . tanh(W_s h_i + W_q h_t)",
+        },
     )
-    attention_memory: ChoiceEnum(["previous", "current"]) = field(
+    attention_memory: str = field(
         default=AttentiveReader.defaults["attention_memory"],
-        metadata={"help": "states that a position attends to: the previous ones, as in the paper, or its own current one too"},
+        metadata={
+            "choices": MEMORIES,
+            "help": "states that a position attends to: the previous ones, as in the paper, or its own current one too",
+        },
     )
 
 

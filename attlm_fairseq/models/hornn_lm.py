@@ -4,7 +4,6 @@
 
 from dataclasses import dataclass, field
 
-from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 
 from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
@@ -15,9 +14,12 @@ from attlm_fairseq.modules.recurrence.higher_order import FEEDBACKS, HigherOrder
 @dataclass
 class HORNNConfig(LanguageModelConfig):
     hornn_order: int = field(default=HigherOrderRNN.defaults["hornn_order"], metadata={"help": "N: how many newest states feed back"})
-    hornn_feedback: ChoiceEnum(list(FEEDBACKS)) = field(
+    hornn_feedback: str = field(
         default=HigherOrderRNN.defaults["hornn_feedback"],
-        metadata={"help": "weights of the states that feed back: fofe, 0.6^n for the n-th, or gated, sigmoid(W_1n x_t + W_2n h_{t-n})"},
+        metadata={
+            "choices": FEEDBACKS,
+            "help": "weights of the states that feed back: fofe, 0.6^n for the n-th, or gated, sigmoid(W_1n x_t + W_2n h_{t-n})",
+        },
     )
 
 

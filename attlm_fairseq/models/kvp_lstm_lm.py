@@ -4,22 +4,21 @@
 
 from dataclasses import dataclass, field
 
-from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LSTMLanguageModelConfig, MemoryLanguageModel, inherited
+from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel, inherited
 from attlm_fairseq.models._presets import daniluk_preset
 from attlm_fairseq.modules.memory.key_value_predict import PARTS, KeyValuePredictReader
 
 
 @dataclass
 class KVPConfig(LSTMLanguageModelConfig):
-    output_layer: OUTPUT_LAYERS = inherited("output_layer", default="untied")
+    output_layer: str = inherited("output_layer", default="untied")
     decoder_hidden_size: int = inherited("decoder_hidden_size", default=510)
     init_range: float = inherited("init_range", default=0.1)
-    kvp_mode: ChoiceEnum(list(PARTS)) = field(
+    kvp_mode: str = field(
         default=KeyValuePredictReader.defaults["kvp_mode"],
-        metadata={"help": "parts of an output: attention (h), key-value ([k; v]), key-value-predict ([k; v; p])"},
+        metadata={"choices": PARTS, "help": "parts of an output: attention (h), key-value ([k; v]), key-value-predict ([k; v; p])"},
     )
     attention_window: int = field(
         default=KeyValuePredictReader.defaults["attention_window"], metadata={"help": "L: how many earlier outputs are attended to"}

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import OUTPUT_LAYERS, LSTMLanguageModelConfig, MemoryLanguageModel, inherited
+from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel, inherited
 from attlm_fairseq.models._presets import daniluk_preset
 from attlm_fairseq.modules.memory import NgramReader
 
 
 @dataclass
 class NgramRNNConfig(LSTMLanguageModelConfig):
-    output_layer: OUTPUT_LAYERS = inherited("output_layer", default="untied")
+    output_layer: str = inherited("output_layer", default="untied")
     init_range: float = inherited("init_range", default=0.1)
     ngram_order: int = field(
         default=NgramReader.defaults["ngram_order"], metadata={"help": "N: the current output and N - 1 earlier ones, a part of each"}

@@ -69,7 +69,7 @@ class LanguageModel(nn.Module):
         self.reader = reader
         self.output = output
         if tied:
-            self.output.register_parameter("weight", self.embedding.weight)
+            self.output.register_parameter("weight", cast(nn.Parameter, self.embedding.weight))
         self.embedding_dropout = Dropout(dropout_in)
         self.feature_dropout = Dropout(dropout_out)
 

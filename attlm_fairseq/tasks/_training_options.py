@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
-from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.models._choices import ChoiceOptions
 
 
 @dataclass
-class TrainingOptions(FairseqDataclass):
+class TrainingOptions(ChoiceOptions):
     """Base of the tasks' configs. To be read in training alone: where a checkpoint is loaded, its config may lack what they refer to."""
 
     amp: bool = II("common.amp")

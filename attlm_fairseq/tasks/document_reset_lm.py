@@ -8,12 +8,14 @@ from typing import Any, Optional
 
 import torch
 from fairseq.data import iterators
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 from torch import Tensor
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.tasks._carried_state import RESUME, CarriedState
 from attlm_fairseq.tasks._document_dataset import DOCUMENT_ORDERS, DocumentDataset
 from attlm_fairseq.tasks._training_options import TrainingOptions
@@ -24,15 +26,19 @@ from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMTask
 class DocumentResetLMConfig(TrainingOptions):
     data: Optional[str] = field(default=None, metadata={"help": "folder written by fairseq-preprocess --only-source"})
     bptt: int = field(default=20, metadata={"help": "tokens a segment: gradients go back no further (Daniluk et al.: 20)"})
-    reset: ChoiceEnum(["document", "segment"]) = field(
+    reset: str = field(
         default="document",
-        metadata={"help": "state and memory begin anew with each document, carried from segment to segment, or with each segment"},
+        metadata={
+            "choices": ["document", "segment"],
+            "help": "state and memory start again with each document, carried from segment to segment, or with each segment",
+        },
     )
     document_marker: str = field(
         default="", metadata={"help": "the word that alone on a line separates documents (default: blank lines do); it is not predicted"}
     )
-    document_order: ChoiceEnum(list(DOCUMENT_ORDERS)) = field(
-        default="shuffled", metadata={"help": "order of the training documents: shuffled anew each epoch, or as in the corpus"}
+    document_order: str = field(
+        default="shuffled",
+        metadata={"choices": DOCUMENT_ORDERS, "help": "order of the training documents: shuffled again each epoch, or as in the corpus"},
     )
     memory_slots: int = field(
         default=0,
@@ -70,9 +76,10 @@ class DocumentResetLMTask(SentenceResetLMTask):
         self.training_state, self.validation_state = CarriedState(cfg.memory_slots), CarriedState(cfg.memory_slots)
         self._of_all_ranks: list[dict[str, Any]] = []  # after the last step, where they have been asked for since
 
-    def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> torch.nn.Module:
+    def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> BaseFairseqModel:
         model = super().build_model(cfg, from_checkpoint)
-        if self.trains and self.cfg.memory_slots and self.of_this_package and not model.decoder.model.initial_state(1).has_slots:
+        remembers = isinstance(model, MemoryLanguageModel) and model.decoder.model.initial_state(1).has_slots
+        if self.trains and self.cfg.memory_slots and self.of_this_package and not remembers:
             raise InputError(
                 f"--memory-slots {self.cfg.memory_slots} has no effect on this model, whose memory has no slots: leave it out, or give "
                 "--attention-score combined, --arch amsrn_lm or kvp_lstm_lm"
@@ -161,7 +168,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
             self._of_all_ranks = [{}] * world_size()
             torch.distributed.all_gather_object(self._of_all_ranks, self.training_state.state_dict())
 
-    def valid_step(self, sample: dict, model: torch.nn.Module, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
+    def valid_step(self, sample: dict, model: BaseFairseqModel, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
         return FairseqTask.valid_step(self, self.with_state(sample, self.validation_state), model, criterion)
 
     def get_checkpoint_dict(self) -> dict[str, Any]:

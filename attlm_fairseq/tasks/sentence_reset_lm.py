@@ -13,8 +13,9 @@ import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary, data_utils, iterators
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 from torch import Tensor
@@ -40,12 +41,19 @@ class SentenceResetLMConfig(TrainingOptions):
         default=0,
         metadata={"help": "cut training sentences at N words (0: never); the papers cut at 35. Evaluation always sees whole sentences"},
     )
-    blank_lines: ChoiceEnum(["keep", "skip"]) = field(
-        default="keep", metadata={"help": "a blank line is a sentence of no words, whose end is predicted (keep), or is left out (skip)"}
+    blank_lines: str = field(
+        default="keep",
+        metadata={
+            "choices": ["keep", "skip"],
+            "help": "a blank line is a sentence of no words, whose end is predicted (keep), or is left out (skip)",
+        },
     )
-    batch_order: ChoiceEnum(list(BATCH_ORDERS)) = field(
+    batch_order: str = field(
         default="shuffled",
-        metadata={"help": "training batches of consecutive sentences (corpus), of any sentences (shuffled), of like lengths (length)"},
+        metadata={
+            "choices": BATCH_ORDERS,
+            "help": "training batches of consecutive sentences (corpus), of any sentences (shuffled), of like lengths (length)",
+        },
     )
     dataset_impl: Optional[str] = II("dataset.dataset_impl")
 
@@ -78,7 +86,7 @@ class SentenceResetLMTask(FairseqTask):
             )
         return cls(cfg, Dictionary.load(str(path)))
 
-    def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> torch.nn.Module:
+    def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> BaseFairseqModel:
         self.trains = not from_checkpoint
         if self.trains:
             refuse_options(self.cfg, cfg)
@@ -237,7 +245,7 @@ class SentenceResetLMTask(FairseqTask):
             raise InputError("fairseq-eval-lm runs as one process: give --distributed-world-size 1")
         return self.get_batch_iterator(dataset, max_tokens, batch_size, **kwargs).next_epoch_itr(shuffle=False)
 
-    def valid_step(self, sample: dict[str, Any], model: torch.nn.Module, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
+    def valid_step(self, sample: dict[str, Any], model: BaseFairseqModel, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
         # the first event of a sentence follows </s> alone: one distribution serves all sentences
         start = sample["target"].new_full((1, 1), self.dictionary.eos())

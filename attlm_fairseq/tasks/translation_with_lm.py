@@ -13,7 +13,7 @@ from typing import Any, Optional
 from fairseq import utils
 from fairseq.data import FairseqDataset
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -24,13 +24,14 @@ from attlm_fairseq.decoding.fairseq_lms import FairseqLM, FusedLM, LoadOptions, 
 from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET
 from attlm_fairseq.decoding.vocabulary_map import fit_vocabulary
 from attlm_fairseq.errors import InputError, NoDictionaryError
+from attlm_fairseq.models._choices import ChoiceOptions
 
 PROGRAMS = {"fairseq_cli.generate", "fairseq_cli.interactive"}
 """The modules of the programs that decode: they tell no task when they have come to their end."""
 
 
 @dataclass
-class TranslationWithLMConfig(TranslationConfig):
+class TranslationWithLMConfig(ChoiceOptions, TranslationConfig):
     lms: Optional[str] = field(
         default=None,
         metadata={
@@ -64,11 +65,12 @@ class TranslationWithLMConfig(TranslationConfig):
             "shares of its p(<unk>). Otherwise such a model is refused"
         },
     )
-    lm_precision: ChoiceEnum(["float32", "bfloat16", "int8"]) = field(
+    lm_precision: str = field(
         default="float32",
         metadata={
+            "choices": ["float32", "bfloat16", "int8"],
             "help": "weights of this package's neural language models: int8 makes their steps two to three times as fast on CPUs, "
-            "for a change of their perplexity below 0.1 %"
+            "for a change of their perplexity below 0.1 %",
         },
     )
     lm_compare: bool = field(

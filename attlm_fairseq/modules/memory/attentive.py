@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from attlm_fairseq.modules.memory.additive_scores import additive_scores
 from attlm_fairseq.modules.memory.reader import Columns, Memory, Read, append_slots, masked_softmax, with_memory
 
+SCORES = ("single", "combined")  # Eq. 9, Eq. 10
+MEMORIES = ("previous", "current")
+
 
 class AttentiveReader(nn.Module):
     r"""Features ``h'_t = tanh(W_c [h_t; c_t] + b_c)`` (Eq. 7) with the context ``c_t = sum_{i<t} a_i h_i`` (Eq. 3).
@@ -33,8 +36,8 @@ class AttentiveReader(nn.Module):
 
     def __init__(self, hidden_size: int, score: str, current: bool) -> None:
         super().__init__()
-        if score not in ("single", "combined"):
-            raise ValueError(f"attention score {score!r} is not one of: single, combined")
+        if score not in SCORES:
+            raise ValueError(f"attention score {score!r} is not one of: {', '.join(SCORES)}")
         self.score = score
         self.current = current
         self.columns = Columns(newest=0 if current else 1)
@@ -47,8 +50,8 @@ class AttentiveReader(nn.Module):
     @classmethod
     def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> AttentiveReader:
         memory = str(config["attention_memory"])
-        if memory not in ("previous", "current"):
-            raise ValueError(f"attention memory {memory!r} is not one of: previous, current")
+        if memory not in MEMORIES:
+            raise ValueError(f"attention memory {memory!r} is not one of: {', '.join(MEMORIES)}")
         return cls(hidden_size, score=str(config["attention_score"]), current=memory == "current")
 
     def features(self, states: Tensor, contexts: Tensor) -> Tensor:

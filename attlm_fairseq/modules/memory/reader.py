@@ -54,7 +54,7 @@ class Reader(Protocol):
 
     defaults: ClassVar[Mapping[str, Any]]  # its own options, named as on fairseq-train's command line
     feature_size: int  # F
-    starts_with_state: bool  # whether the first features are h_t itself: an output layer of h_t then fits the first columns
+    starts_with_state: ClassVar[bool]  # whether the first features are h_t itself: an output layer of h_t then fits the first columns
 
     @classmethod
     def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> Reader:
