@@ -32,19 +32,14 @@ CARRIAGE_RETURNS = "found lines that end in a carriage return alone, as on old M
 class TextSource:
     """The text of a file, ``-`` for standard input, gzip recognised by content; UTF-8, anything else is an InputError.
 
-    ``head`` is the beginning of the text, at most 64 KiB, without a byte order mark. :meth:`lines` or :meth:`pieces` gives
-    the whole of it, once.
+    ``name`` is the file's, for messages. ``head`` is the beginning of the text, at most 64 KiB, without a byte order mark.
+    :meth:`lines` or :meth:`pieces` gives the whole of it, once. With ``text`` that is the text, and ``path`` only names it.
     """
 
-    def __init__(self, path: str, expected: str = "an n-best list") -> None:
+    def __init__(self, path: str, expected: str = "an n-best list", text: str | None = None) -> None:
         self.name = "<stdin>" if path == "-" else path
-        if path == "-" and sys.stdin is None:
-            raise InputError("standard input is closed: name a file", path=self.name)
-        try:
-            self._file: BinaryIO = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115 - closed when the text has been read
-        except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror}", path=path) from None
-        self._keep_open = path == "-"
+        self._file: BinaryIO = _opened_source(path) if text is None else io.BytesIO(text.encode())
+        self._keep_open = path == "-" and text is None
         self._line: int | None = None  # the line being read, for messages
         with self._readable():
             magic = _read_up_to(self._file, len(_GZIP_MAGIC))
@@ -134,6 +129,15 @@ class TextSource:
             yield
         finally:
             self.close()
+
+
+def _opened_source(path: str) -> BinaryIO:
+    if path == "-" and sys.stdin is None:
+        raise InputError("standard input is closed: name a file", path="<stdin>")
+    try:
+        return sys.stdin.buffer if path == "-" else Path(path).open("rb")
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from None
 
 
 def head_of(path: Path) -> str:

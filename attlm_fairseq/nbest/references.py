@@ -25,12 +25,11 @@ from typing import Literal
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
-from attlm_fairseq.nbest.formats import NbestFolderFormat, find_format, format_of, open_nbest
+from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_format, format_of, open_nbest
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 By = Literal["order", "number", "id"]
 TEXT = "text"  # as in ``--format text``: one text per line
-LIKE_TEXT = ("plain", "kaldi", "nemo", "srilm")  # formats that lines of text can look like
 FORCE_ORDER = "--refs-by order takes the lines as they are, in the order of the lists"
 
 _ID_FIRST = re.compile(r"\s*(?P<id>\S+)(?:\s+(?P<text>.*))?", re.DOTALL)  # Kaldi, ESPnet: id text
@@ -247,12 +246,13 @@ def read_further(
         return _in_order_of(first, list(open_nbest(path, format_name)[1]), path, first_path), ""
     source = TextSource(path)
     form = None if format_name == TEXT else named or format_of(source.head)
-    lines = list(source.lines())
+    text = "".join(source.pieces())
+    lines = list(TextSource(path, text=text).lines())
     if form is not None and (form.name not in LIKE_TEXT or len(lines) != len(first)):
-        return _in_order_of(first, list(form.read(lines, source.name)), path, first_path), ""
+        return _in_order_of(first, list(form.read(TextSource(path, text=text))), path, first_path), ""
     if named is not None:
         with contextlib.suppress(InputError):
-            lists = list(named.read(lines, source.name))
+            lists = list(named.read(TextSource(path, text=text)))
             if len(lists) == len(first):
                 return _in_order_of(first, lists, path, first_path), ""
     ids = [nbest.id for nbest in first]

@@ -14,10 +14,10 @@ from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.external_metric import with_source
-from attlm_fairseq.nbest.formats import NbestFolderFormat, NbestFormat, format_of, open_nbest
+from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, NbestFormat, format_of, open_nbest
 from attlm_fairseq.nbest.metrics import Metric, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references import LIKE_TEXT, By, attach_references, match_lines, read_references, read_text_file
+from attlm_fairseq.nbest.references import By, attach_references, match_lines, read_references, read_text_file
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices

@@ -12,7 +12,15 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision, decide
 from attlm_fairseq.nbest.features.combination import COMPUTED
-from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, NbestFolderFormat, NbestFormat, find_format, write_nbest, write_one_best
+from attlm_fairseq.nbest.formats import (
+    CONVERTIBLE,
+    ONE_BEST_STYLES,
+    NbestFolderFormat,
+    NbestFormat,
+    find_format,
+    write_nbest,
+    write_one_best,
+)
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
@@ -29,7 +37,6 @@ from attlm_fairseq.verbs.run import (
     with_candidates,
 )
 
-CONVERTIBLE = ("jsonl", "moses", "plain", "kaldi")  # the formats that can hold lists read from another one
 ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
 OUTPUTS = ("same", *CONVERTIBLE, *ONE_BEST)
 

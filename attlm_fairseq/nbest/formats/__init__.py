@@ -7,7 +7,6 @@ else: inside the program they are natural logarithms and sums.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -28,8 +27,10 @@ from attlm_fairseq.nbest.formats.srilm import SrilmFolder, SrilmFormat
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 __all__ = [
+    "CONVERTIBLE",
     "FOLDER_FORMATS",
     "FORMATS",
+    "LIKE_TEXT",
     "ONE_BEST_STYLES",
     "NbestFolderFormat",
     "NbestFormat",
@@ -57,15 +58,18 @@ _FILE_FORMATS: dict[str, NbestFormat] = {
     )
 }
 
+# formats that can hold lists read from another one, and those that lines of plain text can be taken for
+CONVERTIBLE = tuple(form.name for form in _FILE_FORMATS.values() if form.holds)
+LIKE_TEXT = tuple(form.name for form in _FILE_FORMATS.values() if form.like_text)
 # every format by its name; kaldi and srilm are the single file, their folders are in FOLDER_FORMATS
 FORMATS: dict[str, NbestFormat | NbestFolderFormat] = FOLDER_FORMATS | _FILE_FORMATS
 
 
 def find_format(name: str) -> NbestFormat | NbestFolderFormat:
     """The format of a name in :data:`FORMATS`; ``nemo:8`` is NeMo's with a beam of 8. Raises InputError."""
-    beam = re.fullmatch(r"nemo:([1-9]\d*)", name)
-    if beam:
-        return NemoFormat(int(beam[1]))
+    base, colon, argument = name.partition(":")
+    if colon and base in _FILE_FORMATS:
+        return _FILE_FORMATS[base].with_argument(argument)
     if name not in FORMATS:
         raise InputError(f"unknown n-best format {name!r}: expected one of {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size)")
     return FORMATS[name]
@@ -85,11 +89,11 @@ def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[Nb
         return FOLDER_FORMATS["srilm"], SrilmFolder().read_files([Path(one) for one in path])
     if path != "-" and Path(path).is_dir():
         return _open_folder(Path(path), form)
-    if form is not None and form.name not in _FILE_FORMATS:
+    if isinstance(form, NbestFolderFormat):
         raise InputError(f"a file: expected a folder, as {form.name} has it", path=path)
     source = TextSource(path)
     found = form or _recognise(source)
-    return found, found.read(source.lines(keep_mark=True) if found.by_line else source.pieces(), source.name)
+    return found, found.read(source)
 
 
 def write_nbest(lists: Iterable[NbestList], fmt: NbestFormat | NbestFolderFormat, path: str) -> None:

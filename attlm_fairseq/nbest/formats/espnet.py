@@ -8,8 +8,10 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats.keyed import Table, TableWriter, file_name, tables_beside
-from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, SeenIds, fresh_names, number, own_text, written
+from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, fresh_names, number, own_text, text_of_hypothesis, written
+from attlm_fairseq.nbest.formats.protocol import NbestFolderFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 _FOLDER = re.compile(r"(\d+)best_recog")
 _TENSOR = re.compile(r"tensor\(\[?([^\],)]*)(?:[\],].*)?\)")  # what str() makes of a score that is still a tensor
@@ -17,7 +19,7 @@ _TEXT = "text"
 _TOTAL_FILE = f"score_{TOTAL}"
 
 
-class EspnetFolder:
+class EspnetFolder(NbestFolderFormat):
     """``1best_recog/{text,score}``, ``2best_recog/...``: lines ``utt1 the text`` and ``utt1 -3.2`` (or ``utt1 tensor(-3.2)``).
 
     A later folder may lack utterances, but not have them in another order. ``score`` is ESPnet's weighted sum in natural log, as it
@@ -26,7 +28,6 @@ class EspnetFolder:
     """
 
     name = "espnet"
-    has_scores = True
 
     def matches_folder(self, folder: Path) -> bool:
         return (folder / "1best_recog" / _TEXT).is_file()
@@ -49,10 +50,11 @@ class EspnetFolder:
                 text = place[_TEXT].take(nbest.id)
                 if text is None:
                     break
-                hypothesis = Hypothesis(text.value, rank=rank, verbatim={_TEXT: text.raw})
+                lines: dict[str, str] = {}
+                hypothesis = Hypothesis(text.value, rank=rank, verbatim=HypothesisText(text.raw, lines))
                 for name in names:
                     entry = place[name].require(nbest.id)
-                    hypothesis.verbatim[name] = entry.raw
+                    lines[name] = entry.raw
                     if name == "score" or (name.startswith("score_") and name != _TOTAL_FILE):
                         match = _TENSOR.fullmatch(entry.value)
                         hypothesis.scores[name] = number(match[1] if match else entry.value, "the score", place[name].path, entry.line)
@@ -73,7 +75,8 @@ class EspnetFolder:
 
 def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
     """The line for each file."""
-    lines: dict[str, str] = dict(hypothesis.verbatim)
+    own = text_of_hypothesis(nbest, hypothesis)
+    lines = {_TEXT: own.own, **own.elsewhere}
     for name, fresh in fresh_names(hypothesis.lm_scores, lines, _score_file).items():
         lines[fresh] = f"{nbest.id} {written(hypothesis.lm_scores[name], name, nbest)}\n"
     if hypothesis.total is not None:

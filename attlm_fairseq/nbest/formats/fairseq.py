@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import CARRIAGE_RETURNS
+from attlm_fairseq.files import CARRIAGE_RETURNS, TextSource
 from attlm_fairseq.nbest.formats.lines import (
     LN2,
-    FileText,
-    ListText,
     SeenIds,
     fresh_names,
     number,
@@ -21,10 +19,13 @@ from attlm_fairseq.nbest.formats.lines import (
     own_text,
     quoted,
     split_end,
+    text_of_hypothesis,
     write_lines,
     written,
 )
+from attlm_fairseq.nbest.formats.protocol import NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 SUM = "fairseq"  # ln P(hypothesis), from the P-line
 NORMALISED = "H"  # the H-line's score, length-normalised, in natural log
@@ -36,7 +37,7 @@ LINE_END = "\n"
 _MATCHES = re.compile(r"^H-\d+\t", re.MULTILINE)
 
 
-class FairseqFormat:
+class FairseqFormat(NbestFormat):
     """Tab-separated ``S- T- H- D- P-`` lines, best hypothesis first, sentence ids in any order.
 
     Scores: ``fairseq`` is the sum of the P-line times ln 2, the model's natural-log probability of the hypothesis with its end of
@@ -51,23 +52,23 @@ class FairseqFormat:
     """
 
     name = "fairseq"
-    has_scores = True
-    by_line = True
 
     def matches(self, head: str) -> bool:
         return _MATCHES.search(head) is not None
 
-    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+    def read(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
         seen = SeenIds()
         with_p: bool | None = None
-        for block in _blocks(lines, path, file):
+        path = source.name
+        for block in _blocks(source, file):
             if not seen.add(block.id):
                 message = f"the lines of sentence {block.id} continue here after other sentences: put them together"
                 raise InputError(message, path=path, line=block.lines[0].number)
-            nbest = NbestList(block.id, [], line=block.lines[0].number, path=path, verbatim=ListText(file, block.before))
+            text = ListText(file, block.before)
+            nbest = NbestList(block.id, [], line=block.lines[0].number, path=path, verbatim=text)
             for line in block.lines:
-                _take(line, nbest, path)
+                _take(line, nbest, text)
             if not nbest.hypotheses:
                 raise InputError(f"sentence {nbest.id} has no H-line", path=path, line=nbest.line)
             for hypothesis in nbest.hypotheses:
@@ -89,7 +90,7 @@ class FairseqFormat:
 
     def _group(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
         own_text(nbest, self.name)
-        lines = list(hypothesis.verbatim)
+        lines = _lines_of(text_of_hypothesis(nbest, hypothesis).own)
         if hypothesis.total is not None:
             total = written(hypothesis.total / LN2, "total", nbest)
             for i, line in enumerate(lines):
@@ -131,16 +132,21 @@ def _kind(line: str) -> str:
     return match[1] if match else ""
 
 
-def _blocks(lines: Iterable[str], path: str, file: FileText) -> Iterator[_Block]:
+def _lines_of(text: str) -> list[str]:
+    """The lines of a text, with their ends."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def _blocks(source: TextSource, file: FileText) -> Iterator[_Block]:
     block: _Block | None = None
     log: list[_Line] = []
-    for line_number, line in numbered(lines, file):
+    for line_number, line in numbered(source, file):
         match = _DATA.match(line)
         if "\r" in line and any(map(_DATA.match, line.split("\r")[1:])):
-            raise InputError(CARRIAGE_RETURNS, path=path, line=line_number)
+            raise InputError(CARRIAGE_RETURNS, path=source.name, line=line_number)
         if match is None:
             if _BROKEN.match(line):
-                raise InputError(f"found {quoted(line)}: expected a tab after the sentence number", path=path, line=line_number)
+                raise InputError(f"found {quoted(line)}: expected a tab after the sentence number", path=source.name, line=line_number)
             log.append(_Line(line_number, "", line))
             continue
         if block is not None and block.id == match[2]:
@@ -156,15 +162,16 @@ def _blocks(lines: Iterable[str], path: str, file: FileText) -> Iterator[_Block]
         yield block
 
 
-def _take(line: _Line, nbest: NbestList, path: str) -> None:
+def _take(line: _Line, nbest: NbestList, of_list: ListText) -> None:
     """Add a line to the list that it belongs to."""
+    path = nbest.path
     label, _, content = split_end(line.text)[0].partition("\t")
     if line.kind == "H":
         score, tab, text = content.partition("\t")
         if not tab:
             raise InputError(f"{label} has one field: expected a score and a text", path=path, line=line.number)
         scores = {NORMALISED: number(score, f"the score of {label}", path, line.number) * LN2}
-        nbest.hypotheses.append(Hypothesis(text, scores, rank=len(nbest.hypotheses) + 1, verbatim=[line.text]))
+        nbest.hypotheses.append(Hypothesis(text, scores, rank=len(nbest.hypotheses) + 1, verbatim=HypothesisText(line.text)))
         return
     before_hypotheses = not nbest.hypotheses
     if line.kind and before_hypotheses == (line.kind in _OF_HYPOTHESIS):
@@ -173,14 +180,15 @@ def _take(line: _Line, nbest: NbestList, path: str) -> None:
         )
         raise InputError(message, path=path, line=line.number)
     if before_hypotheses:
-        nbest.verbatim.before += line.text
+        of_list.before += line.text
         if line.kind == "T":
             nbest.references = (content,)
         return
     hypothesis = nbest.hypotheses[-1]
-    if line.kind in ("D", "P", "L") and any(_kind(other) == line.kind for other in hypothesis.verbatim):
+    of_hypothesis = text_of_hypothesis(nbest, hypothesis)
+    if line.kind in ("D", "P", "L") and any(_kind(other) == line.kind for other in _lines_of(of_hypothesis.own)):
         raise InputError(f"{label} is there twice for one H-line", path=path, line=line.number)
-    hypothesis.verbatim.append(line.text)
+    of_hypothesis.own += line.text
     if line.kind == "D" and "\t" not in content:
         raise InputError(f"{label} has one field: expected a score and a text", path=path, line=line.number)
     if line.kind == "P":

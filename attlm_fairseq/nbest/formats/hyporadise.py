@@ -7,10 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
 from attlm_fairseq.nbest.formats.json_text import DECODER, SHAPES, Place, children, exact, own_member, with_members, with_values
-from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, fresh_names, is_as_read, own_text, quoted
+from attlm_fairseq.nbest.formats.lines import TOTAL, fresh_names, is_as_read, own_text, quoted
+from attlm_fairseq.nbest.formats.protocol import NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
 
 AM_SCORE = "am_score"
@@ -18,7 +21,7 @@ _TOTAL_KEY = f"{TOTAL}_score"
 _MATCHES = re.compile(r"\s*\[\s*([{\]]|$)")
 
 
-class HyporadiseFormat:
+class HyporadiseFormat(NbestFormat):
     """``[{"input": [hypotheses, best first], "output": reference, "am_score": [...], ...}, ...]``.
 
     ``am_score`` is a length-normalised natural logarithm: it is held as read under that name, since the number of model tokens is
@@ -29,16 +32,14 @@ class HyporadiseFormat:
     """
 
     name = "hyporadise"
-    has_scores = True
-    by_line = False
 
     def matches(self, head: str) -> bool:
         return _MATCHES.match(head) is not None
 
-    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+    def read(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
-        for number, item in enumerate(stream_items(lines, path, file, "[")):
-            nbest = _nbest_list(item, number, path)
+        for number, item in enumerate(stream_items(source, file, "[")):
+            nbest = _nbest_list(item, number, source.name)
             nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses))
             yield nbest
 
@@ -78,8 +79,9 @@ def _score_keys(value: dict[str, Any]) -> list[str]:
 
 
 def _text(nbest: NbestList) -> str:
-    text = own_text(nbest, HyporadiseFormat.name).raw
-    if is_as_read(nbest):
+    own = own_text(nbest, HyporadiseFormat.name)
+    text = own.own
+    if is_as_read(nbest, own):
         return text
     hypotheses = nbest.hypotheses
     value = DECODER.decode(text)

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.json_text import DECODER, after_space
-from attlm_fairseq.nbest.formats.lines import FileText, own_text, quoted
+from attlm_fairseq.nbest.formats.lines import own_text, quoted
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.verbatim import FileText
 
 _LONGEST_ESCAPE = len("\\ud83d\\ude00")  # a value cut inside one of these fails where the escape begins
 
@@ -43,9 +45,9 @@ class Item:
     line: int
 
 
-def stream_items(pieces: Iterable[str], path: str, file: FileText, opening: str) -> Iterator[Item]:
+def stream_items(source: TextSource, file: FileText, opening: str) -> Iterator[Item]:
     """The items of a JSON array (``opening`` is ``[``) or object (``{``), one at a time; ``file`` gets the text around them."""
-    text = _Window(pieces, path)
+    text = _Window(source)
     closing = {"[": "]", "{": "}"}[opening]
     at = text.skip_space(1 if text.peek(0) == "\ufeff" else 0)
     if text.peek(at) != opening:
@@ -84,9 +86,9 @@ def stream_items(pieces: Iterable[str], path: str, file: FileText, opening: str)
 class _Window:
     """The part of the text that is being looked at. Positions count from what was last taken."""
 
-    def __init__(self, pieces: Iterable[str], path: str) -> None:
-        self._pieces = iter(pieces)
-        self._path = path
+    def __init__(self, source: TextSource) -> None:
+        self._pieces = source.pieces()
+        self._path = source.name
         self._text = ""
         self._taken = 0
         self._line = 1  # of what was last taken

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
     SHAPES,
@@ -22,8 +23,6 @@ from attlm_fairseq.nbest.formats.json_text import (
 )
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
-    FileText,
-    ListText,
     fresh_names,
     is_as_read,
     numbered,
@@ -33,12 +32,14 @@ from attlm_fairseq.nbest.formats.lines import (
     write_lines,
 )
 from attlm_fairseq.nbest.formats.mlm import MlmFormat
+from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.verbatim import FileText, ListText
 
 _MATCHES = re.compile(r'\s*\{\s*["}]')
 
 
-class JsonlFormat:
+class JsonlFormat(NbestFormat):
     """``{"id": ..., "ref": "..." or ["...", ...], "hyps": [{"text": "...", "scores": {name: value}}, ...]}``, one a line.
 
     Scores are natural logarithms and sums and written exactly. ``id`` (else the number from 0), ``ref`` and ``scores`` may be missing; all
@@ -48,28 +49,27 @@ class JsonlFormat:
     """
 
     name = "jsonl"
-    has_scores = True
-    by_line = True
+    holds = Holds(references=True, scores=True)
 
     def matches(self, head: str) -> bool:
         return _MATCHES.match(head) is not None and not MlmFormat().matches(head)
 
-    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+    def read(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
         before = ""
         count = 0
-        for line_number, line in numbered(lines, file):
+        for line_number, line in numbered(source, file):
             body, _ = split_end(line)
             if not body.strip(" \t\r"):
                 before += line
                 continue
-            nbest = _nbest_list(body, count, path, line_number)
+            nbest = _nbest_list(body, count, source.name, line_number)
             nbest.verbatim = ListText(file, before, line, len(nbest.hypotheses))
             yield nbest
             before = ""
             count += 1
         if not count:
-            raise InputError("no n-best list in it", path=path)
+            raise InputError("no n-best list in it", path=source.name)
         file.end = before
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
@@ -111,9 +111,9 @@ def _line(nbest: NbestList) -> str:
     own = text_of(nbest, JsonlFormat.name)
     if own is None:
         return _new_line(nbest)
-    if is_as_read(nbest):
-        return own.raw
-    body, end = split_end(own.raw)
+    if is_as_read(nbest, own):
+        return own.own
+    body, end = split_end(own.own)
     text = body.lstrip(" \t\r")
     column = own_member(text, "hyps")
     texts = [column[child.value : child.end] for child in children(column)]

@@ -10,8 +10,22 @@ from typing import TextIO
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource, head_of
 from attlm_fairseq.nbest.formats.keyed import KeyedLine, Table, TableWriter, file_name, parse_keyed, tables_beside
-from attlm_fairseq.nbest.formats.lines import TOTAL, fresh_names, grouped, number, one_line, own_text, quoted, text_of, write_lines, written
+from attlm_fairseq.nbest.formats.lines import (
+    TOTAL,
+    fresh_names,
+    grouped,
+    number,
+    one_line,
+    own_text,
+    quoted,
+    text_of,
+    text_of_hypothesis,
+    write_lines,
+    written,
+)
+from attlm_fairseq.nbest.formats.protocol import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.verbatim import HypothesisText
 
 TEXTS = ("text", "words_text")  # the second is what Kaldi's own rescoring scripts call it
 _KEY = re.compile(r"(\S+)-(\d{1,18})(?=\s|$)")
@@ -20,7 +34,7 @@ _TOTAL_FILE = f"{TOTAL}_cost"
 _BY_CHANCE = 6  # so few hypotheses may be in the order of their keys by chance after rescoring: of 7 one order in 5,040
 
 
-class KaldiFormat:
+class KaldiFormat(NbestFormat):
     """``utt-1 oh yeah``: the utterance and, after the last dash, the place of the hypothesis in its list; an empty text is legal.
 
     The rank is the place in the file; but where the keys of a list of 7 and more are sorted as text, as ``sort`` leaves tables (1, 10,
@@ -30,7 +44,8 @@ class KaldiFormat:
 
     name = "kaldi"
     has_scores = False
-    by_line = True
+    holds = Holds()
+    like_text = True
 
     def matches(self, head: str) -> bool:
         """Whether every line begins with such a key, some with that of a first hypothesis, and a space separates the text."""
@@ -38,19 +53,19 @@ class KaldiFormat:
         keys = [re.split(r"[ \r]", line, maxsplit=1)[0] for line in lines]
         return any(key.endswith("-1") for key in keys) and all(_KEY.fullmatch(key) and "\t" not in key for key in keys)
 
-    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+    def read(self, source: TextSource) -> Iterator[NbestList]:
         def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
-            return _parse(parse_keyed(whole, path, line), path)
+            return _parse(parse_keyed(whole, source.name, line), source.name)
 
-        for nbest in grouped(lines, path, self.name, parse):
-            _set_ranks(nbest, path)
+        for nbest in grouped(source, self.name, parse):
+            _set_ranks(nbest, source.name)
             yield nbest
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, lambda nbest: [_line(nbest, hypothesis) for hypothesis in nbest.hypotheses])
 
 
-class KaldiFolder:
+class KaldiFolder(NbestFolderFormat):
     """A folder with ``text`` (or ``words_text``) as above and files of costs, ``utt-1 5.67``, in the same order.
 
     The files whose name has ``cost`` or ``score`` in it or begins with ``acwt`` or ``lmwt`` hold costs: the score of that name is minus the
@@ -60,7 +75,6 @@ class KaldiFolder:
     """
 
     name = "kaldi"
-    has_scores = True
 
     def matches_folder(self, folder: Path) -> bool:
         return any((folder / text).is_file() and _KEY.match(head_of(folder / text)) is not None for text in TEXTS)
@@ -75,17 +89,19 @@ class KaldiFolder:
         def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
             keyed = parse_keyed(whole, source.name, line)
             name, hypothesis = _parse(keyed, source.name)
-            hypothesis.verbatim = {text.name: whole}
+            lines: dict[str, str] = {}
+            hypothesis.verbatim = HypothesisText(whole, lines)
             for other, table in others.items():
                 found = table.require(keyed.key)
-                hypothesis.verbatim[other] = found.raw
+                lines[other] = found.raw
                 if other in costs and other != _TOTAL_FILE:
                     hypothesis.scores[other] = -number(found.value, "the cost", table.path, found.line)
             return name, hypothesis
 
         source = TextSource(str(text))
-        for nbest in grouped(source.lines(keep_mark=True), source.name, self.name, parse):
+        for nbest in grouped(source, self.name, parse):
             _set_ranks(nbest, source.name)
+            own_text(nbest, self.name).file_name = text.name
             yield nbest
         for table in others.values():
             table.require_end()
@@ -93,9 +109,9 @@ class KaldiFolder:
     def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         with TableWriter(folder) as files:
             for nbest in lists:
-                own_text(nbest, self.name)
+                text = own_text(nbest, self.name)
                 for hypothesis in nbest.hypotheses:
-                    _put(files, nbest, hypothesis)
+                    _put(files, text.file_name, nbest, hypothesis)
 
 
 def _parse(keyed: KeyedLine, path: str) -> tuple[str, Hypothesis]:
@@ -120,14 +136,15 @@ def _set_ranks(nbest: NbestList, path: str) -> None:
 
 def _line(nbest: NbestList, hypothesis: Hypothesis) -> str:
     if text_of(nbest, KaldiFormat.name) is not None and hypothesis.verbatim is not None:
-        return hypothesis.verbatim if isinstance(hypothesis.verbatim, str) else next(iter(hypothesis.verbatim.values()))
+        return hypothesis.verbatim.own
     if re.search(r"\s", nbest.id) or not nbest.id:
         raise InputError(f"the id {quoted(nbest.id)} is empty or has white space in it: Kaldi's keys cannot hold it")
     return f"{nbest.id}-{hypothesis.rank} {one_line(hypothesis.text)}\n"
 
 
-def _put(files: TableWriter, nbest: NbestList, hypothesis: Hypothesis) -> None:
-    lines: dict[str, str] = dict(hypothesis.verbatim)
+def _put(files: TableWriter, text_name: str, nbest: NbestList, hypothesis: Hypothesis) -> None:
+    own = text_of_hypothesis(nbest, hypothesis)
+    lines = {text_name: own.own, **own.elsewhere}
     key = _line(nbest, hypothesis).split(maxsplit=1)[0]
     for name, fresh in fresh_names(hypothesis.lm_scores, lines, _cost_file).items():
         lines[fresh] = f"{key} {written(-hypothesis.lm_scores[name], name, nbest)}\n"

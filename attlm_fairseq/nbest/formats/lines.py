@@ -5,39 +5,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 LN2 = math.log(2.0)
 TOTAL = "total"  # the name under which rescoring's total is written: never read back as a score
 
 
-@dataclass(slots=True)
-class FileText:
-    """The text of a file before its first and after its last list, shared by all its lists (``end`` is known when all are read)."""
-
-    format: str
-    start: str = ""
-    end: str = ""
-
-
-@dataclass(slots=True)
-class ListText:
-    """The verbatim part of a list: what stands between it and the list before, and (JSON) its own text and number of hypotheses."""
-
-    file: FileText
-    before: str = ""
-    raw: str = ""
-    count: int = 0
-
-
 def text_of(nbest: NbestList, format_name: str) -> ListText | None:
     """The list's verbatim text if it was read in this format."""
     verbatim = nbest.verbatim
-    return verbatim if isinstance(verbatim, ListText) and verbatim.file.format == format_name else None
+    return verbatim if verbatim is not None and verbatim.file.format == format_name else None
 
 
 def own_text(nbest: NbestList, format_name: str) -> ListText:
@@ -48,16 +30,23 @@ def own_text(nbest: NbestList, format_name: str) -> ListText:
     return text
 
 
+def text_of_hypothesis(nbest: NbestList, hypothesis: Hypothesis) -> HypothesisText:
+    """The hypothesis' verbatim text, for the formats that write only what they have read."""
+    if hypothesis.verbatim is None:
+        raise nbest.error(f"list {nbest.id}: hypothesis {hypothesis.rank} was not read from this file; write jsonl instead")
+    return hypothesis.verbatim
+
+
 def is_rescored(hypothesis: Hypothesis) -> bool:
     """Whether there is anything to write that was not read."""
     return bool(hypothesis.lm_scores) or hypothesis.total is not None
 
 
-def is_as_read(nbest: NbestList) -> bool:
-    """Whether a list read from JSON is still what its text says."""
+def is_as_read(nbest: NbestList, text: ListText) -> bool:
+    """Whether a list is still what its text says."""
     hypotheses = nbest.hypotheses
     in_order = all(hypothesis.rank == i for i, hypothesis in enumerate(hypotheses, 1))
-    return in_order and len(hypotheses) == nbest.verbatim.count and not any(map(is_rescored, hypotheses))
+    return in_order and len(hypotheses) == text.size and not any(map(is_rescored, hypotheses))
 
 
 def quoted(found: str) -> str:
@@ -72,12 +61,9 @@ def shortened(found: str) -> str:
 
 def number(found: str, what: str, path: object, line: int) -> float:
     """A finite number, or InputError."""
-    try:
-        value = float(found)
-    except ValueError:
-        value = None
-    if value is None or "_" in found:  # float() takes 1_000
+    if not is_number(found) or "_" in found:  # float() takes 1_000
         raise InputError(f"{shortened(what)} is {quoted(found)}: expected a number", path=path, line=line)
+    value = float(found)
     if not math.isfinite(value):
         raise InputError(f"{shortened(what)} is {shortened(found.strip())}: expected a finite number", path=path, line=line)
     return value
@@ -132,9 +118,9 @@ def split_end(line: str) -> tuple[str, str]:
     return body, line[len(body) :]
 
 
-def numbered(lines: Iterable[str], file: FileText) -> Iterator[tuple[int, str]]:
+def numbered(source: TextSource, file: FileText) -> Iterator[tuple[int, str]]:
     """The lines with their numbers from 1; a byte order mark goes to ``file.start``."""
-    for line_number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(source.lines(keep_mark=True), 1):
         if line_number == 1 and line.startswith("\ufeff"):
             file.start = "\ufeff"
             line = line[1:]
@@ -163,9 +149,7 @@ class SeenIds:
         return new
 
 
-def grouped(
-    lines: Iterable[str], path: str, format_name: str, parse: Callable[[str, int, bool], tuple[str, Hypothesis]]
-) -> Iterator[NbestList]:
+def grouped(source: TextSource, format_name: str, parse: Callable[[str, int, bool], tuple[str, Hypothesis]]) -> Iterator[NbestList]:
     """The lists of a file with one hypothesis a line, the lines of a list standing together.
 
     ``parse(line, line number, comes after a blank line)`` gives the id of the list and the hypothesis, whose rank and verbatim
@@ -173,11 +157,13 @@ def grouped(
     error: merging would reorder the file, and a second list would lose its reference.
     """
     file = FileText(format_name)
+    path = source.name
     seen = SeenIds()
     current: NbestList | None = None
+    text = ListText(file)
     blank = ""
     blank_line = 0
-    for line_number, line in numbered(lines, file):
+    for line_number, line in numbered(source, file):
         if not line.strip(" \r\n"):
             blank_line = blank_line if blank else line_number
             blank += line
@@ -192,11 +178,13 @@ def grouped(
                 raise InputError(message, path=path, line=line_number)
             if current is not None:
                 yield current
-            current = NbestList(name, [], line=line_number, path=path, verbatim=ListText(file, blank))
+            text = ListText(file, blank)
+            current = NbestList(name, [], line=line_number, path=path, verbatim=text)
         blank = ""
         current.hypotheses.append(hypothesis)
         hypothesis.rank = hypothesis.rank or len(current.hypotheses)
-        hypothesis.verbatim = hypothesis.verbatim or line
+        hypothesis.verbatim = hypothesis.verbatim or HypothesisText(line)
+        text.size += 1
     if current is None:
         raise InputError("no n-best list in it", path=path)
     file.end = blank

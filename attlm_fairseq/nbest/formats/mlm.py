@@ -8,17 +8,20 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
 from attlm_fairseq.nbest.formats.json_text import Child, Place, children, exact, with_members, with_values
-from attlm_fairseq.nbest.formats.lines import TOTAL, FileText, ListText, SeenIds, fresh_names, is_as_read, own_text, quoted
+from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, fresh_names, is_as_read, own_text, quoted
+from attlm_fairseq.nbest.formats.protocol import NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
 
 _MATCHES = re.compile(r'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\{\s*"(hyp_|ref")')
 _HYPOTHESIS = re.compile(r"hyp_0*([0-9]+)")
 
 
-class MlmFormat:
+class MlmFormat(NbestFormat):
     """``{"utt1": {"hyp_1": {"score": -1.234, "text": "a b"}, ..., "ref": "a b"}, ...}``, hypotheses ranked by the numbers of their keys.
 
     mlm-scoring sorts the keys as text (``hyp_1, hyp_10, hyp_2``) and reads them by their numbers: so does this, whatever their order.
@@ -28,19 +31,17 @@ class MlmFormat:
     """
 
     name = "mlm"
-    has_scores = True
-    by_line = False
 
     def matches(self, head: str) -> bool:
         return _MATCHES.match(head) is not None
 
-    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+    def read(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
         seen = SeenIds()
-        for item in stream_items(lines, path, file, "{"):
+        for item in stream_items(source, file, "{"):
             if not seen.add(item.key):
-                raise InputError(f"the utterance {quoted(item.key)} is there twice", path=path, line=item.line)
-            nbest = _nbest_list(item, path)
+                raise InputError(f"the utterance {quoted(item.key)} is there twice", path=source.name, line=item.line)
+            nbest = _nbest_list(item, source.name)
             nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses))
             yield nbest
 
@@ -71,8 +72,9 @@ def _hypothesis(value: Any, key: str, rank: int, place: Place) -> Hypothesis:
 
 
 def _text(nbest: NbestList) -> str:
-    text = own_text(nbest, MlmFormat.name).raw
-    if is_as_read(nbest):
+    own = own_text(nbest, MlmFormat.name)
+    text = own.own
+    if is_as_read(nbest, own):
         return text
     found = [text[child.value : child.end] for child in sorted(filter(_is_hypothesis, children(text)), key=_order)]
     values = []

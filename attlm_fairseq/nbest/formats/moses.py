@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import CARRIAGE_RETURNS
+from attlm_fairseq.files import CARRIAGE_RETURNS, TextSource
 from attlm_fairseq.nbest.formats.lines import (
     fresh_names,
     grouped,
@@ -22,6 +22,7 @@ from attlm_fairseq.nbest.formats.lines import (
     write_lines,
     written,
 )
+from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 DECODER = "decoder"  # the score of the total field, as the decoder wrote it
@@ -33,7 +34,7 @@ _BARE = re.compile(r"f\d+")  # what scores without a name are called: a missing 
 _ALIGNED = re.compile(r"\d+-\d+")
 
 
-class MosesFormat:
+class MosesFormat(NbestFormat):
     """``id ||| hypothesis ||| features ||| total``, lists by consecutive equal ids.
 
     The feature field is recognised, not counted: ``Name= 1.0 2.0``, ``name: 1.0``, ``name=1.0`` or bare numbers; other fields
@@ -49,26 +50,25 @@ class MosesFormat:
     """
 
     name = "moses"
-    has_scores = True
-    by_line = True
+    holds = Holds(scores=True, decimals=6)
 
     def matches(self, head: str) -> bool:
         return _FIRST_LINE.match(head) is not None
 
-    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+    def read(self, source: TextSource) -> Iterator[NbestList]:
         shape: tuple[int, bool, bool] | None = None
 
         def parse(text: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
             nonlocal shape
-            found = _recognise(split_end(text)[0], path, line)
+            found = _recognise(split_end(text)[0], source.name, line)
             found_shape = (len(found.fields), bool(found.features), found.total is not None)
             shape = shape or found_shape
             if found_shape != shape:
                 message = f"{_described(found_shape)}, but the first line has {_described(shape)}: is the line cut short?"
-                raise InputError(message, path=path, line=line)
-            return found.fields[0].strip(), Hypothesis(found.fields[1].strip(" \t"), _scores(found, path, line))
+                raise InputError(message, path=source.name, line=line)
+            return found.fields[0].strip(), Hypothesis(found.fields[1].strip(" \t"), _scores(found, source.name, line))
 
-        for nbest in grouped(lines, path, self.name, parse):
+        for nbest in grouped(source, self.name, parse):
             nbest.sparse = not any(_BARE.fullmatch(name) for hypothesis in nbest.hypotheses for name in hypothesis.scores)
             yield nbest
 
@@ -80,8 +80,8 @@ class MosesFormat:
         if text_of(nbest, self.name) is None or hypothesis.verbatim is None:
             return _new_line(nbest, hypothesis, names)
         if not is_rescored(hypothesis):
-            return hypothesis.verbatim
-        body, end = split_end(hypothesis.verbatim)
+            return hypothesis.verbatim.own
+        body, end = split_end(hypothesis.verbatim.own)
         found = _recognise(body, "", 0)
         fields = found.fields
         own_total = fields[found.total].strip() if found.total is not None else ""

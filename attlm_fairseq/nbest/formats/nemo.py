@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TextIO
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     fresh_names,
@@ -18,16 +19,18 @@ from attlm_fairseq.nbest.formats.lines import (
     own_text,
     quoted,
     split_end,
+    text_of_hypothesis,
     write_lines,
     written,
 )
+from attlm_fairseq.nbest.formats.protocol import NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 _LINE = re.compile(r"[^\t]*\t\s*[-+]?(\d+\.\d*|\d*\.\d+|\d+(?=e))(e[-+]?\d+)?\s*(\t[^\t=]+=[^\t]*)*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class NemoFormat:
+class NemoFormat(NbestFormat):
     """``text<TAB>score``, the same number of hypotheses for every utterance: ``beam``. No quoting, and ``null`` is a word.
 
     The lists are numbered from 0. ``score`` is the beam search's, a sum in natural log as it stands. Written: the columns ``NAME=value``,
@@ -36,21 +39,28 @@ class NemoFormat:
 
     beam: int | None = None
     name: ClassVar[str] = "nemo"
-    has_scores: ClassVar[bool] = True
-    by_line: ClassVar[bool] = True
+    like_text: ClassVar[bool] = True
 
     def matches(self, head: str) -> bool:
         """Whether every line is a text and a number with a decimal point (a text of digits after an id has none)."""
         lines = [line for line in head.split("\n") if line.strip(" \r")]
         return bool(lines) and all(_LINE.fullmatch(line) for line in lines)
 
-    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
-        if self.beam is None:
-            raise InputError("text<TAB>score lines as NeMo writes them have no ids: give the beam size, --format nemo:BEAM", path=path)
-        return self._lists(lines, path, self.beam)
+    def with_argument(self, argument: str) -> NemoFormat:
+        if not re.fullmatch(r"[1-9]\d*", argument):
+            raise InputError(f"unknown n-best format 'nemo:{argument}': expected nemo:BEAM with the beam size")
+        return NemoFormat(int(argument))
 
-    def _lists(self, lines: Iterable[str], path: str, beam: int) -> Iterator[NbestList]:
+    def read(self, source: TextSource) -> Iterator[NbestList]:
+        if self.beam is None:
+            raise InputError(
+                "text<TAB>score lines as NeMo writes them have no ids: give the beam size, --format nemo:BEAM", path=source.name
+            )
+        return self._lists(source, self.beam)
+
+    def _lists(self, source: TextSource, beam: int) -> Iterator[NbestList]:
         count = 0
+        path = source.name
 
         def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
             nonlocal count
@@ -68,29 +78,29 @@ class NemoFormat:
             count += 1
             return str((count - 1) // beam), Hypothesis(text, scores)
 
-        for nbest in grouped(lines, path, self.name, parse):
+        for nbest in grouped(source, self.name, parse):
             if len(nbest.hypotheses) != beam:
                 message = (
                     f"the last list has {len(nbest.hypotheses)} of {beam} hypotheses: is the file cut short, or the beam size another?"
                 )
                 raise InputError(message, path=path, line=nbest.line)
-            nbest.verbatim.count = beam
             yield nbest
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, self._lines)
 
     def _lines(self, nbest: NbestList) -> list[str]:
-        beam = own_text(nbest, self.name).count
+        beam = own_text(nbest, self.name).size
         if len(nbest.hypotheses) != beam:
             raise InputError(f"list {nbest.id} has {len(nbest.hypotheses)} hypotheses: NeMo's lists all have the same number, here {beam}")
         return [_line(nbest, hypothesis) for hypothesis in nbest.hypotheses]
 
 
 def _line(nbest: NbestList, hypothesis: Hypothesis) -> str:
+    own = text_of_hypothesis(nbest, hypothesis)
     if not is_rescored(hypothesis):
-        return hypothesis.verbatim
-    body, end = split_end(hypothesis.verbatim)
+        return own.own
+    body, end = split_end(own.own)
     columns = body.split("\t")
     names = fresh_names(hypothesis.lm_scores, [*hypothesis.scores, TOTAL], one_word)
     columns += [f"{names[name]}={written(value, name, nbest)}" for name, value in hypothesis.lm_scores.items()]

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.lines import grouped, one_line, quoted, split_end, text_of, write_lines
+from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 _ICEFALL = re.compile(r"[^\t\n]*\t(?:ref|hyp)=\[")  # recogs-*.txt: a reference and one hypothesis
 _JSON = re.compile(r"\s*[\[{]\s*[\"\[{\]}]")
 
 
-class PlainFormat:
+class PlainFormat(NbestFormat):
     """One hypothesis a line, best first: ``id<TAB>text``, or lists separated by blank lines and numbered from 0.
 
     The first line that is not blank says which of the two it is. Without ids there can be no empty hypothesis, since a blank
@@ -23,8 +25,9 @@ class PlainFormat:
     """
 
     name = "plain"
+    holds = Holds()
+    like_text = True
     has_scores = False
-    by_line = True
 
     def matches(self, head: str) -> bool:
         """Either every line has a tab, or none has and a blank line separates two lists."""
@@ -34,7 +37,7 @@ class PlainFormat:
             return False
         return all(tabs) or (not any(tabs) and len(tabs) < len(lines))
 
-    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+    def read(self, source: TextSource) -> Iterator[NbestList]:
         with_ids: bool | None = None
         block = -1
 
@@ -45,15 +48,15 @@ class PlainFormat:
             with_ids = bool(tab) if with_ids is None else with_ids
             if bool(tab) != with_ids:
                 expected = "id<TAB>text like the lines before" if with_ids else "text without a tab like the lines before"
-                raise InputError(f"found {quoted(body)}: expected {expected}", path=path, line=line)
+                raise InputError(f"found {quoted(body)}: expected {expected}", path=source.name, line=line)
             if not with_ids:
                 block += after_blank or block < 0
                 return str(block), Hypothesis(body)
             if not name.strip():
-                raise InputError(f"found {quoted(body)}: the id before the tab is empty", path=path, line=line)
+                raise InputError(f"found {quoted(body)}: the id before the tab is empty", path=source.name, line=line)
             return name, Hypothesis(text)
 
-        return grouped(lines, path, self.name, parse)
+        return grouped(source, self.name, parse)
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, self._lines, self._separator)
@@ -63,7 +66,7 @@ class PlainFormat:
 
     def _line(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
         if text_of(nbest, self.name) is not None and hypothesis.verbatim is not None:
-            return hypothesis.verbatim
+            return hypothesis.verbatim.own
         return f"{one_line(nbest.id)}\t{one_line(hypothesis.text)}\n"
 
     def _separator(self, nbest: NbestList) -> str:

@@ -2,56 +2,75 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TextIO, runtime_checkable
+from typing import ClassVar, TextIO
 
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 
-class NbestFormat(Protocol):
-    """A format that is one stream of text. It has no state: one instance serves any number of files.
+@dataclass(frozen=True)
+class Holds:
+    """What a format can say of lists that were read from another one."""
 
-    ``by_line`` says what :meth:`read` wants: the lines of the text, or (JSON documents, often one line of many megabytes)
-    pieces of any size.
-    """
+    ids: bool = True
+    references: bool = False
+    scores: bool = False
+    decimals: int | None = None  # to which scores are rounded; None: written exactly
 
-    name: str  # as in ``--format NAME``
-    has_scores: bool  # whether a written file has a place for scores
-    by_line: bool
 
+class _Named:
+    """What files and folders of n-best lists have in common."""
+
+    name: ClassVar[str]  # as in ``--format NAME``
+    has_scores: ClassVar[bool] = True  # whether a written file has a place for scores
+    holds: ClassVar[Holds | None] = None  # None: only lists that were read from this format can be written
+
+
+class NbestFormat(_Named, ABC):
+    """A format that is one stream of text. It has no state: one instance serves any number of files."""
+
+    like_text: ClassVar[bool] = False  # whether lines of plain text can be taken for this format
+
+    @abstractmethod
     def matches(self, head: str) -> bool:
-        """Whether a file that begins with ``head`` (up to 64 KiB of text, perhaps cut mid-line) is in this format."""
-        ...
+        """Return whether a file that begins with ``head`` (up to 64 KiB of text, perhaps cut mid-line) is in this format."""
 
-    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
-        """Yield the lists of a file in order. ``lines`` keep their line ends. Raises InputError with file and line number."""
-        ...
+    @abstractmethod
+    def read(self, source: TextSource) -> Iterator[NbestList]:
+        """Yield the lists of a file in order, as ``source.lines()`` or ``source.pieces()`` gives its text.
 
+        Raises InputError with ``source.name`` and the line number.
+        """
+
+    @abstractmethod
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         """Write the lists in the order and with the hypotheses in the order given, with ``lm_scores`` and ``total`` where set.
 
-        Lists that were read in this format and not changed come out byte for byte. Raises InputError where the format cannot
+        Lists that were read in this format and not changed come out byte for byte. Raises InputError if the format cannot
         hold a list.
         """
-        ...
+
+    def with_argument(self, argument: str) -> NbestFormat:
+        """Return the format that ``--format NAME:ARGUMENT`` means. Raises InputError: most take no argument."""
+        raise InputError(f"the format {self.name} takes no argument: found {self.name}:{argument}")
 
 
-@runtime_checkable
-class NbestFolderFormat(Protocol):
+class NbestFolderFormat(_Named, ABC):
     """A format that spreads its lists over the files of a folder."""
 
-    name: str
-    has_scores: bool
-
+    @abstractmethod
     def matches_folder(self, folder: Path) -> bool:
-        """Whether the folder holds this format."""
-        ...
+        """Return whether the folder holds this format."""
 
+    @abstractmethod
     def read_folder(self, folder: Path) -> Iterator[NbestList]:
         """Yield the lists in order. Raises InputError with file and line number."""
-        ...
 
+    @abstractmethod
     def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         """Fill the empty ``folder``, as :meth:`NbestFormat.write` does a file."""
-        ...

@@ -13,7 +13,6 @@ from attlm_fairseq.files import TextSource, head_of, whole_file
 from attlm_fairseq.nbest.formats.keyed import file_name
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
-    ListText,
     fresh_names,
     grouped,
     is_number,
@@ -21,9 +20,11 @@ from attlm_fairseq.nbest.formats.lines import (
     own_text,
     quoted,
     split_end,
+    text_of_hypothesis,
     write_lines,
     written,
 )
+from attlm_fairseq.nbest.formats.protocol import NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import LN_10
 
@@ -32,7 +33,7 @@ _BYTELOG = re.compile(r"\s*NBestList\d")
 _OWN_SCORES = ("acoustic", "lm")
 
 
-class SrilmFormat:
+class SrilmFormat(NbestFormat):
     """One sentence: ``acoustic lm nwords words...``, log10; the scores are called ``acoustic`` and ``lm``.
 
     lattice-tool writes ``<s> words... </s>``: these two are marks of the sentence and no words, so that a hypothesis is without
@@ -43,7 +44,7 @@ class SrilmFormat:
 
     name = "srilm"
     has_scores = False
-    by_line = True
+    like_text = True
 
     def matches(self, head: str) -> bool:
         """Whether every line begins with two numbers and a count."""
@@ -52,7 +53,8 @@ class SrilmFormat:
             len(line) >= 3 and is_number(line[0]) and is_number(line[1]) and _COUNT.fullmatch(line[2]) for line in lines
         )
 
-    def read(self, lines: Iterable[str], path: str) -> Iterator[NbestList]:
+    def read(self, source: TextSource) -> Iterator[NbestList]:
+        path = source.name
         name = "0" if path == "<stdin>" else _list_id(path)
 
         def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
@@ -70,10 +72,12 @@ class SrilmFormat:
                 raise InputError(f"found {len(text.split())} words, expected {fields[2]}: is the line cut short?", path=path, line=line)
             return name, Hypothesis(_without_marks(text) if "s>" in text else text, scores)
 
-        return grouped(lines, path, self.name, parse)
+        return grouped(source, self.name, parse)
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
-        write_lines(_only_one(lists), out, self.name, lambda nbest: [_lines(nbest, hypothesis)[""] for hypothesis in nbest.hypotheses])
+        write_lines(
+            _only_one(lists), out, self.name, lambda nbest: [text_of_hypothesis(nbest, hypothesis).own for hypothesis in nbest.hypotheses]
+        )
 
 
 def _without_marks(text: str) -> str:
@@ -87,7 +91,7 @@ def _without_marks(text: str) -> str:
     return text
 
 
-class SrilmFolder:
+class SrilmFolder(NbestFolderFormat):
     """A folder of such files, or several files, in the order of their names. The id of a list is the name without ``.gz``.
 
     A folder within it is a score directory as SRILM's rescoring scripts use them: a file of the same name for each list with one
@@ -96,7 +100,6 @@ class SrilmFolder:
     """
 
     name = "srilm"
-    has_scores = True
 
     def matches_folder(self, folder: Path) -> bool:
         first = next(iter(_files(folder)), None)
@@ -111,22 +114,20 @@ class SrilmFolder:
     def read_files(self, files: Sequence[Path], score_directories: Sequence[Path] = ()) -> Iterator[NbestList]:
         for path in files:
             source = TextSource(str(path))
-            for nbest in SrilmFormat().read(source.lines(keep_mark=True), source.name):
-                nbest.verbatim.raw = path.name
-                for hypothesis in nbest.hypotheses:
-                    hypothesis.verbatim = {"": hypothesis.verbatim}
+            for nbest in SrilmFormat().read(source):
+                own_text(nbest, self.name).file_name = path.name
                 for directory in score_directories:
                     _read_scores(directory, nbest)
                 yield nbest
 
     def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         for nbest in lists:
-            own: ListText = own_text(nbest, self.name)
+            own = own_text(nbest, self.name)
             lines = [_lines(nbest, hypothesis) for hypothesis in nbest.hypotheses]
             for name in lines[0]:
                 (folder / name).mkdir(exist_ok=True)
                 of_file = [line[name] for line in lines]
-                with whole_file(str(folder / name / own.raw)) as out:
+                with whole_file(str(folder / name / own.file_name)) as out:
                     write_lines([nbest], out, self.name if not name else "", partial(_given, of_file))
 
 
@@ -151,7 +152,7 @@ def _only_one(lists: Iterable[NbestList]) -> Iterator[NbestList]:
 
 
 def _read_scores(directory: Path, nbest: NbestList) -> None:
-    source = TextSource(str(directory / nbest.verbatim.raw))
+    source = TextSource(str(directory / own_text(nbest, SrilmFolder.name).file_name))
     lines = list(source.lines(keep_mark=True))
     if len(lines) != len(nbest.hypotheses):
         raise InputError(f"found {len(lines)} scores for {len(nbest.hypotheses)} hypotheses: expected one a line", path=source.name)
@@ -159,14 +160,13 @@ def _read_scores(directory: Path, nbest: NbestList) -> None:
         score = number(line.strip(), "the score", source.name, line_number) * LN_10
         if directory.name != TOTAL:
             hypothesis.scores[directory.name] = score
-        hypothesis.verbatim[directory.name] = line
+        text_of_hypothesis(nbest, hypothesis).elsewhere[directory.name] = line
 
 
 def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
     """The line for the list's own file, called "", and for each score directory."""
-    if isinstance(hypothesis.verbatim, str):
-        return {"": hypothesis.verbatim}
-    lines: dict[str, str] = dict(hypothesis.verbatim)
+    own = text_of_hypothesis(nbest, hypothesis)
+    lines = {"": own.own, **own.elsewhere}
     for name, fresh in fresh_names(hypothesis.lm_scores, [*lines, *_OWN_SCORES, TOTAL], file_name).items():
         lines[fresh] = f"{written(hypothesis.lm_scores[name] / LN_10, name, nbest)}\n"
     if hypothesis.total is not None:

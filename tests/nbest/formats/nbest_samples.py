@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-import re
+from collections.abc import Iterable, Iterator
 
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats import find_format
 from attlm_fairseq.nbest.nbest_list import NbestList
 
@@ -93,15 +94,33 @@ SAMPLES = {
 ALL_SAMPLES = [(name, sample) for name, samples in SAMPLES.items() for sample in samples]
 
 
-def cut(text: str, name: str, piece: int = 7) -> list[str]:
-    """The text as the format's ``read`` wants it."""
-    if find_format(name).by_line:
-        return re.findall(r"[^\n]*\n|[^\n]+", text)
-    return [text[i : i + piece] for i in range(0, len(text), piece)]
+class GivenPieces(TextSource):
+    """A text called FILE that comes in the pieces given, as lines or not: perhaps from a generator that is watched."""
+
+    def __init__(self, pieces: Iterable[str]) -> None:
+        self.name = "FILE"
+        self._given = pieces
+
+    def lines(self, keep_mark: bool = False) -> Iterator[str]:
+        return iter(self._given)
+
+    def pieces(self) -> Iterator[str]:
+        return iter(self._given)
+
+
+class InPieces(TextSource):
+    """A text called FILE whose pieces are so short that all ends in the middle of something."""
+
+    def __init__(self, text: str, size: int) -> None:
+        super().__init__("FILE", text=text)
+        self._text, self._size = text, size
+
+    def pieces(self) -> Iterator[str]:
+        return (self._text[i : i + self._size] for i in range(0, len(self._text), self._size))
 
 
 def read(text: str, name: str, piece: int = 7) -> list[NbestList]:
-    return list(find_format(name).read(cut(text, name, piece), "FILE"))
+    return list(find_format(name).read(InPieces(text, piece)))
 
 
 def write(lists: list[NbestList], name: str) -> str:

@@ -96,7 +96,7 @@ def test_the_line_formats_can_hold_lists_of_others(name, sample, target):
     for old, new in zip(lists, again, strict=True):
         assert [h.text.split() for h in new.hypotheses] == [h.text.split() for h in old.hypotheses]
         if target == "moses":
-            assert all(-1.5 in h.scores.values() and " ||| -2.000000" in h.verbatim for h in new.hypotheses)
+            assert all(-1.5 in h.scores.values() and " ||| -2.000000" in h.verbatim.own for h in new.hypotheses)
             # the total is no score, and what the decoder wrote is
             decoders = [h.scores.get("decoder", 0.0) for h in old.hypotheses]
             assert [h.scores["decoder"] for h in new.hypotheses] == pytest.approx(decoders, abs=1e-6)
@@ -159,6 +159,8 @@ def test_the_names_of_the_registry_are_those_of_the_formats():
     assert all(form.name == name for name, form in [*FORMATS.items(), *FOLDER_FORMATS.items()])
     assert set(FORMATS) == {"moses", "fairseq", "hyporadise", "jsonl", "plain", "kaldi", "mlm", "espnet", "srilm", "nemo"}
     assert find_format("nemo:8").beam == 8
-    for name in ("nemo:0", "nemo:x", "csv", ""):
+    for name in ("nemo:0", "nemo:x", "csv9", ""):
         with pytest.raises(InputError, match="unknown n-best format"):
             find_format(name)
+    with pytest.raises(InputError, match="the format moses takes no argument: found moses:3"):
+        find_format("moses:3")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nbest_samples import ALL_SAMPLES, FAIRSEQ, HYPORADISE, JSONL, MLM, MOSES, PLAIN_IDS, cut, read
+from nbest_samples import ALL_SAMPLES, FAIRSEQ, HYPORADISE, JSONL, MLM, MOSES, PLAIN_IDS, GivenPieces, read
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
@@ -291,7 +291,7 @@ def test_a_fault_early_in_a_long_document_is_found_early():
         raise AssertionError("read on after the fault")
 
     with pytest.raises(InputError, match="FILE:1: item 2 is not valid JSON"):
-        list(find_format("hyporadise").read(pieces(), "FILE"))
+        list(find_format("hyporadise").read(GivenPieces(pieces())))
 
 
 @pytest.mark.parametrize("name", LONG)
@@ -301,11 +301,11 @@ def test_no_list_is_kept_once_it_is_written(name):
 
     def text() -> Iterator[str]:
         for i in range(700):
-            yield from cut(LONG[name](i), name, 500)
+            yield from LONG[name](i).splitlines(keepends=True)
         yield ENDS.get(name, "")
 
     def watched() -> Iterator[NbestList]:
-        for i, nbest in enumerate(find_format(name).read(text(), "FILE")):
+        for i, nbest in enumerate(find_format(name).read(GivenPieces(text()))):
             if i == 100:
                 tracemalloc.start()
             if i in (101, 699):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from nbest_samples import FAIRSEQ, HYPORADISE_PRETTY, MOSES, NEMO, cut
+from nbest_samples import FAIRSEQ, HYPORADISE_PRETTY, MOSES, NEMO
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats import find_format
 
 GOOD = "0 ||| a ||| LM0= -1 ||| -2\n"
@@ -145,7 +146,7 @@ BROKEN = [
 def test_one_clear_line(name, text, line, message):
     form = find_format(name)
     with pytest.raises(InputError) as caught:
-        list(form.read(cut(text, name), "FILE"))
+        list(form.read(TextSource("FILE", text=text)))
     assert str(caught.value).startswith(f"FILE:{line}: " if line else "FILE: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -153,12 +154,12 @@ def test_one_clear_line(name, text, line, message):
 
 def test_the_shapes_of_json_are_named_where_the_first_list_is_wrong_alone():
     with pytest.raises(InputError) as caught:
-        list(find_format("jsonl").read(cut(FIRST + '{"id": "x"}\n', "jsonl"), "FILE"))
+        list(find_format("jsonl").read(TextSource("FILE", text=FIRST + '{"id": "x"}\n')))
     assert SHAPES not in str(caught.value)
 
 
 def test_the_lists_before_the_fault_have_come_out():
-    lists = find_format("moses").read(cut(MOSES + "0 ||| again\n", "moses"), "FILE")
+    lists = find_format("moses").read(TextSource("FILE", text=MOSES + "0 ||| again\n"))
     assert next(lists).id == "0"
     with pytest.raises(InputError, match="FILE:5"):
         list(lists)
