@@ -271,7 +271,7 @@ def rescoring(place: Path) -> list[str]:
 
 
 def finished(place: Path, command: list[str]) -> subprocess.CompletedProcess:
-    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=600)
 
 
 def whole_output(place: Path, command: list[str]) -> bytes:

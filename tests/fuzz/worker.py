@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import os
 import resource
+import signal
 import sys
 import time
 import traceback
@@ -13,26 +15,31 @@ from pathlib import Path
 from random import Random
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS.parent), str(TESTS.parent / "cli"), str(TESTS), str(TESTS / "nbest" / "formats"), str(Path(__file__).parent)]
+CHECKOUT = [str(TESTS.parent), str(TESTS.parent / "cli")]
+sys.path[:0] = [*CHECKOUT, str(TESTS), str(TESTS / "nbest" / "formats"), str(Path(__file__).parent)]
+os.environ["PYTHONPATH"] = os.pathsep.join(CHECKOUT)  # the programs that cases start are those of this checkout, too
 
-HANG = 60  # seconds that no case takes on a busy machine; one that starts programs has its own limit
+HANG_CPU = 60  # seconds of CPU time that no case takes
+HANG = 900  # seconds that no case takes on a busy machine, the programs that it starts included
 MEMORY = 16 << 30
 
 
 def main() -> None:
     name, first, seconds, folder = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4])
     warnings.simplefilter("ignore")
-    from kinds import KINDS, SLOW
+    from kinds import KINDS
 
     from attlm_fairseq.errors import InputError
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    faulthandler.register(signal.SIGPROF, chain=True)  # says where, and ends
     counts = {"cases": 0, "refused": 0, "failures": 0}
     end = time.monotonic() + seconds
     seed = first
     while time.monotonic() < end or not counts["cases"]:
         (folder / "seed").write_text(str(seed))
-        faulthandler.dump_traceback_later(HANG * (10 if name in SLOW else 1), exit=True)
+        faulthandler.dump_traceback_later(HANG, exit=True)
+        signal.setitimer(signal.ITIMER_PROF, HANG_CPU)
         try:
             KINDS[name](Random(f"{name} {seed}"), folder / "files")
         except InputError as error:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring import kenlm_files
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.kenlm_files import BINARY_ORDER, read_ngram_counts
 from attlm_fairseq.scoring.kenlm_programs import find_program
@@ -217,6 +218,13 @@ def test_a_binary_that_ends_its_process_is_one_clear_line(binary, tmp_path, plac
     (tmp_path / "lm.bin").write_bytes(damaged)
     with pytest.raises(InputError, match=rf"lm.bin: is a damaged KenLM binary file: KenLM ends with it \({how}\)"):
         KenLMScorer(tmp_path / "lm.bin")
+
+
+def test_a_binary_on_which_kenlm_never_ends_is_one_clear_line(binary, monkeypatch):
+    """No file is too quick for this limit: the trial ends at it, however long the machine let it wait."""
+    monkeypatch.setattr(kenlm_files, "TRIAL_CPU_SECONDS", 0.001)
+    with pytest.raises(InputError, match=r"is a damaged KenLM binary file: KenLM ends with it \(no answer in 0.001 seconds of CPU time\)"):
+        KenLMScorer(binary)
 
 
 def test_probabilities_above_one_are_refused(tmp_path):
