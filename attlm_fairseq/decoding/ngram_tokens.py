@@ -9,7 +9,7 @@ import kenlm
 
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK, Vocabulary
 from attlm_fairseq.numeric import LN_10
-from attlm_fairseq.scoring.kenlm import UNKNOWN, KenLM
+from attlm_fairseq.scoring.kenlm import UNKNOWN, KenLM, require_log_prob
 
 CACHED_SCORES = 1 << 16  # about 270 bytes each: more than a batch asks for, and a miss costs microseconds
 CACHED_STATES = 1 << 9
@@ -49,8 +49,9 @@ class NgramTokens:
         return [self.score(self.context(hypothesis[:place]), hypothesis[place]) for place in range(1, len(hypothesis))]
 
     def _score(self, context: Context, token: int) -> float:
-        """Return ln p(token | context). Cached."""
-        return self.lm.model.BaseScore(self._state(context), self._words[token], kenlm.State()) * LN_10
+        """Return ln p(token | context). Cached. Raises InputError if it is above 0."""
+        log_prob = self.lm.model.BaseScore(self._state(context), self._words[token], kenlm.State()) * LN_10
+        return require_log_prob(log_prob, self.lm.path)
 
     def _make_state(self, context: Context) -> kenlm.State:
         """Return KenLM's own state, which depends on no more than the last n - 1 words."""

@@ -23,7 +23,7 @@ from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
 UNKNOWN = "<unk>"
 MISSING_LOG10 = -99.0  # log10 p(<unk>) up to this stands for none: KenLM's -100 if a file lacks <unk>, and SRILM's -99 for 0
-MAX_LOG_PROB = 1e-3  # ln p of a sentence above this is more than rounding
+MAX_LOG_PROB = 1e-3  # ln p of a word or sentence above this is more than rounding; quantised models stay below 0, too
 
 _SEPARATOR = re.compile(r"[ \t\n\v\f\r]")  # what separates words for KenLM; other white space is part of a word
 
@@ -103,16 +103,18 @@ class KenLM:
         return self._start
 
     def score(self, history: NgramHistory, token: str) -> tuple[float, NgramHistory]:
-        """Return ln p(token | history), and the history that ends in the token."""
+        """Return ln p(token | history), and the history that ends in the token. Raises InputError if it is above 0."""
         following = kenlm.State()
         log10 = self.model.BaseScore(history.state, token, following)
-        return log10 * LN_10, self._history(following)
+        return require_log_prob(log10 * LN_10, self.path), self._history(following)
 
     def log_probs(self, histories: Sequence[NgramHistory], tokens: Sequence[str]) -> np.ndarray:
-        """Return ln p of each of K tokens after each of N histories, float64 (N, K)."""
+        """Return ln p of each of K tokens after each of N histories, float64 (N, K). Raises InputError if one is above 0."""
         following = kenlm.State()
         score = self.model.BaseScore
         rows = {history: np.array([score(history.state, token, following) for token in tokens]) * LN_10 for history in set(histories)}
+        for row in rows.values():
+            require_log_prob(row.max(initial=0.0), self.path)
         return np.stack([rows[history] for history in histories])
 
     def save(self, place: Path) -> None:
@@ -166,9 +168,7 @@ class KenLMScorer(Scorer):
             state, following = following, state
         self._met_unknown = self._met_unknown or any(oov)
         log_probs.append(model.BaseScore(state, "</s>", following) * LN_10)
-        if not (total := sum(log_probs)) < MAX_LOG_PROB:
-            found = f"gives ln p = {total:.4g} to a sentence of {len(words)} words, expected at most 0"
-            raise InputError(f"{found}: its probabilities or back-offs are damaged; estimate it again", path=self.path)
+        require_log_prob(sum(log_probs), self.path, f"a sentence of {len(words)} words")
         return SentenceScore(tuple(log_probs), tuple(oov))
 
     def notes(self) -> list[str]:
@@ -196,6 +196,14 @@ class KenLMScorer(Scorer):
             "OOV policy": "p(<unk>) for each unknown word, and for <s> and </s> as words",
             "ln p(<unk>)": self._unknown_log10 * LN_10,
         }
+
+
+def require_log_prob(log_prob: float, path: Path, event: str = "a word") -> float:
+    """Return a natural logarithm of a probability. Raises InputError if it is above 0 or nan, which names the file and the event."""
+    if not log_prob < MAX_LOG_PROB:
+        found = f"gives ln p = {log_prob:.4g} to {event}, expected at most 0"
+        raise InputError(f"{found}: its probabilities or back-offs are damaged; estimate it again", path=path)
+    return log_prob
 
 
 @lru_cache(maxsize=1 << 16)

@@ -119,7 +119,8 @@ def _bpe(file: str) -> TextFunction:
     _require_file(file)
     complaint = io.StringIO()
     try:
-        with Path(file).open(encoding="utf-8") as codes, redirect_stderr(complaint):
+        # -sig: subword-nmt takes a byte order mark before "#version" for a pair to merge, and the codes for version 0.1
+        with Path(file).open(encoding="utf-8-sig") as codes, redirect_stderr(complaint):
             bpe = package.BPE(codes)
             bpe.segment("ab")  # it finds a version that it cannot read only when it is used
     except OSError as error:

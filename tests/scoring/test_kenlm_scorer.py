@@ -11,13 +11,16 @@ from functools import cache
 from pathlib import Path
 
 import kenlm
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attlm_fairseq.checkpoints.vocabulary import EOS, SPECIAL_SYMBOLS, Vocabulary
+from attlm_fairseq.decoding.ngram_tokens import NgramTokens
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring import kenlm_files
-from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.kenlm import KenLM, KenLMScorer
 from attlm_fairseq.scoring.kenlm_files import BINARY_ORDER, read_ngram_counts
 from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.mixture import MixtureScorer
@@ -231,6 +234,23 @@ def test_probabilities_above_one_are_refused(tmp_path):
     (tmp_path / "lm.arpa").write_text(ARPA.replace("-0.5\ta\t-0.2", "-0.5\ta\t99999999"))
     with pytest.raises(InputError, match=r"lm.arpa: gives ln p = 4.605e\+08 to a sentence of 2 words, expected at most 0: .* damaged"):
         KenLMScorer(tmp_path / "lm.arpa").score([["b"], ["a", "a"]])
+
+
+def test_decoders_refuse_probabilities_above_one_too(tmp_path):
+    """However they ask: for a word, for the words after several histories, and for a token of a fairseq decoder."""
+    (tmp_path / "lm.arpa").write_text(ARPA.replace("-0.5\ta\t-0.2", "-0.5\ta\t99999999"))
+    lm = KenLM(tmp_path / "lm.arpa")
+    start = lm.start()
+    after_a = lm.score(start, "a")[1]
+    tokens = NgramTokens(lm, Vocabulary([*SPECIAL_SYMBOLS, "a", "b"]))
+    assert np.isfinite(lm.log_probs([start], ["a", "b"])).all()  # what is not damaged is answered
+    for ask in (
+        lambda: lm.score(after_a, "a"),
+        lambda: lm.log_probs([start, after_a], ["b", "a"]),
+        lambda: tokens.score(tokens.context([EOS, len(SPECIAL_SYMBOLS)]), len(SPECIAL_SYMBOLS)),
+    ):
+        with pytest.raises(InputError, match=r"lm.arpa: gives ln p = 2.303e\+08 to a word, expected at most 0: .* damaged"):
+            ask()
 
 
 @pytest.mark.parametrize("unk", ["", "-99\t<unk>\n"])

@@ -226,16 +226,29 @@ def test_subwords_come_last():
         parse_steps(["bpe:codes", "lowercase"])
 
 
+def test_a_byte_order_mark_before_bpe_codes_changes_nothing(models, tmp_path):
+    """subword-nmt alone would read other codes: those of version 0.1, with a pair more."""
+    codes = (models / "codes").read_bytes()
+    assert codes.startswith(b"#version: 0.2\n")
+    (tmp_path / "marked").write_bytes(b"\xef\xbb\xbf" + codes)
+    text = "the lowest newest tower of Berlin"
+    assert words(["bpe:marked"], text, tmp_path) == words(["bpe:codes"], text, models)
+
+
 def test_files_that_are_no_models_are_one_line(tmp_path):
     (tmp_path / "bad").write_bytes(b"one two three\n")
     (tmp_path / "latin1").write_bytes(b"\xe9 \xe9\n")
     (tmp_path / "empty").touch()
+    (tmp_path / "newer").write_text("#version: 0.3\nt h\n")
+    (tmp_path / "wordy").write_text("#version: two\nt h\n")
     for step, message in [
         ("truecase:bad", "bad: is not a truecasing model as Moses writes it: .*non-integer count"),
         ("truecase:latin1", "latin1: is not a truecasing model"),
         ("truecase:absent", "absent: cannot be read: No such file"),
         ("bpe:bad", "bad: is not a file of BPE codes as subword-nmt writes it: .*invalid line 1"),
         ("bpe:latin1", "latin1: is not a file of BPE codes"),
+        ("bpe:newer", "newer: is not a file of BPE codes that subword-nmt reads: its #version is not 0.1 or 0.2"),
+        ("bpe:wordy", "wordy: is not a file of BPE codes as subword-nmt writes it: it is not UTF-8 or its version is not a number"),
         ("bpe:absent", "absent: is not a file"),
         ("sentencepiece:bad", "bad: is not a sentencepiece model"),
         ("sentencepiece:empty", "empty: is not a sentencepiece model"),
