@@ -12,7 +12,7 @@ from attlm_fairseq.messages import note, note_texts, warn_of_oov
 from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics import BLEU, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -20,6 +20,7 @@ from attlm_fairseq.nbest.run.rescoring import Rescorer
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, measure_lists
+from attlm_fairseq.nbest.unspaced import SPLITS_AT_SPACES, fitting_tokenizer
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text.subwords import SubwordMarks
 from attlm_fairseq.verbs.inputs import OnProgress
@@ -64,6 +65,7 @@ def measure(lists: Sequence[NbestList], metric: Metric, run: RunConfig, features
         measured = measure_lists(rescorer.score(lists), metric)
         signatures = rescorer.workers.signatures()
     warn_of_subwords(measured.lists, metric)
+    hint_at_tokenizer(measured.references, metric)
     return Measurement(measured, rescorer.workers.scorer, signatures, list(rescorer.oov.values()))
 
 
@@ -108,6 +110,17 @@ def warn_of_unseen(names: Iterable[str]) -> None:
     """Warn if weights name scores that no hypothesis has, as only sparse lists may: perhaps a name is mistyped."""
     if names := sorted(names):
         note(f"WARNING: no hypothesis has a score {', '.join(names)}: the weight had no effect")
+
+
+def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric) -> None:
+    """Say which tokenizer BLEU needs if the references are written without spaces."""
+    if isinstance(metric, BLEU) and metric.tokenize in SPLITS_AT_SPACES:
+        tokenizer = fitting_tokenizer(metric.prepared(text) for of_list in references for text in of_list)
+        if tokenizer:
+            both = tokenizer if tokenizer == "char" else f"{tokenizer} or char"
+            note(
+                f"note: the references have no spaces between words, so BLEU takes clauses for words: --bleu-tokenize {both} counts better"
+            )
 
 
 def warn_of_subwords(lists: Iterable[NbestList], metric: Metric) -> None:

@@ -1,7 +1,8 @@
 """Confidence intervals and significance by resampling the lists.
 
 Everything is computed from the statistics (N, S) of the hypotheses chosen, one row per list: a resample adds up rows and scores the sum.
-Intervals are scipy's bootstrap (BCa, Efron 1987: corrected for bias and skewness), p-values are scipy's paired permutation test.
+Intervals are scipy's bootstrap (BCa, Efron 1987: corrected for bias and skewness) at the level that gives few lists the width of
+Student's t (Hesterberg 2015); p-values are scipy's paired permutation test.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from attlm_fairseq.nbest.metrics import Metric
 
 RANDOM_NUMBERS_HELD = 1 << 21  # at a time: bounds memory for many lists
 MAX_BCA_LISTS = 2000  # BCa scores the corpus without each list, N^2 operations; for more lists percentiles differ by nothing
+MIN_TAIL = 5e-4  # probability left out at either end: of fewer than 5 lists the interval is the range of resamples in any case
+TAIL_RESAMPLES = 10  # resamples beyond either end, at the least
 SCORE_DIGITS = 9  # of percent points: two systems that are equal differ by rounding alone, on which p-values must not depend
 MIN_CROSS_VALIDATION_FACTOR = 1.1  # measured with 2 folds on weights tuned on noise
 
@@ -25,8 +28,8 @@ MIN_CROSS_VALIDATION_FACTOR = 1.1  # measured with 2 folds on weights tuned on n
 class Interval:
     """A score in percent, or a difference of two in percent points, with a confidence interval.
 
-    With few lists intervals are too narrow: of lists with 15 % errors, 95 % intervals cover the truth for 5 lists in 87 % of cases, for 20
-    in 94 %.
+    Of lists with 15 % errors, 95 % intervals cover the truth for 5, 8, 10 and 20 lists in 95, 93, 93 and 96 % of cases; for 3 in 75 %.
+    If most lists have no error and few have many, 5 lists cover it in 80 %, 10 in 95 %.
     """
 
     score: float
@@ -124,6 +127,17 @@ def cross_validation_factor(folds: int) -> float:
     return max(MIN_CROSS_VALIDATION_FACTOR, math.sqrt(1.0 + (folds - 2) / folds))
 
 
+def student_tail(lists: int, level: float) -> float:
+    """Return the probability that a bootstrap interval leaves out at either end.
+
+    A resample of N lists varies less than N new lists do, by sqrt((N - 1) / N), and the normal distribution has lighter tails than
+    Student's t with N - 1 degrees of freedom. Both are made good by leaving out less (Hesterberg 2015, expanded percentiles).
+    """
+    from scipy.stats import norm, t
+
+    return max(MIN_TAIL, float(norm.sf(math.sqrt(lists / (lists - 1)) * t.isf((1 - level) / 2, lists - 1))))
+
+
 def _interval(lists: int, score: Callable[[np.ndarray], np.ndarray], resamples: int, seed: int, level: float) -> Interval:
     """Bootstrap ``score``, a function of how often each list was drawn, (rows, N) -> (rows,)."""
     from scipy.stats import bootstrap
@@ -139,21 +153,22 @@ def _interval(lists: int, score: Callable[[np.ndarray], np.ndarray], resamples: 
         counts = np.bincount(rows.ravel(), minlength=lists * len(rows)).reshape(-1, lists).astype(np.float64)
         return score(counts).reshape(drawn.shape[:-1])
 
+    tail = student_tail(lists, level)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a score that is the same in all resamples has no BCa interval, and needs none
         found = bootstrap(
             (np.arange(lists),),
             of_drawn,
-            n_resamples=resamples,
+            n_resamples=max(resamples, math.ceil(TAIL_RESAMPLES / tail)),
             batch=max(1, RANDOM_NUMBERS_HELD // lists),
             vectorized=True,
-            confidence_level=level,
+            confidence_level=1 - 2 * tail,
             method="BCa" if lists <= MAX_BCA_LISTS else "percentile",
             rng=np.random.default_rng(seed),
         )
     low, high = map(float, found.confidence_interval)
     if math.isnan(low) or math.isnan(high):
-        low, high = map(float, np.quantile(found.bootstrap_distribution, [(1 - level) / 2, (1 + level) / 2]))
+        low, high = map(float, np.quantile(found.bootstrap_distribution, [tail, 1 - tail]))
     return Interval(observed, low, high, level)
 
 
