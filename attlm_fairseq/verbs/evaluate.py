@@ -17,9 +17,11 @@ from attlm_fairseq.nbest.references import TEXT, By, read_further, read_texts
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
 from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
+from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare, measure_lists
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning.tuning import oracle, selection
+from attlm_fairseq.verbs.calibration import calibrate
 from attlm_fairseq.verbs.inputs import (
     FilePath,
     Lists,
@@ -56,6 +58,7 @@ class Evaluation:
         metric: the metric.
         references: the references of each list.
         run: the LMs, weights and decision with which the lists were rescored.
+        calibration: whether the confidences of the words can be believed, if that was asked for.
     """
 
     rows: list[Row]
@@ -64,6 +67,7 @@ class Evaluation:
     measurement: Measurement = field(repr=False)
     title: str
     notes: list[str] = field(repr=False)
+    calibration: Calibration | None = None
 
     @property
     def references(self) -> list[tuple[str, ...]]:
@@ -77,11 +81,13 @@ class Evaluation:
 
     def write_report(self, path: FilePath, command: str | None = None) -> None:
         """Write the page that shows table, weights and what rescoring changed. Raises InputError."""
-        write_report(path, self.title, self.run, self.measurement, self.metric, Table(self.rows, AGAINST, self.notes), command=command)
+        table = Table(self.rows, AGAINST, self.notes)
+        write_report(path, self.title, self.run, self.measurement, self.metric, table, command=command, calibration=self.calibration)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as JSON can hold it."""
-        return {"metric": self.signature, "lists": len(self.references), "systems": list(map(row_record, self.rows)), "notes": self.notes}
+        found = {"metric": self.signature, "lists": len(self.references), "systems": list(map(row_record, self.rows)), "notes": self.notes}
+        return found | ({"confidence": self.calibration.as_dict()} if self.calibration else {})
 
 
 def evaluate(
@@ -92,6 +98,7 @@ def evaluate(
     config: RunConfig | FilePath | None = None,
     metric: str | Metric = "wer",
     seed: int = 1,
+    confidence: bool = False,
     on_progress: OnProgress = None,
 ) -> Evaluation:
     """Score the 1-best hypotheses of lists, and of further systems on the same utterances, with 95 % bootstrap intervals.
@@ -109,6 +116,7 @@ def evaluate(
         config: LMs, weights and decision, also an ``attlm.toml``.
         metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``ter``, or a Metric.
         seed: random seed of the bootstrap.
+        confidence: judge the confidences of the words, see :func:`calibration.calibrate`; for the metric ``wer``.
         on_progress: called with the number of hypotheses scored since the last call.
 
     Raises:
@@ -135,7 +143,8 @@ def evaluate(
     utterances = found.lists.utterances(metric)
     notes += note_repeats(utterances)
     rows = compare(systems, metric, seed=seed, unpaired=[best], in_sample=in_sample, groups=utterances.tolist())
-    return Evaluation(rows, metric, run, found, title_of("Evaluation", lists), notes)
+    calibration = calibrate(found.lists, metric, run, utterances) if confidence else None
+    return Evaluation(rows, metric, run, found, title_of("Evaluation", lists), notes, calibration)
 
 
 def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunConfig, str, np.ndarray]:

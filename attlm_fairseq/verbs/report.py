@@ -15,6 +15,7 @@ from attlm_fairseq.nbest.report.report import ReportBuilder
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import Interval
+from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.verbs.inputs import FilePath
@@ -39,8 +40,9 @@ def write_report(
     table: Table,
     influence: Mapping[str, float] | None = None,
     command: str | None = None,
+    calibration: Calibration | None = None,
 ) -> None:
-    """Write the page: table, weights and decision of ``run``, and what changed on the lists of ``found``.
+    """Write the page: table, weights and decision of ``run``, what changed on the lists of ``found``, and whether confidences hold.
 
     It appears whole or not at all. The LMs score the words of the utterances shown. Raises InputError.
     """
@@ -65,6 +67,7 @@ def write_report(
         facts=facts,
         scorers=lms.scorers,
         texts=lms.texts,
+        calibration=calibration,
     )
     with whole_file(os.fspath(path)) as out:
         # what file names and the command hold that is not UTF-8 must not cost the page

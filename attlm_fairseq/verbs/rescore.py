@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.decision.confidence import Confidence, with_confidences
 from attlm_fairseq.nbest.decision.decision import Decision, decide
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.formats import (
@@ -21,6 +22,8 @@ from attlm_fairseq.nbest.formats import (
     write_nbest,
     write_one_best,
 )
+from attlm_fairseq.nbest.formats.ctm import write_ctm
+from attlm_fairseq.nbest.formats.sausage import write_sausages
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
@@ -38,7 +41,8 @@ from attlm_fairseq.verbs.run import (
 )
 
 ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
-OUTPUTS = ("same", *CONVERTIBLE, *ONE_BEST)
+OF_WORDS: dict[str, Callable[[Iterable[NbestList], str], None]] = {"ctm": write_ctm, "sausage": write_sausages}  # need confidences
+OUTPUTS = ("same", *CONVERTIBLE, *ONE_BEST, *OF_WORDS)
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,8 @@ class RescoreOutput:
     """Where rescored lists are written, one after the other as they are scored: they may be larger than memory.
 
     ``path`` is a file (``.gz`` compresses), ``-`` for standard output, or a new folder. ``to`` is one of OUTPUTS: the format of the input,
-    another format, or the 1-best texts. ``resume`` keeps the scores in ``PATH.unfinished`` until the output is whole, so that the same
-    call continues after an interruption.
+    another format, the 1-best texts, or words with confidences (``ctm``, ``sausage``). ``resume`` keeps the scores in ``PATH.unfinished``
+    until the output is whole, so that the same call continues after an interruption.
     """
 
     path: FilePath = "-"
@@ -64,7 +68,8 @@ class Rescored:
     """Rescored lists.
 
     Attributes:
-        lists: the lists, best hypothesis first, with ``lm_scores`` and ``total``; empty if they were written to a RescoreOutput.
+        lists: the lists, best hypothesis first, with ``lm_scores`` and ``total``; empty if they were written to a RescoreOutput. With a
+            fitted ``[confidence]`` each has a ``sausage``: the confusion network, and the confidences of the words of its answer.
         list_count: number of lists.
         hypothesis_count: number of hypotheses.
         changed: number of lists whose first text is another than before.
@@ -129,15 +134,15 @@ def rescore(
     features = require_weights(run)
     if not run.weights and run.decision.rule == "max":
         require_lms(run)
-    write = _writer(form, output, run) if output else None
+    writer = _writer(form, output, run) if output else None
     cache = _cache(output, run, features) if output and output.resume else ScoreCache(None)
-    deciding = _Deciding(run, features)
+    deciding = _Deciding(run, features, writer.confidence if writer else run.confidence)
     kept: list[NbestList] = []
     try:
         with scoring(run, features, on_progress, cache) as rescorer:
             decided = deciding.decide_all(rescorer.score(with_candidates(opened, run)))
-            if write:
-                write(decided)
+            if writer:
+                writer.write(decided)
             else:
                 kept = list(decided)
             cache.finish()
@@ -154,8 +159,8 @@ def rescore(
 class _Deciding:
     """Decides on each scored list as it passes by, counts, and knows what there is to tell at the end."""
 
-    def __init__(self, run: RunConfig, features: Iterable[str]) -> None:
-        self.run = run
+    def __init__(self, run: RunConfig, features: Iterable[str], confidence: Confidence | None) -> None:
+        self.run, self.confidence = run, confidence
         self.weights = dict(run.weights)
         self.counts = {"list_count": 0, "hypothesis_count": 0, "changed": 0, "new_texts": 0}
         # in sparse lists a score may be missing, but not from all of them
@@ -169,6 +174,8 @@ class _Deciding:
                 self._tell_formula()
             decided = decide(scored, self.weights, self.run.decision)
             self._count(scored, decided)
+            if self.confidence is not None:
+                decided = with_confidences(scored, decided, self.weights, self.run.decision, self.confidence)
             yield decided
 
     def _count(self, scored: NbestList, decided: NbestList) -> None:
@@ -195,9 +202,21 @@ class _Deciding:
         warn_of_unseen(self.unseen)
 
 
-def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput, run: RunConfig) -> Any:
-    """Return the function that writes decided lists. Raises InputError if the output cannot hold what the decision makes."""
+@dataclass(frozen=True)
+class _Writer:
+    """What writes decided lists, and how posteriors become confidences in what it writes; None if that has no place for them."""
+
+    write: Callable[[Iterable[NbestList]], None]
+    confidence: Confidence | None = None
+
+
+def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput, run: RunConfig) -> _Writer:
+    """Return what writes decided lists. Raises InputError if the output cannot hold what the decision makes."""
     path, to = os.fspath(output.path), output.to
+    if to in OF_WORDS:
+        if run.confidence is None:
+            note("note: the confidences are posteriors at scale 1: `attlm tune --confidence` fits them to how often words are right")
+        return _Writer(lambda lists: OF_WORDS[to](lists, path), run.confidence or Confidence())
     if adds_candidates(run) and to == "same" and not run.decision.makes_text:
         to = form.name if form is not None and form.name in CONVERTIBLE else "jsonl"
         if form is not None and to != form.name:
@@ -207,13 +226,13 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
             raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")
         to = "1best"
     if to in ONE_BEST:
-        return lambda lists: write_one_best(lists, path, style=ONE_BEST[to])
+        return _Writer(lambda lists: write_one_best(lists, path, style=ONE_BEST[to]))
     target = form if to == "same" else find_format(to)
     if target is None:
         raise InputError(f"lists that were not read from a file have no format of their own: expected one of {', '.join(OUTPUTS[1:])}")
     if not target.has_scores:
         note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
-    return lambda lists: write_nbest(lists, target, path)
+    return _Writer(lambda lists: write_nbest(lists, target, path), run.confidence if target.name == "jsonl" else None)
 
 
 def _cache(output: RescoreOutput, run: RunConfig, features: Iterable[str]) -> ScoreCache:

@@ -25,6 +25,7 @@ from attlm_fairseq.nbest.tuning.risk_tuning import tune_by_risk
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
 from attlm_fairseq.nbest.tuning.tuning import SearchOptions
 from attlm_fairseq.nbest.tuning.tuning import tune as tune_weights
+from attlm_fairseq.verbs.calibration import fit
 from attlm_fairseq.verbs.candidates import expanded_for_tuning, warn_of_exposure
 from attlm_fairseq.verbs.inputs import (
     LM,
@@ -62,6 +63,7 @@ class TuneOptions:
         no_gain: without such a gain ``keep`` the input order (all weights 0), ``write`` the tuned weights nevertheless, or ``fail``.
         restarts: random starting points.
         seed: random seed of restarts and bootstrap.
+        confidence: also fit scale and coverage of the confidences of words, which ``rescore`` then writes; for the metric ``wer``.
     """
 
     rules: Sequence[str] = ()
@@ -76,6 +78,7 @@ class TuneOptions:
     no_gain: Literal["keep", "write", "fail"] = "keep"
     restarts: int = 10
     seed: int = 1
+    confidence: bool = False
 
     def __post_init__(self) -> None:
         if self.objective == "risk" and (self.intervals or self.start or self.l2):
@@ -207,6 +210,7 @@ def tune(
             weights=weights,
             decision=decision,
             candidates=run.candidates if any(weights.values()) else CandidateSpec(),
+            confidence=fit(found.lists, metric, weights, decision) if options.confidence else None,
             tuned_on=record[SKETCH],
         ),
         metric=metric,

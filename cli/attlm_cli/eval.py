@@ -32,6 +32,12 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 @run_options(several_devices=True, only_if_named=True, candidates=True)
 @weight_option
 @decision_options
+@cloup.option(
+    "--confidence",
+    is_flag=True,
+    help="Judge the confidences of the words: normalised cross entropy (NCE) and expected calibration error (ECE). Scale and coverage are "
+    "those of attlm.toml if it was tuned on other lists, else fitted on other folds of these.",
+)
 @seed_option
 @report_option
 @json_option
@@ -42,6 +48,7 @@ def eval_command(
     refs: ReferenceFiles,
     weights: tuple[tuple[str, float], ...],
     choice: DecisionChoice,
+    confidence: bool,
     seed: int,
     report: str | None,
     as_json: bool,
@@ -69,7 +76,7 @@ def eval_command(
     check_outputs({"--report": report}, inputs, run)
     first, *others = (NbestFile(path, format_name) for path in nbest)
     with hypotheses_bar(nbest[0] if run else "-", format_name) as bar:
-        found = evaluate(first, refs, others, config=run, metric=metric, seed=seed, on_progress=bar.update)
+        found = evaluate(first, refs, others, config=run, metric=metric, seed=seed, confidence=confidence, on_progress=bar.update)
     if report:  # before the table, whose reader may not wait for all of it
         found.write_report(report, this_command())
     if as_json:
@@ -77,3 +84,5 @@ def eval_command(
         return
     print_systems(found.rows, metric, AGAINST)
     click.echo(f"{len(found.references)} lists; {found.signature}")
+    if found.calibration:
+        click.echo(str(found.calibration))

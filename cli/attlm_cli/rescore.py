@@ -28,7 +28,7 @@ from attlm_fairseq.verbs.rescore import OUTPUTS, RescoreOutput, rescore
     type=click.Choice(OUTPUTS, case_sensitive=False),
     default="same",
     show_default=True,
-    help="The lists reordered, or the 1-best texts.",
+    help="The lists reordered, the 1-best texts, or words with confidences: ctm, or a folder of sausages (confusion networks) for SRILM.",
 )
 @weight_option
 @cloup.option(

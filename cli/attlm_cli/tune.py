@@ -114,6 +114,9 @@ trust_options = grouped(
 @rule_options
 @search_options
 @trust_options
+@cloup.option(
+    "--confidence", is_flag=True, help="Also fit how sure the words are, for `attlm rescore --to ctm`, sausage and jsonl; --metric wer."
+)
 @seed_option
 @report_option
 @json_option
@@ -126,6 +129,7 @@ def tune_command(
     rules: tuple[str, ...],
     search: dict[str, Any],
     trust: dict[str, Any],
+    confidence: bool,
     seed: int,
     report: str | None,
     as_json: bool,
@@ -149,11 +153,11 @@ def tune_command(
       attlm tune dev.nbest --refs dev.en --metric bleu --lm news=lm.pt --mbr bleu -o news.toml
       attlm tune dev.json --kenlm lm.arpa --fix am_score=1 --interval kenlm=0:2
     """
-    options = TuneOptions(rules=rules, seed=seed, **search, **trust)
+    options = TuneOptions(rules=rules, seed=seed, confidence=confidence, **search, **trust)
     check_standard_input(nbest, *refs.files)
     check_outputs({"the output": output, "--report": report}, {"the input": [nbest], "the references": refs.files}, run)
     check_outputs({"--report": report}, {"the configuration": [run.path]})
-    warn_of_unused(output, run, found=("[weights]", "[decision]"))
+    warn_of_unused(output, run, found=("[weights]", "[decision]", "[confidence]"))
     with hypotheses_bar(nbest, format_name) as bar:
         try:
             tuned = tune(NbestFile(nbest, format_name), refs, config=run, metric=metric, options=options, on_progress=bar.update)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+from attlm_fairseq.errors import InputWarning
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
 from attlm_fairseq.nbest.formats.json_text import DECODER, SHAPES, Place, children, exact, own_member, with_members, with_values
@@ -44,7 +46,17 @@ class HyporadiseFormat(NbestFormat):
             yield nbest
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
-        write_document(lists, out, self.name, _text)
+        repeating: dict[str, None] = {}
+
+        def text(nbest: NbestList) -> str:
+            if not repeating and nbest.hypotheses[0].rank != 1:
+                repeating.update(dict.fromkeys(_repeating_keys(nbest)))
+            return _text(nbest)
+
+        write_document(lists, out, self.name, text)
+        if repeating:
+            message = f"{', '.join(repeating)} of the lists repeat the hypotheses in input order, and stay as they are: `input` has the new"
+            warnings.warn(InputWarning(f"{message} order"), stacklevel=2)
 
 
 def _nbest_list(item: Item, number: int, path: str) -> NbestList:
@@ -76,6 +88,19 @@ def _score_keys(value: dict[str, Any]) -> list[str]:
         return key.endswith("score") and isinstance(scores, list) and len(scores) == count and all(map(is_number, scores))
 
     return [key for key, scores in value.items() if key == AM_SCORE or is_column(key, scores)]
+
+
+def _repeating_keys(nbest: NbestList) -> list[str]:
+    """The fields of a list that hold the words of its first hypothesis as read, or of all others one after the other."""
+    value = DECODER.decode(own_text(nbest, HyporadiseFormat.name).own)
+    first, *others = map(_letters, value["input"])
+    repeated = {first, "".join(others)} - {""}
+    return [key for key, text in value.items() if key != "output" and isinstance(text, str) and _letters(text) in repeated]
+
+
+def _letters(text: str) -> str:
+    """The letters and digits of a text, without case."""
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def _text(nbest: NbestList) -> str:

@@ -44,8 +44,9 @@ class JsonlFormat(NbestFormat):
 
     Scores are natural logarithms and sums and written exactly. ``id`` (else the number from 0), ``ref`` and ``scores`` may be missing; all
     other keys, of the list and of each hypothesis, are kept. ``"sparse": true``, as lists from Moses' format have it, says that a score
-    which a hypothesis does not name is 0. Written: the LM scores go into ``scores``, the total beside it as
-    ``total``. Lists from any other format can be written.
+    which a hypothesis does not name is 0. ``"times"`` of a hypothesis, ``[begin, end]`` in seconds for each word, goes to ctm files.
+    Written: the LM scores go into ``scores``, the total next to it as ``total``; word confidences of the first hypothesis, if there are
+    any, as ``word_confidences`` of the list, ``[word, confidence]`` each. Lists from any other format can be written.
     """
 
     name = "jsonl"
@@ -104,21 +105,45 @@ def _hypothesis(value: Any, index: int, place: Place) -> Hypothesis:
         place.score_name(name, "hyps", index, "scores"): place.number(score, "hyps", index, "scores", name)
         for name, score in scores.items()
     }
-    return Hypothesis(place.text(value["text"], "hyps", index, "text"), checked, index + 1)
+    text = place.text(value["text"], "hyps", index, "text")
+    return Hypothesis(text, checked, index + 1, times=_times(value.get("times"), len(text.split()), index, place))
+
+
+def _times(value: Any, words: int, index: int, place: Place) -> tuple[tuple[float, float], ...]:
+    """Begin and end of each word."""
+    if value is None:
+        return ()
+    pairs = isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
+    if not pairs or len(value) != words:
+        raise place.error(f"is {quoted(json.dumps(value))}: expected [begin, end] for each of the {words} words", "hyps", index, "times")
+    times = []
+    for word, pair in enumerate(value):
+        begin, end = (place.number(time, "hyps", index, "times", word, side) for side, time in enumerate(pair))
+        if not 0 <= begin <= end:
+            raise place.error(f"is {quoted(json.dumps(pair))}: expected 0 <= begin <= end", "hyps", index, "times", word)
+        times.append((begin, end))
+    return tuple(times)
 
 
 def _line(nbest: NbestList) -> str:
     own = text_of(nbest, JsonlFormat.name)
     if own is None:
         return _new_line(nbest)
-    if is_as_read(nbest, own):
+    if is_as_read(nbest, own) and nbest.sausage is None:
         return own.own
     body, end = split_end(own.own)
     text = body.lstrip(" \t\r")
     column = own_member(text, "hyps")
     texts = [column[child.value : child.end] for child in children(column)]
     changed = [_changed(nbest, hypothesis, texts[hypothesis.rank - 1]) for hypothesis in nbest.hypotheses]
-    return body[: len(body) - len(text)] + with_members(text, {"hyps": with_values(column, changed)}) + end
+    return body[: len(body) - len(text)] + with_members(text, {"hyps": with_values(column, changed)} | _confidences(nbest)) + end
+
+
+def _confidences(nbest: NbestList) -> dict[str, str]:
+    """The word confidences as a member of the list, if it has any."""
+    if nbest.sausage is None:
+        return {}
+    return {"word_confidences": dumped([[word, round(share, 6)] for word, share in nbest.sausage.answer])}
 
 
 def _changed(nbest: NbestList, hypothesis: Hypothesis, text: str) -> str:
@@ -141,6 +166,9 @@ def _new_line(nbest: NbestList) -> str:
         value["ref"] = references[0] if len(references) == 1 else references
     if nbest.sparse:
         value["sparse"] = True
-    value["hyps"] = [{"text": hypothesis.text, "scores": hypothesis.scores} for hypothesis in nbest.hypotheses]
+    value["hyps"] = [
+        {"text": hypothesis.text, "scores": hypothesis.scores} | ({"times": hypothesis.times} if hypothesis.times else {})
+        for hypothesis in nbest.hypotheses
+    ]
     texts = [_changed(nbest, hypothesis, dumped(found)) for hypothesis, found in zip(nbest.hypotheses, value["hyps"], strict=True)]
-    return with_members(dumped(value), {"hyps": f"[{', '.join(texts)}]"}) + "\n"
+    return with_members(dumped(value), {"hyps": f"[{', '.join(texts)}]"} | _confidences(nbest)) + "\n"

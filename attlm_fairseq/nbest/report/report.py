@@ -19,6 +19,7 @@ from attlm_fairseq.nbest.decision.mbr import sentence_losses
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
@@ -151,6 +152,7 @@ class ReportBuilder:
         oov: Sequence[OOVCount] = (),
         notes: Sequence[str] = (),
         facts: Mapping[str, object] | None = None,
+        calibration: Calibration | None = None,
     ) -> str:
         """The page. ``texts`` are the LMs' pipelines; the LMs score the utterances shown again, now word by word."""
         from jinja2 import Environment, PackageLoader
@@ -180,6 +182,7 @@ class ReportBuilder:
             texts={scorer.name: str(text) for scorer, text in zip(scorers, texts, strict=True)},
             notes=notes,
             facts=facts or {},
+            calibration=calibration,
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
+from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.fingerprints import known_share
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
@@ -29,6 +30,7 @@ class RunConfig:
     tuned_on: str = field(default="", compare=False)  # a sketch of the references that the weights were tuned on
     devices: tuple[DeviceConfig, ...] = field(default=(DEFAULT_DEVICE,), compare=False)  # one for each process; not in attlm.toml
     candidates: CandidateSpec = field(default_factory=CandidateSpec)  # hypotheses that join the lists
+    confidence: Confidence | None = None  # how posteriors become word confidences, if that was fitted for these weights
 
     def __post_init__(self) -> None:
         plain = {lm.name for lm in self.lms if not lm.mixture}
@@ -49,10 +51,14 @@ class RunConfig:
         return {lm.name: self._text_of_mixture(lm) if lm.mixture else lm.text or self.text for lm in self.scored}
 
     def with_weights(self, weights: Mapping[str, float]) -> RunConfig:
-        """Return the run with these weights added. It forgets what it was tuned on unless one of the tuned weights is still in use."""
+        """Return the run with these weights added.
+
+        It forgets what it was tuned on unless one of the tuned weights is still in use, and the confidences unless all are.
+        """
         changed = self.weights | dict(weights)
         in_use = any(value and changed[name] == value for name, value in self.weights.items())
-        return replace(self, weights=changed, tuned_on=self.tuned_on if in_use else "")
+        confidence = self.confidence if changed == self.weights else None
+        return replace(self, weights=changed, tuned_on=self.tuned_on if in_use else "", confidence=confidence)
 
     def tuned_on_these(self, weights: Mapping[str, float], references: Iterable[Sequence[str]]) -> bool:
         """Whether most of the lists with these references are among those that ``weights``, or some of them, were tuned on."""

@@ -26,6 +26,10 @@
     tokenize = "zh"                 # sacreBLEU's tokenizer in the loss of mbr-bleu; default: none
     scales = { consensus = 0.7 }    # of other rules, with these weights
 
+    [confidence]                    # of words, found by `attlm tune --confidence`
+    scale = 0.4                     # of the posteriors
+    coverage = 0.98                 # confidence of a word on which all hypotheses agree
+
     [corrections]                   # candidates that are in no list, see docs/corrections.md
     table = "corrections.tsv"       # learned by `attlm corrections`
     phrases = "names.txt"           # one phrase per line
@@ -46,6 +50,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream, whole_file
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
+from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import RULES, Decision
 from attlm_fairseq.nbest.decision.mbr import loss_metric
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -66,7 +71,7 @@ ENTRIES = {"kenlm": COMMON, "checkpoint": {"dict", "ensemble_weights", "sentence
 def read_config(path: Path) -> RunConfig:
     """Read an ``attlm.toml``. Raises InputError naming the entry that is wrong."""
     document = _parse(path).unwrap()
-    only(document, {"lm", "text", "weights", "decision", "corrections", "tuning", "mixing"}, "table", path)
+    only(document, {"lm", "text", "weights", "decision", "confidence", "corrections", "tuning", "mixing"}, "table", path)
     lms = tuple(read_lm(check_name(name, path), entry, path) for name, entry in table(document, "lm", path).items())
     text = read_text(table(document, "text", path), "[text]", path)
     weights = table(document, "weights", path)
@@ -74,13 +79,21 @@ def read_config(path: Path) -> RunConfig:
         if not is_number(value) or not math.isfinite(value):
             raise InputError(f"[weights] {name} = {value!r}, expected a finite number", path=path)
     decision = read_decision(table(document, "decision", path), path)
+    confidence = read_confidence(table(document, "confidence", path), path)
     candidates = read_candidates(table(document, "corrections", path), path)
     tuned_on = table(document, "tuning", path).get(SKETCH, "")
     if not isinstance(tuned_on, str):
         raise InputError(f"[tuning] {SKETCH} = {tuned_on!r}, expected a text, as `attlm tune` writes it", path=path)
     try:
         return RunConfig(
-            lms, text, {name: float(value) for name, value in weights.items()}, decision, path, tuned_on, candidates=candidates
+            lms,
+            text,
+            {name: float(value) for name, value in weights.items()},
+            decision,
+            path,
+            tuned_on,
+            candidates=candidates,
+            confidence=confidence,
         )
     except InputError as error:
         raise InputError(str(error), path=path) from None
@@ -108,6 +121,18 @@ def written_candidates(spec: CandidateSpec, folder: Path) -> dict[str, Any]:
     """The entries of ``[corrections]`` for a file in ``folder`` (absolute)."""
     files = {"table": spec.table, "phrases": spec.phrases}
     return {name: _relative(file, folder) for name, file in files.items() if file} | {"candidates": spec.candidates}
+
+
+def read_confidence(entries: Mapping[str, Any], path: Path) -> Confidence | None:
+    """The ``[confidence]`` of an ``attlm.toml``; None if there is none. Raises InputError."""
+    only(entries, {"scale", "coverage"}, "entry of [confidence]", path)
+    for name, value in entries.items():
+        if not is_number(value) or not math.isfinite(value):
+            raise InputError(f"[confidence] {name} = {value!r}, expected a finite number", path=path)
+    try:
+        return Confidence(**{name: float(value) for name, value in entries.items()}) if entries else None
+    except ValueError as error:
+        raise InputError(f"[confidence] {error}", path=path) from None
 
 
 def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
@@ -163,6 +188,10 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
         _set(document, "decision", decision)
     else:
         document.pop("decision", None)
+    if config.confidence is not None:
+        _set(document, "confidence", {"scale": config.confidence.scale, "coverage": config.confidence.coverage})
+    else:
+        document.pop("confidence", None)
     if config.candidates.anything:
         _set(document, "corrections", written_candidates(config.candidates, folder))
     else:
@@ -201,6 +230,8 @@ def unused(path: Path, config: RunConfig) -> list[str]:
         found.append("[weights]")
     if held.decision not in (Decision(), config.decision):
         found.append("[decision]")
+    if held.confidence not in (None, config.confidence):
+        found.append("[confidence]")
     if held.candidates.anything and held.candidates != config.candidates:
         found.append("[corrections]")
     return found

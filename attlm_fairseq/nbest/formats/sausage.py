@@ -1,0 +1,44 @@
+"""Confusion networks ("sausages") as SRILM's tools read and write them: a folder with one word mesh for each list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import whole_file, whole_folder
+from attlm_fairseq.nbest.formats.lines import SeenIds, quoted
+from attlm_fairseq.nbest.nbest_list import NbestList, Sausage
+
+NO_WORD = "*DELETE*"  # SRILM's name for no word in a slot
+
+
+def write_sausages(lists: Iterable[NbestList], path: str) -> None:
+    """Write a folder with a file for each list, named by its id, in the format of SRILM's ``nbest-lattice -use-mesh``.
+
+    A line ``align SLOT word posterior word posterior ..`` for each slot, the most probable word first; ``*DELETE*`` is no word. The
+    posteriors of a slot sum to 1, rounded to 6 digits. The lists carry their ``sausage``.
+    Raises InputError for an id that cannot be a file name, for a word that has a meaning of its own there, and for a folder that is
+    there already; nothing is written then.
+    """
+    if path == "-":
+        raise InputError("sausages are written as a folder, not to standard output: give a name for the folder with -o")
+    seen = SeenIds()
+    with whole_folder(path) as folder:
+        for nbest in lists:
+            if not nbest.id or nbest.id.startswith(".") or any(c in "/\0" or c.isspace() for c in nbest.id) or len(nbest.id.encode()) > 200:
+                raise InputError(
+                    f"the id {quoted(nbest.id)} cannot be the name of a file: it is empty, too long, has a / or white space, or a dot first"
+                )
+            if not seen.add(nbest.id):
+                raise InputError(f"two lists have the id {quoted(nbest.id)}: sausages need different ones")
+            assert nbest.sausage is not None, "a list without confidences"
+            with whole_file(str(folder / nbest.id)) as out:
+                out.writelines(_lines(nbest, nbest.sausage))
+
+
+def _lines(nbest: NbestList, sausage: Sausage) -> Iterator[str]:
+    yield f"name {nbest.id}\nnumaligns {len(sausage.slots)}\nposterior 1\n"
+    for number, slot in enumerate(sausage.slots):
+        if any(word == NO_WORD for word, _ in slot):
+            raise InputError(f"list {nbest.id!r} has the word {NO_WORD}, which means no word in a sausage")
+        yield f"align {number} {' '.join(f'{word or NO_WORD} {share:.6g}' for word, share in slot)}\n"

@@ -1,0 +1,54 @@
+"""Fit word confidences, and judge them on lists that they were not fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.decision.confidence import Confidence
+from attlm_fairseq.nbest.decision.decision import Decision, compared_text
+from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.statistics.calibration import Calibration, JudgedWords, fit_confidence
+from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
+from attlm_fairseq.nbest.tuning.tuning import assign_folds
+
+FOLDS = 5
+
+
+def judged_words(lists: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> JudgedWords:
+    """Judge the words of the answers of measured lists, as the metric sees them. Raises InputError if the metric is not of words."""
+    if metric.name != "WER":
+        raise InputError(f"--confidence is of words that are right or wrong: it goes with --metric wer, not {metric.name}")
+    text = decision.text if decision.text.steps else compared_text(metric)
+    loaded = Decision(decision.rule, decision.scale, text.load(), tokenize=decision.tokenize)
+    return JudgedWords.of(lists.lists, weights, loaded)
+
+
+def fit(lists: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> Confidence:
+    """Return the scale and coverage that fit the confidences of these lists' answers. Raises InputError."""
+    return fit_confidence(judged_words(lists, metric, weights, decision))
+
+
+def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: np.ndarray) -> Calibration:
+    """Measure whether confidences can be believed, with scale and coverage that these lists have not seen.
+
+    Those of ``run`` are used if it has them and was not tuned on these lists. Otherwise each fold of the lists gets what is fitted on
+    the others; lists of one utterance (``utterances`` (N,) numbers them) are in one fold. Raises InputError.
+    """
+    words = judged_words(lists, metric, run.weights, run.decision)
+    right = words.all_right
+    if run.confidence is not None and not run.tuned_on_these(run.weights, lists.references):
+        return Calibration.of(run.confidence.coverage * words.posteriors(run.confidence.scale), right, run.confidence)
+    folds = min(FOLDS, len(set(utterances.tolist())))
+    if folds < 2:
+        raise InputError("--confidence needs two different lists: scale and coverage are fitted on one and judged on the other")
+    fold_of = assign_folds(utterances.tolist(), folds)
+    found = [np.empty(0)] * len(fold_of)
+    for fold in range(folds):
+        fitted = fit_confidence(words.of_lists(np.flatnonzero(fold_of != fold).tolist()))
+        for i in np.flatnonzero(fold_of == fold).tolist():
+            found[i] = fitted.coverage * words.of_lists([i]).posteriors(fitted.scale)
+    return Calibration.of(np.concatenate(found), right, None, folds)
