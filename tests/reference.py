@@ -6,13 +6,19 @@ loops. Nothing here is imported from attlm_fairseq.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
 
 def lstm_states(sequence: list[Tensor], layers: list[dict[str, Tensor]]) -> list[Tensor]:
-    """Top-layer outputs ``h_1 .. h_T`` of an LSTM with one bias a gate (input, forget, cell, output), from zero states."""
+    """Top-layer outputs ``h_1 .. h_T`` of an LSTM with one bias a gate (input, forget, cell, output), from zero states.
+
+    What enters a layer is multiplied by its ``mask``, if it has one: the same for all positions.
+    """
     for layer in layers:
+        sequence = [x * layer.get("mask", 1) for x in sequence]
         hidden = cell = torch.zeros(layer["W_h"].shape[1], dtype=sequence[0].dtype)
         outputs = []
         for x in sequence:
@@ -26,8 +32,9 @@ def lstm_states(sequence: list[Tensor], layers: list[dict[str, Tensor]]) -> list
 
 
 def rnn_states(sequence: list[Tensor], layers: list[dict[str, Tensor]]) -> list[Tensor]:
-    """Top-layer outputs of a plain RNN, ``h_t = tanh(W x_t + U h_{t-1} + b)``, from zero states."""
+    """Top-layer outputs of a plain RNN, ``h_t = tanh(W x_t + U h_{t-1} + b)``, from zero states. For a ``mask`` see above."""
     for layer in layers:
+        sequence = [x * layer.get("mask", 1) for x in sequence]
         hidden = torch.zeros(layer["W_h"].shape[1], dtype=sequence[0].dtype)
         outputs = []
         for x in sequence:
@@ -40,6 +47,7 @@ def rnn_states(sequence: list[Tensor], layers: list[dict[str, Tensor]]) -> list[
 def higher_order_states(sequence: list[Tensor], layers: list[dict[str, Tensor]], N: int) -> list[Tensor]:
     """Top-layer outputs of Soltani and Jiang (2016), FOFE (alpha = 0.6) or, where a layer has weights of gates, gated."""
     for layer in layers:
+        sequence = [x * layer.get("mask", 1) for x in sequence]
         outputs: list[Tensor] = []
         for t, x in enumerate(sequence):
             total = layer["from_input.weight"] @ x + layer["from_input.bias"]
@@ -158,3 +166,19 @@ def ngram_features(h: list[Tensor], N: int, W_N: Tensor) -> list[Tensor]:
             parts.append(h[t - k][k * size : (k + 1) * size] if t >= k else torch.zeros(size, dtype=h[0].dtype))
         features.append(torch.tanh(W_N @ torch.cat(parts)))
     return features
+
+
+def adversarial_softmax_nll(h: Tensor, W: Tensor, b: Tensor, target: int, epsilon: float) -> Tensor:
+    """Wang, Gong and Liu (2019): the target's vector moves by ``- epsilon |w_y| h / |h|``, a constant, if ``w_y . h > 0``."""
+    rows = list(W)
+    if W[target] @ h > 0:
+        rows[target] = W[target] + (-epsilon * W[target].norm() * h / h.norm()).detach()
+    logits = [w @ h + bias for w, bias in zip(rows, b, strict=True)]
+    return torch.log(sum(torch.exp(logit) for logit in logits)) - logits[target]
+
+
+def activation_terms(features: list[Tensor], states: list[Tensor], alpha: float, beta: float) -> Tensor:
+    """AR and TAR of Merity, Keskar and Socher (2018), of one row without padding: ``alpha mean f^2 + beta mean (h_{t+1} - h_t)^2``."""
+    activation = sum((f * f).mean() for f in features) / len(features)
+    pairs = [((after - before) ** 2).mean() for before, after in pairwise(states)]
+    return alpha * activation + beta * sum(pairs) / max(1, len(pairs))

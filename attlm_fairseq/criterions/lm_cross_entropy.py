@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryDecoder
+from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, LossTerms
 
 
 @dataclass
@@ -28,57 +29,140 @@ class LMCrossEntropyConfig(FairseqDataclass):
             "one weight together: the entropy is over it and the states of the segment"
         },
     )
+    activation_reg: float = field(
+        default=0.0, metadata={"help": "AR's alpha: weight of the mean square of the features after dropout (AWD-LSTM: 2)"}
+    )
+    temporal_activation_reg: float = field(
+        default=0.0,
+        metadata={"help": "TAR's beta: weight of the mean squared change of a state from one position to the next (AWD-LSTM: 1)"},
+    )
+    adversarial_softmax: float = field(
+        default=0.0,
+        metadata={
+            "help": "AdvSoft's epsilon: a target's vector is moved away from the features by this share of its length (paper: 0.005)"
+        },
+    )
+    self_normalisation: float = field(
+        default=0.0,
+        metadata={
+            "help": "weight of the mean square of ln Z, the log-normaliser of the softmax, which training draws to 0: such a model can be "
+            "scored without it (Devlin et al.: 0.1). The mean and variance of ln Z are logged"
+        },
+    )
     sentence_avg: bool = II("optimization.sentence_avg")
 
 
 @register_criterion("lm_cross_entropy", dataclass=LMCrossEntropyConfig)
 class LMCrossEntropyCriterion(FairseqCriterion):
-    """``C + lambda sum_u sum_t H(alpha_t)`` (Liu et al. 2016) with ``C`` the summed negative natural-log probability of the targets.
+    """``C`` and, in training, the terms whose weights are not 0, with ``C`` the summed negative natural-log probability of the targets.
 
-    The same loss as fairseq's ``cross_entropy`` where lambda is 0, in less time and memory, and exact for the adaptive softmax. The
-    entropy sums over the predictions that count; what it was in the mean is logged as ``attention_entropy`` (nats). It is over the columns
-    of the reader's weights: a memory of fixed size that is carried from segment to segment is one of them.
+    - attention entropy (Liu et al. 2016): ``lambda sum_u sum_t H(alpha_t)``, over the predictions that count;
+    - AR and TAR (Merity, Keskar and Socher 2018): ``N (alpha mean f^2 + beta mean (h_{t+1} - h_t)^2)`` for N predictions, features ``f``
+      after dropout and outputs ``h`` of the recurrence before it; padding is left out;
+    - AdvSoft and self-normalisation: see :class:`LossTerms`.
+
+    The same loss as fairseq's ``cross_entropy`` without terms, in less time and memory, and exact for the adaptive softmax. The entropy
+    is over the columns of the reader's weights: a memory of fixed size that is carried from segment to segment is one of them.
     """
 
-    def __init__(self, task: FairseqTask, attention_entropy: float, sentence_avg: bool) -> None:
+    def __init__(
+        self,
+        task: FairseqTask,
+        attention_entropy: float,
+        activation_reg: float,
+        temporal_activation_reg: float,
+        adversarial_softmax: float,
+        self_normalisation: float,
+        sentence_avg: bool,
+    ) -> None:
+        """Raises InputError for a weight that is negative or not a number."""
         super().__init__(task)
         self.attention_entropy = attention_entropy
+        self.activation_reg, self.temporal_activation_reg = activation_reg, temporal_activation_reg
+        self.terms = LossTerms(adversarial_softmax, self_normalisation)
         self.sentence_avg = sentence_avg
+        weights = {
+            "--activation-reg": activation_reg,
+            "--temporal-activation-reg": temporal_activation_reg,
+            "--adversarial-softmax": adversarial_softmax,
+            "--self-normalisation": self_normalisation,
+        }
+        for name, weight in weights.items():
+            if not 0 <= weight < math.inf:  # nan too
+                raise InputError(f"{name} {weight}: expected a number, 0 or above")
 
     def forward(self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict]:
         """A batch -> the summed loss, what the gradients are divided by, and what is logged."""
         if not isinstance(getattr(model, "decoder", None), MemoryDecoder):
             raise InputError("--criterion lm_cross_entropy is for the models of this package: give --criterion cross_entropy")
         need_weights = self.attention_entropy != 0
-        nll, extra = model(**sample["net_input"], target=sample["target"], need_weights=need_weights)
-        loss = nll
-        log = {"nll_loss": nll.detach(), "ntokens": sample["ntokens"], "nsentences": sample["target"].size(0)}
+        terms = self.terms if model.training else PLAIN_LOSS
+        try:
+            total, extra = model(**sample["net_input"], target=sample["target"], need_weights=need_weights, terms=terms)
+        except ValueError as error:  # a term that the output layer does not have
+            raise InputError(str(error)) from None
+        found = extra["loss"]
+        counted = sample["target"] != self.padding_idx
+        log = {"nll_loss": found.nll, "ntokens": sample["ntokens"], "nsentences": sample["target"].size(0)}
+        if self.terms.self_normalisation:
+            log |= {"log_normaliser": found.log_normaliser, "squared_log_normaliser": found.squared_log_normaliser}
+        loss = total
         if need_weights:
-            if extra["attn"] is None:
-                raise InputError("--attention-entropy needs a model with attention weights; this one has none: leave the option out")
-            entropy = attention_entropy(extra["attn"], sample["target"] != self.padding_idx)
-            loss = nll + self.attention_entropy * entropy
-            if model.training and not entropy.requires_grad:
-                raise InputError("--attention-entropy has no effect on this model, whose attention weights are constants: leave it out")
+            entropy = self.entropy(model, extra["attn"], counted)
+            loss = loss + self.attention_entropy * entropy
             log["attention_entropy"] = entropy.detach()
+        if model.training and self.activation_reg:
+            loss = loss + self.activation_reg * activation(extra["features"], counted)
+        if model.training and self.temporal_activation_reg:
+            loss = loss + self.temporal_activation_reg * temporal_activation(extra["states"], counted)
         sample_size = sample["target"].size(0) if self.sentence_avg else sample["ntokens"]
         return loss, sample_size, {**log, "loss": loss.detach(), "sample_size": sample_size}
 
+    def entropy(self, model: torch.nn.Module, weights: Tensor | None, counted: Tensor) -> Tensor:
+        """:func:`attention_entropy` of the model's weights. Raises InputError for a model that has none to be trained."""
+        if weights is None:
+            raise InputError("--attention-entropy needs a model with attention weights; this one has none: leave the option out")
+        entropy = attention_entropy(weights, counted)
+        if model.training and not entropy.requires_grad:
+            raise InputError("--attention-entropy has no effect on this model, whose attention weights are constants: leave it out")
+        return entropy
+
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        sums = {name: sum(float(log.get(name, 0)) for log in logging_outputs) for name in ("loss", "nll_loss", "ntokens", "sample_size")}
-        if not sums["ntokens"]:
+        def total(name: str) -> float:
+            return sum(float(log.get(name, 0)) for log in logging_outputs)
+
+        tokens = total("ntokens")
+        if not tokens:
             return
-        # base 2, as fairseq's own criterions log it; the entropy in nats, as the papers print it
-        metrics.log_scalar("loss", sums["loss"] / sums["sample_size"] / math.log(2), sums["sample_size"], round=3)
-        metrics.log_scalar("nll_loss", sums["nll_loss"] / sums["ntokens"] / math.log(2), sums["ntokens"], round=3)
+        # base 2, as fairseq's own criterions log it; the entropy and the normaliser in nats, as the papers print them
+        metrics.log_scalar("loss", total("loss") / total("sample_size") / math.log(2), total("sample_size"), round=3)
+        metrics.log_scalar("nll_loss", total("nll_loss") / tokens / math.log(2), tokens, round=3)
         if any("attention_entropy" in log for log in logging_outputs):
-            entropy = sum(float(log.get("attention_entropy", 0)) for log in logging_outputs)
-            metrics.log_scalar("attention_entropy", entropy / sums["ntokens"], sums["ntokens"], round=4)
+            metrics.log_scalar("attention_entropy", total("attention_entropy") / tokens, tokens, round=4)
+        if any("log_normaliser" in log for log in logging_outputs):
+            metrics.log_scalar("log_normaliser", total("log_normaliser") / tokens, tokens, round=4)
+            metrics.log_scalar("_squared_log_normaliser", total("squared_log_normaliser") / tokens, tokens, round=6)
+            metrics.log_derived(
+                "log_normaliser_variance",
+                lambda meters: round(meters["_squared_log_normaliser"].avg - meters["log_normaliser"].avg ** 2, 5),
+            )
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
         return True
+
+
+def activation(features: Tensor, counted: Tensor) -> Tensor:
+    """``N mean f^2`` over the N positions ``counted`` (B, T) of features (B, T, F)."""
+    return (features.float().square().mean(2) * counted).sum()
+
+
+def temporal_activation(states: Tensor, counted: Tensor) -> Tensor:
+    """``N mean (h_{t+1} - h_t)^2`` over all pairs of neighbours among the N positions ``counted`` (B, T) of states (B, T, H)."""
+    both = counted[:, 1:] & counted[:, :-1]
+    changes = (states[:, 1:] - states[:, :-1]).float().square().mean(2) * both
+    return counted.sum() * changes.sum() / both.sum().clamp(min=1)
 
 
 def attention_entropy(weights: Tensor, counted: Tensor) -> Tensor:

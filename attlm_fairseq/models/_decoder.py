@@ -16,6 +16,7 @@ from attlm_fairseq.checkpoints.vocabulary import fingerprint_numbers
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._choices import ChoiceOptions
 from attlm_fairseq.modules.families import build_language_model
+from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, LossTerms
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.output import OUTPUT_LAYERS
@@ -41,6 +42,15 @@ class LanguageModelConfig(ChoiceOptions):
     dropout_in: Optional[float] = field(default=None, metadata={"help": "dropout of the embeddings (default: --dropout)"})
     dropout_between: Optional[float] = field(default=None, metadata={"help": "dropout between LSTM layers (default: --dropout)"})
     dropout_out: Optional[float] = field(default=None, metadata={"help": "dropout of the features (default: --dropout)"})
+    locked_dropout: bool = field(
+        default=False, metadata={"help": "the three dropouts draw one mask per row of a batch for all its positions (variational dropout)"}
+    )
+    dropout_words: float = field(
+        default=0.0, metadata={"help": "probability of leaving out a word: its embedding is 0 wherever it stands in a batch"}
+    )
+    weight_drop: float = field(
+        default=0.0, metadata={"help": "probability of leaving out an element of the recurrent matrices, for all positions of a batch"}
+    )
     init_range: float = field(default=0.05, metadata={"help": "weights are initialised uniformly in [-R, R], biases to 0"})
     output_bias: str = field(
         default="unigram",
@@ -124,16 +134,19 @@ class MemoryDecoder(IncrementalDecoder):
         incremental_state: dict | None = None,
         need_weights: bool = False,
         target: Tensor | None = None,
+        terms: LossTerms = PLAIN_LOSS,
         carried: Any = None,
         rows: Tensor | None = None,
         fresh: Tensor | None = None,
         last: Tensor | None = None,
         **unused: Any,
-    ) -> tuple[Tensor, dict[str, Tensor | None]]:
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Token ids (B, T) -> logits (B, T, V) and ``{"attn": weights (B, T, M) or None}``.
 
-        With targets (B, T): in place of logits the sum of their negative natural-log probabilities, without padding. The loss is computed
-        here, not in the criterion, because DistributedDataParallel follows what happens within ``forward`` alone.
+        With targets (B, T): in place of logits the sum of their negative natural-log probabilities, without padding, with what ``terms``
+        add. The dictionary has the :class:`Loss`, the outputs of the recurrence as ``states`` (B, T, H), and the ``features`` (B, T, F)
+        after dropout. The loss is computed here, not in the criterion, because DistributedDataParallel follows what happens within
+        ``forward`` alone.
         With ``carried`` the rows (B,) go on with the state it holds for them, or from the initial state if ``fresh`` (B,), and it gets the
         one after, but for those whose document has no more: ``last`` (B,).
         With an incremental state only the tokens that it has not seen are read and the logits are (B, 1, V), of the last one.
@@ -144,18 +157,20 @@ class MemoryDecoder(IncrementalDecoder):
                     prev_output_tokens, incremental_state, lambda: self.model.initial_state(len(prev_output_tokens))
                 )
                 return self._logits(features, read).unsqueeze(1), {"attn": None}
-            if carried is None:
-                features, read = self.model.extract_features(prev_output_tokens, need_weights)
-            else:
-                features, read, state = self.model.read(prev_output_tokens, carried.take(self.model, rows, fresh), need_weights)
+            before = None if carried is None else carried.take(self.model, rows, fresh)
+            states, after = self.model.advance(prev_output_tokens, before)
+            features, read = self.model.features(states, prev_output_tokens, before and before.memory, need_weights)
+            extra: dict[str, Any] = {"attn": read and read.weights}
             if target is None:
                 result = self._logits(features, read)
             else:
                 counted = target != self.dictionary.pad()
-                result = self.model.output.nll(features[counted], target[counted], read and read.at(counted))
+                loss = self.model.output.loss(features[counted], target[counted], read and read.at(counted), terms)
+                result = loss.total
+                extra |= {"loss": loss, "states": states, "features": features}
             if carried is not None:  # last of all: fairseq reads a batch again that a GPU had no memory for
-                carried.put(self.model, rows, last, state)
-            return result, {"attn": read and read.weights}
+                carried.put(self.model, rows, last, after)
+            return result, extra
 
     def _logits(self, features: Tensor, read: Read | None) -> Tensor:
         """In eval mode in float32: bfloat16's 8-bit mantissa is too coarse for probabilities."""

@@ -66,7 +66,7 @@ class TranslationDecoder(IncrementalDecoder):
     def __init__(self, dictionary: Any, model: LanguageModel, source_size: int) -> None:
         super().__init__(dictionary, model)
         self.source_attention = SourceAttention(model.reader.feature_size, source_size)
-        self.dropout = nn.Dropout(model.feature_dropout.p)
+        self.dropout = nn.Dropout(model.regularisation.dropout_out)
         sizes = [part[0].numel() for part in model.recurrence.initial(1)]
         self.bridge = nn.Linear(source_size, sum(sizes))
         self.bridge_sizes = sizes

@@ -17,6 +17,7 @@ from attlm_fairseq.modules.memory import (
 )
 from attlm_fairseq.modules.output import build_output_layer
 from attlm_fairseq.modules.recurrence import LSTM, RNN, HigherOrderRNN, Recurrence
+from attlm_fairseq.modules.regularisation import Regularisation
 
 
 class Family(NamedTuple):
@@ -43,8 +44,6 @@ FAMILIES = {
 }
 """By name. A preset is called ``<family>_<table row>``, so its family is the longest name that begins it."""
 
-DROPOUTS = ("dropout_in", "dropout_between", "dropout_out")
-
 
 def family_of(architecture: str) -> str | None:
     """Return the family of an architecture or preset, None if it is not one of this package's."""
@@ -59,23 +58,18 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     """
     parts = FAMILIES[family] if isinstance(family, str) else family
     options = {**parts.defaults, "adaptive_cutoffs": None, **{name: config[name] for name in config}}
-    dropout = [options["dropout"] if options[name] is None else options[name] for name in DROPOUTS]
-    for name, probability in zip(DROPOUTS, dropout, strict=True):
-        if not 0 <= probability <= 1:  # nan too
-            raise ValueError(f"{name} is {probability}, expected a probability")
-    dropout_in, dropout_between, dropout_out = dropout
+    regularisation = Regularisation.from_config(options)
     reader = parts.reader.from_config(options["decoder_hidden_size"], options)
     output = str(options["output_layer"])
     return LanguageModel(
-        parts.recurrence.from_config(options["decoder_embed_dim"], options, dropout_between),
+        parts.recurrence.from_config(options["decoder_embed_dim"], options, regularisation),
         reader,
         build_output_layer(output, reader.feature_size, vocabulary_size, parse_cutoffs(options["adaptive_cutoffs"])),
         vocabulary_size=vocabulary_size,
         embedding_size=options["decoder_embed_dim"],
         padding_index=padding_index,
         tied=output == "tied",
-        dropout_in=dropout_in,
-        dropout_out=dropout_out,
+        regularisation=regularisation,
     )
 
 

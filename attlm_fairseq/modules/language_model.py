@@ -10,11 +10,11 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.kernels.dropout import Dropout
 from attlm_fairseq.modules.memory import Read, Reader
 from attlm_fairseq.modules.output import OutputLayer
 from attlm_fairseq.modules.recurrence import Recurrence
-from attlm_fairseq.modules.state import LanguageModelState
+from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
+from attlm_fairseq.modules.state import LanguageModelState, Memory
 
 
 class Inputs(NamedTuple):
@@ -36,7 +36,8 @@ class LanguageModel(nn.Module):
 
     Under autocast to bfloat16 the products of matrices are in bfloat16; the states, what is added up, and the loss are float32.
 
-    Dropout is applied to the embeddings, between the layers of the recurrence and to the features; the states in the memory have none.
+    Dropout (:class:`Regularisation`) is applied to the embeddings, within the recurrence and to the features; the states in the memory
+    have none.
     """
 
     def __init__(
@@ -49,10 +50,9 @@ class LanguageModel(nn.Module):
         embedding_size: int,
         padding_index: int,
         tied: bool = False,
-        dropout_in: float = 0.0,
-        dropout_out: float = 0.0,
+        regularisation: Regularisation = NOTHING_LEFT_OUT,
     ) -> None:
-        """``tied``: the output layer's matrix is that of the embeddings. ``dropout_in`` of the embeddings, ``dropout_out`` of the features.
+        """``tied``: the output layer's matrix is that of the embeddings.
 
         Raises:
             ValueError: The output layer is to be tied to embeddings of another size than the features.
@@ -70,8 +70,7 @@ class LanguageModel(nn.Module):
         self.output = output
         if tied:
             self.output.register_parameter("weight", cast(nn.Parameter, self.embedding.weight))
-        self.embedding_dropout = Dropout(dropout_in)
-        self.feature_dropout = Dropout(dropout_out)
+        self.regularisation = regularisation
 
     @property
     def recurrence(self) -> Recurrence:
@@ -120,17 +119,17 @@ class LanguageModel(nn.Module):
 
     def extract_features(self, tokens: Tensor, need_read: bool = False) -> tuple[Tensor, Read | None]:
         """Token ids (B, T) -> features (B, T, F), the input of the output layer, and what was read as in :meth:`forward`."""
-        outputs, _ = self.recurrence.read(self._embedded(tokens), self.recurrence.initial(len(tokens)))
-        return self._features(outputs, tokens, None, need_read)
+        outputs, _ = self.advance(tokens)
+        return self.features(outputs, tokens, None, need_read)
 
     def read(self, tokens: Tensor, state: LanguageModelState, need_read: bool = False) -> tuple[Tensor, Read | None, LanguageModelState]:
         """Token ids (B, T) and the state before them -> features (B, T, F), what was read on request, the state after them."""
-        outputs, after = self._advance(tokens, state)
-        return *self._features(outputs, tokens, state.memory, need_read), after
+        outputs, after = self.advance(tokens, state)
+        return *self.features(outputs, tokens, state.memory, need_read), cast(LanguageModelState, after)
 
     def state_after(self, tokens: Tensor, state: LanguageModelState) -> LanguageModelState:
         """Like :meth:`read`, but return only the state."""
-        return self._advance(tokens, state)[1]
+        return cast(LanguageModelState, self.advance(tokens, state)[1])
 
     def initial_state(self, batch: int) -> LanguageModelState:
         """The state before the first token: that of the recurrence and an empty memory, ``batch`` rows of it."""
@@ -153,19 +152,26 @@ class LanguageModel(nn.Module):
         """
         output, recurrent = self.recurrence.step(inputs.values, state.recurrent)
         outputs, tokens = output.unsqueeze(1), inputs.tokens.unsqueeze(1)
-        features, read = self._features(outputs, tokens, state.memory, False)
+        features, read = self.features(outputs, tokens, state.memory, False)
         after = LanguageModelState(recurrent, self.reader.advance(outputs, tokens, state.memory))
         return features.squeeze(1), read and read.at(torch.ones_like(tokens, dtype=torch.bool)), after
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        return self.embedding_dropout(self.embedding(tokens))
+        embedded = self.regularisation.drop_words(self.embedding(tokens), tokens, self.embedding.num_embeddings, self.training)
+        return self.regularisation.drop(embedded, self.regularisation.dropout_in, self.training)
 
-    def _advance(self, tokens: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
-        """Token ids (B, T) and the state before them -> the recurrence's outputs (B, T, H), the state after them."""
-        outputs, recurrent = self.recurrence.read(self._embedded(tokens), state.recurrent)
-        return outputs, LanguageModelState(recurrent, self.reader.advance(outputs, tokens, state.memory))
+    def advance(self, tokens: Tensor, state: LanguageModelState | None = None) -> tuple[Tensor, LanguageModelState | None]:
+        """Token ids (B, T) and the state before them -> the recurrence's outputs (B, T, H), the state after them.
 
-    def _features(self, outputs: Tensor, tokens: Tensor, memory: tuple | None, need_read: bool) -> tuple[Tensor, Read | None]:
-        """Outputs (B, T, H) and their tokens (B, T) -> features (B, T, F) and what was read, if it is needed."""
+        Without a state every row starts from the initial one, and there is none after them.
+        """
+        before = self.recurrence.initial(len(tokens)) if state is None else state.recurrent
+        outputs, recurrent = self.recurrence.read(self._embedded(tokens), before)
+        return outputs, None if state is None else LanguageModelState(recurrent, self.reader.advance(outputs, tokens, state.memory))
+
+    def features(
+        self, outputs: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False
+    ) -> tuple[Tensor, Read | None]:
+        """Outputs (B, T, H) and their tokens (B, T) -> features (B, T, F) and what was read, if it is needed. No memory: an empty one."""
         features, read = self.reader(outputs, tokens, memory, need_read or self.output.needs_read)
-        return self.feature_dropout(features), read
+        return self.regularisation.drop(features, self.regularisation.dropout_out, self.training), read

@@ -9,6 +9,7 @@ from small_models import LAYERS, SIZE, VARIANTS, WITHOUT_MEMORY, WITHOUT_WEIGHTS
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
 from attlm_fairseq.modules.kernels import bfloat16_lstm, linear_nll
 from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.regularisation import Regularisation
 
 
 def test_values_gradients_and_weights_are_those_of_the_equations(variant):
@@ -387,13 +388,18 @@ def test_bfloat16_lstm_rounds_products_alone(monkeypatch):
     """With float32 in place of bfloat16 it is torch's LSTM, values and gradients; with bfloat16 the state keeps more bits than that."""
     lstm = make_model("plain", torch.float32).lstm
     inputs = torch.randn(3, 9, SIZE, requires_grad=True)
-    before = (torch.randn(LAYERS, 3, SIZE, requires_grad=True), torch.randn(LAYERS, 3, SIZE, requires_grad=True))
-    states, (_, cell) = bfloat16_lstm.bfloat16_lstm(lstm, inputs, before)
+    before = (torch.randn(3, LAYERS, SIZE, requires_grad=True), torch.randn(3, LAYERS, SIZE, requires_grad=True))
+
+    def read_low() -> tuple:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return lstm.read(inputs, before)
+
+    states, (_, cell) = read_low()
     assert states.dtype == cell.dtype == torch.float32
     assert not torch.equal(states, states.bfloat16().float())
     monkeypatch.setattr(bfloat16_lstm, "DTYPE", torch.float32)
     results = []
-    for run in (lambda: bfloat16_lstm.bfloat16_lstm(lstm, inputs, before), lambda: lstm(inputs, before)):
+    for run in (read_low, lambda: lstm.read(inputs, before)):
         states, (hidden, cell) = run()
         leaves = [inputs, *before, *(weight for name, weight in lstm.named_parameters() if not name.startswith("bias_hh"))]
         loss = (states * states).sum() + (hidden * cell).sum()
@@ -404,7 +410,8 @@ def test_bfloat16_lstm_rounds_products_alone(monkeypatch):
 
 def test_dropout_is_at_the_three_places_and_not_in_the_memory():
     model = make_model("single", dropout_in=0.5, dropout_between=0.4, dropout_out=0.3).train()
-    assert (model.embedding_dropout.p, model.lstm.dropout, model.feature_dropout.p) == (0.5, 0.4, 0.3)
+    assert model.regularisation == Regularisation(dropout_in=0.5, dropout_between=0.4, dropout_out=0.3)
+    assert model.lstm.dropout == 0.4
     memory_only = make_model("single", dropout_out=0.9).train()
     tokens = sentences()
     states = memory_only.lstm(memory_only.embedding(tokens))[0]

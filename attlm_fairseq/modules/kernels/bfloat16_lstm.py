@@ -8,31 +8,25 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attlm_fairseq.modules.kernels.dropout import dropout
 from attlm_fairseq.modules.kernels.low_precision import rounded
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
 
 DTYPE = torch.bfloat16
 
 
-def bfloat16_lstm(lstm: nn.LSTM, inputs: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """As ``lstm(inputs, state)`` for inputs (B, T, E) and states (L, B, H), with products in bfloat16.
+def bfloat16_lstm_layer(
+    inputs: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One layer as :func:`attlm_fairseq.modules.recurrence.torch_layers.lstm_layer`, with products in bfloat16.
 
     torch's own LSTM under autocast rounds the state to bfloat16 after every step, which a long sentence adds up; here ``h`` and ``c``
     are float32 throughout and only what enters a product, and what comes of it, is rounded.
     """
-    hidden, cell = [], []
-    for layer in range(lstm.num_layers):
-        weights = [getattr(lstm, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih")]
-        inputs, last = _Layer.apply(inputs, *weights, state[0][layer], state[1][layer])
-        hidden.append(inputs[:, -1])
-        cell.append(last)
-        if layer + 1 < lstm.num_layers:
-            inputs = dropout(inputs, lstm.dropout, lstm.training)
-    return inputs, (torch.stack(hidden), torch.stack(cell))
+    outputs, last = _Layer.apply(inputs, weight, recurrent, bias, hidden, cell)
+    return outputs, outputs[:, -1], last
 
 
 class _Layer(torch.autograd.Function):

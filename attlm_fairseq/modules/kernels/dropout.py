@@ -23,13 +23,6 @@ def dropout(values: Tensor, probability: float, training: bool) -> Tensor:
     return _Dropout.apply(values, probability)
 
 
-class Dropout(nn.Dropout):
-    """:func:`dropout` as a module."""
-
-    def forward(self, values: Tensor) -> Tensor:
-        return dropout(values, self.p, self.training)
-
-
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, probability: float) -> Tensor:

@@ -5,7 +5,7 @@ Shapes: N predictions, F features, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,27 @@ LOGITS = {"cpu": 2_097_152, "cuda": 67_108_864}  # logits held at once: what a p
 ROUNDED_LOGITS = 6_291_456  # on a processor with products in lower precision: so fast that adding their gradients up should be rare
 
 
+class LossTerms(NamedTuple):
+    """What is added to the negative log-probabilities in training. All are 0 for the plain loss."""
+
+    adversarial: float = 0.0
+    """AdvSoft's epsilon (Wang, Gong and Liu 2019): a target's vector w_y moves against h by epsilon |w_y| if w_y . h > 0."""
+    self_normalisation: float = 0.0
+    """Weight of the mean (ln Z)^2 (Devlin et al. 2014), which trains the sum Z of exp(logits) towards 1."""
+
+
+PLAIN_LOSS = LossTerms()
+
+
+class Loss(NamedTuple):
+    """Sums over predictions, natural log. Only ``total`` is differentiable."""
+
+    total: Tensor  # the negative log-probabilities and all terms
+    nll: Tensor  # the negative log-probabilities, without terms
+    log_normaliser: Tensor  # ln Z, without AdvSoft's move
+    squared_log_normaliser: Tensor  # (ln Z)^2
+
+
 def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """``- sum_n ln softmax(weight features_n + bias)[targets_n]``, a float32 scalar, for features (N, F) and targets (N,).
 
@@ -26,16 +47,32 @@ def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) 
     them, pieces of the gradients of features and weight included; the softmax, all sums and the gradient of the bias are float32.
     So it is with weights in half precision; the scale of a loss comes after these products, and does not save what float16 loses in them.
     """
+    return linear_loss(features, weight, bias, targets, PLAIN_LOSS).total
+
+
+def linear_loss(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, terms: LossTerms) -> Loss:
+    """As :func:`linear_nll`, with the terms: ``- ln softmax(..)[y] + alpha (ln Z)^2`` of logits that AdvSoft has moved.
+
+    AdvSoft adds ``delta . h`` to the target's logit, with ``delta = - epsilon |w_y| h / |h|`` as a constant in the gradients.
+    """
     device = features.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else features.dtype
-    return _LinearNLL.apply(features, weight, bias, targets, dtype, torch.is_grad_enabled())
+    total, *sums = _LinearNLL.apply(features, weight, bias, targets, terms, dtype, torch.is_grad_enabled())
+    return Loss(total, *sums)
 
 
 class _LinearNLL(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, dtype: torch.dtype, grad_enabled: bool
-    ) -> Tensor:
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        terms: LossTerms,
+        dtype: torch.dtype,
+        grad_enabled: bool,
+    ) -> tuple[Tensor, ...]:
         exact = torch.promote_types(weight.dtype, torch.float32)
         if features.device.type == "cpu" and dtype != exact:
             most = max(ROWS, ROUNDED_LOGITS // len(weight))
@@ -47,31 +84,63 @@ class _LinearNLL(torch.autograd.Function):
         with torch.autocast(features.device.type, enabled=False):
             products = _Products if dtype == exact else _RoundedProducts
             layer = products(features.to(dtype), weight, bias.to(exact), rows, differentiate)
-            total = torch.zeros((), dtype=torch.float64, device=features.device)
+            total, nll, norms, squares = torch.zeros(4, dtype=torch.float64, device=features.device).unbind()
             grad_bias = torch.zeros_like(bias, dtype=exact)
             for begin in range(0, len(features), max(1, rows)):
                 piece = slice(begin, begin + rows)
                 target = targets[piece].unsqueeze(1)
                 logits = layer.logits(piece)
                 reached = logits.gather(1, target)
+                move = None
+                if terms.adversarial:
+                    move = _Move(terms.adversarial, features[piece].to(exact), weight[targets[piece]].to(exact), reached - bias[target])
+                    logits.scatter_add_(1, target, move.logits)
                 top = logits.amax(1, keepdim=True)
                 sums = logits.sub_(top).exp_().sum(1, keepdim=True)
-                total += (top + sums.log() - reached).sum(dtype=torch.float64)
+                norm = top + sums.log()
+                plain = norm if move is None else top + (sums - (reached + move.logits - top).exp() + (reached - top).exp()).log()
+                nll += (plain - reached).sum(dtype=torch.float64)
+                norms += plain.sum(dtype=torch.float64)
+                squares += plain.square().sum(dtype=torch.float64)
+                if move is not None or terms.self_normalisation:
+                    of_terms = terms.self_normalisation * norm.square() - (0 if move is None else move.logits)
+                    total += (norm - reached + of_terms).sum(dtype=torch.float64)
                 if differentiate:
-                    errors = logits.mul_(sums.reciprocal_())  # the softmax
+                    scale = sums.reciprocal_()  # which makes it the softmax
+                    if terms.self_normalisation:
+                        scale *= 1 + 2 * terms.self_normalisation * norm
+                    errors = logits.mul_(scale)
                     errors.scatter_add_(1, target, errors.new_full(target.shape, -1.0))  # less the one-hot targets
                     grad_bias += errors.sum(0)
+                    of_target = None if move is None else errors.gather(1, target)
                     layer.add_gradients(piece, errors)
+                    if move is not None:
+                        layer.grad_features[piece] += of_target * move.vectors
+        if terms == PLAIN_LOSS:
+            total = nll
         if differentiate:  # rounded last of all: the scale of a loss may be more than float16 holds
             ctx.save_for_backward(layer.grad_features, layer.grad_weight.contiguous(), grad_bias)
             ctx.dtypes = features.dtype, weight.dtype, bias.dtype
-        return total.to(exact)
+        found = [each.to(exact, copy=True) for each in (total, nll, norms, squares)]
+        ctx.mark_non_differentiable(*found[1:])
+        return tuple(found)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
         wanted = zip(ctx.saved_tensors, ctx.dtypes, ctx.needs_input_grad[:3], strict=True)
-        return *((saved * grad.to(saved.dtype)).to(dtype) if use else None for saved, dtype, use in wanted), None, None, None
+        return *((saved * grad.to(saved.dtype)).to(dtype) if use else None for saved, dtype, use in wanted), None, None, None, None
+
+
+class _Move:
+    """AdvSoft's move of the targets' vectors: what it adds to their logits (N, 1), and the vectors (N, F) that it adds to them."""
+
+    def __init__(self, epsilon: float, features: Tensor, of_targets: Tensor, product: Tensor) -> None:
+        """``of_targets`` (N, F) are the targets' rows w_y, ``product`` (N, 1) is w_y . h."""
+        lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+        steps = epsilon * torch.linalg.vector_norm(of_targets, dim=1, keepdim=True) * (product > 0)
+        self.logits = -steps * lengths
+        self.vectors = -steps / lengths.clamp(min=torch.finfo(lengths.dtype).tiny) * features
 
 
 class _Products:

@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
 from attlm_fairseq.modules.kernels.softmax_events import EVENT_NUMBERS, kind, no_check
 from attlm_fairseq.modules.memory.reader import Read
 
@@ -62,6 +63,15 @@ class AdaptiveOutput(nn.Module):
                 if number not in used:  # torch leaves it out; read with no prediction its gradients are zeros, which torch's DDP waits for
                     total = total + cluster(features.new_empty(0, features.size(1))).sum()
             return total
+
+    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
+        """As :meth:`nll`. Its clusters have a normaliser each, so there is no ln Z: it is given as 0."""
+        if terms != PLAIN_LOSS:
+            raise ValueError(
+                "AdvSoft and self-normalisation are terms of a full softmax, not of the adaptive one: give --output-layer tied"
+            )
+        total = self.nll(features, targets, read)
+        return Loss(total, total.detach(), total.new_zeros(()), total.new_zeros(()))
 
     def log_probs_of(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
         """Features (N, F) and words (N,) -> the words' natural-log probabilities (N,), their clusters alone computed."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.kernels.linear_nll import Loss, LossTerms
 from attlm_fairseq.modules.kernels.softmax_events import no_check
 from attlm_fairseq.modules.memory.reader import Read
 
@@ -54,6 +55,14 @@ class OutputLayer(Protocol):
 
     def nll(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
         """Features (N, F) and words (N,) -> the sum of their negative log-probabilities, a scalar to be differentiated."""
+        ...
+
+    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
+        """As :meth:`nll`, with what training may add to it.
+
+        Raises:
+            ValueError: The layer does not have a term that is not 0.
+        """
         ...
 
     def init_bias(self, log_probs: Tensor) -> None:

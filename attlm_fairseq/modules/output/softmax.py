@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.kernels.linear_nll import linear_nll
+from attlm_fairseq.modules.kernels.linear_nll import Loss, LossTerms, linear_loss, linear_nll
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents
 from attlm_fairseq.modules.memory.reader import Read
 
@@ -36,6 +36,9 @@ class Softmax(nn.Linear):
 
     def nll(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
         return linear_nll(features, self.weight, self.bias, targets)
+
+    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
+        return linear_loss(features, self.weight, self.bias, targets, terms)
 
     @torch.no_grad()
     def init_bias(self, log_probs: Tensor) -> None:

@@ -5,15 +5,21 @@ Shapes: B sentences in the batch, T positions, E embedding, L layers, N order, H
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from attlm_fairseq.modules.kernels.low_precision import with_bfloat16_products
 from attlm_fairseq.modules.recurrence.recurrence import SelectedSteps
+from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
 from attlm_fairseq.modules.state import State
+
+Product = Callable[[Tensor], Tensor]
+"""With one of the matrices: (B, H) -> (B, H)."""
 
 FEEDBACKS = ("fofe", "gated")
 FORGETTING = 0.6  # alpha of FOFE
@@ -36,13 +42,23 @@ class HigherOrderLayer(nn.Module):
         dtype = self.from_input.bias.dtype  # not that of products in lower precision
         return torch.cat([layer(values).to(dtype) for layer in (self.from_input, *self.gate_inputs)], dim=-1)
 
-    def step(self, inputs: Tensor, before: Tensor) -> Tensor:
-        """:meth:`inputs` (B, ..) and the N newest states (B, N, H), newest first -> the N newest after them."""
+    def feedback(self, regularisation: Regularisation) -> tuple[Sequence[Product], Sequence[Product]]:
+        """Return the products with W_n and with W_2n, in training of what :meth:`Regularisation.drop_weights` leaves of these."""
+        modules = cast("Sequence[nn.Linear]", self.from_states), cast("Sequence[nn.Linear]", self.gate_states)
+        if not (self.training and regularisation.weight_drop):
+            return modules
+        of_states, of_gates = (
+            [partial(linear, weight=regularisation.drop_weights(each.weight, True)) for each in kind] for kind in modules
+        )
+        return of_states, of_gates
+
+    def step(self, inputs: Tensor, before: Tensor, from_states: Sequence[Product], gate_states: Sequence[Product]) -> Tensor:
+        """:meth:`inputs` (B, ..) and the N newest states (B, N, H), newest first -> the N newest after them, with :meth:`feedback`."""
         total, *gates = inputs.split(before.size(2), dim=1)
-        for lag, (layer, state) in enumerate(zip(self.from_states, before.unbind(1), strict=True)):
-            product = layer(state)
+        for lag, (multiply, state) in enumerate(zip(from_states, before.unbind(1), strict=True)):
+            product = multiply(state)
             if self.gated:
-                total = total + torch.sigmoid(gates[lag] + self.gate_states[lag](state)) * product
+                total = total + torch.sigmoid(gates[lag] + gate_states[lag](state)) * product
             else:
                 total = total + FORGETTING ** (lag + 1) * product
         return torch.cat((torch.tanh(total).unsqueeze(1), before[:, :-1]), dim=1)
@@ -61,7 +77,15 @@ class HigherOrderRNN(nn.Module):
     counts: ClassVar[tuple[str, ...]] = ("decoder_layers", "hornn_order")
     defaults: ClassVar[Mapping[str, Any]] = {"hornn_order": 3, "hornn_feedback": "gated"}
 
-    def __init__(self, embedding_size: int, hidden_size: int, layers: int, order: int, feedback: str, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        embedding_size: int,
+        hidden_size: int,
+        layers: int,
+        order: int,
+        feedback: str,
+        regularisation: Regularisation = NOTHING_LEFT_OUT,
+    ) -> None:
         """Raises ValueError: no such feedback, an order below 1."""
         super().__init__()
         if feedback not in FEEDBACKS:
@@ -71,7 +95,7 @@ class HigherOrderRNN(nn.Module):
         self.hidden_size, self.order = hidden_size, order
         sizes = [embedding_size, *[hidden_size] * (layers - 1)]
         self.layers = nn.ModuleList(HigherOrderLayer(size, hidden_size, order, feedback == "gated") for size in sizes)
-        self.dropout = nn.Dropout(dropout)
+        self.regularisation = regularisation
 
     @property
     def stacked(self) -> Sequence[HigherOrderLayer]:
@@ -79,9 +103,9 @@ class HigherOrderRNN(nn.Module):
         return cast("Sequence[HigherOrderLayer]", self.layers)
 
     @classmethod
-    def from_config(cls, embedding_size: int, config: Mapping[str, Any], dropout: float) -> HigherOrderRNN:
+    def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> HigherOrderRNN:
         layers, order = config["decoder_layers"], config["hornn_order"]
-        return cls(embedding_size, config["decoder_hidden_size"], layers, order, str(config["hornn_feedback"]), dropout)
+        return cls(embedding_size, config["decoder_hidden_size"], layers, order, str(config["hornn_feedback"]), regularisation)
 
     def initialise_biases(self) -> None:
         """All start at 0."""
@@ -94,8 +118,10 @@ class HigherOrderRNN(nn.Module):
         sequence, last = embedded, []
         for number, (layer, states) in enumerate(zip(self.stacked, before[0].unbind(1), strict=True)):
             outputs = []
-            for inputs in layer.inputs(self.dropout(sequence) if number else sequence).unbind(1):
-                states = layer.step(inputs, states)
+            of_all = layer.inputs(self._dropped(sequence) if number else sequence)
+            feedback = layer.feedback(self.regularisation)
+            for inputs in of_all.unbind(1):
+                states = layer.step(inputs, states, *feedback)
                 outputs.append(states[:, 0])
             sequence = torch.stack(outputs, dim=1)
             last.append(states)
@@ -108,8 +134,13 @@ class HigherOrderRNN(nn.Module):
     def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
         after: list[Tensor] = []
         for number, (layer, states) in enumerate(zip(self.stacked, before[0].unbind(1), strict=True)):
-            after.append(layer.step(layer.inputs(self.dropout(after[-1][:, 0])) if number else inputs, states))
+            inputs = layer.inputs(self._dropped(after[-1][:, 0])) if number else inputs
+            after.append(layer.step(inputs, states, *layer.feedback(self.regularisation)))
         return after[-1][:, 0], (torch.stack(after, dim=1),)
+
+    def _dropped(self, values: Tensor) -> Tensor:
+        """What a layer gets of the outputs (B, T, H) or (B, H) of the one below."""
+        return self.regularisation.drop(values, self.regularisation.dropout_between, self.training)
 
     def bfloat16_steps(self) -> SelectedSteps:
         return SelectedSteps(with_bfloat16_products(self))

@@ -5,16 +5,17 @@ Shapes: B sentences in the batch, T positions, E embedding, L layers, H size of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.kernels.bfloat16_lstm import bfloat16_lstm
+from attlm_fairseq.modules.kernels.bfloat16_lstm import bfloat16_lstm_layer
 from attlm_fairseq.modules.kernels.bfloat16_lstm_steps import Bfloat16LSTM
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
-from attlm_fairseq.modules.recurrence.torch_layers import keep_one_bias, weights_of
+from attlm_fairseq.modules.recurrence.torch_layers import keep_one_bias, lstm_layer, weights_of
+from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
 from attlm_fairseq.modules.state import State
 
 
@@ -28,14 +29,23 @@ class LSTM(nn.LSTM):
     counts: ClassVar[tuple[str, ...]] = ("decoder_layers",)
     defaults: ClassVar[Mapping[str, Any]] = {"forget_bias": 1.0}
 
-    def __init__(self, embedding_size: int, hidden_size: int, layers: int, dropout: float = 0.0, forget_bias: float = 0.0) -> None:
-        super().__init__(embedding_size, hidden_size, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+    def __init__(
+        self,
+        embedding_size: int,
+        hidden_size: int,
+        layers: int,
+        regularisation: Regularisation = NOTHING_LEFT_OUT,
+        forget_bias: float = 0.0,
+    ) -> None:
+        dropout = regularisation.dropout_between if layers > 1 else 0.0
+        super().__init__(embedding_size, hidden_size, layers, batch_first=True, dropout=dropout)
+        self.regularisation = regularisation
         self.forget_bias = forget_bias
         keep_one_bias(self)
 
     @classmethod
-    def from_config(cls, embedding_size: int, config: Mapping[str, Any], dropout: float) -> LSTM:
-        return cls(embedding_size, config["decoder_hidden_size"], config["decoder_layers"], dropout, config["forget_bias"])
+    def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> LSTM:
+        return cls(embedding_size, config["decoder_hidden_size"], config["decoder_layers"], regularisation, config["forget_bias"])
 
     def initialise_biases(self) -> None:
         """Set the biases of the forget gates."""
@@ -48,10 +58,26 @@ class LSTM(nn.LSTM):
         return zeros, zeros
 
     def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
-        hidden, cell = (part.transpose(0, 1).contiguous() for part in before)  # (L, B, H)
         low = torch.is_autocast_enabled(embedded.device.type)
-        outputs, after = bfloat16_lstm(self, embedded, (hidden, cell)) if low else self(embedded, (hidden, cell))
+        if low or (self.training and self.regularisation.needs_layers):
+            return self._read_layers(embedded, before, bfloat16_lstm_layer if low else lstm_layer)
+        hidden, cell = (part.transpose(0, 1).contiguous() for part in before)  # (L, B, H)
+        outputs, after = self(embedded, (hidden, cell))
         return outputs, tuple(part.transpose(0, 1) for part in after)
+
+    def _read_layers(
+        self, sequence: Tensor, before: State, read_layer: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    ) -> tuple[Tensor, State]:
+        """As :meth:`read`, layer by layer."""
+        hidden, cell = [], []
+        for layer, (h, c) in enumerate(zip(before[0].unbind(1), before[1].unbind(1), strict=True)):
+            weight, recurrent, bias = weights_of(self, layer)
+            if layer:
+                sequence = self.regularisation.drop(sequence, self.dropout, self.training)
+            sequence, h, c = read_layer(sequence, weight, self.regularisation.drop_weights(recurrent, self.training), bias, h, c)
+            hidden.append(h)
+            cell.append(c)
+        return sequence, (torch.stack(hidden, 1), torch.stack(cell, 1))
 
     def inputs(self, embedded: Tensor) -> Tensor:
         """What words add to the first layer's four gates (B, 4 H), biases included."""
@@ -65,7 +91,7 @@ class LSTM(nn.LSTM):
         for layer, (h, c) in enumerate(zip(before[0].unbind(1), before[1].unbind(1), strict=True)):
             weight, recurrent, bias = weights_of(self, layer)
             if layer:
-                inputs = nn.functional.linear(nn.functional.dropout(hidden[-1], self.dropout, self.training), weight, bias)
+                inputs = nn.functional.linear(self.regularisation.drop(hidden[-1], self.dropout, self.training), weight, bias)
             # in place: what all this costs is memory traffic; but torch's autocast leaves products in place as they are
             low = torch.is_autocast_enabled(inputs.device.type)
             gates = torch.addmm(inputs, h, recurrent.t()) if low else inputs.addmm_(h, recurrent.t())

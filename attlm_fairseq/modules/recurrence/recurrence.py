@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
+from attlm_fairseq.modules.regularisation import Regularisation
 from attlm_fairseq.modules.state import State
 
 
@@ -26,8 +27,8 @@ class Recurrence(Protocol):
     hidden_size: int  # H
 
     @classmethod
-    def from_config(cls, embedding_size: int, config: Mapping[str, Any], dropout: float) -> Recurrence:
-        """Build it from the options of its model, with ``dropout`` between its layers. Raises ValueError."""
+    def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> Recurrence:
+        """Build it from the options of its model. It leaves out inputs of its upper layers and recurrent weights. Raises ValueError."""
         ...
 
     def initialise_biases(self) -> None:

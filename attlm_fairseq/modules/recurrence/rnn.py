@@ -5,7 +5,7 @@ Shapes: B sentences in the batch, T positions, E embedding, L layers, H size of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear
 from attlm_fairseq.modules.recurrence.recurrence import SelectedSteps
-from attlm_fairseq.modules.recurrence.torch_layers import keep_one_bias, weights_of
+from attlm_fairseq.modules.recurrence.torch_layers import keep_one_bias, rnn_layer, rnn_layer_by_steps, weights_of
+from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
 from attlm_fairseq.modules.state import State
 
 
@@ -24,13 +25,15 @@ class RNN(nn.RNN):
     counts: ClassVar[tuple[str, ...]] = ("decoder_layers",)
     defaults: ClassVar[Mapping[str, Any]] = {}
 
-    def __init__(self, embedding_size: int, hidden_size: int, layers: int, dropout: float = 0.0) -> None:
-        super().__init__(embedding_size, hidden_size, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+    def __init__(self, embedding_size: int, hidden_size: int, layers: int, regularisation: Regularisation = NOTHING_LEFT_OUT) -> None:
+        dropout = regularisation.dropout_between if layers > 1 else 0.0
+        super().__init__(embedding_size, hidden_size, layers, batch_first=True, dropout=dropout)
+        self.regularisation = regularisation
         keep_one_bias(self)
 
     @classmethod
-    def from_config(cls, embedding_size: int, config: Mapping[str, Any], dropout: float) -> RNN:
-        return cls(embedding_size, config["decoder_hidden_size"], config["decoder_layers"], dropout)
+    def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> RNN:
+        return cls(embedding_size, config["decoder_hidden_size"], config["decoder_layers"], regularisation)
 
     def initialise_biases(self) -> None:
         """All start at 0."""
@@ -39,23 +42,20 @@ class RNN(nn.RNN):
         return (weights_of(self, 0)[1].new_zeros(rows, self.num_layers, self.hidden_size),)
 
     def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
-        if torch.is_autocast_enabled(embedded.device.type):  # torch's own would round the state after every step
-            return self._read_step_by_step(embedded, before)
+        low = torch.is_autocast_enabled(embedded.device.type)
+        if low or (self.training and self.regularisation.needs_layers):
+            return self._read_layers(embedded, before, rnn_layer_by_steps if low else rnn_layer)
         outputs, after = self(embedded, before[0].transpose(0, 1).contiguous())
         return outputs, (after.transpose(0, 1),)
 
-    def _read_step_by_step(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
-        """As :meth:`read`, with a float32 state between products in lower precision."""
-        sequence, last = embedded, []
+    def _read_layers(self, sequence: Tensor, before: State, read_layer: Callable[..., tuple[Tensor, Tensor]]) -> tuple[Tensor, State]:
+        """As :meth:`read`, layer by layer."""
+        last = []
         for layer, hidden in enumerate(before[0].unbind(1)):
             weight, recurrent, bias = weights_of(self, layer)
             if layer:
-                sequence = nn.functional.dropout(sequence, self.dropout, self.training)
-            outputs = []
-            for inputs in (nn.functional.linear(sequence, weight).to(bias.dtype) + bias).unbind(1):
-                hidden = torch.tanh(inputs + nn.functional.linear(hidden, recurrent))
-                outputs.append(hidden)
-            sequence = torch.stack(outputs, dim=1)
+                sequence = self.regularisation.drop(sequence, self.dropout, self.training)
+            sequence, hidden = read_layer(sequence, weight, self.regularisation.drop_weights(recurrent, self.training), bias, hidden)
             last.append(hidden)
         return sequence, (torch.stack(last, dim=1),)
 
@@ -69,7 +69,7 @@ class RNN(nn.RNN):
         for layer, h in enumerate(before[0].unbind(1)):
             weight, recurrent, bias = weights_of(self, layer)
             if layer:
-                inputs = nn.functional.linear(nn.functional.dropout(hidden[-1], self.dropout, self.training), weight, bias)
+                inputs = nn.functional.linear(self.regularisation.drop(hidden[-1], self.dropout, self.training), weight, bias)
             hidden.append(torch.tanh(inputs + nn.functional.linear(h, recurrent)))
         return hidden[-1], (torch.stack(hidden, 1),)
 
