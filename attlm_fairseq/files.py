@@ -17,9 +17,12 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from attlm_fairseq.errors import InputError, InputWarning
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # of collections.abc from Python 3.12 on
 
 HEAD = 1 << 16  # bytes by which a format is recognised
 _PIECE = 1 << 16
@@ -43,7 +46,7 @@ class TextSource:
         self._line: int | None = None  # the line being read, for messages
         with self._readable():
             magic = _read_up_to(self._file, len(_GZIP_MAGIC))
-            self._bytes: BinaryIO = _rejoin(magic, self._file)
+            self._bytes: BinaryIO | gzip.GzipFile = _rejoin(magic, self._file)
             if magic == _GZIP_MAGIC:
                 self._bytes = gzip.GzipFile(fileobj=self._bytes, mode="rb")
             head = _read_up_to(self._bytes, HEAD)
@@ -148,7 +151,7 @@ def head_of(path: Path) -> str:
 
 
 class _Joined(io.RawIOBase):
-    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+    def __init__(self, head: bytes, rest: BinaryIO | gzip.GzipFile) -> None:
         super().__init__()
         self._head = head
         self._rest = rest
@@ -156,19 +159,20 @@ class _Joined(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:
-        found = self._head[: len(buffer)] or self._rest.read(len(buffer))
+    def readinto(self, buffer: Buffer) -> int:
+        view = memoryview(buffer)
+        found = self._head[: len(view)] or self._rest.read(len(view))
         self._head = self._head[len(found) :]
-        buffer[: len(found)] = found
+        view[: len(found)] = found
         return len(found)
 
 
-def _rejoin(head: bytes, rest: BinaryIO) -> BinaryIO:
+def _rejoin(head: bytes, rest: BinaryIO | gzip.GzipFile) -> BinaryIO:
     """The stream with what was read ahead put back; a pipe cannot be rewound."""
     return io.BufferedReader(_Joined(head, rest), _PIECE)
 
 
-def _read_up_to(stream: BinaryIO, count: int) -> bytes:
+def _read_up_to(stream: BinaryIO | gzip.GzipFile, count: int) -> bytes:
     found = b""
     while len(found) < count and (more := stream.read(count - len(found))):
         found += more
@@ -178,7 +182,7 @@ def _read_up_to(stream: BinaryIO, count: int) -> bytes:
 class _Out(io.FileIO):
     """A file whose write errors (a full disk) are the user's to know, not a traceback."""
 
-    def write(self, data: bytes) -> int | None:
+    def write(self, data: Buffer) -> int:
         try:
             return super().write(data)
         except OSError as error:
@@ -364,9 +368,9 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _text(binary: BinaryIO) -> TextIO:
+def _text(binary: BinaryIO | gzip.GzipFile) -> TextIO:
     return io.TextIOWrapper(binary, encoding="utf-8", newline="\n")
 
 
-def _packed(file: BinaryIO) -> BinaryIO:
+def _packed(file: BinaryIO) -> gzip.GzipFile:
     return gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0)

@@ -21,10 +21,10 @@ from fairseq.distributed.utils import _TensorPlaceholder
 
 from attlm_fairseq.checkpoints.fairseq_loading import refuse_unusable
 from attlm_fairseq.checkpoints.plain_arrays import STAND_INS
-from attlm_fairseq.checkpoints.reading import allowed_globals
+from attlm_fairseq.checkpoints.reading import SafeGlobals, allowed_globals
 from attlm_fairseq.errors import InputError
 
-FILE_GLOBALS = [argparse.Namespace, *STAND_INS]
+FILE_GLOBALS: SafeGlobals = [argparse.Namespace, *STAND_INS]
 """What a checkpoint file may name besides tensors: the options of fairseq's argparse models, and arrays of numbers in its metrics."""
 
 BROADCAST_GLOBALS = [

@@ -42,7 +42,7 @@ def draw(figure: Callable[[], Figure], suffix: str) -> Picture:
     """
     import matplotlib
 
-    fonts = {name: matplotlib.rcParams[name] for name in FONT_SETTINGS}
+    fonts = {name: value for name, value in matplotlib.rcParams.items() if name in FONT_SETTINGS}
     with matplotlib.rc_context(), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         matplotlib.rcdefaults()
@@ -89,7 +89,7 @@ def heat_map(attention: SentenceAttention, lm: str) -> Figure:
     from matplotlib.figure import Figure
 
     columns = attention.columns
-    weights = np.ma.masked_array(attention.weights[:, columns], ~attention.in_memory[:, columns])
+    weights: np.ma.MaskedArray = np.ma.masked_array(attention.weights[:, columns], ~attention.in_memory[:, columns])
     cell = cell_size(max(weights.shape))
     figure = Figure(figsize=(max(weights.shape[1], 1) * cell, weights.shape[0] * cell))
     axes = figure.add_axes((0, 0, 1, 1), facecolor=NOT_IN_MEMORY)

@@ -15,13 +15,14 @@ DECIMALS = 6
 def sentence_table(attention: SentenceAttention) -> Iterator[str]:
     """Tab-separated lines, one a prediction: the word, whether it is unknown to the LM, its log-probability, the weight of each input.
 
-    The first line names the columns. A cell is empty where there is no such state in memory.
+    The first line names the columns. A cell is empty if there is no such state in memory, or if log-probabilities were not asked for.
     """
     columns = attention.columns
     yield "\t".join(["predicted", "oov", "log_prob", *(attention.inputs[column] for column in columns)])
     for row, predicted in enumerate(attention.predicted):
         cells = [f"{attention.weights[row, column]:.{DECIMALS}f}" if attention.in_memory[row, column] else "" for column in columns]
-        yield "\t".join([predicted, str(int(attention.unknown_prediction(row))), f"{attention.log_probs[row]:.{DECIMALS}f}", *cells])
+        log_prob = "" if attention.log_probs is None else f"{attention.log_probs[row]:.{DECIMALS}f}"
+        yield "\t".join([predicted, str(int(attention.unknown_prediction(row))), log_prob, *cells])
 
 
 def sentence_record(attention: SentenceAttention) -> dict[str, Any]:

@@ -99,7 +99,9 @@ def read_batch(trained: TrainedModel, ids: Sequence[Sequence[int]], with_log_pro
     rows = [[EOS, *sentence, *[PAD] * (length - 1 - len(sentence))] for sentence in ids]
     tokens = torch.tensor(rows, device=model.embedding.weight.device)
     features, read = model.extract_features(tokens, need_read=True)
-    weights, mask = by_state(require_weights(trained), read.weights.float().cpu())
+    columns = require_weights(trained)
+    assert read is not None, "a reader that has columns has weights"
+    weights, mask = by_state(columns, read.weights.float().cpu())
     if not with_log_probs:
         return weights, mask, None
     targets = torch.cat((tokens[:, 1:], tokens[:, :1]), dim=1)

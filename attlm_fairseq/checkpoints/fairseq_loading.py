@@ -78,15 +78,17 @@ def option_texts(options: Any) -> Iterator[tuple[str, str | bytes]]:
 
 def runs(text: str | bytes) -> bool:
     """Whether ``eval`` of a text would call something. One with ``${...}`` could: omegaconf replaces that by other texts of the file."""
-    dollar, bracket = ("${", "(") if isinstance(text, str) else (b"${", b"(")
-    if dollar in text:
-        return True
-    if bracket not in text:
-        return False
+    expression: str | bytes
+    if isinstance(text, str):
+        dollar, bracket, expression = "${" in text, "(" in text, text.lstrip(" \t")
+    else:
+        dollar, bracket, expression = b"${" in text, b"(" in text, text.lstrip(b" \t")
+    if dollar or not bracket:
+        return dollar
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            parsed = ast.parse(text.lstrip(" \t" if isinstance(text, str) else b" \t"), mode="eval")
+            parsed = ast.parse(expression, mode="eval")
     except (SyntaxError, ValueError):
         return False
     except (MemoryError, RecursionError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def reconstruct(kind: Any, shape: Any, code: Any) -> PlainArray:
     return np.ndarray.__new__(PlainArray, (0,), "b")
 
 
-STAND_INS = [
+STAND_INS: list[tuple[Callable[..., Any], str]] = [
     (NumberType, "numpy.dtype"),
     (PlainArray, "numpy.ndarray"),
     (reconstruct, "numpy.core.multiarray._reconstruct"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import pickle
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,10 @@ FINGERPRINT = "decoder.dictionary_version"  # and the numbers of its dictionary;
 # what it raises to take a file's content for a model's where parts are missing, of another kind or of another size
 MISSHAPEN = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
-PLAIN_GLOBALS = [argparse.Namespace]  # fairseq saves some options as one; a container, it runs nothing
+SafeGlobals = list[Callable[..., Any] | tuple[Callable[..., Any], str]]
+"""What ``torch.serialization.add_safe_globals`` takes."""
+
+PLAIN_GLOBALS: SafeGlobals = [argparse.Namespace]  # fairseq saves some options as one; a container, it runs nothing
 torch.serialization.add_safe_globals(PLAIN_GLOBALS)  # so that torch.load reads what this package wrote
 _ALLOWING = threading.RLock()
 

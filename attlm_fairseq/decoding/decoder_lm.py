@@ -138,14 +138,14 @@ class DecoderLM(SharedByCopies):
         for place, state in enumerate(states):
             groups.setdefault(state.shape, []).append(place)
         log_probs: list[Tensor] = []
-        stepped: list[LanguageModelState | None] = [None] * len(states)
+        stepped: dict[int, LanguageModelState] = {}
         for places in groups.values():
             together = self.join([states[place] for place in places])
             values, together = self.step(together, torch.tensor([tokens[place] for place in places]))
             log_probs.append(values)
             for row, place in enumerate(places):
                 stepped[place] = together.row(row)
+        after = [stepped[place] for place in range(len(states))]
         if len(groups) == 1:
-            return log_probs[0], stepped
-        order = torch.tensor([place for places in groups.values() for place in places])
-        return torch.cat(log_probs)[order.argsort().to(self.device)], stepped
+            return log_probs[0], after
+        return torch.cat(log_probs)[torch.tensor(list(stepped)).argsort().to(self.device)], after

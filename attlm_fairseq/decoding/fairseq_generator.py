@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from fairseq.search import BeamSearch
+from fairseq.search import BeamSearch, Search
 from fairseq.sequence_generator import EnsembleModelWithAlignment, SequenceGenerator, SequenceGeneratorWithAlignment
 from torch import Tensor
 
@@ -30,17 +30,20 @@ class FusedGenerator(SequenceGenerator):
     ``report`` tells, whenever asked, what the LMs did to the hypotheses so far.
     """
 
+    model: FusedEnsemble
+    search: Search
+
     def __init__(self, models: Sequence, dictionary: Any, *, lms: Sequence[FusedLM], **options: Any) -> None:
         super().__init__(models, dictionary, **options)
         plain_beam = type(self.search) is BeamSearch
-        self.few_tokens = [fused for fused in lms if plain_beam and fused.ngram is not None and fused.weight > 0]
-        every_token = [fused for fused in lms if fused not in self.few_tokens]
+        few_tokens = [fused for fused in lms if plain_beam and fused.ngram is not None and fused.weight > 0]
+        every_token = [fused for fused in lms if fused not in few_tokens]
+        self.ngrams = [(fused.ngram, fused.weight) for fused in few_tokens if fused.ngram is not None]
         kind = FusedEnsembleWithAlignment if isinstance(self.model, EnsembleModelWithAlignment) else FusedEnsemble
         self.model = kind(list(self.model.models), every_token).eval()
         if plain_beam:
-            ngrams = [(fused.ngram, fused.weight) for fused in self.few_tokens]
-            self.search = FewTokensBeamSearch(dictionary, ngrams) if ngrams else FastBeamSearch(dictionary)
-        self.lms = [*every_token, *self.few_tokens]  # in the order of `lm_scores`
+            self.search = FewTokensBeamSearch(dictionary, self.ngrams) if self.ngrams else FastBeamSearch(dictionary)
+        self.lms = [*every_token, *few_tokens]  # in the order of `lm_scores`
         self.report = FusionReport([(fused.name, fused.weight) for fused in self.lms])
 
     def generate(self, models: Sequence, sample: dict, **options: Any) -> list[list[dict[str, Tensor]]]:
@@ -66,7 +69,7 @@ class FusedGenerator(SequenceGenerator):
             sentence = open_sentences[row // self.beam_size]
             if before[sentence] < len(finalized[sentence]):  # a sentence takes no more hypotheses than the beam is wide
                 hypothesis = finalized[sentence][before[sentence]]
-                ngram = [of_row.new_tensor(fused.ngram.sequence(hypothesis["tokens"].tolist())) for fused in self.few_tokens]
+                ngram = [of_row.new_tensor(lm.sequence(hypothesis["tokens"].tolist())) for lm, _ in self.ngrams]
                 hypothesis["lm_scores"] = torch.stack([*of_row, *ngram])
                 before[sentence] += 1
         return newly_finished

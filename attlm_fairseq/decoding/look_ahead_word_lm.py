@@ -33,6 +33,13 @@ class WordState(NamedTuple):
     paid: float = 0.0
     """What the tokens of the partial word have been given already: its look-ahead score."""
 
+    @property
+    def opened(self) -> State:
+        """The language models' state of a hypothesis that has not ended."""
+        if self.lms is None:
+            raise ValueError("the hypothesis has ended")
+        return self.lms
+
 
 class LookAheadWordLM(SharedByCopies):
     """Language models of words for a decoder of subwords or letters, a :class:`~attlm_fairseq.decoding.shallow_fusion.ShallowFusion`.
@@ -89,9 +96,10 @@ class LookAheadWordLM(SharedByCopies):
         # the tree's words in its order, and the unknown word last
         self._words = [lm.tokens([*(word.decode() for word in tree.words), UNKNOWN]) for lm, tree in zip(members, self._trees, strict=True)]
         self._probabilities = [HistoryCache(cache_bytes) for _ in members]
-        within, begin, complete = (defaultdict(list) for _ in range(3))
-        self._spaces = []  # they end a word and no more
-        self._other = []  # spaces in the middle: few, scored one by one
+        within: dict[bytes, list[int]] = defaultdict(list)
+        begin, complete = within.copy(), within.copy()
+        self._spaces: list[int] = []  # they end a word and no more
+        self._other: list[int] = []  # spaces in the middle: few, scored one by one
         for token, text in enumerate(self.texts):
             if token in self.ends or not text:
                 continue
@@ -125,7 +133,7 @@ class LookAheadWordLM(SharedByCopies):
                 total += value
             if part:
                 partial = state.partial + part
-                score = self._partial_score(state.lms, partial)
+                score = self._partial_score(state.opened, partial)
                 total += due(score, state.paid)
                 state = WordState(state.lms, partial, score)
         return total, state
@@ -134,16 +142,16 @@ class LookAheadWordLM(SharedByCopies):
         if state.lms is None:
             return 0.0
         value, closed = self._close(state)
-        return value + self.lms.end(closed.lms)
+        return value + self.lms.end(closed.opened)
 
     def scores(self, states: Sequence[WordState]) -> np.ndarray:
         total = np.zeros((len(states), self.size))
         opened = [place for place, state in enumerate(states) if state.lms is not None]
-        self._compute(states[place].lms for place in opened)
+        self._compute(states[place].opened for place in opened)
         closing = bool(self.ends or self._begin.tokens or self._spaces or self._other)
         closed = {place: self._close(states[place]) if closing else (0.0, states[place]) for place in opened}
         if closing:
-            self._compute(state.lms for _, state in closed.values())
+            self._compute(state.opened for _, state in closed.values())
         for place in opened:
             state, row = states[place], total[place]
             rest, after = closed[place]
@@ -154,14 +162,14 @@ class LookAheadWordLM(SharedByCopies):
             for token in self._other:
                 row[token] = self.score(state, token)[0]
             if self.ends:
-                row[list(self.ends)] = rest + self.lms.end(after.lms)
+                row[list(self.ends)] = rest + self.lms.end(after.opened)
         return total
 
     def _close(self, state: WordState) -> tuple[float, WordState]:
         """What is due at the end of the word that has begun, if any, and the state after it."""
         if not state.partial:
             return 0.0, state
-        value, lms = self.lms.score(state.lms, letters(state.partial), self.unk_offset)
+        value, lms = self.lms.score(state.opened, letters(state.partial), self.unk_offset)
         return due(value, state.paid), WordState(lms)
 
     def _partial_score(self, lms: State, partial: bytes) -> float:
@@ -179,13 +187,13 @@ class LookAheadWordLM(SharedByCopies):
         if not len(kind.places):
             return
         if kind.whole and not self.look_ahead:
-            for text, tokens in kind.tokens.items():
-                row[tokens] = due(self.lms.score(state.lms, letters(state.partial + text), self.unk_offset)[0], state.paid)
+            for text, same in kind.tokens.items():
+                row[same] = due(self.lms.score(state.opened, letters(state.partial + text), self.unk_offset)[0], state.paid)
             return
         total = np.zeros(self.size)
         for member in range(len(self._trees)):
             weight = self.lms.weights[member]
-            probabilities, unknown = self._word_probabilities(member, state.lms[member])
+            probabilities, unknown = self._word_probabilities(member, state.opened[member])
             tokens, begins, ends = self._continuations(member, state.partial, kind)
             values = np.full(self.size, weight * unknown)
             with np.errstate(divide="ignore"):

@@ -147,7 +147,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputError(f"does not hold what save_to_dir wrote: {error}", path=folder) from None
 
-    def get_start_state(self) -> HypothesisState:
+    def get_start_state(self) -> HypothesisState:  # type: ignore[override]  # pyctcdecode's hint says list; it hands on what it gets
         """Return the state of an empty hypothesis."""
         return HypothesisState(self.lms.start())
 

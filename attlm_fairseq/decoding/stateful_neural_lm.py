@@ -116,13 +116,19 @@ class StatefulNeuralLM(SharedByCopies):
 
     def _distributions(self, histories: Sequence[NeuralHistory]) -> list[np.ndarray]:
         """The distributions (V,) after the histories: from the cache, else computed, all of a length together."""
-        found = {history: self._distribution(history) for history in histories}  # also what is too much for the cache
-        if missing := [history for history, log_probs in found.items() if log_probs is None]:
+        found: dict[NeuralHistory, np.ndarray] = {}  # also what is too much for the cache
+        missing: list[NeuralHistory] = []
+        for history in dict.fromkeys(histories):
+            if (log_probs := self._distribution(history)) is None:
+                missing.append(history)
+            else:
+                found[history] = log_probs
+        if missing:
             found |= self._compute(missing)
         return [found[history] for history in histories]
 
     def _compute(self, histories: list[NeuralHistory]) -> dict[NeuralHistory, np.ndarray]:
-        """DeviceConfig distributions and states, and add them to the caches; returns the distributions."""
+        """Compute distributions and states, and add them to the caches; returns the distributions."""
         parents = {parent: self._state_after(parent) for parent in dict.fromkeys(history.parent for history in histories)}
         before = [parents[history.parent] for history in histories]
         if len(histories) == 1:  # nothing to join and to part again
@@ -145,13 +151,13 @@ class StatefulNeuralLM(SharedByCopies):
     def _state_after(self, history: NeuralHistory | None) -> Any:
         """The state after a history. Where it has left the cache, the words since the last state that is there are read in one pass."""
         words: list[int] = []
-        last = history
+        last, state = history, None
         while last is not None and (state := self._state(last)) is None:
             words.append(last.token)
             last = last.parent
-        if last is None:
+        if state is None:
             state = self.lm.start()
-        if words:
+        if words and history is not None:
             state = self.lm.read(state, torch.tensor([words[::-1]]))
             self.states.put(history, state, state.bytes)
         return state

@@ -48,25 +48,24 @@ class TokenFusion:
         self.size = len(self.tokens)
         self.ends = frozenset(ends)
         self.unk_offset = unk_offset
-        self._seen = np.array(
-            [token for token, symbol in enumerate(self.tokens) if symbol is not None and token not in self.ends], dtype=int
-        )
-        self._symbols = [self.tokens[token] for token in self._seen]
-        self._words = [lm.tokens(self._symbols) for lm in lms.lms]
+        seen = {token: symbol for token, symbol in enumerate(self.tokens) if symbol is not None and token not in self.ends}
+        self._seen = np.array(list(seen), dtype=int)
+        self._words = [lm.tokens(list(seen.values())) for lm in lms.lms]
         self._offsets = np.zeros(len(self._seen))
         for lm, weight in zip(lms.lms, lms.weights, strict=True):
-            unknown = np.array([not lm.knows(symbol) for symbol in self._symbols], dtype=bool)
+            unknown = np.array([not lm.knows(symbol) for symbol in seen.values()], dtype=bool)
             self._offsets[unknown] += weight * lms.unknown_offset(weight, unk_offset)
 
     def start(self) -> TokenState:
         return TokenState(self.lms.start())
 
     def score(self, state: TokenState, token: int) -> tuple[float, TokenState]:
-        if state.lms is None or (self.tokens[token] is None and token not in self.ends):
-            return 0.0, state
         if token in self.ends:
-            return self.lms.end(state.lms), TokenState(None)
-        score, after = self.lms.score(state.lms, self.tokens[token], self.unk_offset)
+            return self.end(state), TokenState(None)
+        symbol = self.tokens[token]
+        if state.lms is None or symbol is None:
+            return 0.0, state
+        score, after = self.lms.score(state.lms, symbol, self.unk_offset)
         return score, TokenState(after)
 
     def scores(self, states: Sequence[TokenState]) -> np.ndarray:
@@ -74,17 +73,18 @@ class TokenFusion:
         if any(self.lms.segment):
             raise ValueError("the scores of all tokens at once need LMs of the decoder's own tokens, none of which breaks them up")
         total = np.zeros((len(states), self.size))
-        open_ = [place for place, state in enumerate(states) if state.lms is not None]
-        if open_:
-            sums = np.tile(self._offsets, (len(open_), 1))
-            ends = np.zeros(len(open_))
+        opened = {place: state.lms for place, state in enumerate(states) if state.lms is not None}
+        if opened:
+            sums = np.tile(self._offsets, (len(opened), 1))
+            ends = np.zeros(len(opened))
             for place, (lm, weight, words) in enumerate(zip(self.lms.lms, self.lms.weights, self._words, strict=True)):
-                histories = [states[row].lms[place] for row in open_]
+                histories = [of_lms[place] for of_lms in opened.values()]
                 sums += weight * lm.log_probs(histories, words)
                 if self.ends:
                     ends += weight * np.array([lm.score(history, lm.end)[0] for history in histories])
-            total[np.ix_(open_, self._seen)] = sums
-            total[np.ix_(open_, sorted(self.ends))] = ends[:, None]
+            rows = np.array(list(opened))[:, None]
+            total[rows, self._seen] = sums
+            total[rows, sorted(self.ends)] = ends[:, None]
         return total
 
     def end(self, state: TokenState) -> float:

@@ -6,6 +6,7 @@ S is the number of statistics of a metric.
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from abc import ABC, abstractmethod
@@ -29,8 +30,16 @@ class Metric(Protocol):
     name: str
     higher_is_better: bool
     text: TextPipeline  # what hypotheses and references go through before they are compared
-    bounds: tuple[float, float]  # the lowest and the highest score that there is
-    ignores_case: bool
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The lowest and the highest score that there is."""
+        ...
+
+    @property
+    def ignores_case(self) -> bool:
+        """Whether texts that differ in case alone are equal."""
+        ...
 
     def compare_all(self, lists: Iterable[NbestList]) -> None:
         """Prepare for the statistics of all hypotheses of these lists: a metric that starts a program compares them in one run."""
@@ -57,10 +66,8 @@ class Metric(Protocol):
         ...
 
 
-class _OfText(ABC):
+class _OfText(Metric, ABC):
     """A metric of texts that have gone through the steps ``text``: hypotheses and references, before they are compared."""
-
-    higher_is_better: bool
 
     def __init__(self, text: TextPipeline) -> None:
         self.text = text
@@ -73,9 +80,6 @@ class _OfText(ABC):
     def ignores_case(self) -> bool:
         ours, theirs = self.statistics(["A", "a"], ["a"])
         return bool((ours == theirs).all())
-
-    @abstractmethod
-    def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray: ...
 
     def compare_all(self, lists: Iterable[NbestList]) -> None:
         del lists  # :meth:`statistics` compares on the spot
@@ -98,11 +102,7 @@ class ErrorRate(_OfText):
     With no reference tokens in the whole corpus the score is 0 without errors and 100 with any, as in sacreBLEU's TER.
     """
 
-    name: str
     higher_is_better = False
-
-    @abstractmethod
-    def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray: ...
 
     def score(self, totals: np.ndarray) -> np.ndarray:
         totals = np.asarray(totals, dtype=np.float64)
@@ -120,9 +120,6 @@ class EditRate(ErrorRate):
     def __init__(self, *, text: TextPipeline = NO_STEPS, lowercase: bool = False) -> None:
         super().__init__(text)
         self.lowercase = lowercase
-
-    @abstractmethod
-    def units(self, text: str) -> Sequence[str]: ...
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
         from rapidfuzz.distance import Levenshtein
@@ -388,7 +385,7 @@ def make_metric(name: str, *, text: TextPipeline = NO_STEPS, **options: Any) -> 
     if name.lower() not in METRICS:
         raise InputError(f"unknown metric {name!r}; known are {', '.join(METRICS)} and {PREFIX}COMMAND")
     metric = METRICS[name.lower()]
-    known = [option for option in metric.__init__.__kwdefaults__ if option != "text"]
+    known = [option for option in inspect.signature(metric).parameters if option != "text"]
     for option in options:
         if option not in known:
             raise InputError(f"metric {name!r} has no option {option!r}; its options are {', '.join(known)}")

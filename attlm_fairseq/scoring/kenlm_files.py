@@ -11,8 +11,9 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import kenlm
 
@@ -24,7 +25,7 @@ TRIAL_CPU_SECONDS = 60  # not of the clock: a busy machine lets any process wait
 BINARY_MAGIC = b"mmap lm http://kheafield.com/code format version"
 BINARY_ORDER = 88  # offset of the order in KenLM's binary header: one byte
 BINARY_COUNTS = 108  # offset of its n-gram counts: 8 bytes each
-OPEN_BY_MAGIC = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+OPEN_BY_MAGIC: dict[bytes, Callable[..., object]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 
 
 def read_ngram_counts(path: Path) -> tuple[int, ...]:
@@ -43,7 +44,7 @@ def read_ngram_counts(path: Path) -> tuple[int, ...]:
 def _open_arpa(path: Path, start: bytes) -> IO[bytes]:
     for magic, opener in OPEN_BY_MAGIC.items():
         if start.startswith(magic):
-            return opener(path, "rb")
+            return cast(IO[bytes], opener(path, "rb"))
     return path.open("rb")
 
 

@@ -56,16 +56,17 @@ def export_model(
     content = read_checkpoint(checkpoint)
     trained = load_model(checkpoint, dictionary, content=content)
     pipeline = (pipeline or TextPipeline()).load()
-    scorer = NeuralScorer([load_model(checkpoint, dictionary, device, content)], "the model") if texts else None
     measured: list[Measured] = []
     unknown: list[OOVCount] = []
-    for text in texts:
-        counter = PerplexityCounter()
-        scored = score_text(text, [scorer], [pipeline], on_progress)
-        for line in scored.lines:
-            counter.add(line.scores[0])
-        measured.append((Path(text).name, counter))
-        unknown += scored.oov
+    if texts:
+        scorer = NeuralScorer([load_model(checkpoint, dictionary, device, content)], "the model")
+        for text in texts:
+            counter = PerplexityCounter()
+            scored = score_text(text, [scorer], [pipeline], on_progress)
+            for line in scored.lines:
+                counter.add(line.scores[0])
+            measured.append((Path(text).name, counter))
+            unknown += scored.oov
     options = plain(content["cfg"]["model"])
     try:
         training = training_record(content)

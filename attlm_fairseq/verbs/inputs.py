@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
@@ -136,10 +136,10 @@ def with_references(lists: Iterable[NbestList], references: References | None) -
         return files.attach(lists)
     if isinstance(references, Mapping):
         return [_with_own(nbest, references.get(nbest.id), "there is no reference of this id") for nbest in lists]
-    lists = list(lists)
-    if len(lists) != len(references):
-        raise InputError(f"{len(references)} references, but there are {len(lists)} lists: expected one per list, in the same order")
-    return [_with_own(nbest, given, "its reference is empty") for nbest, given in zip(lists, references, strict=True)]
+    lists, texts = list(lists), cast("Sequence[str | Sequence[str]]", references)  # neither files nor a mapping
+    if len(lists) != len(texts):
+        raise InputError(f"{len(texts)} references, but there are {len(lists)} lists: expected one per list, in the same order")
+    return [_with_own(nbest, given, "its reference is empty") for nbest, given in zip(lists, texts, strict=True)]
 
 
 def reference_files(references: References | None) -> ReferenceFiles | None:

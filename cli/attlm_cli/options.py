@@ -16,6 +16,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.metrics import Metric, make_metric
+from attlm_fairseq.nbest.references import By
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, unused
 from attlm_fairseq.scoring.compute import parse_device
@@ -33,12 +34,17 @@ def grouped(title: str, name: str, build: Callable[..., Any], *options: Decorato
         def wrapper(**given: Any) -> Any:
             return command(**{name: build(**{own: given.pop(own) for own in names})}, **given)
 
-        before = {parameter.name for parameter in getattr(command, "__click_params__", [])}
+        before = _parameters(command)
         decorated = cloup.option_group(title, *options)(wrapper)
-        names = [parameter.name for parameter in decorated.__click_params__ if parameter.name not in before]
+        names = [name for name in _parameters(decorated) if name not in before]
         return decorated
 
     return decorate
+
+
+def _parameters(command: Callable) -> list[str]:
+    """The names of the options that decorators have given a function so far, as click keeps them."""
+    return [parameter.name for parameter in getattr(command, "__click_params__", [])]
 
 
 def given_option(*names: str) -> str | None:
@@ -96,7 +102,7 @@ config_output_option = cloup.option(
 )
 
 
-def _references(refs: tuple[str, ...], refs_by: str | None, source: str | None = None) -> ReferenceFiles:
+def _references(refs: tuple[str, ...], refs_by: By | None, source: str | None = None) -> ReferenceFiles:
     return ReferenceFiles(refs, refs_by, source)
 
 
@@ -145,8 +151,8 @@ def metric_options(choice: bool = True) -> Decorator:
             raise InputError(f"--ter-case-sensitive is for --metric ter; {metric} is case-sensitive unless --metric-text has lowercase")
         for line in remarks([metric_text.load()]):
             note(line)
-        options = {"bleu": {"tokenize": bleu_tokenize}, "ter": {"lowercase": not ter_case_sensitive}}.get(metric, {})
-        return make_metric(metric, text=metric_text, **options)
+        options: dict[str, dict[str, Any]] = {"bleu": {"tokenize": bleu_tokenize}, "ter": {"lowercase": not ter_case_sensitive}}
+        return make_metric(metric, text=metric_text, **options.get(metric, {}))
 
     of_choice = (
         cloup.option(

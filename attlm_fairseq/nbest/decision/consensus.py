@@ -114,7 +114,7 @@ def _alignment(counts: Sequence[Counter[str]], words: Sequence[str], seen: int) 
         for k, count in enumerate(inner):
             row.append(min(above[k] + seen - count[word], row[k] + empty[k], above[k + 1] + seen))
         costs.append(row)
-    places: list[tuple[int | None, str]] = [(slots_end + i, word) for i, word in enumerate(words[words_end:])][::-1]
+    places: list[tuple[int | None, str]] = [(slots_end + i, words[words_end + i]) for i in reversed(range(len(words) - words_end))]
     j, k = words_end - start, slots_end - start
     while j or k:
         if j and k and costs[j][k] == costs[j - 1][k - 1] + seen - inner[k - 1][words[start + j - 1]]:

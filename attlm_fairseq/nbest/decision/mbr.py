@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,8 @@ def loss_metric(name: str, tokenize: str = "none") -> Metric:
 
     Case counts: where it is not to, the texts are in lower case already.
     """
-    return make_metric(name, **{"bleu": {"tokenize": tokenize}, "ter": {"lowercase": False}}.get(name, {}))
+    options: dict[str, dict[str, Any]] = {"bleu": {"tokenize": tokenize}, "ter": {"lowercase": False}}
+    return make_metric(name, **options.get(name, {}))
 
 
 def pairwise_losses(texts: Sequence[str], metric: Metric) -> np.ndarray:

@@ -57,7 +57,7 @@ def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
     return matrix
 
 
-def log_linear(columns: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+def log_linear(columns: Sequence[np.ndarray] | np.ndarray, weights: Sequence[float] | np.ndarray) -> np.ndarray:
     """The weighted sum of feature columns (at least one, all of one shape): totals of that shape.
 
     Added up column by column, never as a matrix product: a hypothesis' total must not depend on what else is in the array, or
@@ -113,8 +113,8 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
             raise nbest.error(f"weight for {name!r}, which is not a feature of list {nbest.id!r}; its features are {', '.join(known)}")
     [totals] = weighted_totals([features(nbest, names)], names, weights)
     check_totals(nbest, totals)
-    hypotheses = [replace(hypothesis, total=float(total)) for hypothesis, total in zip(nbest.hypotheses, totals, strict=True)]
-    return replace(nbest, hypotheses=sorted(hypotheses, key=lambda hypothesis: (-hypothesis.total, hypothesis.rank)))
+    scored = sorted(zip(nbest.hypotheses, totals.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0].rank))
+    return replace(nbest, hypotheses=[replace(hypothesis, total=total) for hypothesis, total in scored])
 
 
 def _value(nbest: NbestList, hypothesis: Hypothesis, name: str) -> float | None:

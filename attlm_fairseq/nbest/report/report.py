@@ -191,10 +191,10 @@ def confusions(reference: str, text: str, metric: Metric) -> list[tuple[str, str
     from rapidfuzz.distance import Levenshtein
 
     ours, theirs = metric.units(text), metric.units(reference)
-    found = []
-    for tag, start, end, their_start, their_end in Levenshtein.opcodes(ours, theirs):
-        if tag != "equal":
-            found += zip_longest(theirs[their_start:their_end], ours[start:end], fillvalue="")
+    found: list[tuple[str, str]] = []
+    for edit in Levenshtein.opcodes(ours, theirs):
+        if edit.tag != "equal":
+            found += zip_longest(theirs[edit.dest_start : edit.dest_end], ours[edit.src_start : edit.src_end], fillvalue="")
     return found
 
 
@@ -214,11 +214,11 @@ def differences(reference: str, text: str, metric: Metric) -> list[Part]:
 
     (ours, spaces), (theirs, their_spaces) = _units(text, metric), _units(reference, metric)
     found: list[Part] = []
-    for tag, start, end, their_start, their_end in Levenshtein.opcodes(ours, theirs):
-        kind = {"equal": "right", "replace": "wrong", "delete": "extra", "insert": "missing"}[tag]
-        for place in range(max(end - start, their_end - their_start)):
-            i, j = start + place, their_start + place
-            unit, other = ours[i] if i < end else "", theirs[j] if j < their_end else ""
+    for edit in Levenshtein.opcodes(ours, theirs):
+        kind = {"equal": "right", "replace": "wrong", "delete": "extra", "insert": "missing"}[edit.tag]
+        for place in range(max(edit.src_end - edit.src_start, edit.dest_end - edit.dest_start)):
+            i, j = edit.src_start + place, edit.dest_start + place
+            unit, other = ours[i] if i < edit.src_end else "", theirs[j] if j < edit.dest_end else ""
             space = spaces[i] if unit and (i or not other) else their_spaces[j]  # at its own start a text has none
             if kind != "right":
                 unit, other = unit.replace(" ", VISIBLE_SPACE), other.replace(" ", VISIBLE_SPACE)

@@ -103,7 +103,7 @@ class RunConfig:
         scorers: list[Scorer] = []
         for lm, text in self._members(mixture):
             scorer = with_policy(lm.load(compute), lm.oov)
-            if text != words:
+            if text != words and text.segmentation is not None:
                 pieces = TextPipeline((text.segmentation,)).load()
                 scorer = SegmentedScorer(scorer, pieces.words, pieces.signature()[0])
             scorers.append(scorer)

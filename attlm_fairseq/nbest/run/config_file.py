@@ -43,6 +43,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -288,11 +289,11 @@ def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
     if not isinstance(policy := entry.get("oov", "unk"), str):
         raise InputError(f'{where} oov = {policy!r}, expected a policy such as "penalty:-12"', path=path)
     try:
-        common = {"text": text, "oov": parse_policy(policy)}
+        spec = LMSpec(name, text=text, oov=parse_policy(policy))
     except InputError as error:
         raise InputError(f"{where} oov: {error}", path=path) from None
     if kind == "mixture":
-        return LMSpec(name, mixture=_read_mixture(entry["mixture"], where, path), **common)
+        return replace(spec, mixture=_read_mixture(entry["mixture"], where, path))
     files = entry[kind]
     files = [files] if isinstance(files, str) else files
     strings = [*files, *([entry["dict"]] if "dict" in entry else [])] if isinstance(files, list) else [None]
@@ -300,21 +301,20 @@ def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
         raise InputError(f"{where} `kenlm` and `dict` are a file name, `checkpoint` a file name or a list of them", path=path)
     folder = path.parent
     if kind == "kenlm":
-        return LMSpec(name, kenlm=folder / files[0], **common)
+        return replace(spec, kenlm=folder / files[0])
     weights = entry.get("ensemble_weights")
     if weights is not None and (not isinstance(weights, list) or not are_shares(weights, len(files))):
         raise InputError(f"{where} ensemble_weights needs {len(files)} numbers, none negative, not all zero", path=path)
     for token in ("sentence_start", "sentence_end"):
         if not isinstance(entry.get(token, ""), str):
             raise InputError(f"{where} {token} = {entry[token]!r}, expected a token of the LM", path=path)
-    return LMSpec(
-        name,
+    return replace(
+        spec,
         checkpoints=tuple(folder / file for file in files),
         sentence_start=entry.get("sentence_start"),
         sentence_end=entry.get("sentence_end"),
         ensemble_weights=None if weights is None else tuple(map(float, weights)),
         dictionary=folder / entry["dict"] if "dict" in entry else None,
-        **common,
     )
 
 

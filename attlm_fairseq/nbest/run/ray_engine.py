@@ -140,7 +140,7 @@ def rescore_shards(
         found = (
             ray.data.from_items(todo, override_num_blocks=len(todo))
             .map(
-                Actor,
+                Actor,  # type: ignore[arg-type]  # ray's type hint lacks the classes that its documentation has
                 compute=ray.data.ActorPoolStrategy(size=min(concurrency, len(todo)), max_tasks_in_flight_per_actor=1),
                 num_gpus=1 if on_gpu else None,
                 num_cpus=None if on_gpu else 1,

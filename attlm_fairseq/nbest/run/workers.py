@@ -29,7 +29,10 @@ WAITING = 2  # blocks for each process that are read ahead, so that none waits f
 class Workers(Protocol):
     """A context: leaving it lets go of the processes."""
 
-    scorer: BlockScorer | None  # the LMs in this process, also after the context; None where only other processes have them
+    @property
+    def scorer(self) -> BlockScorer | None:
+        """The LMs in this process, also after the context; None if only other processes have them."""
+        ...
 
     def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
         """Yield the scores of each block of texts, in order."""
@@ -133,8 +136,9 @@ def _end_with_parent() -> None:
     """A parent that is killed tells nobody, and a process that waits for work would wait, with its LMs, for good."""
     import multiprocessing.connection
 
-    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
-    os._exit(1)
+    if (parent := multiprocessing.parent_process()) is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _loaded() -> BlockScorer:

@@ -107,7 +107,7 @@ def paired_test(
     return PairedComparison(_within(replace(interval, low=low, high=high), -most, most), p_value)
 
 
-def summed(statistics: np.ndarray, groups: Sequence[int]) -> np.ndarray:
+def summed(statistics: np.ndarray, groups: Sequence[int] | np.ndarray) -> np.ndarray:
     """Add up the statistics of each group's lists, (N, S) and (N,) -> (G, S): what is drawn as one is one row."""
     distinct, group_of = np.unique(groups, return_inverse=True)
     sums = np.zeros((len(distinct), np.shape(statistics)[1]))

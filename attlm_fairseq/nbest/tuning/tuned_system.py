@@ -49,7 +49,7 @@ class TunedSystem:
 
     def beats_lists(self, metric: Metric, max_p: float) -> bool | None:
         """Whether the cross-validated gain is one, and its p-value at most ``max_p``; None where that was not asked."""
-        if self.gain is None:
+        if self.gain is None or self.gain.p_value is None:
             return None
         difference = self.gain.difference.score
         return (difference > 0 if metric.higher_is_better else difference < 0) and self.gain.p_value <= max_p

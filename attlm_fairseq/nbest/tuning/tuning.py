@@ -164,7 +164,7 @@ def cross_validate(
     *,
     names: Sequence[str],
     folds: int = 5,
-    groups: Sequence[int] | None = None,
+    groups: Sequence[int] | np.ndarray | None = None,
     tuner: Callable[..., TuningResult] = tune,
     options: SearchOptions = DEFAULT_SEARCH,
 ) -> CrossValidation:
@@ -193,7 +193,7 @@ def cross_validate(
     return CrossValidation(corpus_score(metric, chosen), chosen, tuple(results), fold_of)
 
 
-def assign_folds(groups: Sequence[int], folds: int) -> np.ndarray:
+def assign_folds(groups: Sequence[int] | np.ndarray, folds: int) -> np.ndarray:
     """The fold (N,) of each list: the largest group first, each goes to the fold with the fewest lists. Single lists go round."""
     _, group_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     fold_of_group = np.empty(len(sizes), dtype=np.int64)
@@ -456,7 +456,7 @@ def _envelope(slopes: np.ndarray, intercepts: np.ndarray) -> tuple[np.ndarray, l
     flattest = slopes == slopes.min(axis=1, keepdims=True)
     leftmost = current = np.where(flattest, intercepts, -math.inf).argmax(axis=1)
     reached = np.full(len(slopes), -math.inf)
-    rounds = []
+    rounds: list[tuple[np.ndarray, ...]] = []
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         while len(lists):
             each = np.arange(len(lists))
