@@ -254,7 +254,7 @@ def _locked(place: Path, path: str) -> Iterator[None]:
     try:
         file = open(place, "ab", opener=without_following_links)  # noqa: SIM115 - closed below
     except OSError as error:
-        why = f"{place.name} beside it is a link: remove it" if error.errno == errno.ELOOP else error.strerror
+        why = f"{place.name} next to it is a link: remove it" if error.errno == errno.ELOOP else error.strerror
         raise InputError(f"cannot be written: {why}", path=path) from None
     with file:
         try:

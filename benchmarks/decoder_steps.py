@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a step of a language model in a decoder costs, for every adapter, with float32, bfloat16 and int8 weights.
 
-Microseconds of processor time for each hypothesis and step, the lower quartile of the steps. Each step reads N histories that no one
+Microseconds of CPU time for each hypothesis and step, the lower quartile of the steps. Each step reads N histories that no one
 has asked for before, as a beam does; flashlight-text and pyctcdecode ask for them one by one. With ``--lm``
 and ``--text`` it also tells what the precision does to the perplexity; without them the weights are random.
 

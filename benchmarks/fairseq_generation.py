@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Translating with a language model in fairseq's decoder: ``--lm-path`` against this package's cached generator, for every model family.
 
-fairseq computes the whole prefix of every hypothesis anew at every position; the cached generator keeps its state. Both decode the same
+fairseq computes the whole prefix of every hypothesis again at every position; the cached generator keeps its state. Both decode the same
 sentences in turn in this one process, with random weights and a fixed length of the hypotheses, and must find the same. Speeds are in
-tokens of the best hypotheses, sentence ends included, a second of processor time, which other work on the machine hardly changes.
+tokens of the best hypotheses, sentence ends included, per second of CPU time, which other work on the machine hardly changes.
 The second ratio is that of the language model's part alone, without the time of the translation model and of the search.
 
     python benchmarks/fairseq_generation.py [--lengths 10,30,100] [--families amsrn_lm,plain_lstm_lm]

@@ -1,7 +1,7 @@
 """Cost of training against the length of the sentences, for every reader: time a word, and the reader's share of it.
 
 A step of 8 sentences, forward and backward, in three parts timed apart: the LSTM (2 x 650), the reader on its states, the loss over the
-output layer (V = 10,000). On a CPU the processor time is measured, which other work on the machine hardly changes; the least of some
+output layer (V = 10,000). On a CPU, CPU time is measured, which other work on the machine hardly changes; the least of some
 repetitions counts. A reader dominates where its share is above one half.
 
     python benchmarks/length_cost.py [--models single,combined] [--lengths 16,64,256] [--device cuda] [--plot cost.png]

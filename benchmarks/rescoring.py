@@ -57,7 +57,7 @@ def main() -> None:
         "--words", type=int, default=180_000, help="words of hypotheses of each list, at most; as many as attlm rescore scores together"
     )
     parser.add_argument("--lists", default="librispeech,atis,50-best", help="which, joined by commas")
-    parser.add_argument("--bfloat16-words", type=int, default=3_000, help="fewer, since a processor may have no instructions for it")
+    parser.add_argument("--bfloat16-words", type=int, default=3_000, help="fewer, since a CPU may lack the instructions")
     options = parser.parse_args()
     if not DATA.is_dir():
         print(f"skipped: there is no {DATA}")

@@ -3,7 +3,7 @@
 Same sizes (2 x 650, V = 10,000), dropout (0.5), batch (32 sentences of 35 words) and optimiser (SGD, clipped) for all, each through
 fairseq's own Trainer: forward, loss, backward, clipping, update. Each model is a process of its own, so that its peak memory is its
 own, beyond what its imports took. All take a step in turn, round after round, and the median counts: what else the machine does
-slows all of them alike. Two ratios: by the clock, and by the processor time that a step took, which other work hardly changes.
+slows all of them alike. Two ratios: by the clock, and by the CPU time that a step took, which other work hardly changes.
 Beside them what the matrix products of such a step would take at the rate that the machine reaches, in the same run and dtype, on the
 output layer's product alone: the share of that rate (clock), and the ratio that a step of nothing but products at that rate would have.
 
@@ -123,7 +123,7 @@ def work(model: str, dtype: str, device: str) -> None:
             say(step())
         else:
             if device == "cuda":
-                trainer.cuda_env = None  # with it fairseq's trainer begins anew to look for the peak in the midst of a step
+                trainer.cuda_env = None  # with it fairseq's trainer starts again to look for the peak in the midst of a step
                 torch.cuda.reset_peak_memory_stats()
                 step()
                 peak = torch.cuda.max_memory_allocated()
@@ -193,7 +193,7 @@ class Worker:
         )
         self.parameters = 0
         self.operations = 0  # floating-point operations of a step's matrix products
-        self.seconds: list[tuple[float, float]] = []  # on the clock, and of the processor
+        self.seconds: list[tuple[float, float]] = []  # wall time and CPU time
 
     def ask(self, what: str) -> Any:
         self.process.stdin.write(what + "\n")

@@ -3,7 +3,7 @@
 number=0
 changed=
 
-# begin "PROGRAM .." [--fresh]: check the programs and the options, and go to the folder `work` beside the script.
+# begin "PROGRAM .." [--fresh]: check the programs and the options, and go to the folder `work` next to the script.
 begin() {
     local programs=$1 command
     shift

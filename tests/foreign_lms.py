@@ -71,7 +71,7 @@ FAIRSEQ = {
 
 
 def write_fairseq_lm(path: Path, kind: str, words: list[str] = WORDS, seed: int = 1, **task: Any) -> Path:
-    """A checkpoint of one of fairseq's language models as fairseq-train saves it, with ``dict.txt`` beside it."""
+    """A checkpoint of one of fairseq's language models as fairseq-train saves it, with ``dict.txt`` next to it."""
     from argparse import Namespace
 
     from fairseq.data import Dictionary

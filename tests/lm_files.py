@@ -47,7 +47,7 @@ def complete_options(**options: object) -> tuple[str, dict[str, object]]:
 
 
 def write_checkpoint(path: Path, words: list[str], seed: int = 1, **options: object) -> Path:
-    """A checkpoint as fairseq-train saves it, with ``dict.txt`` beside it; ``_name`` is its family or preset."""
+    """A checkpoint as fairseq-train saves it, with ``dict.txt`` next to it; ``_name`` is its family or preset."""
     family, config = complete_options(**options)
     torch.manual_seed(seed)
     model = build_language_model(family, config, 4 + len(words), PAD)

@@ -1,7 +1,7 @@
-"""A device that is not the processor, for machines that have no other: its tensors lie in the processor's memory, behind a wall.
+"""A device that is not the CPU, for machines that have no other: its tensors lie in the CPU's memory, behind a wall.
 
 As with CUDA, an operation on tensors of two devices raises (but for copies, indices and single numbers), ``numpy()`` does, and autocast
-casts what it casts on CUDA, which is not what it casts on a processor. So a model on ``pretend`` shows whether each tensor that it makes
+casts what it casts on CUDA, which is not what it casts on a CPU. So a model on ``pretend`` shows whether each tensor that it makes
 on its way is made where it is needed. What it cannot show: kernels, streams, memory.
 
 It is made with torch's experimental backends in Python (torch 2.9 or later).
@@ -21,7 +21,7 @@ from torch.utils import backend_registration
 from torch.utils._pytree import tree_leaves, tree_map
 
 NAME = "pretend"
-# CUDA, too, copies between devices and indexes with indices of the processor
+# CUDA, too, copies between devices and indexes with indices of the CPU
 MIXING = {"copy_", "_to_copy", "_copy_from", "index", "index_put", "index_put_", "_index_put_impl_"}
 # https://docs.pytorch.org/docs/stable/amp.html, of what language models use: to the lower precision, to float32, to the widest
 LOWER = "matmul mm bmm addmm baddbmm addbmm addmv mv addr linear linalg_multi_dot scaled_dot_product_attention"
@@ -32,7 +32,7 @@ LIBRARIES = []  # what is registered lasts as long as the object that registered
 
 
 class PretendTensor(Tensor):
-    """``raw`` holds the values, in the processor's memory."""
+    """``raw`` holds the values, in the CPU's memory."""
 
     @staticmethod
     def __new__(cls, raw: Tensor) -> PretendTensor:
@@ -54,14 +54,14 @@ class PretendTensor(Tensor):
         return super().__getitem__(tuple(torch.tensor(part) if isinstance(part, list) else part for part in parts))
 
     def __setitem__(self, places: Any, value: Any) -> None:
-        """Not seen by autograd; of the processor may be only what torch takes for CUDA tensors, too."""
+        """Not seen by autograd; of the CPU may be only what torch takes for CUDA tensors, too."""
         if isinstance(value, Tensor) and value.dim() and not isinstance(value, PretendTensor):
-            raise RuntimeError(f"a tensor on {NAME} is set to one on the processor, of {tuple(value.shape)}")
+            raise RuntimeError(f"a tensor on {NAME} is set to one on the CPU, of {tuple(value.shape)}")
         places, value = tree_map(lambda part: part.raw if isinstance(part, PretendTensor) else part, (places, value))
         self.raw[places] = value
 
     def numpy(self, **options: Any) -> None:
-        raise TypeError(f"a tensor on {NAME} has no numpy(): copy it to the processor first")
+        raise TypeError(f"a tensor on {NAME} has no numpy(): copy it to the CPU first")
 
     __array__ = numpy
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -91,19 +91,19 @@ def on_raw_tensors(operation: Any, *args: Any, **kwargs: Any) -> Any:
         with torch.inference_mode(False):  # of a wrapper made in that mode torch can make no view
             return PretendTensor(value)
 
-    to_processor = any(isinstance(value, torch.device) and value.type == "cpu" for value in tree_leaves((args, kwargs)))
+    to_CPU = any(isinstance(value, torch.device) and value.type == "cpu" for value in tree_leaves((args, kwargs)))
     raw_args, raw_kwargs = tree_map(unwrapped, (args, kwargs))
     if owners and strangers and name not in MIXING:
-        raise RuntimeError(f"{name} of tensors on {NAME} and on the processor, those of {[tuple(stray.shape) for stray in strangers]}")
+        raise RuntimeError(f"{name} of tensors on {NAME} and on the CPU, those of {[tuple(stray.shape) for stray in strangers]}")
     if name == "_copy_from":
         raw_args[1].copy_(raw_args[0])
         return args[1]
     result = INSTEAD.get(name, operation)(*raw_args, **raw_kwargs)
-    return result if to_processor else tree_map(wrapped, result)
+    return result if to_CPU else tree_map(wrapped, result)
 
 
 def lstm_cell(inputs: Tensor, hidden: Tensor, cell: Tensor, *biases: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """What torch calls on devices that are not the processor: gates of the input and of the state before -> h, c and the gates."""
+    """What torch calls on devices that are not the CPU: gates of the input and of the state before -> h, c and the gates."""
     gates = sum((bias for bias in biases if bias is not None), inputs + hidden)
     i, f, g, o = gates.chunk(4, dim=1)
     i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()

@@ -127,7 +127,7 @@ def heat_map(attention: SentenceAttention, lm: str) -> Figure:
 
 
 def distance_chart(profile: DistanceProfile, lm: str) -> Figure:
-    """Bars of the mean weight by distance, the most recent state rightmost as in the paper; beside them what equal reading would give."""
+    """Bars of the mean weight by distance, the most recent state rightmost as in the paper; next to them what equal weights would give."""
     from matplotlib.figure import Figure
 
     rows = [row for row in profile.rows() if row.distance is None or row.distance <= DISTANCES][::-1]

@@ -86,7 +86,7 @@ def read_model_folder(folder: Path) -> StoredModel:
         "".join(symbols).encode()
     except UnicodeEncodeError as error:
         found = f"found {error.object[error.start]!r}, half of a surrogate pair"
-        raise InputError(f"holds a symbol that is no Unicode text: {found}; export the model again", path=folder / VOCABULARY) from None
+        raise InputError(f"holds a symbol that is not Unicode text: {found}; export the model again", path=folder / VOCABULARY) from None
     check_distinct(symbols, folder / VOCABULARY)
     return StoredModel(
         config["architecture"], config["options"], Vocabulary(symbols), read_weights(folder / WEIGHTS), sha256(folder / CONFIG)

@@ -50,7 +50,7 @@ def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", 
     """Load a checkpoint of one of this package's models, or a folder written by ``attlm export``; float32 whatever it was trained in.
 
     ``content`` is what :func:`read_plain_data` returned for a checkpoint that has been read already.
-    Without ``dictionary``, a checkpoint's ``dict.txt`` is looked for beside it and then in the data folder that it names; a folder has
+    Without ``dictionary``, a checkpoint's ``dict.txt`` is looked for next to it and then in the data folder that it names; a folder has
     its own vocabulary. Raises InputError: no such file, not a checkpoint, another architecture, no dictionary or one that does not fit,
     options or weights that are not those of one model, weights that are no finite numbers.
     """
@@ -224,7 +224,7 @@ def read_plain_data(path: Path, mapped: bool = False) -> Any:
 
 
 def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:
-    """``dict.txt`` beside the checkpoint, or in the data folder it was trained on.
+    """``dict.txt`` next to the checkpoint, or in the data folder it was trained on.
 
     A relative data folder is looked for from the checkpoint's folder and those above it, the nearest first, since fairseq-train was started
     in one of them as a rule, and then from the current folder. Raises NoDictionaryError.
@@ -232,18 +232,18 @@ def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:
     task = config.get("task")
     data = (task.get("data") if isinstance(task, dict) else getattr(task, "data", None)) or ""
     named = [Path(folder) / "dict.txt" for folder in str(data).split(":") if folder]
-    beside = path.parent / "dict.txt"
-    for candidate in (beside, *(above / place for place in named for above in (*path.resolve().parents, Path()))):
+    adjacent = path.parent / "dict.txt"
+    for candidate in (adjacent, *(above / place for place in named for above in (*path.resolve().parents, Path()))):
         try:
             if candidate.is_file():
                 return candidate
         except OSError as error:  # a name that is too long, a folder closed to the user
             raise NoDictionaryError(
-                f"no dict.txt found: cannot look at {candidate} ({error.strerror}); copy it beside the checkpoint", path=path
+                f"no dict.txt found: cannot look at {candidate} ({error.strerror}); copy it next to the checkpoint", path=path
             ) from None
     above = "" if all(place.is_absolute() for place in named) else " (from here and from each folder above the checkpoint)"
-    looked = ", ".join(map(str, [beside, *named])) + above
-    raise NoDictionaryError(f"no dict.txt found: looked at {looked}; copy it beside the checkpoint", path=path)
+    looked = ", ".join(map(str, [adjacent, *named])) + above
+    raise NoDictionaryError(f"no dict.txt found: looked at {looked}; copy it next to the checkpoint", path=path)
 
 
 def first_sentence(error: BaseException) -> str:

@@ -51,7 +51,7 @@ class HistoryCache:
             return entry[1]
 
     def put(self, history: object, value: Any, size: int) -> None:
-        """Keep a value of ``size`` bytes, if it fits at all; one that does not is no reason for others to leave."""
+        """Keep a value of ``size`` bytes, if it fits at all; one that does not fit drops no others."""
         key = id(history)
         with self._lock:
             self._drop(key)

@@ -87,7 +87,7 @@ class LogLinearLM:
         """The weighted sum of ln p(word), and the state after the word.
 
         Each LM that does not know the word scores its unknown word, and ``unk_offset`` is added to that log-probability. -inf forbids
-        the word, but of an LM that is subtracted it is left out: what such an LM does not know is no reason to prefer a word.
+        the word, but it is left out of an LM that is subtracted: a word unknown to that LM is not preferred for it.
         """
         total = 0.0
         after = []
@@ -143,5 +143,5 @@ def load_stateful_lm(path: Path, device: str = "cpu", cache_bytes: int = CACHE_B
 
 
 def parts(word: str, segment: Callable[[str], Sequence[str]] | None) -> Sequence[str]:
-    """What an LM looks up of a word: its subwords where it has a segmentation; ``<unk>``, which is no spelling, stays whole."""
+    """What an LM looks up of a word: its subwords where it has a segmentation; ``<unk>``, which is not a spelling, stays whole."""
     return [word] if segment is None or word == UNKNOWN else segment(word)

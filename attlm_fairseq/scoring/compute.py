@@ -15,7 +15,7 @@ UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """``device`` as torch names it; ``memory``: bytes for scoring, beside the models and the lists."""
+    """``device`` as torch names it; ``memory``: bytes for scoring, without the models and the lists."""
 
     device: str = "cpu"
     precision: str = "float32"

@@ -2,7 +2,7 @@
 
 A token's score is ``ln p(token | the sentence with this token masked)`` (Salazar et al. 2020). Of a word cut into several tokens, the
 tokens to the right are masked with it (within-word left-to-right, Kauf & Ivanova 2023): else the rest of a rare word gives it away. The
-sum over a sentence is no log-probability: use it as a feature with a weight of its own, not in a mixture.
+sum over a sentence is not a log-probability: use it as a feature with a weight of its own, not in a mixture.
 """
 
 from __future__ import annotations

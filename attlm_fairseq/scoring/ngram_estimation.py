@@ -88,7 +88,7 @@ def estimate_ngram(
         raise InputError("the model's name must end in .arpa (text) or .bin (KenLM binary, loads at once)", path=output)
     target = Path(os.path.realpath(output))  # a link stays, and what it leads to is written
     if target.exists() and not target.is_file():
-        raise InputError("is no regular file: the model is written beside its place and moved there; name a file", path=output)
+        raise InputError("is not a regular file: the model is written next to its place and moved there; name a file", path=output)
     if not target.parent.is_dir():
         raise InputError("its folder does not exist", path=output)
     if unk_in_text and vocabulary_pad:

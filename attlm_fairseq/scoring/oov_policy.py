@@ -86,5 +86,6 @@ def parse_policy(text: str) -> OOVPolicy:
     if kind == "spread" and re.fullmatch(r"[1-9]\d{0,15}", value):
         return OOVPolicy("spread", float(value))
     raise InputError(
-        f"{text!r} is no OOV policy; expected unk, penalty:LOGPROB (natural log, not above 0: penalty:-12) or spread:TYPES (spread:100000)"
+        f"{text!r} is not an OOV policy; expected unk, penalty:LOGPROB (natural log, not above 0: penalty:-12) "
+        "or spread:TYPES (spread:100000)"
     )

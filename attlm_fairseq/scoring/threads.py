@@ -1,4 +1,4 @@
-"""Independent parts of a computation side by side on the cores of the processor."""
+"""Independent parts of a computation side by side on the cores of the CPU."""
 
 from __future__ import annotations
 

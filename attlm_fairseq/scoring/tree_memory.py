@@ -38,7 +38,7 @@ class RowMemory(Protocol):
 
 
 class TreeMemory:
-    """What one model, or the largest of several that take turns, holds beside its weights for a tree.
+    """What one model, or the largest of several that take turns, holds for a tree, without its weights.
 
     ``node``: bytes for every node, its features. ``word``: bytes for every distinct word, what it contributes to the recurrence.
     :meth:`state`: bytes of one row's state and reader memory at a depth.

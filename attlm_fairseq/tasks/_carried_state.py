@@ -26,7 +26,7 @@ class CarriedState:
         self._states: dict[LanguageModel | None, tuple[Tensor, LanguageModelState]] = {}
 
     def take(self, model: LanguageModel, rows: Tensor, fresh: Tensor) -> LanguageModelState:
-        """The state of the given rows (B,) with those of ``fresh`` (B,) bool begun anew. Raises InputError for a row that is not known."""
+        """The state of the given rows (B,) with those of ``fresh`` (B,) bool reset. Raises InputError for a row that is not known."""
         initial = model.initial_state(1)
         if bool(fresh.all()):
             return model.initial_state(len(rows))

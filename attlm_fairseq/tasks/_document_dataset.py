@@ -79,7 +79,7 @@ class DocumentDataset(FairseqDataset):
         return len(self.sizes)
 
     def place(self, index: int) -> tuple[int, bool, bool, int, int]:
-        """An index in a batch -> row, whether the row begins anew with it, whether it begins anew after it or ends, document, and number
+        """An index in a batch -> row, whether the row is reset before it, whether it is reset after it or ends, document, and number
         of the segment in it."""
         place, index = divmod(index, len(self))
         document = int(np.searchsorted(self.starts, index, side="right")) - 1
@@ -140,7 +140,7 @@ class DocumentDataset(FairseqDataset):
         }
 
     def batches(self, order: str, seed: int, rows: int, shards: int = 1, whole: bool = True) -> list[list[int]]:
-        """All segments in batches of one segment a row. A row begins anew with each document.
+        """All segments in batches of one segment a row. A row is reset at each document.
 
         There are ``rows`` rows for each of the ``shards``, and the batches of the shards alternate, as fairseq deals them out: a shard's
         rows are its own, and where it has none left its batch is empty. Documents are ``shuffled`` by ``seed`` or in the order of the

@@ -53,4 +53,4 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
         raise InputError(f"--adaptive-cutoffs has no effect with --output-layer {model.output_layer}: give --output-layer adaptive")
     for option in ("finetune_from_model", "continue_once"):
         if getattr(model, "init_from", None) and getattr(task, option):
-            raise InputError(f"--init-from has no effect beside --{option.replace('_', '-')}, which takes all weights: give one of them")
+            raise InputError(f"--init-from has no effect with --{option.replace('_', '-')}, which takes all weights: give one of them")

@@ -195,7 +195,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
         the rows changed."""
         ranks = saved["ranks"]
         if self.cfg.reset == "segment" or not any(ranks):
-            return  # every row begins anew
+            return  # every row is reset
         before = {**saved.get("options", {}), "--distributed-world-size": len(ranks)}  # without options: from before they were saved
         now = {**self.dependencies(), "--distributed-world-size": world_size()}
         if changed := [name for name, value in before.items() if now[name] != value]:

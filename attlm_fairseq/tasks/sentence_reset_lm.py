@@ -1,4 +1,4 @@
-"""``--task sentence_reset_lm``: one sentence a sample, state and memory anew at every sentence."""
+"""``--task sentence_reset_lm``: one sample per sentence, state and memory reset at each."""
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 

@@ -54,7 +54,7 @@ class TranslationWithLMConfig(ChoiceOptions, TranslationConfig):
     lm_dict: Optional[str] = field(
         default=None,
         metadata={
-            "help": "dict.txt of the language models of --lms and --lm-path (default: beside each, in its data folder, or the translation "
+            "help": "dict.txt of the language models of --lms and --lm-path (default: next to each, in its data folder, or the translation "
             "data's dict.txt)"
         },
     )
@@ -125,7 +125,7 @@ class TranslationWithLMTask(TranslationTask):
         return generator
 
     def get_batch_iterator(self, dataset: FairseqDataset, *arguments: Any, **options: Any) -> EpochBatchIterator:
-        """As fairseq's, but outside training no sentence is dropped because the last batch is no multiple of 8 (or what was asked for)."""
+        """As fairseq's, but outside training no sentence of a last batch that is not a multiple of 8 is dropped."""
         if dataset is not self.datasets.get(self.cfg.train_subset):
             options["required_batch_size_multiple"] = 1
         return super().get_batch_iterator(dataset, *arguments, **options)
@@ -193,5 +193,5 @@ def finite(weight: float) -> float:
 
 
 def say(text: str) -> None:
-    """A note to the user, beside fairseq's output."""
+    """A note to the user, next to fairseq's output."""
     print("\n".join(f"attlm: {line}" for line in text.split("\n")), file=sys.stderr, flush=True)

@@ -97,7 +97,7 @@ def parse_step(text: str, folder: Path | None = None) -> Step:
     name, _, argument = text.strip().partition(":")
     kind = KINDS.get(name)
     if kind is None:
-        raise InputError(f"{name!r} is no text step; known are {', '.join(map(usage, KINDS))}")
+        raise InputError(f"{name!r} is not a text step; known are {', '.join(map(usage, KINDS))}")
     if bool(argument) != bool(kind.argument):
         raise InputError(f"text step {text!r}: expected {usage(name)}")
     if kind.choices and argument not in kind.choices:

@@ -187,10 +187,10 @@ def how_documents_were_read(task: Mapping[str, Any]) -> str | None:
     """For a model trained by ``document_reset_lm``: why its validation perplexity is none that attlm's commands could give."""
     if task.get("_name") != "document_reset_lm":
         return None
-    anew = task.get("reset") == "segment"
-    state = f"begun anew every {task.get('bptt')} tokens" if anew else "carried from line to line until a document ends"
+    per_segment = task.get("reset") == "segment"
+    state = f"reset every {task.get('bptt')} tokens" if per_segment else "carried from line to line until a document ends"
     return (
-        f"Trained and validated on documents, state and memory {state}; attlm's commands begin anew at each line, and so give other "
+        f"Trained and validated on documents, state and memory {state}; attlm's commands reset it at each line, and so give other "
         "perplexities."
     )
 

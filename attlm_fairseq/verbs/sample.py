@@ -35,7 +35,7 @@ def sample(
         device: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        InputError: a file that cannot be read or is no neural LM.
+        InputError: a file that cannot be read or is not a neural LM.
     """
     require_utf8(prefix, "--prefix")
     model = DecoderLM.load(Path(lm), None if dictionary is None else Path(dictionary), device)

@@ -89,7 +89,7 @@ class Commands(cloup.Group):
         except OSError as error:  # a full disk, a name that is too long, a device that has gone
             where = "" if error.filename is None else f"{error.filename}: "
             OneLineError(f"{where}cannot be read or written: {error.strerror or error}").show()
-            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - Python would, at its end, try again to write what there is no place for
+            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - Python would, at its end, try again to write what has no place left
             sys.exit(OneLineError.exit_code)
         except MemoryError as error:
             OneLineError(

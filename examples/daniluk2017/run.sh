@@ -31,7 +31,7 @@ fi
 
 cpu=$(printf '%s\n' "$@" | grep -x -e --cpu || true)
 for reset in document segment; do
-    echo "== test, anew with each $reset"
+    echo "== test, reset at each $reset"
     # shellcheck disable=SC2086 # one word or none
     fairseq-validate bin "${documents[@]}" --reset $reset --valid-subset test --path "$arch/checkpoint_best.pt" --batch-size 64 --num-workers 0 \
         --log-format simple $cpu 2>&1 | tee "$arch.$reset.log" | grep -o "| ppl [0-9.]*" || { tail -5 "$arch.$reset.log"; exit 1; }

@@ -239,7 +239,7 @@ def best_combinations(columns: Sequence[Sequence[float]], n: int) -> list[tuple[
 
     Each column is in descending order. The search is exact and lazy: it starts from the best value of every column, and each
     combination it takes leads to those with one more step down in the last column stepped in, or a first step in a later one. So
-    every combination has exactly one predecessor, which is no worse, and none is met twice.
+    every combination has exactly one predecessor, which is not worse, and none is met twice.
     """
     heap = [(0.0, (0,) * len(columns), 0)]  # what is lost against the best combination, the places, the last column stepped in
     best: list[tuple[int, ...]] = []

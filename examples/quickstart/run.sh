@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make demo` runs: from a text to rescored n-best lists, in the folder `work` beside this script.
+# What `make demo` runs: from a text to rescored n-best lists, in the folder `work` next to this script.
 #
 #   run.sh            does what has not been done yet (a step runs again when its command, or a step before it, has changed)
 #   run.sh --fresh    starts over

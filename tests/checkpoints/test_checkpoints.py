@@ -47,7 +47,7 @@ def test_the_dictionary_is_found_in_the_data_folder_or_asked_for(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     assert load_model(path).vocabulary.symbols[4:] == tuple(WORDS)
     (tmp_path / "data-bin" / "dict.txt").rename(tmp_path / "elsewhere.txt")
-    with pytest.raises(InputError, match=r"no dict.txt found: looked at .*/dict.txt, data-bin/dict.txt \(from .* beside the checkpoint$"):
+    with pytest.raises(InputError, match=r"no dict.txt found: looked at .*/dict.txt, data-bin/dict.txt \(from .* next to the checkpoint$"):
         load_model(path)
     assert len(load_model(path, tmp_path / "elsewhere.txt").vocabulary) == 8
 
@@ -58,7 +58,7 @@ def test_a_data_folder_that_cannot_be_looked_at_is_one_line(tmp_path):
     content = torch.load(path)
     content["cfg"]["task"]["data"] = "long" * 1000
     torch.save(content, path)
-    with pytest.raises(InputError, match=r"lm.pt: no dict.txt found: cannot look at .*\(File name too long\); .* beside the checkpoint$"):
+    with pytest.raises(InputError, match=r"lm.pt: no dict.txt found: cannot look at .*\(File name too long\); .* next to the checkpoint$"):
         load_model(path)
 
 

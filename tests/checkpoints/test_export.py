@@ -121,7 +121,7 @@ def test_the_training_record_of_a_real_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("reset", "state"), [("document", "carried from line to line until a document ends"), ("segment", "begun anew every 20 tokens")]
+    ("reset", "state"), [("document", "carried from line to line until a document ends"), ("segment", "reset every 20 tokens")]
 )
 def test_the_card_tells_how_documents_were_read(tmp_path, reset, state):
     checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
@@ -136,7 +136,7 @@ def test_the_card_tells_how_documents_were_read(tmp_path, reset, state):
     for option, value in (options | {"document_marker": "(empty)"}).items():
         assert f"| task: {option} | {value} |" in card
     [told] = [line for line in card.splitlines() if state in line]
-    assert "attlm's commands begin anew at each line" in told
+    assert "attlm's commands reset it at each line" in told
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def no_list(folder: Path) -> None:
         (swap_two_words, r"vocabulary.json: has changed since it was exported"),
         (not_safetensors, r"model.safetensors: is not a safetensors file"),
         (no_list, r"vocabulary.json: is not a list of symbols"),
-        (half_a_surrogate_pair, r"vocabulary.json: holds a symbol that is no Unicode text: found '\\ud800', half of a surrogate pair; "),
+        (half_a_surrogate_pair, r"vocabulary.json: holds a symbol that is not Unicode text: found '\\ud800', half of a surrogate pair; "),
         (lambda folder: (folder / "model.safetensors").unlink(), r"exported: there is no model.safetensors"),
         (lambda folder: (folder / "config.json").unlink(), r"config.json: cannot be read: No such file.* attlm export"),
         (lambda folder: (folder / "config.json").write_text("{"), r"config.json: is not JSON"),

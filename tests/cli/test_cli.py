@@ -74,7 +74,7 @@ def test_an_own_score_called_rank_is_not_taken_for_the_rank(folder):
     (folder / "lists").write_text(LISTS)
     result = run("rescore", "lists", "--weight", "rank=-1", "--to", "1best")
     assert result.stdout == "a b\na b\n"
-    told = "note: the lists have a score 'rank' of their own, which is no feature: 'rank' is computed; call theirs otherwise to use both"
+    told = "note: the lists have a score 'rank' of their own, which is not a feature: 'rank' is computed; call theirs otherwise to use both"
     assert told in result.stderr
     assert told in run("tune", "lists", "--folds", "0").stderr
 
@@ -255,7 +255,7 @@ def test_oov_policies(folder):
     penalty = scores("--oov", "penalty:-1", "--oov", "kenlm=unk")
     assert penalty[1] == plain[1]
     assert "lm gives unknown words a fixed penalty" in run("ppl", "text", "--lm", "lm.pt", "--oov", "penalty:-1").stderr
-    assert "'often' is no OOV policy" in refused("score", "text", "--kenlm", "lm.arpa", "--oov", "often")
+    assert "'often' is not an OOV policy" in refused("score", "text", "--kenlm", "lm.arpa", "--oov", "often")
 
 
 def test_mixtures_and_ensemble_weights(folder):
@@ -277,7 +277,7 @@ def test_mixtures_and_ensemble_weights(folder):
     ]:
         assert message in refused("score", "text", "--lm", "lm.pt:two/lm.pt", "--ensemble-weights", option)
     for option, message in [
-        ("x:1,z:1", "mixes 'z', which is no LM of this run; there are x, y"),
+        ("x:1,z:1", "mixes 'z', which is not an LM of this run; there are x, y"),
         ("x:1,y", "expected LM:NUMBER"),
         ("x:0,y:0", "expected LM:NUMBER"),
         ("x:1,x:1", "each LM once"),
@@ -352,7 +352,7 @@ def test_what_a_run_drops_of_the_configuration_is_told_before(folder):
     assert f"{told.replace('attlm', 'w')}; --config" in run(*tuning, "--kenlm", "lm.arpa").stderr
     assert set(read_config(folder / "w.toml").weights) == {"am_score", "kenlm", "kenlm_oov", "words", "rank"}
     (folder / "w.toml").write_text("[notes]\n")
-    assert "w.toml: 'notes' is no table" in refused(*tuning, "--kenlm", "lm.arpa")
+    assert "w.toml: 'notes' is not a table" in refused(*tuning, "--kenlm", "lm.arpa")
     assert (folder / "w.toml").read_text() == "[notes]\n"
 
 
@@ -458,7 +458,7 @@ def test_bad_input_is_one_line(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["dev.json", "dict.txt", "latin1", "lm.arpa", "lm.pt", "one.ref", "text"]
     (folder / "dict.txt").unlink()
     for command in (["ppl", "text", "--lm", "lm.pt"], ["export", "lm.pt", "new"]):
-        assert refused(*command).endswith("; copy it beside the checkpoint or name it with --dict")
+        assert refused(*command).endswith("; copy it next to the checkpoint or name it with --dict")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def hypotheses(output: str) -> dict[str, list[tuple[str, float]]]:
 
 
 def assert_same(found: str, expected: str) -> None:
-    """Sentence for sentence; fairseq's own output lacks the last of 17, in a batch that is no multiple of 8."""
+    """Sentence for sentence; fairseq's own output lacks the last of 17, in a batch that is not a multiple of 8."""
     found, expected = hypotheses(found), hypotheses(expected)
     assert len(found) == 17
     assert len(expected) == 16
@@ -105,7 +105,7 @@ def with_lm_path(folder) -> str:
 
 
 def test_generate_gives_the_output_of_lm_path(folder, with_lm_path):
-    """Without a dict.txt in the translation data: the LM's own lies beside it."""
+    """Without a dict.txt in the translation data: the LM's own is used."""
     output = fairseq(
         folder, "generate", "data", "--task", "translation_with_lm", *USER_DIR, *DECODING, "--lms", "lm/lm.pt=0.6", "--lm-compare"
     )

@@ -85,7 +85,7 @@ def test_the_same_as_lm_path_for_every_family(tmp_path, monkeypatch, family):
 @pytest.mark.usefixtures("pretended_device")
 @pytest.mark.parametrize("family", [*FAMILIES, *VARIANTS])
 def test_on_a_device_that_is_not_the_processor(tmp_path, family):
-    """Translation model, neural LM, a KenLM model beside it and the search: the same hypotheses, and no two devices mixed."""
+    """Translation model, neural LM, a KenLM model and the search: the same hypotheses, and no two devices mixed."""
     path = write_checkpoint(tmp_path / "lm.pt", WORDS, **VARIANTS.get(family, {"_name": family}))
     lms = f"{path}=0.4:{write_arpa(tmp_path / 'lm.arpa', WORDS)}=0.2"
     sample = make_sample()
@@ -332,7 +332,7 @@ def test_the_dictionary_may_be_named_or_be_the_translations_own(tmp_path, monkey
     expected = decode(make_task(lms=f"{path}=0.6"), make_model())
     (tmp_path / "data").mkdir()
     (path.parent / "dict.txt").rename(tmp_path / "elsewhere.txt")
-    with pytest.raises(InputError, match=r"no dict.txt found: .* beside the checkpoint or name it with --lm-dict$"):
+    with pytest.raises(InputError, match=r"no dict.txt found: .* next to the checkpoint or name it with --lm-dict$"):
         decode(make_task(lms=f"{path}=0.6", data=str(tmp_path / "data")), make_model())
     assert_same(decode(make_task(lms=f"{path}=0.6", lm_dict=str(tmp_path / "elsewhere.txt")), make_model()), expected)
     (tmp_path / "elsewhere.txt").rename(tmp_path / "data" / "dict.txt")

@@ -99,7 +99,7 @@ def beams(model, inputs, processor, **options):
 
 
 class FullPrefix:
-    """The same as a processor with no memory at all: every prefix from its beginning, every unit by itself."""
+    """The same as a logits processor with no memory at all: every prefix from its beginning, every unit by itself."""
 
     def __init__(self, fusion, prompt_length):
         self.fusion, self.prompt_length = fusion, prompt_length

@@ -1,4 +1,4 @@
-"""On a device that is not the processor: the same values and gradients, and no tensor left behind on the processor."""
+"""On a device that is not the CPU: the same values and gradients, and no tensor left behind on the CPU."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def assert_same(found: Tensor, expected: Tensor, tolerance: float = 2e-5) -> Non
 
 @pytest.fixture(params=MODELS)
 def models(request):
-    """A model on the processor and on the other device."""
+    """A model on the CPU and on the other device."""
     model = make_model(request.param.removesuffix(", adaptive"), torch.float32, size=12, **MODELS[request.param])
     return model, on_pretend_device(model)
 
@@ -71,9 +71,9 @@ def test_the_other_device_is_one():
     assert there.device.type == NAME
     assert there.cpu().device.type == "cpu"
     for mixed in (lambda: here @ there, lambda: there + here, lambda: torch.cat((here, there)), lambda: there.add_(here)):
-        with pytest.raises(RuntimeError, match=f"on {NAME} and on the processor"):
+        with pytest.raises(RuntimeError, match=f"on {NAME} and on the CPU"):
             mixed()
-    with pytest.raises(TypeError, match="copy it to the processor"):
+    with pytest.raises(TypeError, match="copy it to the CPU"):
         there.numpy()
     with torch.autocast(NAME, torch.bfloat16):
         assert (there @ there).dtype == torch.bfloat16

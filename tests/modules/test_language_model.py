@@ -339,7 +339,7 @@ class Loss(torch.nn.Module):
 
 
 def test_torchs_ddp_trains_on_batches_that_use_unlike_parts(tmp_path):
-    """Not by fairseq-train, which names a device to torch's DDP: on a processor it refuses it, so --cpu needs --ddp-backend legacy_ddp."""
+    """Not by fairseq-train, which names a device to torch's DDP: on a CPU it refuses it, so --cpu needs --ddp-backend legacy_ddp."""
     variants = ["single", "combined", "averaging", "selection independent", "key-value-predict", "3-gram", "plain"]
     torch.multiprocessing.spawn(train_with_torchs_ddp, (str(tmp_path / "meeting"), variants), nprocs=2)
 

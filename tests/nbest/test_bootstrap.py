@@ -168,7 +168,7 @@ def test_few_lists_need_a_permutation_test():
 
 @pytest.mark.parametrize("name", ["wer", "bleu"])
 def test_permutations_by_a_loop_over_all_of_them(name):
-    """Corpus metrics: which system a list's statistics go to is exchanged, and the corpora are scored anew."""
+    """Corpus metrics: which system a list's statistics go to is exchanged, and the corpora are scored again."""
     metric, generator = make_metric(name), np.random.default_rng(8)
     vocabulary = list("abcdefgh")
     a, b = [], []

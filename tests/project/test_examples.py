@@ -81,9 +81,9 @@ def test_liu(corpus, tmp_path):
 def test_daniluk(corpus, tmp_path):
     printed = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 36, "--lr", 0.03, work=tmp_path / "trained")
     assert "48 lines, 8 articles" in printed
-    carried, anew = (float(line.split()[-1]) for line in printed.splitlines() if line.startswith("| ppl"))
-    assert min(carried, anew) > 0
-    assert carried != anew
+    carried, per_segment = (float(line.split()[-1]) for line in printed.splitlines() if line.startswith("| ppl"))
+    assert min(carried, per_segment) > 0
+    assert carried != per_segment
     again = run("daniluk2017", corpus, *TOY, "--decoder-hidden-size", 24, "--lr", 0.03, work=tmp_path / "trained", code=2)
     assert again.splitlines()[-1].startswith(f"run.sh: {tmp_path}/trained/kvp_lstm_lm_key_value_predict was trained with other options")
 

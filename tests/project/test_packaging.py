@@ -36,7 +36,7 @@ def wheel(tmp_path_factory) -> zipfile.ZipFile:
 
 @pytest.fixture(scope="module")
 def site(wheel, tmp_path_factory) -> Path:
-    """The wheel unpacked beside fairseq, as in a normal install."""
+    """The wheel unpacked next to fairseq, as in a normal install."""
     folder = tmp_path_factory.mktemp("site")
     wheel.extractall(folder)
     # Links to its files in folders of its own: a link to the folder would lead back to where fairseq is installed.

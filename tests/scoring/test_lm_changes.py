@@ -64,7 +64,7 @@ def test_mixtures_are_numbered_and_named():
     assert spec(changed_by(changed, mixture=("d=a:1,c:1",)), "d").mixture == (("a", 1.0), ("c", 1.0))
     with pytest.raises(InputError, match="'a' is one of the LMs already"):
         changed_by(CONFIG, mixture=("a=b:1,c:1",))
-    with pytest.raises(InputError, match="mixes 'mix', which is no LM of this run"):
+    with pytest.raises(InputError, match="mixes 'mix', which is not an LM of this run"):
         changed_by(CONFIG, mixture=("a:1,c:3", "mix:1,b:1"))
 
 

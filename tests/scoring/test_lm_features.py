@@ -19,7 +19,7 @@ def test_values():
     assert lm_feature("a_tokens", SCORES) == [2.0, 0.0]
     assert lm_feature("a_minus_b", SCORES) == [-5.5, 2.0]
     assert lm_feature("b_minus_a", SCORES) == [5.5, -2.0]
-    with pytest.raises(ValueError, match="'a_minus_a' is no feature of a, b"):
+    with pytest.raises(ValueError, match="'a_minus_a' is not a feature of a, b"):
         lm_feature("a_minus_a", SCORES)
 
 

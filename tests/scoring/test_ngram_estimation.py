@@ -129,7 +129,7 @@ def test_every_kind_of_text_gives_the_same_model(text, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
     models = []
     marked, unnamed = tmp_path / "marked.txt", tmp_path / "compressed"
-    marked.write_bytes(b"\xef\xbb\xbf" + text.read_bytes())  # a byte order mark is no part of the first word
+    marked.write_bytes(b"\xef\xbb\xbf" + text.read_bytes())  # a byte order mark is not part of the first word
     unnamed.write_bytes(compressed.read_bytes())
     for source in (text, str(text), compressed, unnamed, windows, marked, Path("-"), text.read_text().splitlines()):
         output = tmp_path / f"lm{len(models)}.arpa"
@@ -294,7 +294,7 @@ def test_a_link_stays_a_link_and_a_pipe_a_pipe(text, tmp_path):
     assert link.is_symlink()
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["real.arpa"]
     os.mkfifo(pipe)
-    with pytest.raises(InputError, match=r"pipe\.arpa: is no regular file"):
+    with pytest.raises(InputError, match=r"pipe\.arpa: is not a regular file"):
         estimate_ngram(text, pipe, 2, discount_fallback=True)
     assert pipe.is_fifo()
 

@@ -84,7 +84,7 @@ def test_a_policy_is_read_as_written(policy):
     "text", ["", "unk:1", "penalty", "penalty:x", "penalty:1", "penalty:-inf", "spread:0", "spread:1.5", "spread:-1", "UNK"]
 )
 def test_what_is_no_policy_is_refused(text):
-    with pytest.raises(InputError, match=r"is no OOV policy; expected unk, penalty:LOGPROB"):
+    with pytest.raises(InputError, match=r"is not an OOV policy; expected unk, penalty:LOGPROB"):
         parse_policy(text)
 
 

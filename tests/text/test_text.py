@@ -199,7 +199,7 @@ def test_the_signature_has_the_hashes_of_files(models):
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        ("shout", "'shout' is no text step; known are unicode:FORM, normalize-punctuation:LANG, remove-punctuation, "),
+        ("shout", "'shout' is not a text step; known are unicode:FORM, normalize-punctuation:LANG, remove-punctuation, "),
         ("lowercase:en", "text step 'lowercase:en': expected lowercase$"),
         ("truecase", "text step 'truecase': expected truecase:FILE"),
         ("unicode:utf8", "expected unicode: and one of nfc, nfkc, nfd, nfkd"),

@@ -77,7 +77,7 @@ def test_parameters_of_higher_order(feedback, hidden, of_daniluk, small):
 
 
 def test_hydra_trains_the_preset_that_the_checkpoint_names(data):
-    """And takes what is given beside it; the checkpoint has it all, and gives the same numbers again."""
+    """And takes what is given with it; the checkpoint has it all, and gives the same numbers again."""
     chosen = ["+task._name=sentence_reset_lm", f"+task.data={data / 'bin'}", "+model._name=amsrn_lm_independent", "+model.dropout=0"]
     chosen += ["criterion=cross_entropy", "optimizer=adam", "+optimization.lr=[0.01]", "dataset.batch_size=8", "optimization.max_epoch=1"]
     chosen += ["common.cpu=true", f"common.user_dir={ROOT / 'attlm_fairseq'}", "distributed_training.distributed_world_size=1"]

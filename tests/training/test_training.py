@@ -89,9 +89,9 @@ def test_documents_train_validate_resume_and_score(data):
     whole = fairseq("train", *arguments, "--max-update", 60, "--save-dir", data / "documents", "--save-interval-updates", 25)
     checkpoint = data / "documents" / "checkpoint_last.pt"
     text = (data / "valid.txt").read_text()
-    carried, anew = document_ppl(checkpoint, text), document_ppl(checkpoint, text, segment=3)
+    carried, per_segment = document_ppl(checkpoint, text), document_ppl(checkpoint, text, segment=3)
     assert ppl(whole) == pytest.approx(carried, rel=1e-4)
-    assert abs(carried / anew - 1) > 1e-3  # otherwise the next lines would show nothing
+    assert abs(carried / per_segment - 1) > 1e-3  # otherwise the next lines would show nothing
     for command, pattern in (("validate", r"\| ppl ([\d.]+)"), ("eval-lm", r"Perplexity: ([\d.]+)")):
         subset = ["--gen-subset", "valid"] if command == "eval-lm" else ["--log-format", "simple"]
         result = fairseq(command, data / "bin", *DOCUMENTS, "--path", checkpoint, "--batch-size", 3, "--cpu", *subset)
@@ -110,7 +110,7 @@ def test_documents_train_validate_resume_and_score(data):
         "--log-format",
         "simple",
     )
-    assert float(re.search(r"\| ppl ([\d.]+)", result.stdout)[1]) == pytest.approx(anew, abs=0.006)
+    assert float(re.search(r"\| ppl ([\d.]+)", result.stdout)[1]) == pytest.approx(per_segment, abs=0.006)
 
     (data / "resumed documents").mkdir()
     (data / "resumed documents" / "checkpoint_last.pt").write_bytes((data / "documents" / "checkpoint_1_25.pt").read_bytes())

@@ -1,4 +1,4 @@
-"""Dropout whose random numbers cost a processor a fraction of what torch's do."""
+"""Dropout with random numbers that cost a CPU a fraction of torch's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BITS = 16  # of the random numbers: probabilities are multiples of 2^-16
 def dropout(values: Tensor, probability: float, training: bool) -> Tensor:
     """As ``torch.nn.functional.dropout``, of values of any shape: each is 0 with the probability, or divided by that of staying.
 
-    On a processor the probability is rounded to a multiple of 2^-16. Raises ValueError for one outside [0, 1].
+    On a CPU the probability is rounded to a multiple of 2^-16. Raises ValueError for one outside [0, 1].
     """
     if not training or not 0 < probability < 1 or values.device.type != "cpu":
         return nn.functional.dropout(values, probability, training)

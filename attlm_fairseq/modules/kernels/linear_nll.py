@@ -14,8 +14,8 @@ from torch.autograd.function import once_differentiable
 from attlm_fairseq.modules.kernels.low_precision import ROWS, rounded
 from attlm_fairseq.numeric import ceil_div
 
-LOGITS = {"cpu": 2_097_152, "cuda": 67_108_864}  # logits held at once: what a processor's cache holds; what fills a GPU
-ROUNDED_LOGITS = 6_291_456  # on a processor with products in lower precision: so fast that adding their gradients up should be rare
+LOGITS = {"cpu": 2_097_152, "cuda": 67_108_864}  # logits held at once: what a CPU's cache holds; what fills a GPU
+ROUNDED_LOGITS = 6_291_456  # on a CPU with products in lower precision, where adding gradients up costs more than the products
 
 
 class LossTerms(NamedTuple):
@@ -167,7 +167,7 @@ class _RoundedProducts:
 
     def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
         self.features, self.weight, self.bias = features, rounded(weight, features.dtype, rows=True), bias
-        # all that is as large as the weight or the logits is used again: memory that the system gives anew costs more than its use
+        # buffers of the weight's or the logits' size are used again: fresh pages from the system cost more than writing to them
         self.low = features.new_zeros(ceil_div(rows, ROWS) * ROWS, len(self.weight))
         self.low_features = features.new_zeros(len(self.low), self.weight.size(1))
         self.held = bias.new_empty(rows, len(weight))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 QUERIES = {"cpu": 8, "cuda": 32}  # computed together: few waste little on what is masked, many are few calls
-PAIRS = {"cpu": 1_048_576, "cuda": 67_108_864}  # numbers held at once: what stays in a processor's cache; what fills a GPU
+PAIRS = {"cpu": 1_048_576, "cuda": 67_108_864}  # numbers held at once: what stays in a CPU's cache; what fills a GPU
 
 
 def additive_scores(keys: Tensor, queries: Tensor, vector: Tensor, before: int = 0) -> Tensor:

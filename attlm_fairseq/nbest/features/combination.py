@@ -11,7 +11,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
-# What can be computed from any hypothesis. A score of the same name that came with the list is no feature: weights of these two
+# What can be computed from any hypothesis. A score of the same name that came with the list is not a feature: weights of these two
 # have to mean the same for all lists, and -1 of rank the lists as read.
 COMPUTED = {
     "words": lambda hypothesis: float(len(hypothesis.text.split())),

@@ -43,7 +43,7 @@ def lm_feature(name: str, scores: Mapping[str, Sequence[SentenceScore]]) -> list
     if difference := _difference_of(name, scores):
         first, second = difference
         return [one.total - other.total for one, other in zip(scores[first], scores[second], strict=True)]
-    raise ValueError(f"{name!r} is no feature of {', '.join(scores)}")
+    raise ValueError(f"{name!r} is not a feature of {', '.join(scores)}")
 
 
 def differing_lms(name: str, lms: Iterable[str]) -> tuple[str, str] | None:

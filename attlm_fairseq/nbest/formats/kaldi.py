@@ -1,4 +1,4 @@
-"""Kaldi n-best lists: a text file, or a folder with the costs beside it."""
+"""Kaldi n-best lists: a text file, or a folder with the costs next to it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _parse(keyed: KeyedLine, path: str) -> tuple[str, Hypothesis]:
     match = _KEY.fullmatch(keyed.key)
     if match is None:
         raise InputError(f"found the key {quoted(keyed.key)}: expected UTTERANCE-NUMBER", path=path, line=keyed.line)
-    return match[1], Hypothesis(keyed.value, rank=int(match[2]) + 1)  # + 1: not 0, which is no rank
+    return match[1], Hypothesis(keyed.value, rank=int(match[2]) + 1)  # + 1: ranks begin at 1
 
 
 def _set_ranks(nbest: NbestList, path: str) -> None:

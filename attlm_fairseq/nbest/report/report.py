@@ -231,7 +231,7 @@ def differences(reference: str, text: str, metric: Metric) -> list[Part]:
 
 
 def _units(text: str, metric: Metric) -> tuple[list[str], list[str]]:
-    """The units of a text, and the white space before each that is no unit itself."""
+    """The units of a text, and the white space before each that is not a unit itself."""
     text = " ".join(text.split())
     units, spaces, at = list(metric.units(text)), [], 0
     for unit in units:

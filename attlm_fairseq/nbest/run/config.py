@@ -37,7 +37,9 @@ class RunConfig:
         for lm in self.lms:
             for member, _ in lm.mixture:
                 if member not in plain:
-                    raise InputError(f"[lm.{lm.name}] mixes {member!r}, which is no LM of this run; there are {', '.join(sorted(plain))}")
+                    raise InputError(
+                        f"[lm.{lm.name}] mixes {member!r}, which is not an LM of this run; there are {', '.join(sorted(plain))}"
+                    )
 
     @property
     def scored(self) -> tuple[LMSpec, ...]:

@@ -72,7 +72,7 @@ ENTRIES = {"kenlm": COMMON, "checkpoint": {"dict", "ensemble_weights", "sentence
 def read_config(path: Path) -> RunConfig:
     """Read an ``attlm.toml``. Raises InputError naming the entry that is wrong."""
     document = _parse(path).unwrap()
-    only(document, {"lm", "text", "weights", "decision", "confidence", "corrections", "tuning", "mixing"}, "table", path)
+    only(document, {"lm", "text", "weights", "decision", "confidence", "corrections", "tuning", "mixing"}, "a table", path)
     lms = tuple(read_lm(check_name(name, path), entry, path) for name, entry in table(document, "lm", path).items())
     text = read_text(table(document, "text", path), "[text]", path)
     weights = table(document, "weights", path)
@@ -102,7 +102,7 @@ def read_config(path: Path) -> RunConfig:
 
 def read_candidates(entries: Mapping[str, Any], path: Path) -> CandidateSpec:
     """The ``[corrections]`` of an ``attlm.toml``. Raises InputError."""
-    only(entries, {"table", "phrases", "candidates"}, "entry of [corrections]", path)
+    only(entries, {"table", "phrases", "candidates"}, "an entry of [corrections]", path)
     files: dict[str, Path] = {}
     for name in ("table", "phrases"):
         if name in entries:
@@ -126,7 +126,7 @@ def written_candidates(spec: CandidateSpec, folder: Path) -> dict[str, Any]:
 
 def read_confidence(entries: Mapping[str, Any], path: Path) -> Confidence | None:
     """The ``[confidence]`` of an ``attlm.toml``; None if there is none. Raises InputError."""
-    only(entries, {"scale", "coverage"}, "entry of [confidence]", path)
+    only(entries, {"scale", "coverage"}, "an entry of [confidence]", path)
     for name, value in entries.items():
         if not is_number(value) or not math.isfinite(value):
             raise InputError(f"[confidence] {name} = {value!r}, expected a finite number", path=path)
@@ -138,12 +138,12 @@ def read_confidence(entries: Mapping[str, Any], path: Path) -> Confidence | None
 
 def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
     """The ``[decision]`` of an ``attlm.toml``. Raises InputError."""
-    only(entries, {"rule", "scale", "text", "scales", "tokenize"}, "entry of [decision]", path)
+    only(entries, {"rule", "scale", "text", "scales", "tokenize"}, "an entry of [decision]", path)
     rule, scale = entries.get("rule", "max"), entries.get("scale", 1.0)
     if rule not in RULES:
         raise InputError(f"[decision] rule = {rule!r}, expected one of {', '.join(RULES)}", path=path)
     scales = table(entries, "scales", path, "decision.scales")
-    only(scales, {*RULES} - {"max"}, "rule with a scale", path)
+    only(scales, {*RULES} - {"max"}, "a rule with a scale", path)
     for name, value in (("[decision] scale", scale), *((f"[decision.scales] {name}", value) for name, value in scales.items())):
         if not is_number(value) or not 0 <= value < math.inf:
             raise InputError(f"{name} = {value!r}, expected a finite number that is not negative", path=path)
@@ -284,7 +284,7 @@ def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
     if not isinstance(entry, dict) or len(kinds := ENTRIES.keys() & entry.keys()) != 1:
         raise InputError(f"{where} needs either `kenlm`, `checkpoint` or `mixture`", path=path)
     kind = kinds.pop()
-    only(entry, {kind} | ENTRIES[kind], f"entry of {where}", path)
+    only(entry, {kind} | ENTRIES[kind], f"an entry of {where}", path)
     text = read_text(table(entry, "text", path, f"lm.{name}.text"), f"[lm.{name}.text]", path) if "text" in entry else None
     if not isinstance(policy := entry.get("oov", "unk"), str):
         raise InputError(f'{where} oov = {policy!r}, expected a policy such as "penalty:-12"', path=path)
@@ -326,7 +326,7 @@ def _read_mixture(mixture: Any, where: str, path: Path) -> tuple[tuple[str, floa
 
 def read_text(entry: Mapping[str, Any], where: str, path: Path) -> TextPipeline:
     """The text steps of a table: ``steps``, or the shorter ``tokenize`` and ``lowercase``. Files are relative to ``path``'s folder."""
-    only(entry, {"steps", "lowercase", "tokenize"}, f"entry of {where}", path)
+    only(entry, {"steps", "lowercase", "tokenize"}, f"an entry of {where}", path)
     if "steps" in entry and len(entry) > 1:
         raise InputError(f"{where} has `steps`: give all of them there, `lowercase` and `tokenize` too", path=path)
     steps, lowercase, tokenize = entry.get("steps", []), entry.get("lowercase", False), entry.get("tokenize")
@@ -397,4 +397,4 @@ def only(entries: Mapping[str, Any], known: set[str], what: str, path: Path) -> 
     """Raises InputError for an entry that is not known."""
     for name in entries:
         if name not in known:
-            raise InputError(f"{name!r} is no {what}; known are {', '.join(sorted(known))}", path=path)
+            raise InputError(f"{name!r} is not {what}; known are {', '.join(sorted(known))}", path=path)

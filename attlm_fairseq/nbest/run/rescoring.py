@@ -61,7 +61,7 @@ class Rescorer:
         for name in COMPUTED:
             if any(name in hypothesis.scores for hypothesis in hypotheses):
                 self.notes[f"{name} of the lists"] = (
-                    f"note: the lists have a score {name!r} of their own, which is no feature: {name!r} is computed; call theirs "
+                    f"note: the lists have a score {name!r} of their own, which is not a feature: {name!r} is computed; call theirs "
                     "otherwise to use both"
                 )
         scored = iter(

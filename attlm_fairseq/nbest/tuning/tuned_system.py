@@ -133,7 +133,7 @@ def tune_system(
 def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> list[tuple[str, np.ndarray]]:
     """What the lists answer under these weights and this decision: text and statistics (S,).
 
-    Raises InputError for a weight that is not 0 of a name that is no feature; sparse lists may lack it, and then it has no effect.
+    Raises InputError for a weight that is not 0 of a name that is not a feature; sparse lists may lack it, and then it has no effect.
     """
     sparse = all(nbest.sparse for nbest in measured.lists)
     for name, weight in weights.items():

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Translate with a language model in the decoder, in the folder `work` beside this script: a cipher language into English, with a small
+# Translate with a language model in the decoder, in the folder `work` next to this script: a cipher language into English, with a small
 # translation model that has seen little, and a language model that has seen more English. BLEU without and with it, and its cost.
 #
 #   run.sh            does what has not been done yet (a step runs again when its command, or a step before it, has changed)

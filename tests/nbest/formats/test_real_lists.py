@@ -23,7 +23,7 @@ LISTS = {
 def test_round_trip(file, tmp_path):
     path = FOLDER / file
     if not path.exists():
-        pytest.skip(f"{path} is not there: the development data is no part of the project")
+        pytest.skip(f"{path} is not there: the development data is not part of the project")
     name, count, hypotheses = LISTS[file]
     form, lists = open_nbest(str(path))
     lists = list(lists)
@@ -44,7 +44,7 @@ def test_round_trip(file, tmp_path):
 def test_the_scores_are_those_of_the_files():
     path = FOLDER / "bn-en.hiero.nbest.gz"
     if not path.exists():
-        pytest.skip(f"{path} is not there: the development data is no part of the project")
+        pytest.skip(f"{path} is not there: the development data is not part of the project")
     first = next(open_nbest(str(path))[1])
     assert (first.id, len(first.hypotheses[0].scores)) == ("0", 22)
     assert first.hypotheses[1].scores["lm_0"] == -28.078
