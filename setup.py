@@ -67,7 +67,7 @@ setup(
     python_requires=">=3.10",
     packages=[*find_packages(include=["attlm_fairseq", "attlm_fairseq.*"]), "attlm_cli"],
     package_dir={"attlm_cli": "cli/attlm_cli"},
-    package_data={"attlm_fairseq": ["py.typed"], "attlm_fairseq.nbest.report": ["templates/*.html"]},
+    package_data={"attlm_fairseq": ["py.typed", "*/templates/*", "*/*/templates/*"]},
     entry_points={"console_scripts": ["attlm = attlm_cli.main:main"]},
     install_requires=[
         "torch>=2.6",  # earlier versions run code hidden in checkpoints unless told not to

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; _MODULES says the same 
     from attlm_fairseq.nbest.run.config import RunConfig as RunConfig
     from attlm_fairseq.scoring.compute import DeviceConfig as DeviceConfig
     from attlm_fairseq.scoring.lm_spec import LMSpec as LMSpec
+    from attlm_fairseq.scoring.ngram_estimation import NgramOptions as NgramOptions
     from attlm_fairseq.scoring.ngram_estimation import estimate_ngram as estimate_ngram
     from attlm_fairseq.verbs.attention import AttentionOutput as AttentionOutput
     from attlm_fairseq.verbs.attention import show_attention as show_attention
@@ -62,6 +63,7 @@ _MODULES = {
     "RunConfig": "nbest.run.config",
     "TuneOptions": "verbs.tune",
     "estimate_mixture": "verbs.mixture",
+    "NgramOptions": "scoring.ngram_estimation",
     "estimate_ngram": "scoring.ngram_estimation",
     "evaluate": "verbs.evaluate",
     "Corrections": "nbest.corrections",

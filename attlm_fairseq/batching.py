@@ -25,3 +25,20 @@ def batch_by_size(
             batch, total, limit = [], 0, next(limits)
     if batch:
         yield batch
+
+
+def padded_batches(items: Iterable[Item], length: Callable[[Item], int], area: int | None, most: int | None = None) -> Iterator[list[Item]]:
+    """Yield the items in order, in batches of at most ``area`` positions, all padded to the longest, and at most ``most`` items.
+
+    None is any number. An item that is longer than ``area`` is a batch by itself.
+    """
+    batch: list[Item] = []
+    longest = 0
+    for item in items:
+        longest = max(longest, length(item))
+        if batch and (len(batch) == most or (area is not None and longest * (len(batch) + 1) > area)):
+            yield batch
+            batch, longest = [], length(item)
+        batch.append(item)
+    if batch:
+        yield batch

@@ -20,7 +20,7 @@ import torch
 
 from attlm_fairseq.checkpoints.vocabulary import PAD, SPECIAL_SYMBOLS
 from attlm_fairseq.modules.families import build_language_model
-from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 
 ROOT = Path(__file__).parents[1]
 WORDS = [f"w{rank}" for rank in range(1, 2001)]
@@ -43,7 +43,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         (work / "train.txt").write_text("".join(" ".join(WORDS[start::97]) + "\n" for start in range(97)), encoding="utf-8")
-        estimate_ngram(str(work / "train.txt"), work / "lm.arpa", 2, discount_fallback=True)
+        estimate_ngram(str(work / "train.txt"), work / "lm.arpa", 2, NgramOptions(discount_fallback=True))
         write_checkpoint(work)
         print(f"{'':10}{'list':>8}{'peak MB':>9}{'seconds':>9}")
         for name, sizes, lm in (("KenLM", options.kenlm, ["--kenlm", "lm.arpa"]), ("neural", options.neural, ["--lm", "lm.pt"])):

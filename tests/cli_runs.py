@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from lm_files import write_checkpoint
 
 from attlm_cli.main import main
-from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
 
@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch):
     """A folder with an n-gram LM, a neural LM and an n-best list, as the current one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("\n".join(TEXT) + "\n")
-    estimate_ngram(tmp_path / "text", tmp_path / "lm.arpa", 2, discount_fallback=True)
+    estimate_ngram(tmp_path / "text", tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True))
     write_checkpoint(tmp_path / "lm.pt", WORDS)
     lists = [
         {"input": ["the cat sad on the mat", "the cat sat on the mat", "the cats at on the mat"], "output": "the cat sat on the mat"},

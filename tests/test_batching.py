@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from itertools import count, repeat
+from itertools import count, pairwise, repeat
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attlm_fairseq.batching import batch_by_size
+from attlm_fairseq.batching import batch_by_size, padded_batches
 from attlm_fairseq.numeric import ceil_div, is_number
 
 
@@ -34,6 +34,18 @@ def test_no_item_is_read_before_it_is_needed():
 
 def test_limits_may_grow():
     assert list(map(len, batch_by_size(range(10), count(1), lambda _: 1))) == [1, 2, 3, 4]
+
+
+@given(st.lists(st.integers(1, 9)), st.none() | st.integers(1, 30), st.none() | st.integers(1, 4))
+def test_padded_batches_are_as_full_as_they_can_be(sizes, area, most):
+    batches = list(padded_batches(sizes, lambda size: size, area, most))
+    assert [size for batch in batches for size in batch] == sizes
+
+    def fits(batch: list[int]) -> bool:
+        return (most is None or len(batch) <= most) and (area is None or len(batch) * max(batch) <= area)
+
+    assert all(fits(batch) or len(batch) == 1 for batch in batches)
+    assert not any(fits([*batch, following[0]]) for batch, following in pairwise(batches))
 
 
 @given(st.integers(0, 10**12), st.integers(1, 10**6))

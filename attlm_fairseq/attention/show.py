@@ -14,7 +14,7 @@ from attlm_fairseq.attention import numbers
 from attlm_fairseq.attention.distance import DistanceProfile
 from attlm_fairseq.attention.figures import PICTURES, Picture, picture_of_sentence, picture_of_text
 from attlm_fairseq.attention.highlight import as_text, highlights
-from attlm_fairseq.attention.page import page, sentence_section, text_sections
+from attlm_fairseq.attention.page import page
 from attlm_fairseq.attention.weights import SentenceAttention, require_weights, sentence_attention
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.checkpoints.reading import TrainedModel
@@ -61,7 +61,7 @@ class Shower:
             raise InputError("the sentence has no words: there is nothing to show")
         [attention] = sentence_attention(self.trained, [words], with_log_probs=True)
         makers: dict[str, Callable[[], str]] = {
-            ".html": lambda: "".join(page(self.lm, sentence_section(attention, self.threshold))),
+            ".html": lambda: page(self.lm, [(None, attention)], self.threshold),
             ".json": lambda: as_json({"lm": signature(self.trained), **numbers.sentence_record(attention)}),
             ".tsv": lambda: "".join(f"{line}\n" for line in numbers.sentence_table(attention)),
         }
@@ -80,7 +80,7 @@ class Shower:
         forms = {output: form_of(output, TEXT_FORMS) for output in self.outputs}
         require_weights(self.trained)
         profile, oov = DistanceProfile(), OOVCount(self.lm)
-        first: list[tuple[int, SentenceAttention]] = []
+        first: list[tuple[int | None, SentenceAttention]] = []
         with contextlib.ExitStack() as files:
             records = [files.enter_context(whole_file(output)) for output, form in forms.items() if form == ".jsonl"]
             for number, attention in enumerate(self.read(path, bool(records), on_progress), 1):
@@ -93,7 +93,7 @@ class Shower:
                 for line in self.highlighted(attention):
                     self.line(f"{number}\t{line}")
         makers: dict[str, Callable[[], str]] = {
-            ".html": lambda: "".join(page(self.lm, text_sections(profile, first, self.threshold))),
+            ".html": lambda: page(self.lm, first, self.threshold, profile),
             ".json": lambda: as_json({"lm": signature(self.trained), **numbers.distance_record(profile)}),
             ".tsv": lambda: "".join(f"{line}\n" for line in numbers.distance_table(profile)),
         }

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attlm_fairseq.batching import padded_batches
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK
 from attlm_fairseq.errors import InputError
@@ -119,7 +120,8 @@ def sentence_attention(
     require_weights(trained)
     ids = [trained.vocabulary.ids(words) for words in sentences]
     found: dict[int, SentenceAttention] = {}
-    for places in batches_of_like_length([len(sentence) for sentence in ids]):
+    by_length = sorted(range(len(ids)), key=lambda place: len(ids[place]))
+    for places in padded_batches(by_length, lambda place: 1 + len(ids[place]), BATCH_TOKENS):
         weights, mask, log_probs = read_batch(trained, [ids[place] for place in places], with_log_probs)
         for row, place in enumerate(places):
             length = 1 + len(ids[place])
@@ -133,15 +135,3 @@ def sentence_attention(
             )
     for place in range(len(sentences)):
         yield found.pop(place)
-
-
-def batches_of_like_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indices of sentences, shortest first, in batches of at most ``BATCH_TOKENS`` tokens with padding, or of one sentence."""
-    batch: list[int] = []
-    for place in sorted(range(len(lengths)), key=lambda place: lengths[place]):
-        if batch and (len(batch) + 1) * (1 + lengths[place]) > BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(place)
-    if batch:
-        yield batch

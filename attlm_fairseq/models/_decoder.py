@@ -137,8 +137,8 @@ class MemoryDecoder(IncrementalDecoder):
         terms: LossTerms = PLAIN_LOSS,
         carried: Any = None,
         rows: Tensor | None = None,
-        fresh: Tensor | None = None,
-        last: Tensor | None = None,
+        starts: Tensor | None = None,
+        ends: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
         """Token ids (B, T) -> logits (B, T, V) and ``{"attn": weights (B, T, M) or None}``.
@@ -147,8 +147,8 @@ class MemoryDecoder(IncrementalDecoder):
         add. The dictionary has the :class:`Loss`, the outputs of the recurrence as ``states`` (B, T, H), and the ``features`` (B, T, F)
         after dropout. The loss is computed here, not in the criterion, because DistributedDataParallel follows what happens within
         ``forward`` alone.
-        With ``carried`` the rows (B,) go on with the state it holds for them, or from the initial state if ``fresh`` (B,), and it gets the
-        one after, but for those whose document has no more: ``last`` (B,).
+        With ``carried`` the rows (B,) go on with the state it holds for them, or from the initial state if ``starts`` (B,), and it gets the
+        one after, but for those whose document has no more: ``ends`` (B,).
         With an incremental state only the tokens that it has not seen are read and the logits are (B, 1, V), of the last one.
         """
         with torch.autocast(prev_output_tokens.device.type, torch.bfloat16, enabled=self.compute_dtype == "bf16"):
@@ -157,7 +157,7 @@ class MemoryDecoder(IncrementalDecoder):
                     prev_output_tokens, incremental_state, lambda: self.model.initial_state(len(prev_output_tokens))
                 )
                 return self._logits(features, read).unsqueeze(1), {"attn": None}
-            before = None if carried is None else carried.take(self.model, rows, fresh)
+            before = None if carried is None else carried.take(self.model, rows, starts)
             states, after = self.model.advance(prev_output_tokens, before)
             features, read = self.model.features(states, prev_output_tokens, before and before.memory, need_weights)
             extra: dict[str, Any] = {"attn": read and read.weights}
@@ -169,7 +169,7 @@ class MemoryDecoder(IncrementalDecoder):
                 result = loss.total
                 extra |= {"loss": loss, "states": states, "features": features}
             if carried is not None:  # last of all: fairseq reads a batch again that a GPU had no memory for
-                carried.put(self.model, rows, last, after)
+                carried.put(self.model, rows, ends, after)
             return result, extra
 
     def _logits(self, features: Tensor, read: Read | None) -> Tensor:

@@ -7,12 +7,13 @@ sum over a sentence is not a log-probability: use it as a feature with a weight 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from attlm_fairseq.batching import padded_batches
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
@@ -126,21 +127,12 @@ class MaskedLMScorer(Scorer):
                 yield MaskedInput([*before, *masked, *self._after], len(before) + number, sentence, number)
             begin = end
 
-    def _batches(self, masked: list[MaskedInput]) -> Iterator[list[MaskedInput]]:
+    def _batches(self, masked: Iterable[MaskedInput]) -> Iterator[list[MaskedInput]]:
         """Yield inputs of about one length, as many as the memory has room for."""
         config = self.model.config
-        masked.sort(key=lambda one: len(one.tokens))
-        begin = 0
-        while begin < len(masked):
-            batch: list[MaskedInput] = []
-            while begin < len(masked):
-                length = len(masked[begin].tokens)
-                row = 4 * length * (LAYER_COPIES * config.hidden_size + LOGIT_COPIES * config.vocab_size)
-                if batch and (len(batch) + 1) * row > self.compute.memory:
-                    break
-                batch.append(masked[begin])
-                begin += 1
-            yield batch
+        position = 4 * (LAYER_COPIES * config.hidden_size + LOGIT_COPIES * config.vocab_size)  # bytes
+        by_length = sorted(masked, key=lambda one: len(one.tokens))
+        return padded_batches(by_length, lambda one: len(one.tokens), self.compute.memory // position)
 
 
 def load_masked_lm(name_or_folder: str | Path, name: str = "mlm", compute: DeviceConfig = DEFAULT_DEVICE) -> MaskedLMScorer:

@@ -54,36 +54,95 @@ class NgramReport:
         return "; ".join(notes)
 
 
+@dataclass(frozen=True)
+class NgramOptions:
+    """How to estimate.
+
+    Attributes:
+        memory: what lmplz sorts in: a number with K, M, G or % (of the machine's).
+        discount_fallback: set the discounts to 0.5, 1 and 1.5 if the text is too small or too regular to estimate them.
+        skip_symbols: leave ``<s>``, ``</s>`` and ``<unk>`` in the text out, their neighbours becoming adjacent, instead of refusing it.
+        unk_in_text: take the text's ``<unk>`` for a word like others, as neural LMs do: its n-grams are estimated, and unknown words get
+            their probability.
+        vocabulary_pad: share the unknown words' probability as if the vocabulary had that many words. Not with ``unk_in_text``.
+
+    Raises:
+        InputError: ``vocabulary_pad`` with ``unk_in_text``: ``<unk>`` is then one event, not one of many types.
+    """
+
+    memory: str = "1G"
+    discount_fallback: bool = False
+    skip_symbols: bool = False
+    unk_in_text: bool = False
+    vocabulary_pad: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.unk_in_text and self.vocabulary_pad:
+            raise InputError("--vocabulary-pad shares p(<unk>) among types, but with --unk-in-text <unk> is one word: give one of them")
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options of lmplz."""
+        pad = ["--vocab_pad", str(self.vocabulary_pad)] if self.vocabulary_pad else []
+        return ["--memory", self.memory, *pad, *(["--discount_fallback"] if self.discount_fallback else [])]
+
+
+DEFAULT_NGRAM = NgramOptions()
+
+
 def estimate_ngram(
     text: str | Path | Iterable[str],
     output: Path,
     order: int,
-    *,
-    memory: str = "1G",
-    discount_fallback: bool = False,
-    skip_symbols: bool = False,
-    unk_in_text: bool = False,
-    vocabulary_pad: int | None = None,
+    options: NgramOptions = DEFAULT_NGRAM,
     lmplz: Path | None = None,
 ) -> NgramReport:
-    """Estimate an unpruned n-gram model from text, one sentence a line, and write it as ``.arpa`` or ``.bin`` (by the name).
+    """Estimate an unpruned n-gram model from text, one sentence per line.
 
-    ``text`` is a file, which may be gzip (recognised by content), ``-`` for standard input, or any lines (a single string is a file's
-    name). Lines are split into words at white space, as everywhere in this package; a blank line is an empty sentence. ``memory``
-    is what lmplz sorts in: a number with K, M, G or % (of the machine's). ``vocabulary_pad`` shares the unknown words'
-    probability as if the vocabulary had that many words.
+    Lines are split into words at white space; a blank line is an empty sentence. ``<s>``, ``</s>`` and ``<unk>`` as words of the text
+    are refused, for an n-gram model keeps them for itself; ``skip_symbols`` and ``unk_in_text`` of the options let them pass.
 
-    ``<s>``, ``</s>`` and ``<unk>`` as words of the text are refused, for an n-gram model keeps them for itself;
-    with ``skip_symbols`` they are left out, their neighbours becoming adjacent, and counted in the report.
-    With ``unk_in_text`` the text's ``<unk>`` is a word like others, as for neural LMs: its n-grams are estimated, and unknown words
-    get their probability. It goes with no ``vocabulary_pad``: ``<unk>`` is then one event, not one of many types.
-    ``discount_fallback`` sets the discounts to 0.5, 1 and 1.5 where the text is too small or too regular to estimate them.
+    Args:
+        text: a file, which may be gzip (recognised by content), ``-`` for standard input, or lines (a single string is a file's name).
+        output: the model, ``.arpa`` or ``.bin`` by its name.
+        order: the length of the longest n-grams.
+        options: how to estimate.
+        lmplz: the program; default: that on PATH, or built once into the user's cache folder.
 
-    Raises InputError: unreadable text (with the line), an order that cannot be, a text too small, lmplz missing or
-    failing. ``output`` then stays as it was; it is replaced only when the new model is complete.
+    Raises:
+        InputError: unreadable text (with the line), an order that cannot be, a text too small, lmplz missing or failing. ``output`` then
+            stays as it was; it is replaced only when the new model is complete.
     """
     if order not in ORDERS:
         raise InputError(f"the order must be {ORDERS[0]} to {ORDERS[-1]}, not {order}: KenLM can use no other")
+    target = _target(output)
+    if isinstance(text, str):
+        text = Path(text)
+    source = "the text" if not isinstance(text, Path) else "<stdin>" if text == Path("-") else text
+    sentences = _Sentences(text, source, options)
+    program = str(lmplz or find_program("lmplz"))
+    # Next to the output: on its file system, so that the finished model is moved and never copied, and where there is room for it.
+    with _temporary_folder(target) as folder:
+        arpa = folder / "model.arpa"
+        places = ["--temp_prefix", f"{folder}/", "--arpa", str(arpa)]
+        code, said = _run([program, "--order", str(order), *options.arguments, *places], sentences)
+        if not sentences.words:
+            raise InputError("has no words: there is nothing to estimate", path=source)
+        if code:
+            raise InputError(_explain(code, said), path=source)
+        if sentences.unknown:
+            arpa = folder / "renamed.arpa"
+            rename_placeholder(folder / "model.arpa", arpa)
+        model = _as_binary(arpa, program, output) if output.suffix == ".bin" else arpa
+        ngrams = read_ngram_counts(model)
+        model.replace(target)
+    fallback_orders = tuple(int(index) + 1 for index in re.findall(r"fallback discounts for order (\d+)", said))
+    counts = (sentences.sentences, sentences.words, sentences.skipped, sentences.unknown)
+    return NgramReport(output, order, ngrams, *counts, fallback_orders)
+
+
+def _target(output: Path) -> Path:
+    """The file that ``output`` leads to, if a model can be written there. Raises InputError."""
     if output.suffix not in (".arpa", ".bin"):
         raise InputError("the model's name must end in .arpa (text) or .bin (KenLM binary, loads at once)", path=output)
     target = Path(os.path.realpath(output))  # a link stays, and what it leads to is written
@@ -91,37 +150,16 @@ def estimate_ngram(
         raise InputError("is not a regular file: the model is written next to its place and moved there; name a file", path=output)
     if not target.parent.is_dir():
         raise InputError("its folder does not exist", path=output)
-    if unk_in_text and vocabulary_pad:
-        raise InputError("--vocabulary-pad shares p(<unk>) among types, but with --unk-in-text <unk> is one word: give one of them")
-    if isinstance(text, str):
-        text = Path(text)
-    program = lmplz or find_program("lmplz")
-    command = [str(program), "--order", str(order), "--memory", memory]
-    command += ["--vocab_pad", str(vocabulary_pad)] if vocabulary_pad else []
-    command += ["--discount_fallback"] if discount_fallback else []
-    source = "the text" if not isinstance(text, Path) else "<stdin>" if text == Path("-") else text
-    sentences = _Sentences(text, source, skip_symbols, unk_in_text)
-    # Beside the output: on its file system, so that the finished model is moved and never copied, and where there is room for it.
-    with _temporary_folder(target) as folder:
-        arpa = model = folder / "model.arpa"
-        code, said = _run([*command, "--temp_prefix", f"{folder}/", "--arpa", str(arpa)], sentences)
-        if not sentences.words:
-            raise InputError("has no words: there is nothing to estimate", path=source)
-        if code:
-            raise InputError(_explain(code, said), path=source)
-        if sentences.unknown:
-            arpa = model = folder / "renamed.arpa"
-            rename_placeholder(folder / "model.arpa", arpa)
-        if output.suffix == ".bin":
-            model = folder / "model.bin"
-            code, binary_said = _run([str(find_program("build_binary", sibling=program)), str(arpa), str(model)])
-            if code:
-                raise InputError(f"build_binary failed: {gist(binary_said)}", path=output)
-        ngrams = read_ngram_counts(model)
-        model.replace(target)
-    fallback_orders = tuple(int(index) + 1 for index in re.findall(r"fallback discounts for order (\d+)", said))
-    counts = (sentences.sentences, sentences.words, sentences.skipped, sentences.unknown)
-    return NgramReport(output, order, ngrams, *counts, fallback_orders)
+    return target
+
+
+def _as_binary(arpa: Path, program: str, output: Path) -> Path:
+    """Convert a model to KenLM's binary format with the ``build_binary`` next to ``program``. Raises InputError."""
+    binary = arpa.with_name("model.bin")
+    code, said = _run([str(find_program("build_binary", sibling=Path(program))), str(arpa), str(binary)])
+    if code:
+        raise InputError(f"build_binary failed: {gist(said)}", path=output)
+    return binary
 
 
 @contextlib.contextmanager
@@ -151,11 +189,10 @@ def _explain(code: int, said: str) -> str:
 class _Sentences:
     """The lines of a text as lmplz reads them, checked and counted on their way."""
 
-    def __init__(self, text: Path | Iterable[str], source: object, skip_symbols: bool, unk_in_text: bool) -> None:
+    def __init__(self, text: Path | Iterable[str], source: object, options: NgramOptions) -> None:
         self.text = text
         self.source = source
-        self.skip_symbols = skip_symbols
-        self.unk_in_text = unk_in_text
+        self.options = options
         self.sentences = 0
         self.words = 0
         self.skipped = 0
@@ -165,7 +202,7 @@ class _Sentences:
         for number, line in enumerate(self._lines(), 1):
             try:
                 words = (line.decode("utf-8") if isinstance(line, bytes) else line).split()
-                if self.unk_in_text:
+                if self.options.unk_in_text:
                     words = self._with_placeholder(words, number)
                 if not RESERVED.isdisjoint(words):
                     words = self._without_symbols(words, number)
@@ -186,7 +223,7 @@ class _Sentences:
 
     def _without_symbols(self, words: list[str], number: int) -> list[str]:
         kept = [word for word in words if word not in RESERVED]
-        if not self.skip_symbols:
+        if not self.options.skip_symbols:
             found = next(word for word in words if word in RESERVED)
             count = ", count it as a word with --unk-in-text" if found == UNKNOWN else ""
             raise InputError(

@@ -25,24 +25,28 @@ class CarriedState:
         self.slots = slots
         self._states: dict[LanguageModel | None, tuple[Tensor, LanguageModelState]] = {}
 
-    def take(self, model: LanguageModel, rows: Tensor, fresh: Tensor) -> LanguageModelState:
-        """The state of the given rows (B,) with those of ``fresh`` (B,) bool reset. Raises InputError for a row that is not known."""
+    def take(self, model: LanguageModel, rows: Tensor, starts: Tensor) -> LanguageModelState:
+        """The state of the given rows (B,), the initial one for those that start (``starts`` (B,) bool).
+
+        Raises:
+            InputError: A row that goes on is not known.
+        """
         initial = model.initial_state(1)
-        if bool(fresh.all()):
+        if bool(starts.all()):
             return model.initial_state(len(rows))
         known, state = self._states.get(model) or self._states.get(None) or (rows[:0], initial)
         places = {row: place for place, row in enumerate(known.tolist())}
-        if not places.keys() >= set(rows[~fresh].tolist()):
+        if not places.keys() >= set(rows[~starts].tolist()):
             raise InputError(f"the checkpoint has no state for documents that were being read when it was written; {RESUME}")
         wanted = [places.get(row, 0) for row in rows.tolist()]
         moved = state.map(lambda part: moved_to(part, model.embedding.weight))
-        return moved.select(torch.tensor(wanted, device=rows.device)).reset(fresh, initial)
+        return moved.select(torch.tensor(wanted, device=rows.device)).reset(starts, initial)
 
-    def put(self, model: LanguageModel, rows: Tensor, last: Tensor, state: LanguageModelState) -> None:
-        """What the rows (B,) know now. Nothing is kept of the others, which have ended, or of ``last`` (B,) bool, whose document has."""
+    def put(self, model: LanguageModel, rows: Tensor, ends: Tensor, state: LanguageModelState) -> None:
+        """What the rows (B,) know now. Nothing is kept of the others, which have ended, or of ``ends`` (B,) bool, whose document has."""
         self._states.pop(None, None)
         self._states.pop(model, None)
-        going = (~last).nonzero().squeeze(1)
+        going = (~ends).nonzero().squeeze(1)
         if len(going):
             state = state.detach() if len(going) == len(rows) else state.detach().select(going)
             self._states[model] = (rows[going], state.truncate(self.slots) if self.slots else state)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,15 @@ from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.tasks._special_words import refuse_special_words
 
 DOCUMENT_ORDERS = ("shuffled", "corpus")
+
+
+class Segment(NamedTuple):
+    """A segment of the text as a batch reads it."""
+
+    number: int  # in the text
+    row: int = 0
+    starts: bool = True  # whether the row starts from the initial state with it
+    ends: bool = True  # whether the row reads no more of its document after it
 
 
 class DocumentDataset(FairseqDataset):
@@ -78,21 +87,19 @@ class DocumentDataset(FairseqDataset):
         """How many segments."""
         return len(self.sizes)
 
-    def place(self, index: int) -> tuple[int, bool, bool, int, int]:
-        """An index in a batch -> row, whether the row is reset before it, whether it is reset after it or ends, document, and number
-        of the segment in it."""
-        place, index = divmod(index, len(self))
-        document = int(np.searchsorted(self.starts, index, side="right")) - 1
-        return place // 4, bool(place & 1), bool(place & 2), document, index - int(self.starts[document])
+    def place(self, segment: Segment) -> tuple[int, int]:
+        """Return the document of a segment and its number in it."""
+        document = int(np.searchsorted(self.starts, segment.number, side="right")) - 1
+        return document, segment.number - int(self.starts[document])
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        row, fresh, last, document, number = self.place(index)
+    def __getitem__(self, segment: Segment) -> dict[str, Any]:
+        document, number = self.place(segment)
         line = self.documents[document][0]
         origin = int(self.ends[line - 1]) if line else 0
         first = origin + number * self.segment
-        target = self._tokens(first, first + self.num_tokens(index))
+        target = self._tokens(first, first + self.num_tokens(segment))
         before = self._tokens(first - 1, first) if number else torch.tensor([self.dictionary.eos()])
-        return {"id": index, "row": row, "fresh": fresh, "last": last, "source": torch.cat((before, target[:-1])), "target": target}
+        return {"place": segment, "source": torch.cat((before, target[:-1])), "target": target}
 
     def _tokens(self, begin: int, end: int) -> Tensor:
         """Tokens ``begin`` .. ``end`` of the text, from the lines that hold them."""
@@ -100,23 +107,20 @@ class DocumentDataset(FairseqDataset):
         skip = begin - (int(self.ends[first - 1]) if first else 0)
         return torch.cat([self.lines[line].long() for line in range(first, last + 1)])[skip : skip + end - begin]
 
-    def some_targets(self, most: int) -> Iterator[Tensor]:
+    def sample_targets(self, most: int) -> Iterator[Tensor]:
         """What is predicted of at most ``most`` lines from all over the text."""
         for number in self.kept[:: ceil_div(len(self.kept), most)].tolist():
             yield self.lines[number].long()
 
-    def num_tokens(self, index: int) -> int:
-        return int(self.sizes[index % len(self)])
+    def num_tokens(self, segment: Segment) -> int:
+        return int(self.sizes[segment.number])
 
-    def size(self, index: int) -> int:
-        return self.num_tokens(index)
-
-    def ordered_indices(self) -> np.ndarray:
-        return np.arange(len(self))
+    def size(self, segment: Segment) -> int:
+        return self.num_tokens(segment)
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Segments -> a batch: ``src_tokens`` and ``target`` (B, T) padded on the right, ``rows`` (B,), ``fresh`` (B,): documents that
-        begin with their segment, ``last`` (B,): those of which the row reads no more."""
+        """Segments -> a batch: ``src_tokens`` and ``target`` (B, T) padded on the right; ``rows``, ``starts`` and ``ends`` (B,) as in
+        :class:`Segment`."""
         if not samples:
             return {}
         pad = self.dictionary.pad()
@@ -126,21 +130,21 @@ class DocumentDataset(FairseqDataset):
         )
         lengths = torch.tensor([len(sample["target"]) for sample in samples])
         return {
-            "id": torch.tensor([sample["id"] for sample in samples]),
+            "id": torch.tensor([sample["place"].number for sample in samples]),
             "nsentences": len(samples),
             "ntokens": int(lengths.sum()),
             "net_input": {
                 "src_tokens": source,
                 "src_lengths": lengths,
-                "rows": torch.tensor([sample["row"] for sample in samples]),
-                "fresh": torch.tensor([sample["fresh"] for sample in samples]),
-                "last": torch.tensor([sample["last"] for sample in samples]),
+                "rows": torch.tensor([sample["place"].row for sample in samples]),
+                "starts": torch.tensor([sample["place"].starts for sample in samples]),
+                "ends": torch.tensor([sample["place"].ends for sample in samples]),
             },
             "target": target,
         }
 
-    def batches(self, order: str, seed: int, rows: int, shards: int = 1, whole: bool = True) -> list[list[int]]:
-        """All segments in batches of one segment a row. A row is reset at each document.
+    def batches(self, order: str, seed: int, rows: int, shards: int = 1, whole: bool = True) -> list[list[Segment]]:
+        """All segments in batches of one segment per row. A row starts from the initial state with each document.
 
         There are ``rows`` rows for each of the ``shards``, and the batches of the shards alternate, as fairseq deals them out: a shard's
         rows are its own, and where it has none left its batch is empty. Documents are ``shuffled`` by ``seed`` or in the order of the
@@ -157,19 +161,19 @@ class DocumentDataset(FairseqDataset):
             for of_document in segments:
                 min(queues, key=len).extend(of_document)
         else:
-            in_order = [segment for of_document in segments for segment in of_document]
+            in_order = [number for of_document in segments for number in of_document]
             bounds = [len(in_order) * row // len(queues) for row in range(len(queues) + 1)]
             queues = [in_order[begin:end] for begin, end in pairwise(bounds)]
         first = set(self.starts.tolist())
 
-        def index(row: int, step: int) -> int:
+        def segment(row: int, step: int) -> Segment:
             queue = queues[row]
-            fresh = step == 0 or queue[step] in first
-            last = step + 1 == len(queue) or queue[step + 1] in first
-            return (4 * row + 2 * last + fresh) * len(self) + queue[step]
+            starts = step == 0 or queue[step] in first
+            ends = step + 1 == len(queue) or queue[step + 1] in first
+            return Segment(queue[step], row, starts, ends)
 
         return [
-            [index(row, step) for row in range(shard * rows, (shard + 1) * rows) if step < len(queues[row])]
+            [segment(row, step) for row in range(shard * rows, (shard + 1) * rows) if step < len(queues[row])]
             for step in range(max(map(len, queues)))
             for shard in range(shards)
         ]

@@ -5,7 +5,7 @@ Shapes: B sentences in the batch, T positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
 
+from attlm_fairseq.batching import padded_batches
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.tasks._special_words import refuse_special_words
@@ -65,7 +66,7 @@ class SentenceDataset(FairseqDataset):
         target = self.lines[int(self.kept[index])].long()[: int(self.sizes[index])]
         return {"id": index, "target": target}
 
-    def some_targets(self, most: int) -> Iterator[Tensor]:
+    def sample_targets(self, most: int) -> Iterator[Tensor]:
         """What is predicted of at most ``most`` lines from all over the text."""
         for index in range(0, len(self), ceil_div(len(self), most)):
             yield self[index]["target"]
@@ -75,9 +76,6 @@ class SentenceDataset(FairseqDataset):
 
     def size(self, index: int) -> int:
         return int(self.sizes[index])
-
-    def ordered_indices(self) -> np.ndarray:
-        return np.arange(len(self))
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Samples -> a batch as fairseq wants it, padded on the right: ``src_tokens`` and ``target`` are (B, T)."""
@@ -108,28 +106,10 @@ class SentenceDataset(FairseqDataset):
             random.shuffle(indices)
         elif order == "length":
             indices = np.lexsort((random.permutation(len(self)), self.sizes))
-        batches = list(filled(indices.tolist(), self.sizes, max_sentences, max_tokens))
+        batches = list(padded_batches(indices.tolist(), lambda index: int(self.sizes[index]), max_tokens, max_sentences))
         if order == "length":
             random.shuffle(batches)
         return batches
-
-
-def filled(indices: Iterable[int], sizes: np.ndarray, max_sentences: int | None, max_tokens: int | None) -> Iterable[list[int]]:
-    """Fill batches in the order given; every index is in exactly one."""
-    batch: list[int] = []
-    longest = 0
-    for index in indices:
-        size = max(longest, int(sizes[index]))
-        full = (max_sentences is not None and len(batch) >= max_sentences) or (
-            max_tokens is not None and size * (len(batch) + 1) > max_tokens
-        )
-        if batch and full:
-            yield batch
-            batch, size = [], int(sizes[index])
-        batch.append(index)
-        longest = size
-    if batch:
-        yield batch
 
 
 def collate(ids: Sequence[int], targets: Sequence[Tensor], dictionary: Dictionary) -> dict[str, Any]:

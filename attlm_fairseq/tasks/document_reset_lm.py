@@ -17,7 +17,7 @@ from torch import Tensor
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.tasks._carried_state import RESUME, CarriedState
-from attlm_fairseq.tasks._document_dataset import DOCUMENT_ORDERS, DocumentDataset
+from attlm_fairseq.tasks._document_dataset import DOCUMENT_ORDERS, DocumentDataset, Segment
 from attlm_fairseq.tasks._training_options import TrainingOptions
 from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMTask
 
@@ -96,7 +96,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
 
     def epoch_batches(
         self, dataset: DocumentDataset, seed: int, max_sentences: Optional[int], max_tokens: Optional[int], num_shards: int
-    ) -> list[list[int]]:
+    ) -> list[list[Segment]]:
         """The batches of all rows, ``max_sentences`` of them or as many as ``max_tokens`` has room for."""
         rows = self.row_count(max_sentences, max_tokens)
         training = dataset is self.datasets.get(self.cfg.train_subset)

@@ -4,6 +4,7 @@
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -136,7 +137,7 @@ class SentenceResetLMTask(FairseqTask):
         """How often training predicts each symbol of the dictionary (V,), in at most ``COUNTED_LINES`` lines from all over the text."""
         dataset = self.make_dataset(self.cfg.train_subset, combine=True, epoch=1, training=True)  # as fairseq's trainer loads it
         counts = torch.zeros(len(self.dictionary), dtype=torch.long)
-        targets = dataset.some_targets(COUNTED_LINES)
+        targets = dataset.sample_targets(COUNTED_LINES)
         while some := list(islice(targets, 10_000)):
             counts += torch.cat(some).bincount(minlength=len(counts))
         return counts
@@ -201,7 +202,7 @@ class SentenceResetLMTask(FairseqTask):
     ) -> iterators.EpochBatchIterator:
         """The whole dataset in the batches that :meth:`epoch_batches` makes."""
 
-        def batches(dataset: SentenceDataset, epoch: int) -> list[list[int]]:
+        def batches(dataset: SentenceDataset, epoch: int) -> Sequence[Sequence[object]]:
             return self.epoch_batches(dataset, seed + epoch, max_sentences, max_tokens, num_shards)
 
         return iterators.EpochBatchIterator(
@@ -219,8 +220,8 @@ class SentenceResetLMTask(FairseqTask):
 
     def epoch_batches(
         self, dataset: SentenceDataset, seed: int, max_sentences: Optional[int], max_tokens: Optional[int], num_shards: int
-    ) -> list[list[int]]:
-        """The indices of each batch of an epoch. Evaluation groups sentences by length, whatever the training order."""
+    ) -> Sequence[Sequence[object]]:
+        """What the dataset is asked for in each batch of an epoch. Evaluation groups sentences by length, whatever the training order."""
         order = str(self.cfg.batch_order) if dataset.training else "length"
         return dataset.batches(order, seed, max_sentences, max_tokens, self.limit_of_tokens(dataset.training))
 

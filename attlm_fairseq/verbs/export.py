@@ -17,6 +17,7 @@ from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.text_file import score_text
+from attlm_fairseq.templates import load_template
 from attlm_fairseq.text import TextPipeline
 
 TRAINING_OPTIONS = {
@@ -75,8 +76,9 @@ def export_model(
     # named_parameters has a tied matrix once, under its first name
     weights = {name: parameter.detach() for name, parameter in trained.model.named_parameters()}
     with whole_folder(str(folder)) as place:
-        card = model_card(folder.name, trained, checkpoint, options, training, measured, pipeline, card_text)
-        write_model_folder(place, StoredModel(trained.architecture, options, trained.vocabulary, weights, trained.sha256), training, card)
+        stored = StoredModel(trained.architecture, options, trained.vocabulary, weights, trained.sha256)
+        card = model_card(folder.name, trained, stored, training, checkpoint, measured=measured, pipeline=pipeline, text=card_text)
+        write_model_folder(place, stored, training, card)
     return unknown
 
 
@@ -122,76 +124,19 @@ def as_plain(value: Any) -> Any:
 
 
 def model_card(
-    name: str,
-    trained: TrainedModel,
-    checkpoint: Path,
-    options: Mapping[str, Any],
-    training: Mapping[str, Any],
-    measured: Sequence[Measured],
-    pipeline: TextPipeline,
-    text: str | None,
+    name: str, trained: TrainedModel, stored: StoredModel, training: Mapping[str, Any], checkpoint: Path, **measured: Any
 ) -> str:
-    """The card in Markdown: what the model is, how to use it, its perplexities, how it was trained."""
-    lines = [f"# {name}", ""]
-    if text:
-        lines += [text, ""]
-    lines += [
-        f"A recurrent language model, `{trained.architecture}`: {trained.model.parameter_count():,} parameters, "
-        f"{len(trained.vocabulary):,} symbols with the special ones. It scores and continues single sentences; text must be split "
-        "into words as its training text was.",
-        "",
-        "## Use",
-        "",
-        f"    attlm score text.txt --lm {name}",
-        f"    attlm sample --lm {name}",
-        "",
-        "```python",
-        "from pathlib import Path",
-        "from attlm_fairseq.scoring.neural import NeuralScorer",
-        f'NeuralScorer.load([Path("{name}")]).score([["a", "sentence"]])',
-        "```",
-        "",
-        "## Perplexity",
-        "",
-    ]
-    if measured:
-        lines += ["| text | ppl | ppl_salton2017 | ppl_without_oov | sentences | words | unknown |", "|---|---|---|---|---|---|---|"]
-        for text_name, found in measured:
-            perplexities = f"{found.ppl:.4f} | {found.ppl_salton2017:.4f} | {found.ppl_without_oov:.4f}"
-            lines.append(f"| {text_name} | {perplexities} | {found.sentences} | {found.words} | {found.oov} |")
-        lines += ["", f"Text: {'; '.join([*pipeline.signature(), 'split at white space'])}."]
-    if validation := training.get("validation"):
-        lines.append(f"In training, on its validation text: {', '.join(f'{kind} {value}' for kind, value in validation.items())}.")
-    if documents := how_documents_were_read(training.get("task") or {}):
-        lines.append(documents)
-    if not measured and not validation:
-        lines.append("Not measured; `attlm ppl TEXT --lm FOLDER` does it.")
-    lines += [
-        "`ppl` predicts and counts every word and sentence end; `ppl_salton2017` counts, but does not predict, the first event of each "
-        "sentence; `ppl_without_oov` neither predicts nor counts unknown words.",
-        "",
-        "## Training",
-        "",
-    ]
-    counts = [f"{training[kind]:,} {kind}" for kind in ("updates", "epochs") if kind in training]
-    lines += [f"With fairseq-train: {', '.join(counts)}." if counts else "With fairseq-train.", "", "| option | value |", "|---|---|"]
-    sections = {"model": {name: value for name, value in options.items() if name != "_name"}, **training}
-    for section, entries in sections.items():
-        if isinstance(entries, Mapping) and section != "validation":
-            lines += [f"| {section}: {option} | {cell(value)} |" for option, value in entries.items()]
-    lines += ["", f"Exported by attlm {__version__} from `{checkpoint.name}`, SHA-256 {trained.sha256}.", ""]
-    return "\n".join(lines)
-
-
-def how_documents_were_read(task: Mapping[str, Any]) -> str | None:
-    """For a model trained by ``document_reset_lm``: why its validation perplexity is none that attlm's commands could give."""
-    if task.get("_name") != "document_reset_lm":
-        return None
-    per_segment = task.get("reset") == "segment"
-    state = f"reset every {task.get('bptt')} tokens" if per_segment else "carried from line to line until a document ends"
-    return (
-        f"Trained and validated on documents, state and memory {state}; attlm's commands reset it at each line, and so give other "
-        "perplexities."
+    """The card in Markdown: what the model is, how to use it, its perplexities (``measured``), how it was trained."""
+    return load_template("attlm_fairseq.verbs", "model_card.md", cell=cell).render(
+        name=name,
+        trained=trained,
+        training=training,
+        task=training.get("task") or {},
+        counts=[f"{training[kind]:,} {kind}" for kind in ("updates", "epochs") if kind in training],
+        sections={"model": {option: value for option, value in stored.options.items() if option != "_name"}, **training},
+        checkpoint=checkpoint,
+        version=__version__,
+        **measured,
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 import cloup
 
 from attlm_cli.overwriting import check_outputs
 from attlm_fairseq.messages import note
-from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 
 
 @cloup.command("ngram")
@@ -20,16 +21,12 @@ from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
 @cloup.option("--vocabulary-pad", type=int, help="Share p(<unk>) as if the vocabulary had this many types (lmplz --vocab_pad).")
 @cloup.option("--skip-symbols", is_flag=True, help="Leave <s>, </s> and <unk> in TEXT out, instead of refusing it.")
 @cloup.option("--unk-in-text", is_flag=True, help="Count <unk> in TEXT as a word, as neural LMs do; unknown words get its probability.")
-@cloup.option("--memory", default="1G", show_default=True, help="What lmplz may use: 4G, 80%.")
+@cloup.option("--memory", default=NgramOptions.memory, show_default=True, help="What lmplz may use: 4G, 80%.")
 def ngram_command(
     text: str,
     output: Path,
     order: int,
-    discount_fallback: bool,
-    vocabulary_pad: int | None,
-    skip_symbols: bool,
-    unk_in_text: bool,
-    memory: str,
+    **options: Any,
 ) -> None:
     """Estimate an n-gram LM with modified Kneser-Ney smoothing from TEXT (- is standard input), a sentence a line.
 
@@ -40,14 +37,5 @@ def ngram_command(
       attlm ngram train.txt -o lm.arpa -n 4
     """
     check_outputs({"the output": output}, {"the text": [text]})
-    report = estimate_ngram(
-        text,
-        output,
-        order,
-        memory=memory,
-        discount_fallback=discount_fallback,
-        skip_symbols=skip_symbols,
-        unk_in_text=unk_in_text,
-        vocabulary_pad=vocabulary_pad,
-    )
+    report = estimate_ngram(text, output, order, NgramOptions(**options))
     note(f"wrote {output}: {report}")

@@ -12,7 +12,7 @@ import pytest
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import own_folder, remove_left_behind, whole_file, whole_folder
-from attlm_fairseq.scoring.ngram_estimation import TEMPORARY, estimate_ngram
+from attlm_fairseq.scoring.ngram_estimation import TEMPORARY, NgramOptions, estimate_ngram
 
 HOLDING = """
 import sys, time
@@ -46,7 +46,7 @@ def test_a_model_removes_what_killed_runs_left_and_nothing_else(tmp_path, holder
     owned = tmp_path / f"{TEMPORARY}other.arpa"
 
     def left() -> list[str]:
-        estimate_ngram(tmp_path / "text", tmp_path / "lm.arpa", 2, discount_fallback=True)
+        estimate_ngram(tmp_path / "text", tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True))
         return sorted(path.name for path in tmp_path.iterdir())
 
     assert left() == [f"{TEMPORARY}link", owned.name, "kept", "lm.arpa", "text"]

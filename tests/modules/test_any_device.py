@@ -146,7 +146,7 @@ def test_documents(models):
         for number, piece in enumerate(tokens.split(4, dim=1)):
             # the second row's document ends with the second piece, and another begins
             begins, ends = torch.tensor([number == 0, number != 1, number == 0]), torch.tensor([False, number == 1, False])
-            where = {"rows": torch.arange(3).to(device), "fresh": begins.to(device), "last": ends.to(device)}
+            where = {"rows": torch.arange(3).to(device), "starts": begins.to(device), "ends": ends.to(device)}
             losses.append(decoder(piece.to(device), target=piece.to(device), carried=carried, **where)[0].detach())
             saved = carried.state_dict()
             assert all(value.device.type == "cpu" for value in (*saved["rows"], *saved["recurrent"], *saved["memory"]))

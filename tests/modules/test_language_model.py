@@ -114,10 +114,10 @@ def test_rows_begin_anew_beside_rows_that_go_on(variant):
     """At a document's end a row starts from nothing while its neighbours keep state and memory."""
     model, tokens = make_model(variant), sentences()
     _, _, state = model.read(tokens[:, :7], model.initial_state(5))
-    fresh = torch.tensor([False, True, False, False, True])
-    features, _, after = model.read(tokens[:, 7:12], state.reset(fresh, model.initial_state(1)))
+    starts = torch.tensor([False, True, False, False, True])
+    features, _, after = model.read(tokens[:, 7:12], state.reset(starts, model.initial_state(1)))
     expected = torch.where(
-        fresh.view(-1, 1, 1), model.extract_features(tokens[:, 7:12])[0], model.extract_features(tokens[:, :12])[0][:, 7:]
+        starts.view(-1, 1, 1), model.extract_features(tokens[:, 7:12])[0], model.extract_features(tokens[:, :12])[0][:, 7:]
     )
     torch.testing.assert_close(features, expected, rtol=0, atol=1e-10)
     all_anew = after.reset(torch.ones(5, dtype=torch.bool), model.initial_state(1))

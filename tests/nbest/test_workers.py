@@ -27,7 +27,7 @@ from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.compute import DeviceConfig, parse_devices, parse_memory
 from attlm_fairseq.scoring.lm_spec import LMSpec
-from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 
 WORDS = [f"w{number}" for number in range(40)]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -44,7 +44,7 @@ def folder(tmp_path_factory) -> Path:
         return " ".join(generator.choices([*WORDS, "unheard-of"], k=generator.randint(0, 12)))
 
     (folder / "text").write_text("".join(sentence() + "\n" for _ in range(400)))
-    estimate_ngram(str(folder / "text"), folder / "lm.arpa", 2, discount_fallback=True)
+    estimate_ngram(str(folder / "text"), folder / "lm.arpa", 2, NgramOptions(discount_fallback=True))
     write_checkpoint(folder / "lm.pt", WORDS)
     with (folder / "list").open("w") as out:
         for number in range(500):

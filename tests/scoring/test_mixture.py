@@ -18,7 +18,7 @@ from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.mixture import MixtureScorer, em_weights, event_matrix, mix
 from attlm_fairseq.scoring.neural import NeuralScorer
-from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 from attlm_fairseq.scoring.oov_policy import OOVPolicy
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.scoring.segmented import SegmentedScorer, joined
@@ -33,7 +33,7 @@ SENTENCES = [["the", "cat", "ran"], [], ["a", "zebra"], ["the", "dog", "sat", "o
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mixture")
     (folder / "text").write_text("\n".join(TEXT) + "\n")
-    estimate_ngram(folder / "text", folder / "lm.arpa", 2, discount_fallback=True)
+    estimate_ngram(folder / "text", folder / "lm.arpa", 2, NgramOptions(discount_fallback=True))
     write_checkpoint(folder / "lm.pt", WORDS)
     with (folder / "codes").open("w") as codes:
         learn_bpe(io.StringIO("\n".join(TEXT)), codes, 6)

@@ -16,7 +16,7 @@ import pytest
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.kenlm_programs import find_program
-from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 from attlm_fairseq.verbs.text import perplexity
 
 try:
@@ -75,7 +75,7 @@ def bigram_model(sentences: list[list[str]]):
 def test_probabilities_are_those_of_the_definition(tmp_path):
     # Few words: the discounts of no order can be estimated, so that all of them are the fallback's.
     sentences = [["a", "b", "a"], ["a", "c"], ["c", "c", "c"], [], ["b"]] * 2
-    report = estimate_ngram((" ".join(words) for words in sentences), tmp_path / "lm.arpa", 2, discount_fallback=True)
+    report = estimate_ngram((" ".join(words) for words in sentences), tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True))
     assert report.fallback_orders == (1, 2)
     probability, vocabulary = bigram_model(sentences)
     scorer = KenLMScorer(tmp_path / "lm.arpa")
@@ -89,7 +89,7 @@ def test_probabilities_are_those_of_the_definition(tmp_path):
 
 @pytest.mark.parametrize("order", [2, 4])
 def test_probabilities_sum_to_one_after_every_history(text, tmp_path, order):
-    estimate_ngram(text, tmp_path / "lm.arpa", order, discount_fallback=True)
+    estimate_ngram(text, tmp_path / "lm.arpa", order, NgramOptions(discount_fallback=True))
     scorer = KenLMScorer(tmp_path / "lm.arpa")
     words = [*sorted({word for sentence in SENTENCES for word in sentence}), "<unk>"]
     for history in ([], SENTENCES[1][:1], SENTENCES[1][:3], SENTENCES[2][:5], ["w1", "unseen"], ["unseen", "w2"]):
@@ -99,7 +99,7 @@ def test_probabilities_sum_to_one_after_every_history(text, tmp_path, order):
 
 
 def test_report_states_what_was_estimated_from_what(text, tmp_path):
-    report = estimate_ngram(text, tmp_path / "lm.arpa", 3, discount_fallback=True)
+    report = estimate_ngram(text, tmp_path / "lm.arpa", 3, NgramOptions(discount_fallback=True))
     padded = [["<s>", *words, "</s>"] for words in SENTENCES]
     distinct = [len({tuple(words[i : i + n]) for words in padded for i in range(len(words) - n + 1)}) for n in (1, 2, 3)]
     assert report.ngrams == (distinct[0] + 1, *distinct[1:])  # and <unk>
@@ -115,7 +115,7 @@ def test_discounts_are_estimated_where_the_text_allows_it(tmp_path):
     sentences = [" ".join(words) for words in random_sentences(2000, vocabulary=3000)]
     models = []
     for fallback in (False, True):
-        report = estimate_ngram(sentences, tmp_path / "lm.arpa", 2, discount_fallback=fallback)
+        report = estimate_ngram(sentences, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=fallback))
         assert report.fallback_orders == ()
         models.append((tmp_path / "lm.arpa").read_bytes())
     assert models[0] == models[1]
@@ -133,14 +133,14 @@ def test_every_kind_of_text_gives_the_same_model(text, tmp_path, monkeypatch):
     unnamed.write_bytes(compressed.read_bytes())
     for source in (text, str(text), compressed, unnamed, windows, marked, Path("-"), text.read_text().splitlines()):
         output = tmp_path / f"lm{len(models)}.arpa"
-        estimate_ngram(source, output, 3, discount_fallback=True)
+        estimate_ngram(source, output, 3, NgramOptions(discount_fallback=True))
         models.append(output.read_bytes())
     assert set(models) == {models[0]}
 
 
 def test_binary_model_scores_the_same_and_is_reproducible(text, tmp_path):
     outputs = [tmp_path / name for name in ("lm.arpa", "lm.bin", "again.bin")]
-    reports = [estimate_ngram(text, output, 3, discount_fallback=True) for output in outputs]
+    reports = [estimate_ngram(text, output, 3, NgramOptions(discount_fallback=True)) for output in outputs]
     assert reports[0].ngrams == reports[1].ngrams
     assert KenLMScorer(outputs[1]).score(SENTENCES) == KenLMScorer(outputs[0]).score(SENTENCES)
     assert outputs[1].read_bytes() == outputs[2].read_bytes()
@@ -149,7 +149,7 @@ def test_binary_model_scores_the_same_and_is_reproducible(text, tmp_path):
 def test_vocabulary_pad_makes_an_unknown_word_less_likely(text, tmp_path):
     unknown = []
     for pad in (None, 10_000):
-        estimate_ngram(text, tmp_path / "lm.arpa", 2, discount_fallback=True, vocabulary_pad=pad)
+        estimate_ngram(text, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True, vocabulary_pad=pad))
         unknown.append(KenLMScorer(tmp_path / "lm.arpa").score([["unseen"]])[0].log_probs[0])
     assert unknown[1] < unknown[0] - 3
 
@@ -162,12 +162,14 @@ WITH_UNK = [["<unk>" if word in RARE else word for word in words] for words in r
 def test_unk_in_the_text_is_an_event_and_probabilities_sum_to_one(tmp_path, order, suffix):
     """Against the model in which another word stands for it: p(<unk> | h) = p(that word | h) + p(<unk> | h), all else as there."""
     lines = [" ".join(words) for words in WITH_UNK]
-    report = estimate_ngram(lines, tmp_path / f"lm.{suffix}", order, unk_in_text=True, discount_fallback=True)
+    report = estimate_ngram(lines, tmp_path / f"lm.{suffix}", order, NgramOptions(unk_in_text=True, discount_fallback=True))
     count = sum(words.count("<unk>") for words in WITH_UNK)
     assert count > 50
     assert (report.words, report.unknown_words) == (sum(map(len, WITH_UNK)), count)
     assert f"{count} of the words are <unk>" in str(report)
-    other = estimate_ngram([line.replace("<unk>", "rare") for line in lines], tmp_path / "other.arpa", order, discount_fallback=True)
+    other = estimate_ngram(
+        [line.replace("<unk>", "rare") for line in lines], tmp_path / "other.arpa", order, NgramOptions(discount_fallback=True)
+    )
     assert report.ngrams == (other.ngrams[0] - 1, *other.ngrams[1:])
     scorer, reference = KenLMScorer(tmp_path / f"lm.{suffix}"), KenLMScorer(tmp_path / "other.arpa")
 
@@ -202,16 +204,16 @@ def test_unk_in_the_text_is_an_event_and_probabilities_sum_to_one(tmp_path, orde
 def test_unk_in_the_text_with_other_options(tmp_path):
     text = ["a b", "a <unk> <s> c"]
     with pytest.raises(InputError, match="count it as a word with --unk-in-text"):
-        estimate_ngram(text, tmp_path / "lm.arpa", 2, discount_fallback=True)
+        estimate_ngram(text, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True))
     with pytest.raises(InputError, match=r"the text:2: found the word <s>, which an n-gram model keeps for itself; .* --skip-symbols"):
-        estimate_ngram(text, tmp_path / "lm.arpa", 2, discount_fallback=True, unk_in_text=True)
+        estimate_ngram(text, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True, unk_in_text=True))
     with pytest.raises(InputError, match="--vocabulary-pad shares"):
-        estimate_ngram(text, tmp_path / "lm.arpa", 2, discount_fallback=True, unk_in_text=True, vocabulary_pad=1000)
-    report = estimate_ngram(text, tmp_path / "lm.arpa", 2, discount_fallback=True, unk_in_text=True, skip_symbols=True)
+        estimate_ngram(text, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True, unk_in_text=True, vocabulary_pad=1000))
+    report = estimate_ngram(text, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True, unk_in_text=True, skip_symbols=True))
     assert (report.words, report.skipped_symbols, report.unknown_words) == (5, 1, 1)
     assert "\x01" not in (tmp_path / "lm.arpa").read_text()
     for unk_in_text in (True, False):  # without <unk> in the text the option changes nothing
-        estimate_ngram(["a b", "a c"], tmp_path / f"{unk_in_text}.arpa", 2, discount_fallback=True, unk_in_text=unk_in_text)
+        estimate_ngram(["a b", "a c"], tmp_path / f"{unk_in_text}.arpa", 2, NgramOptions(discount_fallback=True, unk_in_text=unk_in_text))
     assert (tmp_path / "True.arpa").read_bytes() == (tmp_path / "False.arpa").read_bytes()
 
 
@@ -220,14 +222,14 @@ def test_reserved_words_are_refused_or_left_out_and_counted(tmp_path, symbol):
     path = tmp_path / "text.txt"
     path.write_text(f"a b\na {symbol} c {symbol}\n")
     with pytest.raises(InputError) as error:
-        estimate_ngram(path, tmp_path / "lm.arpa", 2, discount_fallback=True)
+        estimate_ngram(path, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True))
     assert str(error.value).startswith(f"{path}:2: found the word {symbol},")
     assert "--skip-symbols" in str(error.value)
     assert not (tmp_path / "lm.arpa").exists()
 
-    report = estimate_ngram(path, tmp_path / "lm.arpa", 2, discount_fallback=True, skip_symbols=True)
+    report = estimate_ngram(path, tmp_path / "lm.arpa", 2, NgramOptions(discount_fallback=True, skip_symbols=True))
     assert (report.skipped_symbols, report.words) == (2, 4)
-    estimate_ngram(["a b", "a c"], tmp_path / "without.arpa", 2, discount_fallback=True)
+    estimate_ngram(["a b", "a c"], tmp_path / "without.arpa", 2, NgramOptions(discount_fallback=True))
     assert (tmp_path / "lm.arpa").read_bytes() == (tmp_path / "without.arpa").read_bytes()
 
 
@@ -275,13 +277,13 @@ def test_unreadable_files_are_named(tmp_path, content, found):
         ("lm.arpa", 7, {}, "2 to 6, not 7"),
         ("lm.txt", 3, {}, "must end in .arpa"),
         ("absent/lm.arpa", 3, {}, "folder does not exist"),
-        ("lm.arpa", 3, {"memory": "much"}, "Failed to parse much"),
+        ("lm.arpa", 3, {"options": NgramOptions(memory="much")}, "Failed to parse much"),
         ("lm.arpa", 3, {"lmplz": Path("absent/lmplz")}, "absent/lmplz: cannot be run"),
     ],
 )
 def test_impossible_requests_are_one_clear_line(text, tmp_path, output, order, options, found):
     with pytest.raises(InputError) as error:
-        estimate_ngram(text, tmp_path / output, order, discount_fallback=True, **options)
+        estimate_ngram(text, tmp_path / output, order, **options)
     assert found in str(error.value)
     assert names(tmp_path) == ["text.txt"]
 
@@ -290,12 +292,12 @@ def test_a_link_stays_a_link_and_a_pipe_a_pipe(text, tmp_path):
     (tmp_path / "models").mkdir()
     link, pipe = tmp_path / "lm.arpa", tmp_path / "pipe.arpa"
     link.symlink_to(tmp_path / "models" / "real.arpa")
-    estimate_ngram(text, link, 2, discount_fallback=True)
+    estimate_ngram(text, link, 2, NgramOptions(discount_fallback=True))
     assert link.is_symlink()
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["real.arpa"]
     os.mkfifo(pipe)
     with pytest.raises(InputError, match=r"pipe\.arpa: is not a regular file"):
-        estimate_ngram(text, pipe, 2, discount_fallback=True)
+        estimate_ngram(text, pipe, 2, NgramOptions(discount_fallback=True))
     assert pipe.is_fifo()
 
 

@@ -14,7 +14,7 @@ from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, PAD
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.neural import NeuralScorer
-from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy, parse_policy, with_policy
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
@@ -28,7 +28,7 @@ def scorer(tmp_path_factory, request):
     if request.param == "neural":
         return NeuralScorer.load([write_checkpoint(folder / "lm.pt", WORDS)])
     (folder / "text").write_text("the cat sat on the mat\na dog ran\nthe dog sat\n" * 3)
-    estimate_ngram(folder / "text", folder / "lm.arpa", 2, discount_fallback=True)
+    estimate_ngram(folder / "text", folder / "lm.arpa", 2, NgramOptions(discount_fallback=True))
     return KenLMScorer(folder / "lm.arpa")
 
 

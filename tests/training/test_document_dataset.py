@@ -13,7 +13,7 @@ from attlm_fairseq.models._decoder import MemoryDecoder
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.tasks import document_reset_lm
 from attlm_fairseq.tasks._carried_state import CarriedState
-from attlm_fairseq.tasks._document_dataset import DocumentDataset
+from attlm_fairseq.tasks._document_dataset import DocumentDataset, Segment
 from attlm_fairseq.tasks.document_reset_lm import DocumentResetLMConfig, DocumentResetLMTask
 
 TEXT = "a b c\nd e\n\nf\n\n\ng h i j a b c\na\nb b b\n\nc d"
@@ -47,13 +47,13 @@ def test_every_token_is_read_once_in_its_row_and_in_order(dictionary, segment, r
             assert batch == {}
             continue
         inputs = batch["net_input"]
-        for row, fresh, source, target in zip(
-            inputs["rows"].tolist(), inputs["fresh"].tolist(), inputs["src_tokens"], batch["target"], strict=True
+        for row, starts, source, target in zip(
+            inputs["rows"].tolist(), inputs["starts"].tolist(), inputs["src_tokens"], batch["target"], strict=True
         ):
             assert row // rows == number % shards
             words = [dictionary[int(token)] for token in target if token != dictionary.pad()]
             before = [dictionary[int(token)] for token in source if token != dictionary.pad()]
-            if fresh:
+            if starts:
                 read[row] = []
                 documents.append(read[row])
             assert before == ["</s>", *read[row], *words][len(read[row]) :][: len(words)]
@@ -71,12 +71,12 @@ def test_in_training_rows_are_even_and_cut_documents_begin_anew(dictionary, segm
     ended: dict[int, list[tuple[bool, bool]]] = {}
     for indices in made.batches("corpus", 5, rows, shards, whole=False):
         for index in indices:
-            row, fresh, last, document, number = made.place(index)
-            assert fresh == (row not in read or number == 0)
-            ended.setdefault(row, []).append((fresh, last))
-            read.setdefault(row, []).append((document, number))
+            document, number = made.place(index)
+            assert index.starts == (index.row not in read or number == 0)
+            ended.setdefault(index.row, []).append((index.starts, index.ends))
+            read.setdefault(index.row, []).append((document, number))
     for of_row in ended.values():  # a document's last segment in a row is the one before the next's first, or the row's last
-        assert [last for _, last in of_row] == [fresh for fresh, _ in of_row[1:]] + [True]
+        assert [ends for _, ends in of_row] == [starts for starts, _ in of_row[1:]] + [True]
     in_rows = [place for row in sorted(read) for place in read[row]]
     assert in_rows == [(document, number) for document in range(4) for number in range(-(-made.tokens[document] // segment))]
     lengths = [len(read.get(row, [])) for row in range(rows * shards)]
@@ -92,7 +92,7 @@ def test_the_order_of_documents_depends_on_the_seed_alone(dictionary):
 
 def test_a_marker_separates_and_blank_lines_are_text(dictionary):
     made = dataset(dictionary, "<doc>\na b\n\nc\n<doc>\nd\n<doc>", segment=10, marker="<doc>")
-    words = [[dictionary[int(token)] for token in made[index]["target"]] for index in range(len(made))]
+    words = [[dictionary[int(token)] for token in made[Segment(number)]["target"]] for number in range(len(made))]
     assert words == [["a", "b", "</s>", "</s>", "c", "</s>"], ["d", "</s>"]]
 
 
@@ -118,13 +118,13 @@ def test_carried_rows_equal_whole_documents(dictionary, variant):
     got: dict[int, list[torch.Tensor]] = {}
     for indices in made.batches("corpus", 1, 2):
         inputs = made.collater([made[index] for index in indices])["net_input"]
-        features, _, state = model.read(inputs["src_tokens"], carried.take(model, inputs["rows"], inputs["fresh"]))
-        carried.put(model, inputs["rows"], inputs["last"], state)
+        features, _, state = model.read(inputs["src_tokens"], carried.take(model, inputs["rows"], inputs["starts"]))
+        carried.put(model, inputs["rows"], inputs["ends"], state)
         resumed = CarriedState()
         resumed.load_state_dict(carried.state_dict())
         carried = resumed
         for row, index in enumerate(indices):
-            got.setdefault(made.place(index)[3], []).append(features[row, : made.num_tokens(index)])
+            got.setdefault(made.place(index)[0], []).append(features[row, : made.num_tokens(index)])
     assert carried.state_dict() == {}
     for document, text in enumerate(DOCUMENTS):
         tokens = [dictionary.index(word) for word in text.split()]
@@ -140,8 +140,8 @@ def read(model: LanguageModel, made: DocumentDataset, batches: list[list[int]], 
     read, most = [], 0
     for indices in batches:
         inputs = made.collater([made[index] for index in indices])["net_input"]
-        features, _, state = model.read(inputs["src_tokens"], carried.take(model, inputs["rows"], inputs["fresh"]))
-        carried.put(model, inputs["rows"], inputs["last"], state)
+        features, _, state = model.read(inputs["src_tokens"], carried.take(model, inputs["rows"], inputs["starts"]))
+        carried.put(model, inputs["rows"], inputs["ends"], state)
         read.append(features)
         most = max(most, max((part[0].numel() for part in carried.state_dict().get("memory", [])), default=0))
     return read, most
@@ -283,12 +283,12 @@ def test_what_a_batch_leaves_is_carried_only_once_its_loss_is_there(dictionary, 
     """fairseq validates a batch again that a GPU had no memory for."""
     decoder = MemoryDecoder(dictionary, make_model("combined", torch.float32, vocabulary=len(dictionary)))
     tokens, carried = torch.randint(4, len(dictionary), (2, 5)), CarriedState()
-    rows, going = {"rows": torch.arange(2), "last": torch.zeros(2, dtype=torch.bool)}, torch.zeros(2, dtype=torch.bool)
-    decoder(tokens, target=tokens, carried=carried, fresh=~going, **rows)
+    rows, going = {"rows": torch.arange(2), "ends": torch.zeros(2, dtype=torch.bool)}, torch.zeros(2, dtype=torch.bool)
+    decoder(tokens, target=tokens, carried=carried, starts=~going, **rows)
     with monkeypatch.context() as broken:
         broken.setattr(type(decoder.model.output), "nll", lambda *arguments: (_ for _ in ()).throw(torch.OutOfMemoryError("out of memory")))
         with pytest.raises(torch.OutOfMemoryError):
-            decoder(tokens, target=tokens, carried=carried, fresh=going, **rows)
-    first, again = CarriedState(), decoder(tokens, target=tokens, carried=carried, fresh=going, **rows)[0]
-    decoder(tokens, target=tokens, carried=first, fresh=~going, **rows)
-    torch.testing.assert_close(again, decoder(tokens, target=tokens, carried=first, fresh=going, **rows)[0], rtol=0, atol=0)
+            decoder(tokens, target=tokens, carried=carried, starts=going, **rows)
+    first, again = CarriedState(), decoder(tokens, target=tokens, carried=carried, starts=going, **rows)[0]
+    decoder(tokens, target=tokens, carried=first, starts=~going, **rows)
+    torch.testing.assert_close(again, decoder(tokens, target=tokens, carried=first, starts=going, **rows)[0], rtol=0, atol=0)

@@ -156,11 +156,11 @@ def only_phrases(phrases: PhraseList) -> Corrections:
 
 def estimate_search_lm(texts: Iterable[str], output: Path) -> None:
     """A KenLM n-gram of texts, of order SEARCH_ORDER. Raises InputError."""
-    from attlm_fairseq.scoring.ngram_estimation import estimate_ngram
+    from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 
     def lines() -> Iterator[str]:
         for text in texts:
             if text.strip():
                 yield " ".join(text.replace("\0", "").split()) + "\n"
 
-    estimate_ngram(lines(), output, SEARCH_ORDER, discount_fallback=True, skip_symbols=True, memory="200M")
+    estimate_ngram(lines(), output, SEARCH_ORDER, NgramOptions(discount_fallback=True, skip_symbols=True, memory="200M"))

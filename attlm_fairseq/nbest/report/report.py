@@ -23,6 +23,7 @@ from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.templates import load_template
 from attlm_fairseq.text import TextPipeline
 
 SHOWN = 50  # utterances of each kind
@@ -155,14 +156,9 @@ class ReportBuilder:
         calibration: Calibration | None = None,
     ) -> str:
         """The page. ``texts`` are the LMs' pipelines; the LMs score the utterances shown again, now word by word."""
-        from jinja2 import Environment, PackageLoader
-
         better, worse = ([change for *_, change in sorted(heap, key=lambda item: (-item[0], -item[1]))] for heap in self._heaps)
         words = _word_scores([*better, *worse], scorers, texts)
-        environment = Environment(
-            loader=PackageLoader("attlm_fairseq.nbest.report", "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-        )
-        return environment.get_template("report.html").render(
+        return load_template("attlm_fairseq.nbest.report", "report.html").render(
             title=title,
             metric=self.metric,
             unit="errors" if isinstance(self.metric, ErrorRate) else f"points of sentence {self.metric.name} lost",
