@@ -129,6 +129,26 @@ def lstm_cell_backward(
     return grad_gates, grad_cell * f, grad_gates.sum(0) if has_bias else None
 
 
+def rnn_tanh(
+    inputs: Tensor, before: Tensor, weights: list[Tensor], has_biases: bool, layers: int, dropout: float, train: bool, *options: bool
+) -> tuple[Tensor, Tensor]:
+    """The plain RNN of one direction, the batch first: torch's own loop in C++ ends the process on a device registered from Python."""
+    assert has_biases
+    assert options == (False, True)
+    last = []
+    for layer in range(layers):
+        w_ih, w_hh, b_ih, b_hh = weights[4 * layer : 4 * layer + 4]
+        if layer:
+            inputs = torch.dropout(inputs, dropout, train)
+        hidden, outputs = before[layer], []
+        for step in nn.functional.linear(inputs, w_ih, b_ih).unbind(1):
+            hidden = torch.tanh(step + nn.functional.linear(hidden, w_hh, b_hh))
+            outputs.append(hidden)
+        inputs = torch.stack(outputs, 1)
+        last.append(hidden)
+    return inputs, torch.stack(last)
+
+
 INSTEAD: dict[str, Callable] = {"_thnn_fused_lstm_cell": lstm_cell, "_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward}
 
 
@@ -168,6 +188,8 @@ def register() -> None:
         for name in names.split():
             packet, _, overload = name.partition(".")
             aten.impl(name, rule(getattr(getattr(torch.ops.aten, packet), overload or "default")), "AutocastPrivateUse1")
+    for key in ("PrivateUse1", "AutogradPrivateUse1"):  # it consists of other operations, which autograd follows
+        aten.impl("rnn_tanh.input", rnn_tanh, key)
     LIBRARIES.extend((backend, aten))
 
 

@@ -25,9 +25,8 @@ from attlm_fairseq.tasks._carried_state import CarriedState
 
 WORDS = [f"w{number}" for number in range(V - 4)]
 pytestmark = pytest.mark.usefixtures("pretended_device")
-# torch's fused plain RNN ends the process on a device registered from Python ("terminate called without an active exception")
 MODELS = {
-    **{name: {} for name in VARIANTS if name != "rnn"},
+    **{name: {} for name in VARIANTS},
     **{f"{name}, adaptive": {"output_layer": "adaptive", "adaptive_cutoffs": "7"} for name in ("plain", "combined", "selection tied")},
 }
 
