@@ -9,6 +9,7 @@ from small_models import LAYERS, SIZE, VARIANTS, WITHOUT_MEMORY, WITHOUT_WEIGHTS
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
 from attlm_fairseq.modules.kernels import bfloat16_lstm, linear_nll
 from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.memory import KeyValuePredictReader
 from attlm_fairseq.modules.regularisation import Regularisation
 
 
@@ -461,3 +462,18 @@ def test_untied_output_and_the_refusal_to_tie_unequal_sizes():
     assert model(sentences())[0].shape == (5, 40, V)
     with pytest.raises(ValueError, match="4, the features 6"):
         make_model("single", decoder_embed_dim=4)
+
+
+def test_the_window_of_kvp_is_scored_in_float32_under_autocast():
+    """The gradients of a window's scores sum to 0: in bfloat16 a fifth of W_h's gradient, which comes from their sum, is rounding."""
+    torch.manual_seed(0)
+    reader = KeyValuePredictReader(24, "key-value-predict", 5)
+    states, outer, tokens = torch.randn(4, 20, 24), torch.randn(4, 20, 8), torch.zeros(4, 20, dtype=torch.long)
+    for weight in reader.parameters():
+        torch.nn.init.uniform_(weight, -0.05, 0.05)
+    gradients = []
+    for low in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            features, _ = reader(states, tokens)
+        gradients += torch.autograd.grad((features.float() * outer).sum(), reader.current_key.weight)
+    assert (gradients[1] - gradients[0]).norm() < 0.02 * gradients[0].norm()

@@ -286,7 +286,9 @@ def test_what_a_batch_leaves_is_carried_only_once_its_loss_is_there(dictionary, 
     rows, going = {"rows": torch.arange(2), "ends": torch.zeros(2, dtype=torch.bool)}, torch.zeros(2, dtype=torch.bool)
     decoder(tokens, target=tokens, carried=carried, starts=~going, **rows)
     with monkeypatch.context() as broken:
-        broken.setattr(type(decoder.model.output), "nll", lambda *arguments: (_ for _ in ()).throw(torch.OutOfMemoryError("out of memory")))
+        broken.setattr(
+            type(decoder.model.output), "loss", lambda *arguments: (_ for _ in ()).throw(torch.OutOfMemoryError("out of memory"))
+        )
         with pytest.raises(torch.OutOfMemoryError):
             decoder(tokens, target=tokens, carried=carried, starts=going, **rows)
     first, again = CarriedState(), decoder(tokens, target=tokens, carried=carried, starts=going, **rows)[0]

@@ -115,7 +115,9 @@ def test_sizes_that_do_not_fit_are_named(data):
     expect_one_line(result, "the embeddings have 12, the features 16", "--output-layer untied")
 
 
-@pytest.mark.parametrize("architecture", ["averaging_lstm_lm", "amsrn_lm_tied", "kvp_lstm_lm", "ngram_rnn_lm_4gram", "plain_lstm_lm"])
+@pytest.mark.parametrize(
+    "architecture", ["averaging_lstm_lm", "amsrn_lm_tied", "kvp_lstm_lm", "ngram_rnn_lm_4gram", "plain_lstm_lm", "rnn_lm", "hornn_lm"]
+)
 def test_every_family_trains_and_scores_as_it_validates(data, architecture):
     sizes = ["--decoder-embed-dim", 24, "--decoder-hidden-size", 24]
     folder = data / architecture

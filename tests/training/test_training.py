@@ -84,6 +84,18 @@ def same_weights(one: Path, other: Path, tolerance: float = 0.0) -> None:
         torch.testing.assert_close(got[name], weight, rtol=0, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.parametrize("architecture", ["rnn_lm", "hornn_lm_gated"])
+def test_documents_of_other_recurrences(data, architecture):
+    """Their states are carried to the end of a document, and saved, like those of an LSTM."""
+    arguments = [data / "bin", *DOCUMENTS, "--arch", architecture, *SMALL, *SGD, "--batch-size", 2, "--save-dir", data / architecture]
+    found = fairseq("train", *arguments, "--max-update", 20)
+    text, checkpoint = (data / "valid.txt").read_text(), data / architecture / "checkpoint_last.pt"
+    carried = document_ppl(checkpoint, text)
+    assert ppl(found) == pytest.approx(carried, rel=1e-4)
+    assert abs(carried / document_ppl(checkpoint, text, segment=3) - 1) > 1e-3
+    assert any(saved_states(checkpoint))
+
+
 def test_documents_train_validate_resume_and_score(data):
     arguments = [data / "bin", *DOCUMENTS, *KVP, *SMALL, *SGD, "--batch-size", 2]
     whole = fairseq("train", *arguments, "--max-update", 60, "--save-dir", data / "documents", "--save-interval-updates", 25)

@@ -68,8 +68,7 @@ class KeyValuePredictReader(nn.Module):
         memory_keys = torch.cat((self.memory_keys(past_keys), self.memory_keys(keys)), dim=1)
         present = torch.cat((present, present.new_ones(len(states), length)), dim=1)
         visible = windows(present.unsqueeze(2), window, length).squeeze(3)  # (B, T, L)
-        scores = torch.tanh(windows(memory_keys, window, length) + self.current_key(keys).unsqueeze(2)) @ self.score_vector
-        weights = masked_softmax(scores, visible)
+        weights = masked_softmax(self.scores(windows(memory_keys, window, length), self.current_key(keys)), visible).to(values.dtype)
         read = (weights.unsqueeze(2) @ windows(torch.cat((past_values, values), dim=1), window, length)).squeeze(2)
         features = torch.tanh(self.read_value(read) + self.current_prediction(predictions))
         if not need_read:
@@ -77,6 +76,16 @@ class KeyValuePredictReader(nn.Module):
         columns = torch.arange(length, device=states.device).unsqueeze(1) + before - window + torch.arange(window, device=states.device)
         full = weights.new_zeros(len(states), length, before + length)
         return features, Read(full.scatter_add(2, columns.clamp(min=0).expand_as(weights), weights))
+
+    def scores(self, memory_keys: Tensor, queries: Tensor) -> Tensor:
+        """``w . M`` (B, T, L) for W_Y k (B, T, L, D) of the window and W_h k_t (B, T, D), in float32 at least.
+
+        The gradients of a window's scores sum to 0, and W_h's gradient comes from their sum: in bfloat16 it would be mostly rounding.
+        """
+        dtype = torch.promote_types(self.score_vector.dtype, torch.float32)
+        with torch.autocast(queries.device.type, enabled=False):
+            hidden = torch.tanh(memory_keys.to(dtype) + queries.to(dtype).unsqueeze(2))
+            return hidden @ self.score_vector.to(dtype)
 
     def empty_memory(self, state: Tensor) -> Memory:
         """The keys and values of the last outputs, at most L: (B, M, D) each."""
