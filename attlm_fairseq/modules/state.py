@@ -59,6 +59,14 @@ class LanguageModelState(NamedTuple):
         recurrent, memory = (tuple(map(torch.cat, zip(*parts, strict=True))) for parts in zip(*states, strict=True))
         return LanguageModelState(recurrent, memory)
 
+    @staticmethod
+    def stack(states: Sequence[LanguageModelState]) -> LanguageModelState:
+        """Return all rows of several states, in order; memories of slots are padded on the left to the longest of them."""
+        if states[0].has_slots:
+            slots = max(state.memory[-1].size(1) for state in states)
+            states = [state._replace(memory=tuple(pad_slots(part, slots) for part in state.memory)) for state in states]
+        return LanguageModelState.cat(states)
+
     @property
     def shape(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of one row: equal for states that fit into one batch."""
@@ -89,11 +97,17 @@ class LanguageModelState(NamedTuple):
             slots = max(memory[-1].size(1), initial.memory[-1].size(1))
             pairs = [(pad_slots(part, slots), pad_slots(new, slots)) for part, new in zip(memory, initial.memory, strict=True)]
             memory = tuple(replace(*pair) for pair in pairs)
-            used = memory[-1].any(dim=0).nonzero()
-            memory = tuple(part[:, int(used[0]) if len(used) else slots :] for part in memory)
         else:
             memory = tuple(map(replace, memory, initial.memory))
-        return LanguageModelState(tuple(map(replace, self.recurrent, initial.recurrent)), memory)
+        return LanguageModelState(tuple(map(replace, self.recurrent, initial.recurrent)), memory).without_unused_slots()
+
+    def without_unused_slots(self) -> LanguageModelState:
+        """Return this state without the oldest slots, as far as no row has them."""
+        if not self.has_slots:
+            return self
+        used = self.memory[-1].any(dim=0).nonzero()
+        first = int(used[0]) if len(used) else self.memory[-1].size(1)
+        return self._replace(memory=tuple(part[:, first:] for part in self.memory))
 
 
 def pad_slots(part: Tensor, slots: int) -> Tensor:

@@ -11,6 +11,7 @@ from pathlib import Path
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import is_number
 from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.context import with_window
 from attlm_fairseq.scoring.lm_files import find_lm, holds_ngrams, load_lm_files
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
 from attlm_fairseq.scoring.scorer import Scorer
@@ -26,6 +27,7 @@ class LMSpec:
     ``checkpoints`` are files or folders of any kind that :mod:`lm_files` recognises; ``kenlm`` is a KenLM file. ``sentence_start`` and
     ``sentence_end`` are tokens of Hugging Face LMs (see :class:`HuggingFaceTokenLM`). ``mixture`` are names and weights.
     ``text`` are the LM's own text steps; without them those of the run hold.
+    ``context_sentences``: how many of the sentences before, of a conversation, the LM is told; None: all.
     ``loaded`` is an LM that is an object of the program and no file: no other process can load it, and ``attlm.toml`` cannot name it.
     """
 
@@ -39,6 +41,7 @@ class LMSpec:
     mixture: tuple[tuple[str, float], ...] = ()
     text: TextPipeline | None = None
     oov: OOVPolicy = UNK
+    context_sentences: int | None = None
     loaded: Scorer | None = None
 
     @classmethod
@@ -51,6 +54,9 @@ class LMSpec:
 
     def load(self, device: DeviceConfig) -> Scorer:
         """Return the LM without its OOV policy, ready to score; torch is imported for a neural LM. Raises InputError."""
+        return with_window(self._loaded(device), self.context_sentences)
+
+    def _loaded(self, device: DeviceConfig) -> Scorer:
         if self.loaded is not None:
             return self.loaded
         files = self.checkpoints if self.kenlm is None else (self.kenlm,)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.scoring.scorer import ComposedScorer, Scorer, Sentence, SentenceScore
 
 ENOUGH = 1e-6  # natural log an event: EM ends where no other weights could gain more
 ITERATIONS = 10_000  # some dozens are usual
@@ -22,7 +22,7 @@ LEAST = 1e-15  # weight
 MOST = 1e6  # power
 
 
-class MixtureScorer(Scorer):
+class MixtureScorer(ComposedScorer):
     """Several LMs, neural and n-gram ones, over the same words as one Scorer: their probabilities of each event, averaged.
 
     A word is unknown where all of them do not know it. Where only some do not, their ``p(<unk>)`` counts as the word's probability: give
@@ -43,10 +43,9 @@ class MixtureScorer(Scorer):
         self.weights = np.array(weights, dtype=np.float64) / sum(weights)
         self.name = name
 
-    def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
+    def combined(self, columns: Sequence[Sequence[SentenceScore]], sentences: Sequence[Sentence]) -> list[SentenceScore]:
         if not sentences:
             return []
-        columns = [scorer.score(sentences) for scorer in self.members]
         values = mix(event_matrix(columns), self.weights).tolist()
         scores, end = [], 0
         for of_sentence in zip(*columns, strict=True):
@@ -55,9 +54,8 @@ class MixtureScorer(Scorer):
             scores.append(SentenceScore(tuple(values[begin:end]), unknown))
         return scores
 
-    def after(self, history: Sequence[Sequence[str]]) -> Scorer:
-        members = tuple(member.after(history) for member in self.members)
-        return self if members == self.members else MixtureScorer(members, self.weights.tolist(), self.name)
+    def with_members(self, members: Sequence[Scorer]) -> Scorer:
+        return MixtureScorer(members, self.weights.tolist(), self.name)
 
     def signature(self) -> dict[str, object]:
         return {

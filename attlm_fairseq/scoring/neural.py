@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,14 +20,15 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.modules.kernels.softmax_events import no_check
 from attlm_fairseq.modules.state import LanguageModelState
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, SMALLEST_MEMORY, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
-from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
 from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model, ScoringModel
 from attlm_fairseq.scoring.threads import side_by_side
-from attlm_fairseq.scoring.tree_memory import TreeMemory, split_evenly, split_into_blocks
+from attlm_fairseq.scoring.tree_memory import ForestMemory, TreeMemory, split_evenly, split_into_blocks
 
 PART_NODES = 256  # fewer are not worth a thread of their own
 OTHER_BYTES = 48 << 20  # of the memory: logits and gathered weights
@@ -97,43 +101,66 @@ class NeuralScorer(Scorer):
     def notes(self) -> list[str]:
         return [f"{self.name}: {self.deviation}"] if self.deviation else []
 
-    def after(self, history: Sequence[Sequence[str]]) -> Scorer:
+    def after(self, history: Sequence[Sentence]) -> Scorer:
         """Return the LM with its recurrent state and memory carried over these sentences, each begun by ``</s>``.
 
         This is the stream of sentences that ``document_reset_lm`` trains on; an LM that was trained to begin each sentence with an empty
         memory has not seen such a state. A memory without a bound grows with the history.
         """
-        if not history:
-            return self
-        later = copy.copy(self)
-        new = [token for words in history for token in (EOS, *self.vocabulary.ids(words))]
-        later._history = (*self._history, *new)
+        return self.after_many([(self, history)])[0]
+
+    def after_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[Scorer]:
         precision = self.compute.precision
-        models, states = self._models(precision), self._states(precision)
-        later._before = {precision: [read_tokens(model, new, state) for model, state in zip(models, states, strict=True)]}
-        later.tree_memory = self.tree_memory.after(len(new))
+        going_on = [(cast(NeuralScorer, scorer), history) for scorer, history in requests if history]
+        read = [[token for words in history for token in (EOS, *self.vocabulary.ids(words))] for _, history in going_on]
+        states = [
+            read_tokens(model, read, [scorer._states(precision)[place] for scorer, _ in going_on])
+            for place, model in enumerate(self._models(precision) if going_on else [])
+        ]
+        of_scorers = zip(*states, strict=True)
+        later = iter([scorer._later(new, list(after)) for (scorer, _), new, after in zip(going_on, read, of_scorers, strict=True)])
+        return [next(later) if history else scorer for scorer, history in requests]
+
+    def _later(self, read: Sequence[int], states: list[LanguageModelState]) -> NeuralScorer:
+        """Return the LM after these tokens, which led each model to its state."""
+        later = copy.copy(self)
+        later._history = (*self._history, *read)
+        later._before = {self.compute.precision: states}
+        later.tree_memory = self.tree_memory.after(len(read))
         return later
 
-    def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
-        ids = [tuple(self.vocabulary.ids(words)) for words in sentences]
-        distinct = sorted(set(ids))
-        if self.compute.precision != "float32" and self.deviation is None and distinct:
-            self.deviation = measured_on(distinct, self._log_probs, self.compute.precision)
-        log_probs = self._log_probs(distinct, self.compute.precision)
-        return [SentenceScore(log_probs[sentence], tuple(token == UNK for token in sentence)) for sentence in ids]
+    def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
+        return self.score_many([(self, sentences)])[0]
 
-    def _log_probs(self, distinct: Sequence[tuple[int, ...]], precision: str) -> dict[tuple[int, ...], tuple[float, ...]]:
-        """The log-probability of each word and of the end of each of the sentences, which are sorted."""
+    def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
+        scorers = [cast(NeuralScorer, scorer) for scorer, _ in requests]
+        ids = [[(place, *self.vocabulary.ids(words)) for words in sentences] for place, (_, sentences) in enumerate(requests)]
+        distinct = sorted({sentence for of_request in ids for sentence in of_request})
         if not distinct:
-            return {}
+            return [[] for _ in requests]
+        log_probs = partial(self._log_probs, scorers)
+        if self.compute.precision != "float32" and self.deviation is None:
+            self.deviation = measured_on(distinct, log_probs, self.compute.precision)
+        found = log_probs(distinct, self.compute.precision)
+        return [[SentenceScore(found[one], tuple(token == UNK for token in one[1:])) for one in of_request] for of_request in ids]
+
+    def _log_probs(
+        self, scorers: Sequence[NeuralScorer], distinct: Sequence[tuple[int, ...]], precision: str
+    ) -> dict[tuple[int, ...], tuple[float, ...]]:
+        """The log-probability of each word and of the end of each of the sentences, which are sorted.
+
+        A sentence is the place of the scorer with the history before it, then its tokens.
+        """
         on_cpu = self.models[0].model.embedding.weight.device.type == "cpu"
         threads = torch.get_num_threads() if on_cpu else 1
         most = max(1, self.compute.memory // SMALLEST_MEMORY)
         counts = [count for count in range(1, min(threads, most) + 1) if threads % count == 0]  # so that no thread is left over
         parts = split_evenly(distinct, counts, PART_NODES)
         memory = self.compute.memory // len(parts)
-        models = list(zip(self._models(precision), self._states(precision), strict=True))
-        found = side_by_side(lambda part, check: self._of_part(distinct[slice(*part)], models, memory, check), parts)
+        befores = [LanguageModelState.stack(states) for states in zip(*(scorer._states(precision) for scorer in scorers), strict=True)]
+        models = list(zip(self._models(precision), befores, strict=True))
+        tree_memory = ForestMemory(max((scorer.tree_memory for scorer in scorers), key=lambda tree: tree.words_before))
+        found = side_by_side(lambda part, check: self._of_part(distinct[slice(*part)], models, tree_memory, memory, check), parts)
         return {sentence: values for of_part in found for sentence, values in of_part.items()}
 
     @torch.inference_mode()
@@ -147,7 +174,7 @@ class NeuralScorer(Scorer):
     def _states(self, precision: str) -> list[LanguageModelState]:
         """Return each model's state after the history."""
         if precision not in self._before:
-            self._before[precision] = [read_tokens(model, self._history) for model in self._models(precision)]
+            self._before[precision] = [read_tokens(model, [self._history], [initial_state(model)])[0] for model in self._models(precision)]
         return self._before[precision]
 
     @torch.inference_mode()
@@ -155,86 +182,99 @@ class NeuralScorer(Scorer):
         self,
         distinct: Sequence[tuple[int, ...]],
         models: Sequence[tuple[ScoringModel, LanguageModelState]],
+        tree_memory: ForestMemory,
         memory: int,
         check: Callable[[], None],
     ) -> dict[tuple[int, ...], tuple[float, ...]]:
         log_probs: dict[tuple[int, ...], tuple[float, ...]] = {}
         step_limit = memory // 8
-        for begin, end in split_into_blocks(distinct, self.tree_memory, memory - step_limit - OTHER_BYTES):
+        for begin, end in split_into_blocks(distinct, tree_memory, memory - step_limit - OTHER_BYTES):
             block = distinct[begin:end]
             tree = build_prefix_tree(block)
-            ends = np.array([path[-1] if len(path) else 0 for path in tree.paths])
+            ends = np.array([path[-1] for path in tree.paths])
             members = [event_log_probs(model, tree, ends, step_limit, check, before) for model, before in models]
             into_node, to_end = (
                 np.logaddexp.reduce([values[kind] + weight for values, weight in zip(members, self.log_weights, strict=True)])
                 for kind in (0, 1)
             )
             for sentence, path, last in zip(block, tree.paths, to_end, strict=True):
-                log_probs[sentence] = (*into_node[path].tolist(), float(last))
+                log_probs[sentence] = (*into_node[path[1:]].tolist(), float(last))
         return log_probs
 
 
 def event_log_probs(
-    model: ScoringModel,
-    tree: PrefixTree,
-    ends: np.ndarray,
-    step_limit: int,
-    check: Callable[[], None],
-    before: LanguageModelState | None = None,
+    model: ScoringModel, tree: PrefixTree, ends: np.ndarray, step_limit: int, check: Callable[[], None], before: LanguageModelState
 ) -> tuple[np.ndarray, np.ndarray]:
     """Natural-log probabilities, float64, of every step of a tree and of the sentence ends after the nodes ``ends`` (S,).
 
-    The first result (N,) holds for each node the probability of its last token after its parent (the root's is 0); the second
-    (S,) that of ``</s>``. ``step_limit``: bytes for the intermediate results of a step, which takes a level in pieces. ``check``
-    is called between levels and pieces, and may raise what ends this. ``before``: the state before the sentences, one row.
+    The first result (N,) holds for each node the probability of its last token after its parent (0 for the root and the histories); the
+    second (S,) that of ``</s>``. ``step_limit``: bytes for the intermediate results of a step, which takes a level in pieces. ``check``
+    is called between levels and pieces, and may raise what ends this. ``before`` and the tree as of :func:`tree_features`.
     """
     features = tree_features(model, tree, step_limit, check, before)
-    widths = [1, *map(len, tree.tokens)]
-    starts = np.concatenate(([0], np.cumsum(widths)))
-    contexts = [parents + starts[level] for level, parents in enumerate(tree.parents)]
-    contexts = np.concatenate((*contexts, ends)).astype(np.int64)
-    tokens = np.concatenate((*tree.tokens, np.full(len(ends), EOS))).astype(np.int64)
+    starts = np.concatenate(([0], np.cumsum([1, *map(len, tree.tokens)])))
+    words = range(1, len(tree.tokens))  # the levels of words
+    contexts = np.concatenate((*(tree.parents[level] + starts[level] for level in words), ends)).astype(np.int64)
+    tokens = np.concatenate((*(tree.tokens[level] for level in words), np.full(len(ends), EOS))).astype(np.int64)
     of_events = torch.from_numpy(contexts).to(model.device), torch.from_numpy(tokens).to(model.device)
     values = model.events(features, *of_events, check).double().cpu().numpy()
-    return np.concatenate(([0.0], values[: tree.size - 1])), values[tree.size - 1 :]
+    first, steps = starts[2], tree.size - starts[2]
+    return np.concatenate((np.zeros(first), values[:steps])), values[steps:]
+
+
+def initial_state(model: ScoringModel) -> LanguageModelState:
+    """Return the state before the first token, one row."""
+    with torch.inference_mode():
+        return model.initial_state(1)
+
+
+def read_tokens(model: ScoringModel, sequences: Sequence[Sequence[int]], states: Sequence[LanguageModelState]) -> list[LanguageModelState]:
+    """Return the state, one row each, after reading each sequence, which begins with ``</s>`` or is empty, after its own state."""
+    places = [place for place, tokens in enumerate(sequences) if tokens]
+    if not places:
+        return list(states)
+    tree = build_prefix_tree([(row, *sequences[place][1:]) for row, place in enumerate(places)])
+    kept: dict[int, LanguageModelState | None] = {int(path[-1]): None for path in tree.paths}
+    tree_features(model, tree, sys.maxsize, no_check, LanguageModelState.stack([states[place] for place in places]), kept)
+    after = {place: kept[int(path[-1])] for place, path in zip(places, tree.paths, strict=True)}
+    return [after.get(place) or state for place, state in enumerate(states)]
 
 
 @torch.inference_mode()
-def read_tokens(model: ScoringModel, tokens: Sequence[int], state: LanguageModelState | None = None) -> LanguageModelState:
-    """Return the state, one row, after reading tokens after ``state`` (None: the initial one), which stays as it is."""
-    state = model.initial_state(1) if state is None else state.map(Tensor.clone)
-    if not tokens:
-        return state
-    distinct, places = np.unique(np.array(tokens, dtype=np.int64), return_inverse=True)
-    words = model.inputs(torch.from_numpy(distinct).to(model.device))
-    row = torch.zeros(1, dtype=torch.int64, device=model.device)
-    for place in torch.from_numpy(places).to(model.device).split(1):
-        _, state = model.step_rows(words, place, state, row)
-    return state
-
-
 def tree_features(
-    model: ScoringModel, tree: PrefixTree, step_limit: int, check: Callable[[], None], before: LanguageModelState | None = None
+    model: ScoringModel,
+    tree: PrefixTree,
+    step_limit: int,
+    check: Callable[[], None],
+    before: LanguageModelState,
+    kept: dict[int, LanguageModelState | None] | None = None,
 ) -> Tensor:
-    """The features (N, F) of every node, the root's first: those of the word after ``</s>``, which begins each sentence."""
+    """The features (N, F) of every node: those of a history are of the word after its ``</s>``, which begins each sentence.
+
+    The first tokens of the tree are the rows of ``before``, the states after the histories; the root, above them, has features of 0.
+    ``kept``: the numbers of nodes whose states, one row each, are to be put there.
+    """
     # what a word contributes does not depend on where it stands: once for each distinct word
-    distinct, places = np.unique(np.concatenate((np.array([EOS]), *tree.tokens)), return_inverse=True)
+    tokens = [np.full(len(tree.tokens[0]), EOS), *tree.tokens[1:]]
+    distinct, places = np.unique(np.concatenate(tokens), return_inverse=True)
     words = model.inputs(torch.from_numpy(distinct).to(model.device))
     places = torch.from_numpy(places).to(model.device)
-    features = torch.empty(tree.size, model.feature_size, device=model.device)
-    state = model.initial_state(1) if before is None else before.map(Tensor.clone)
-    features[:1], state = model.step_rows(words, places[:1], state, places.new_zeros(1))
+    features = torch.zeros(tree.size, model.feature_size, device=model.device)
+    state = before
     # all parents at once: a GPU waits for each copy
-    parents_of_all = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *tree.parents])).to(model.device)
+    parents_of_all = torch.from_numpy(np.concatenate([tree.tokens[0], *tree.parents[1:]])).to(model.device)
     begin = 1
     for parents in tree.parents:
         check()
         rows = max(1, min(STEP_ROWS["cpu" if model.device.type == "cpu" else "cuda"], step_limit // model.step_bytes(state, words)))
         states = []
+        first = begin
         for size in model.piece_sizes(len(parents), rows):
             last = begin + size
-            features[begin:last], new = model.step_rows(words, places[begin:last], state, parents_of_all[begin - 1 : last - 1])
+            features[begin:last], new = model.step_rows(words, places[begin - 1 : last - 1], state, parents_of_all[begin - 1 : last - 1])
             states.append(new)
             begin = last
         state = LanguageModelState.cat(states)
+        if kept is not None:
+            kept.update((node, state.row(node - first).without_unused_slots()) for node in range(first, begin) if node in kept)
     return features

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.scoring.scorer import ComposedScorer, Scorer, Sentence, SentenceScore
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class OOVPolicy:
 UNK = OOVPolicy()
 
 
-class OOVPolicyScorer(Scorer):
+class OOVPolicyScorer(ComposedScorer):
     """Any Scorer under an OOV policy: itself a Scorer, of the same name."""
 
     def __init__(self, scorer: Scorer, policy: OOVPolicy) -> None:
@@ -52,12 +52,11 @@ class OOVPolicyScorer(Scorer):
         self.policy = policy
         self.name = scorer.name
 
-    def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
-        return [self.policy.apply(score) for score in self.members[0].score(sentences)]
+    def combined(self, columns: Sequence[Sequence[SentenceScore]], sentences: Sequence[Sentence]) -> list[SentenceScore]:
+        return list(map(self.policy.apply, columns[0]))
 
-    def after(self, history: Sequence[Sequence[str]]) -> Scorer:
-        scorer = self.members[0].after(history)
-        return self if scorer is self.members[0] else OOVPolicyScorer(scorer, self.policy)
+    def with_members(self, members: Sequence[Scorer]) -> Scorer:
+        return OOVPolicyScorer(members[0], self.policy)
 
     def signature(self) -> dict[str, object]:
         return self.members[0].signature() | {"OOV policy": str(self.policy)}

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+Sentence = Sequence[str]
+
 
 @dataclass(frozen=True, slots=True)
 class SentenceScore:
@@ -56,14 +58,14 @@ class Scorer(ABC):
     left_to_right: bool = True
 
     @abstractmethod
-    def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
+    def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
         """Score each sentence, a sequence of words without start and end symbols. An empty sentence is legal."""
 
     @abstractmethod
     def signature(self) -> dict[str, object]:
         """Return what is needed to get the same scores again: kind, files with their SHA-256, vocabulary size, OOV policy."""
 
-    def after(self, history: Sequence[Sequence[str]]) -> Scorer:
+    def after(self, history: Sequence[Sentence]) -> Scorer:
         """Return the same LM with the sentences of ``history`` before each sentence that it scores.
 
         ``lm.after(a).after(b)`` equals ``lm.after([*a, *b])``. An LM whose sentences are independent of each other, such as an n-gram
@@ -77,6 +79,24 @@ class Scorer(ABC):
         """
         return self
 
+    def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
+        """Score sentences after several histories together, which is faster than one history at a time.
+
+        Args:
+            requests: scorers that :meth:`after` or :meth:`after_many` of this scorer have returned, or itself, each with sentences.
+
+        Returns:
+            For each request what ``scorer.score(sentences)`` returns, to rounding.
+        """
+        if any(scorer is not self for scorer, _ in requests):
+            return [scorer.score(sentences) for scorer, sentences in requests]
+        scores = iter(self.score([words for _, sentences in requests for words in sentences]))
+        return [[next(scores) for _ in sentences] for _, sentences in requests]
+
+    def after_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[Scorer]:
+        """Return ``scorer.after(history)`` for each request, computed together. Requests as of :meth:`score_many`."""
+        return [scorer.after(history) for scorer, history in requests]
+
     def notes(self) -> list[str]:
         """Return what the user should know about the scores so far, such as the deviation of a lower precision: one line each."""
         return [note for member in self.members for note in member.notes()]
@@ -84,3 +104,42 @@ class Scorer(ABC):
     def oov_notes(self) -> list[str]:
         """Return those of :meth:`notes` that are about the probability of unknown words. A policy with a fixed price leaves them out."""
         return [note for member in self.members for note in member.oov_notes()]
+
+
+class ComposedScorer(Scorer):
+    """A scorer made of other scorers, its ``members``: their scores become its own, and their histories are its own."""
+
+    @abstractmethod
+    def combined(self, columns: Sequence[Sequence[SentenceScore]], sentences: Sequence[Sentence]) -> list[SentenceScore]:
+        """Return the scores of the sentences, given what each member says of them: one column per member."""
+
+    @abstractmethod
+    def with_members(self, members: Sequence[Scorer]) -> Scorer:
+        """Return the same scorer made of these members."""
+
+    def seen(self, sentences: Sequence[Sentence]) -> Sequence[Sentence]:
+        """Return the sentences as the members are to see them."""
+        return sentences
+
+    def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
+        return self.combined([member.score(self.seen(sentences)) for member in self.members], sentences)
+
+    def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
+        columns = [member.score_many(of_member) for member, of_member in zip(self.members, self._of_members(requests), strict=True)]
+        return [self.combined(of_request, sentences) for (_, sentences), *of_request in zip(requests, *columns, strict=True)]
+
+    def after(self, history: Sequence[Sentence]) -> Scorer:
+        return self._with_later([member.after(self.seen(history)) for member in self.members])
+
+    def after_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[Scorer]:
+        later = [member.after_many(of_member) for member, of_member in zip(self.members, self._of_members(requests), strict=True)]
+        return [self._with_later(members) for members in zip(*later, strict=True)]
+
+    def _of_members(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[Scorer, Sequence[Sentence]]]]:
+        """The requests as each of the members gets them."""
+        seen = [(scorer.members, self.seen(sentences)) for scorer, sentences in requests]
+        return [[(members[place], sentences) for members, sentences in seen] for place in range(len(self.members))]
+
+    def _with_later(self, members: Sequence[Scorer]) -> Scorer:
+        alike = all(one is other for one, other in zip(members, self.members, strict=True))
+        return self if alike else self.with_members(members)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.scoring.scorer import ComposedScorer, Scorer, Sentence, SentenceScore
 
 
-class SegmentedScorer(Scorer):
+class SegmentedScorer(ComposedScorer):
     """A Scorer whose LM sees each word cut into pieces: the probability of a word is the product of those of its pieces.
 
     That is the probability of one segmentation, the one the LM was trained on: the words' probabilities sum to one or less. A word is
@@ -23,15 +23,15 @@ class SegmentedScorer(Scorer):
         self.segmentation = segmentation
         self._pieces = lru_cache(maxsize=1 << 16)(lambda word: tuple(pieces(word)))
 
-    def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
-        pieces = [[self._pieces(word) for word in words] for words in sentences]
-        scores = self.members[0].score([[piece for word in of_sentence for piece in word] for of_sentence in pieces])
-        return [joined(score, list(map(len, of_sentence))) for score, of_sentence in zip(scores, pieces, strict=True)]
+    def seen(self, sentences: Sequence[Sentence]) -> Sequence[Sentence]:
+        return [[piece for word in words for piece in self._pieces(word)] for words in sentences]
 
-    def after(self, history: Sequence[Sequence[str]]) -> Scorer:
-        pieces = [[piece for word in words for piece in self._pieces(word)] for words in history]
-        scorer = self.members[0].after(pieces)
-        return self if scorer is self.members[0] else SegmentedScorer(scorer, self._pieces, self.segmentation)
+    def combined(self, columns: Sequence[Sequence[SentenceScore]], sentences: Sequence[Sentence]) -> list[SentenceScore]:
+        pairs = zip(columns[0], sentences, strict=True)
+        return [joined(score, [len(self._pieces(word)) for word in words]) for score, words in pairs]
+
+    def with_members(self, members: Sequence[Scorer]) -> Scorer:
+        return SegmentedScorer(members[0], self._pieces, self.segmentation)
 
     def signature(self) -> dict[str, object]:
         return self.members[0].signature() | {"words": f"products over {self.segmentation}"}

@@ -8,6 +8,8 @@ from itertools import repeat
 
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.scoring.context import ContextWalk, in_order, turns
+from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.text import TextPipeline, split_texts
@@ -37,8 +39,11 @@ def score_text(
     scorers: Sequence[Scorer],
     texts: Sequence[TextPipeline],
     on_progress: Callable[[int], None] | None = None,
+    context: ContextSpec | None = None,
 ) -> ScoredText:
     """Score every line of a file or of lines, blank ones included, with every LM, each with its own text pipeline.
+
+    With a ``context`` each line is scored after those before it in its document; the blank lines that separate documents are not scored.
 
     Raises InputError: no such file, not UTF-8, or no line at all.
     """
@@ -46,6 +51,9 @@ def score_text(
 
     def scored() -> Iterator[ScoredLine]:
         lines = read_lines(text) if isinstance(text, str | TextSource) else text
+        if context is not None:
+            yield from in_order(_in_context(lines, scorers, texts, context, oov, on_progress))
+            return
         for block in batch_by_size(lines, repeat(BLOCK_LINES), lambda _: 1):
             words = split_texts(texts, block)
             scores = [scorer.score(sentences) for scorer, sentences in zip(scorers, words, strict=True)]
@@ -57,6 +65,29 @@ def score_text(
                 on_progress(len(block))
 
     return ScoredText(scored(), oov)
+
+
+def _in_context(
+    lines: Iterable[str],
+    scorers: Sequence[Scorer],
+    texts: Sequence[TextPipeline],
+    context: ContextSpec,
+    oov: Sequence[OOVCount],
+    on_progress: Callable[[int], None] | None,
+) -> Iterator[tuple[int, ScoredLine]]:
+    """Yield the lines with their numbers as their turn comes: documents are read side by side."""
+    for documents in context.documents(lines):
+        walk = ContextWalk(scorers, texts)
+        for turn in turns(documents):
+            columns = walk.score({place: [line] for place, (_, line) in turn.items()})
+            for count, column in zip(oov, columns, strict=True):
+                count.add([words[0] for words, _ in column], [scores[0].oov for _, scores in column])
+            for (number, line), *of_lms in zip(turn.values(), *columns, strict=True):
+                words, scores = zip(*((list(words[0]), scores[0]) for words, scores in of_lms), strict=True)
+                yield number, ScoredLine(line, words, scores)
+            walk.advance({place: line for place, (_, line) in turn.items()})
+            if on_progress:
+                on_progress(len(turn))
 
 
 def read_lines(text: str | TextSource) -> Iterator[str]:

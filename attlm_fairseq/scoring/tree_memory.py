@@ -44,7 +44,7 @@ class TreeMemory:
     :meth:`state`: bytes of one row's state and reader memory at a depth.
     """
 
-    _words_before = 0
+    words_before = 0
 
     def __init__(self, models: Sequence[LanguageModel]) -> None:
         self.node = max(model.reader.feature_size for model in models) * FLOAT + 64
@@ -54,14 +54,25 @@ class TreeMemory:
     def after(self, words: int) -> TreeMemory:
         """Return what is held after so many more words before each sentence."""
         later = copy.copy(self)
-        later._words_before += words
+        later.words_before += words
         return later
 
     def state(self, depth: int) -> int:
         """Bytes of one row after ``depth`` words."""
-        depth += self._words_before
+        depth += self.words_before
         beyond = max(0, depth + 1 - len(self._states))
         return self._states[depth if not beyond else -1] + beyond * (self._states[-1] - self._states[-2])
+
+
+class ForestMemory:
+    """What a :class:`TreeMemory` holds for sentences behind the number of their history: a level more, the root above all histories."""
+
+    def __init__(self, tree: TreeMemory) -> None:
+        self.node, self.word, self._tree = tree.node, tree.word, tree
+
+    def state(self, depth: int) -> int:
+        """Return the bytes of one row after the number of its history and ``depth - 1`` words."""
+        return self._tree.state(depth - 1) if depth else 0
 
 
 @torch.inference_mode()

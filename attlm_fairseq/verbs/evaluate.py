@@ -17,6 +17,7 @@ from attlm_fairseq.nbest.references import TEXT, By, read_further, read_texts
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
 from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
+from attlm_fairseq.nbest.run.rescoring import context_of
 from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare, measure_lists
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
@@ -129,9 +130,11 @@ def evaluate(
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
     read = _texts_or_lists(lists, files.by) if isinstance(lists, NbestFile) else lists_of(lists)
-    found = measure(list(with_candidates(with_references(read, refs), run)), metric, run, features, on_progress)
+    measured = list(with_candidates(with_references(read, refs), run))
+    context = context_of(run, measured[0] if measured else None, run.weights)
+    found = measure(measured, metric, run, features, on_progress, context)
     systems, answers = [(name, found.lists.first)], None
-    if config is not None:
+    if config is not None and run != RunConfig(context=run.context):  # conversations alone say what is drawn together
         run, label, answers = _rescored(found, metric, run)
         systems.append((label, answers))
         systems += [(f"{lm.name} alone", _alone(found, lm.name)) for lm in run.scored]

@@ -21,6 +21,7 @@ from attlm_fairseq.nbest.references import By, attach_references, match_lines, r
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices
+from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, parse_steps
@@ -175,6 +176,7 @@ def run_config(
     text: str | Iterable[str] | TextPipeline | None = None,
     decision: Decision | None = None,
     devices: str | DeviceConfig | Sequence[DeviceConfig] | None = None,
+    context: str | ContextSpec | None = None,
 ) -> RunConfig:
     """Return what a run needs besides its lists: a configuration, changed by what is given.
 
@@ -185,6 +187,7 @@ def run_config(
         text: the text steps before all LMs that have none of their own, such as ``"tokenize:en,lowercase"``.
         decision: the rule that decides, such as ``Decision("mbr-wer", scale=2.0)``.
         devices: where neural LMs run: ``"cpu"``, ``"cpu:4"`` (four processes), ``"cuda:0,cuda:1"``, or DeviceConfigs.
+        context: which lists or lines are one conversation: ``"all"``, ``"id:REGEX"``, ``"file:FILE"``, ``"blank"``, or a ContextSpec.
 
     Raises:
         InputError: a file that cannot be read, an LM that is there twice, an unknown text step or device.
@@ -202,6 +205,8 @@ def run_config(
         changes["decision"] = decision
     if devices is not None:
         changes["devices"] = _devices(devices)
+    if context is not None:
+        changes["context"] = parse_context(context) if isinstance(context, str) else context
     return replace(run, **changes).with_weights(weights or {})
 
 

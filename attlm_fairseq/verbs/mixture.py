@@ -86,11 +86,11 @@ def estimate_mixture(
     """
     mixture, run = with_mixture(run_config(config, lms=lms), check_name(name))
     estimated = replace(mixture, oov=UNK)  # the mixture's own policy has no effect on the weights
-    mixed = RunConfig((*(lm for lm in run.lms if not lm.mixture), estimated), run.text, devices=run.devices)
+    mixed = RunConfig((*(lm for lm in run.lms if not lm.mixture), estimated), run.text, devices=run.devices, context=run.context)
     source = text_lines(text)
     (scorer,) = load_scorers(mixed)
     members, texts = scorer.members, list(mixed.texts.values()) * len(scorer.members)
-    scored = text_file.score_text(source, members, texts, on_progress)
+    scored = text_file.score_text(source, members, texts, on_progress, run.context)
     events = _events(scored, members, text)
     note_scorers(members, texts, scored)
     ppl = {member.name: perplexity(float(values.sum()), len(values)) for member, values in zip(members, events.log_probs, strict=True)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from attlm_fairseq import __version__
@@ -27,6 +28,7 @@ from attlm_fairseq.nbest.formats.sausage import write_sausages
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
+from attlm_fairseq.nbest.run.rescoring import context_of
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text.subwords import SubwordMarks
@@ -139,8 +141,9 @@ def rescore(
     deciding = _Deciding(run, features, writer.confidence if writer else run.confidence)
     kept: list[NbestList] = []
     try:
-        with scoring(run, features, on_progress, cache) as rescorer:
-            decided = deciding.decide_all(rescorer.score(with_candidates(opened, run)))
+        first, read = _first(with_candidates(opened, run))
+        with scoring(run, features, on_progress, cache, context_of(run, first, run.weights)) as rescorer:
+            decided = deciding.decide_all(rescorer.score(read))
             if writer:
                 writer.write(decided)
             else:
@@ -154,6 +157,13 @@ def rescore(
     deciding.tell()
     record = {"weights": deciding.weights, "decision": str(run.decision), "attlm": __version__, "lm": signatures}
     return Rescored(kept, **deciding.counts, weights=deciding.weights, decision=run.decision, oov=rescorer.oov, record=record)
+
+
+def _first(lists: Iterable[NbestList]) -> tuple[NbestList | None, Iterable[NbestList]]:
+    """The first of the lists, if there are any, and all of them."""
+    rest = iter(lists)
+    first = next(rest, None)
+    return first, rest if first is None else chain([first], rest)
 
 
 class _Deciding:
@@ -238,5 +248,6 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
 def _cache(output: RescoreOutput, run: RunConfig, features: Iterable[str]) -> ScoreCache:
     """The scores of an unfinished run, in a file next to the output."""
     device = run.devices[0]
-    settings = {"precision": device.precision, "memory": device.memory, "device": device.device.partition(":")[0]}
-    return ScoreCache.of_output(os.fspath(output.path), settings | {"features": sorted(features)}, note)
+    settings: dict[str, Any] = {"precision": device.precision, "memory": device.memory, "device": device.device.partition(":")[0]}
+    settings |= {"features": sorted(features)} | ({} if run.context is None else {"context": str(run.context)})
+    return ScoreCache.of_output(os.fspath(output.path), settings, note)

@@ -16,7 +16,7 @@ from attlm_fairseq.nbest.metrics import BLEU, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.rescoring import Rescorer
+from attlm_fairseq.nbest.run.rescoring import Context, Rescorer
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, measure_lists
@@ -28,12 +28,16 @@ from attlm_fairseq.verbs.inputs import OnProgress
 
 @contextmanager
 def scoring(
-    run: RunConfig, features: Sequence[str] = (), on_progress: OnProgress = None, cache: ScoreCache | None = None
+    run: RunConfig,
+    features: Sequence[str] = (),
+    on_progress: OnProgress = None,
+    cache: ScoreCache | None = None,
+    context: Context | None = None,
 ) -> Iterator[Rescorer]:
     """Load the LMs of the run on its devices; at the end, tell what they did not know and what else there is to know about the scores."""
     note_texts(run.texts)
     with open_workers(run, features) as workers:
-        rescorer = Rescorer(workers, on_progress, cache)
+        rescorer = Rescorer(workers, on_progress, cache, context)
         yield rescorer
         warn_of_oov(rescorer.oov.values(), workers.advise)
     for line in rescorer.notes.values():
@@ -59,10 +63,19 @@ class Measurement:
     oov: list[OOVCount]
 
 
-def measure(lists: Sequence[NbestList], metric: Metric, run: RunConfig, features: Sequence[str], on_progress: OnProgress) -> Measurement:
-    """Score lists that carry references, and measure every hypothesis. Raises InputError."""
-    with scoring(run, features, on_progress) as rescorer:
+def measure(
+    lists: Sequence[NbestList],
+    metric: Metric,
+    run: RunConfig,
+    features: Sequence[str],
+    on_progress: OnProgress,
+    context: Context | None = None,
+) -> Measurement:
+    """Score lists that carry references, and measure every hypothesis. Lists of one conversation are one sample. Raises InputError."""
+    with scoring(run, features, on_progress, context=context) as rescorer:
         measured = measure_lists(rescorer.score(lists), metric)
+        if run.context is not None:
+            measured.conversations = run.context.numbers([nbest.id for nbest in measured.lists])
         signatures = rescorer.workers.signatures()
     warn_of_subwords(measured.lists, metric)
     hint_at_tokenizer(measured.references, metric)

@@ -96,7 +96,7 @@ def score_text(
     require_lms(run)
     source = text_lines(text)
     scorers = load_scorers(run)
-    scored = text_file.score_text(source, scorers, list(run.texts.values()), on_progress)
+    scored = text_file.score_text(source, scorers, list(run.texts.values()), on_progress, run.context)
 
     def lines() -> Iterable[text_file.ScoredLine]:
         yield from scored.lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,10 +20,12 @@ from attlm_fairseq.nbest.fingerprints import fingerprint
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import SKETCH, write_config
+from attlm_fairseq.nbest.run.rescoring import Context
+from attlm_fairseq.nbest.run.walk import Choice
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
 from attlm_fairseq.nbest.tuning.risk_tuning import tune_by_risk
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
-from attlm_fairseq.nbest.tuning.tuning import SearchOptions
+from attlm_fairseq.nbest.tuning.tuning import SearchOptions, TuningResult, cross_validate
 from attlm_fairseq.nbest.tuning.tuning import tune as tune_weights
 from attlm_fairseq.verbs.calibration import fit
 from attlm_fairseq.verbs.candidates import expanded_for_tuning, warn_of_exposure
@@ -183,8 +185,12 @@ def tune(
     read = expanded_for_tuning(read, run, metric, options.folds)
     warn_of_exposure(read, run)
     lm_features = _lm_features(run, options.features)
-    found = measure(read, metric, run, lm_features, on_progress)
+    context = None if run.context is None else Context(run.context)  # first pass: after the 1-best texts as read
+    found = measure(read, metric, run, lm_features, on_progress, context)
     names = _names(found.lists, run, lm_features, options)
+    if context is not None:
+        context = _second_pass(found.lists, metric, names, options, context)
+        found = measure(read, metric, run, lm_features, on_progress, context)
     system = tune_system(
         found.lists,
         metric,
@@ -224,6 +230,28 @@ def tune(
         notes=repeats,
     )
     return replace(tuned, notes=[_judge(tuned, options), *repeats])
+
+
+def _second_pass(measured: MeasuredLists, metric: Metric, names: Sequence[str], options: TuneOptions, first: Context) -> Context:
+    """Return the context of the second pass: what each conversation chooses with weights that were tuned without it.
+
+    They are tuned on the other folds, the same as in the cross-validation that follows; on all lists if there are no folds.
+    """
+    columns = [measured.names.index(name) for name in names]
+    features = [of_list[:, columns] for of_list in measured.features]
+    tuner: Callable[..., TuningResult] = tune_by_risk if options.objective == "risk" else tune_weights
+    search = _search(options, names)
+    samples = measured.utterances(metric)
+    conversations = first.spec.conversations([nbest.id for nbest in measured.lists])
+    folds = min(options.folds, len(set(samples)))
+    if folds < 2 or len(conversations) < 2:
+        result = tuner(features, measured.statistics, metric, names=names, options=search)
+        return replace(first, choice=Choice(result.weights))
+    validated = cross_validate(
+        features, measured.statistics, metric, names=names, folds=folds, groups=samples.tolist(), tuner=tuner, options=search
+    )
+    choices = {name: Choice(validated.results[validated.folds[places[0]]].weights) for name, places in conversations.items()}
+    return replace(first, choices=choices)
 
 
 def _record(

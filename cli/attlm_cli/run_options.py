@@ -12,7 +12,17 @@ import click
 import cloup
 
 from attlm_cli.options import Decorator, dictionary_option, given_option
-from attlm_cli.types import ENSEMBLE_WEIGHTS, FILES_OF_LM, MIXTURE, OOV_OF_LM, TEXT_OF_LM, TOKEN_OF_LM, Precision
+from attlm_cli.types import (
+    CONTEXT,
+    ENSEMBLE_WEIGHTS,
+    FILES_OF_LM,
+    MIXTURE,
+    OOV_OF_LM,
+    SENTENCES_OF_LM,
+    TEXT_OF_LM,
+    TOKEN_OF_LM,
+    Precision,
+)
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES as DEFAULT_CANDIDATES
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -76,6 +86,21 @@ UNKNOWN_WORDS = (
         type=OOV_OF_LM,
         help="What an unknown word costs in all LMs (or NAME): unk (p(<unk>), default), penalty:LOGPROB (natural log), "
         "spread:TYPES (p(<unk>) shared by so many unseen words).",
+    ),
+)
+CONTEXT_OPTIONS = (
+    cloup.option(
+        "--context",
+        type=CONTEXT,
+        help="Score each sentence after those before it in its conversation: all (the file is one, in its order), id:REGEX (lists whose "
+        "ids match with the same groups), file:FILE (lines `list-id conversation [time]`), blank (documents of a text, with blank lines "
+        "between).",
+    ),
+    cloup.option(
+        "--context-sentences",
+        multiple=True,
+        type=SENTENCES_OF_LM,
+        help="How many sentences before all LMs (or NAME) are told of: a number, 0 for none, or all.  [default: all]",
     ),
 )
 CANDIDATES = (
@@ -144,6 +169,7 @@ def run_options(several_devices: bool = False, only_if_named: bool = False, scor
         ("Models", MODELS + (COMBINED_MODELS if scores else ())),
         *((("Candidates beyond the lists", CANDIDATES),) if candidates else ()),
         ("Text", TEXT + (UNKNOWN_WORDS + SENTENCE_TOKENS if scores else ())),
+        *((("Context", CONTEXT_OPTIONS),) if scores else ()),
         ("Device", (SEVERAL_DEVICES if several_devices else ONE_DEVICE, *(ARITHMETIC if scores else ()))),
     )
 
@@ -152,16 +178,19 @@ def run_options(several_devices: bool = False, only_if_named: bool = False, scor
         def wrapper(**given: Any) -> Any:
             options = {name: given.pop(name) for name in names}
             lm, kenlm, config = options.pop("lm"), options.pop("kenlm"), options.pop("config")
+            context = options.pop("context", None)
             spec = {name: options.pop(name, None) for name in ("corrections", "phrases", "candidates")}
             named = bool(lm or kenlm or config)
             run = make_run(lm, kenlm, config if named or only_if_named or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG)
+            if context is not None:
+                run = replace(run, context=context)
             if not run.lms and (option := given_option(*options)):  # ignoring it would let the user believe that it changed something
                 raise InputError(
                     f"{option} is about LMs, and there are none: give --config {DEFAULT_CONFIG}, --lm or --kenlm; what the metric compares "
                     "is changed by --metric-text"
                 )
             changed = with_candidate_options(changed_run(run, **options), **spec)
-            asked = named or not only_if_named or any(value is not None for value in spec.values())
+            asked = named or not only_if_named or any(value is not None for value in (context, *spec.values()))
             return command(run=changed if asked else None, **given)
 
         before = {parameter.name for parameter in getattr(command, "__click_params__", [])}
@@ -232,6 +261,7 @@ class LMChanges:
     oov: tuple[tuple[str | None, OOVPolicy], ...] = ()
     sentence_start: tuple[tuple[str | None, str], ...] = ()
     sentence_end: tuple[tuple[str | None, str], ...] = ()
+    context_sentences: tuple[tuple[str | None, int | None], ...] = ()
 
     def apply(self, run: RunConfig) -> RunConfig:
         """Return the run with these. Raises InputError."""
@@ -247,6 +277,9 @@ class LMChanges:
             lms |= {lm.name: replace(lm, text=steps) for lm in named(lms, name, "--text") if name}
         for name, policy in self.oov:
             lms |= {lm.name: replace(lm, oov=policy) for lm in named(lms, name, "--oov") if name or not lm.mixture}
+        for name, sentences in self.context_sentences:
+            given = [lm for lm in named(lms, name, "--context-sentences") if not lm.mixture]
+            lms |= {lm.name: replace(lm, context_sentences=sentences) for lm in given}
         for option, choices in (("sentence_start", self.sentence_start), ("sentence_end", self.sentence_end)):
             for name, token in choices:
                 given = named(lms, name, f"--{option.replace('_', '-')}")

@@ -13,6 +13,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.features.combination import LARGEST
 from attlm_fairseq.nbest.metrics import METRICS
+from attlm_fairseq.scoring.conversations import parse_context
 from attlm_fairseq.scoring.lm_spec import are_shares
 from attlm_fairseq.scoring.oov_policy import OOVPolicy, parse_policy
 from attlm_fairseq.text import TextPipeline, parse_steps
@@ -148,6 +149,14 @@ def _policy(text: str) -> OOVPolicy:
     return parse_policy(text)
 
 
+def _sentences(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not text.isdecimal():
+        raise InputError("expected a whole number, 0 for none, or all")
+    return int(text)
+
+
 WEIGHT = NameValue("NUMBER", _weight)
 INTERVAL = NameValue("LOW:HIGH", _interval)
 FILES_OF_LM = NameValue("LM[:LM..]", _files, optional=True)
@@ -156,4 +165,6 @@ MIXTURE = NameValue("LM:NUMBER,..", _mixture, optional=True)
 TEXT_OF_LM = NameValue("STEP,..", _steps, optional=True)
 OOV_OF_LM = NameValue("POLICY", _policy, optional=True)
 STEPS = Parsed("STEP,..", _steps)
+CONTEXT = Parsed("HOW", parse_context)
+SENTENCES_OF_LM = NameValue("K", _sentences, optional=True)
 TOKEN_OF_LM = NameValue("TOKEN", str, optional=True)

@@ -11,7 +11,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.advice import advise
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.oov import OOVCount
-from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
 from attlm_fairseq.text import TextPipeline, split_texts
 
 
@@ -43,12 +43,17 @@ class BlockScorer:
 
     def score(self, texts: Sequence[str]) -> BlockScores:
         """Score the texts of some hypotheses. A score is the natural log of the probability of the words and the sentence end."""
+        seen = list(split_texts(self.texts, texts))
+        return self.block([(sentences, scorer.score(sentences)) for scorer, sentences in zip(self.scorers, seen, strict=True)])
+
+    def block(self, columns: Sequence[tuple[Sequence[Sentence], Sequence[SentenceScore]]]) -> BlockScores:
+        """Return the scores of some hypotheses, given for each LM what it saw of them and what it says of them."""
         oov: dict[str, OOVCount] = {}
         scores = {}
-        for scorer, sentences in zip(self.scorers, split_texts(self.texts, texts), strict=True):
-            scores[scorer.name] = scorer.score(sentences)
+        for scorer, (sentences, of_lm) in zip(self.scorers, columns, strict=True):
+            scores[scorer.name] = of_lm
             oov[scorer.name] = OOVCount(scorer.name)
-            oov[scorer.name].add(sentences, (score.oov for score in scores[scorer.name]))
+            oov[scorer.name].add(sentences, (score.oov for score in of_lm))
         values = {name: [score.total for score in of_lm] for name, of_lm in scores.items()}
         values |= {name: lm_feature(name, scores) for name in self.features}
         return BlockScores(values, oov, {scorer.name: "; ".join(told) for scorer in self.scorers if (told := scorer.notes())})

@@ -12,6 +12,7 @@ from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.fingerprints import known_share
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
+from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.oov_policy import with_policy
 from attlm_fairseq.scoring.scorer import Scorer
@@ -31,6 +32,7 @@ class RunConfig:
     devices: tuple[DeviceConfig, ...] = field(default=(DEFAULT_DEVICE,), compare=False)  # one for each process; not in attlm.toml
     candidates: CandidateSpec = field(default_factory=CandidateSpec)  # hypotheses that join the lists
     confidence: Confidence | None = None  # how posteriors become word confidences, if that was fitted for these weights
+    context: ContextSpec | None = None  # which lists or lines are one conversation; None: each by itself
 
     def __post_init__(self) -> None:
         plain = {lm.name for lm in self.lms if not lm.mixture}

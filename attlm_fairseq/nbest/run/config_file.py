@@ -8,6 +8,7 @@
     kenlm = "lm.arpa"
 
     oov = "spread:100000"           # what an unknown word costs: unk (default), penalty:LOGPROB, spread:TYPES
+    context_sentences = 5           # how many sentences before it is told of a conversation; default: all
     text = { steps = ["lowercase"] }  # instead of the steps of [text]
 
     [lm.mix]                        # linear over words; its members then have no score of their own
@@ -29,6 +30,9 @@
     [confidence]                    # of words, found by `attlm tune --confidence`
     scale = 0.4                     # of the posteriors
     coverage = 0.98                 # confidence of a word on which all hypotheses agree
+
+    [context]                       # which lists are one conversation: all, id:REGEX, file:FILE, see docs/context.md
+    conversations = "id:^[^-]+"
 
     [corrections]                   # candidates that are in no list, see docs/corrections.md
     table = "corrections.tsv"       # learned by `attlm corrections`
@@ -56,6 +60,7 @@ from attlm_fairseq.nbest.decision.decision import RULES, Decision
 from attlm_fairseq.nbest.decision.mbr import loss_metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.numeric import is_number
+from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_spec import LMSpec, are_shares, check_name
 from attlm_fairseq.scoring.oov_policy import parse_policy
 from attlm_fairseq.text import Step, TextPipeline, parse_steps
@@ -65,14 +70,14 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = Path("attlm.toml")
 SKETCH = "reference_sketch"  # the entry of [tuning] that tells the lists tuned on
-COMMON = {"text", "oov"}  # what an entry of any kind may hold
+COMMON = {"text", "oov", "context_sentences"}  # what an entry of any kind may hold
 ENTRIES = {"kenlm": COMMON, "checkpoint": {"dict", "ensemble_weights", "sentence_start", "sentence_end"} | COMMON, "mixture": COMMON}
 
 
 def read_config(path: Path) -> RunConfig:
     """Read an ``attlm.toml``. Raises InputError naming the entry that is wrong."""
     document = _parse(path).unwrap()
-    only(document, {"lm", "text", "weights", "decision", "confidence", "corrections", "tuning", "mixing"}, "a table", path)
+    only(document, {"lm", "text", "weights", "decision", "confidence", "context", "corrections", "tuning", "mixing"}, "a table", path)
     lms = tuple(read_lm(check_name(name, path), entry, path) for name, entry in table(document, "lm", path).items())
     text = read_text(table(document, "text", path), "[text]", path)
     weights = table(document, "weights", path)
@@ -82,6 +87,7 @@ def read_config(path: Path) -> RunConfig:
     decision = read_decision(table(document, "decision", path), path)
     confidence = read_confidence(table(document, "confidence", path), path)
     candidates = read_candidates(table(document, "corrections", path), path)
+    context = read_context(table(document, "context", path), path)
     tuned_on = table(document, "tuning", path).get(SKETCH, "")
     if not isinstance(tuned_on, str):
         raise InputError(f"[tuning] {SKETCH} = {tuned_on!r}, expected a text, as `attlm tune` writes it", path=path)
@@ -95,9 +101,31 @@ def read_config(path: Path) -> RunConfig:
             tuned_on,
             candidates=candidates,
             confidence=confidence,
+            context=context,
         )
     except InputError as error:
         raise InputError(str(error), path=path) from None
+
+
+def read_context(entries: Mapping[str, Any], path: Path) -> ContextSpec | None:
+    """The ``[context]`` of an ``attlm.toml``. Raises InputError."""
+    only(entries, {"conversations"}, "an entry of [context]", path)
+    if "conversations" not in entries:
+        return None
+    given = entries["conversations"]
+    try:
+        if not isinstance(given, str):
+            raise InputError(f'found {given!r}, expected a text such as "id:^[^-]+"')
+        return parse_context(given, path.parent)
+    except InputError as error:
+        raise InputError(f"[context] conversations: {error}", path=path) from None
+
+
+def written_context(spec: ContextSpec, folder: Path) -> dict[str, Any]:
+    """The entries of ``[context]`` for a file in ``folder`` (absolute)."""
+    if spec.kind != "file":
+        return {"conversations": str(spec)}
+    return {"conversations": f"file:{_relative(Path(spec.argument), folder)}"}
 
 
 def read_candidates(entries: Mapping[str, Any], path: Path) -> CandidateSpec:
@@ -193,6 +221,10 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
         _set(document, "confidence", {"scale": config.confidence.scale, "coverage": config.confidence.coverage})
     else:
         document.pop("confidence", None)
+    if config.context is not None:
+        _set(document, "context", written_context(config.context, folder))
+    else:
+        document.pop("context", None)
     if config.candidates.anything:
         _set(document, "corrections", written_candidates(config.candidates, folder))
     else:
@@ -233,6 +265,8 @@ def unused(path: Path, config: RunConfig) -> list[str]:
         found.append("[decision]")
     if held.confidence not in (None, config.confidence):
         found.append("[confidence]")
+    if held.context not in (None, config.context):
+        found.append("[context]")
     if held.candidates.anything and held.candidates != config.candidates:
         found.append("[corrections]")
     return found
@@ -288,8 +322,11 @@ def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
     text = read_text(table(entry, "text", path, f"lm.{name}.text"), f"[lm.{name}.text]", path) if "text" in entry else None
     if not isinstance(policy := entry.get("oov", "unk"), str):
         raise InputError(f'{where} oov = {policy!r}, expected a policy such as "penalty:-12"', path=path)
+    sentences = entry.get("context_sentences")
+    if sentences is not None and (isinstance(sentences, bool) or not isinstance(sentences, int) or sentences < 0):
+        raise InputError(f"{where} context_sentences = {sentences!r}, expected a whole number, 0 for none", path=path)
     try:
-        spec = LMSpec(name, text=text, oov=parse_policy(policy))
+        spec = LMSpec(name, text=text, oov=parse_policy(policy), context_sentences=sentences)
     except InputError as error:
         raise InputError(f"{where} oov: {error}", path=path) from None
     if kind == "mixture":
@@ -364,6 +401,8 @@ def written_lm(lm: LMSpec, folder: Path) -> dict[str, Any]:
         }
     if lm.oov.kind != "unk":
         entry["oov"] = str(lm.oov)
+    if lm.context_sentences is not None:
+        entry["context_sentences"] = lm.context_sentences
     if lm.text is not None:
         entry["text"] = written_text(lm.text, folder)
     return entry

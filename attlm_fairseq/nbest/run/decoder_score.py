@@ -19,10 +19,10 @@ def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: Nbes
     Args:
         run: the LMs.
         weights: the weights given.
-        nbest: any of the lists, scored.
+        nbest: any of the lists.
         tell: gets a line if the weights change, or if the decoder's score cannot be told from others.
     """
-    own = _own_scores(nbest)
+    own = _own_scores(run, nbest)
     if not any(weights.get(lm.name) for lm in run.scored) or any(name in weights for name in (*own, "rank")) or not own:
         return dict(weights)
     decoder = own[0] if len(own) == 1 else next((name for name in DECODER_SCORES if name in own), None)
@@ -33,7 +33,8 @@ def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: Nbes
     return {**weights, decoder: 1.0}
 
 
-def _own_scores(nbest: NbestList) -> list[str]:
+def _own_scores(run: RunConfig, nbest: NbestList) -> list[str]:
     """The scores that came with a list, but for those that the LMs of this run replace."""
     names = dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores)
-    return [name for name in names if name not in {*nbest.hypotheses[0].lm_scores, *COMPUTED}]
+    replaced = {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored), *COMPUTED}
+    return [name for name in names if name not in replaced]

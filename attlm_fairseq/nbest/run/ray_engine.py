@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
-from attlm_fairseq.nbest.run.rescoring import Rescorer
+from attlm_fairseq.nbest.run.rescoring import Rescorer, context_of
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
@@ -52,6 +53,7 @@ class ShardRescorer:
         features = [name for name in config.weights if is_lm_feature(name, names)]
         self._workers = OneProcess(BlockScorer.load(config, device, features))
         self._settings = {"precision": device.precision, "memory": device.memory, "device": device.device, "features": sorted(features)}
+        self._settings |= {} if config.context is None else {"context": str(config.context)}
 
     def __call__(self, row: Mapping[str, str]) -> dict[str, Any]:
         """Rescore the shard ``row["path"]`` into ``row["output"]``; an InputError is that shard's alone, the others go on."""
@@ -62,10 +64,12 @@ class ShardRescorer:
         return {**row, "lists": lists, "error": "", "notes": "\n".join(notes)}
 
     def _rescore(self, path: str, output: str) -> tuple[int, list[str]]:
-        form, lists = open_nbest(path, self._format_name)
+        form, opened = open_nbest(path, self._format_name)
+        first = next(iterator := iter(opened), None)
+        lists = iterator if first is None else chain([first], iterator)
         notes: list[str] = []
         cache = ScoreCache.of_output(output, self._settings, notes.append)
-        rescorer = Rescorer(self._workers, cache=cache)
+        rescorer = Rescorer(self._workers, cache=cache, context=context_of(self._config, first, self._config.weights))
         weights = self._config.weights
         count = 0
 

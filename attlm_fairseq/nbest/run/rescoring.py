@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScores
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
+from attlm_fairseq.nbest.run.walk import Choice, Group, Turn, with_scores
 from attlm_fairseq.nbest.run.workers import Workers
+from attlm_fairseq.scoring.context import in_order, turns
+from attlm_fairseq.scoring.conversations import ContextSpec, groups_of
 from attlm_fairseq.scoring.oov import OOVCount
 
 BLOCK_CHARACTERS = 1 << 20  # of text scored together: what bounds memory, and wide enough to share prefixes and fill matrix products
@@ -28,16 +33,29 @@ class Rescorer:
     its text pipeline gives them; the hypothesis stays as read.
     """
 
-    def __init__(self, workers: Workers, on_progress: Callable[[int], None] | None = None, cache: ScoreCache | None = None) -> None:
-        """``on_progress`` is called with the number of hypotheses finished since the last call; what ``cache`` holds is not scored."""
+    def __init__(
+        self,
+        workers: Workers,
+        on_progress: Callable[[int], None] | None = None,
+        cache: ScoreCache | None = None,
+        context: Context | None = None,
+    ) -> None:
+        """``on_progress`` is called with the number of hypotheses finished since the last call; what ``cache`` holds is not scored.
+
+        ``context``: the conversations that the lists belong to; None: each list by itself.
+        """
         self.workers = workers
         self.oov: dict[str, OOVCount] = {}
         self.notes: dict[str, str] = {}
         self.on_progress = on_progress
         self.cache = cache or ScoreCache(None)
+        self.context = context
 
     def score(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Copies of the lists whose hypotheses carry a score per LM (natural log, summed over words and sentence end) and the features."""
+        if self.context is not None:
+            yield from self._in_context(lists, self.context)
+            return
         waiting: deque[list[NbestList]] = deque()
 
         def texts() -> Iterator[list[str]]:
@@ -47,6 +65,30 @@ class Rescorer:
 
         for scores in self.cache.score(self.workers, texts()):
             yield from self._scored(waiting.popleft(), scores)
+
+    def _in_context(self, lists: Iterable[NbestList], context: Context) -> Iterator[NbestList]:
+        """As :meth:`score`, conversation by conversation. But for a single conversation, all lists are read before the first is scored."""
+        if context.spec.kind == "all":
+            going: Iterable[Conversations] = [Conversations([((place, nbest) for place, nbest in enumerate(lists))], [""])]
+        else:
+            lists = list(lists)
+            going = context.conversations(lists)
+        waiting: deque[deque[Mapping[int, tuple[int, NbestList]]]] = deque()
+
+        def groups() -> Iterator[Group]:
+            for conversations in going:
+                turns_read: deque[Mapping[int, tuple[int, NbestList]]] = deque()
+                waiting.append(turns_read)
+                yield Group(recorded(turns(conversations.lists), turns_read), [context.choice_of(name) for name in conversations.names])
+
+        def scored() -> Iterator[tuple[int, NbestList]]:
+            for group in self.cache.walk(self.workers, groups()):
+                turns_read = waiting.popleft()
+                for scores in group:
+                    places, of_turn = zip(*turns_read.popleft().values(), strict=True)
+                    yield from zip(places, self._scored(of_turn, scores), strict=True)
+
+        return in_order(scored())
 
     def _scored(self, block: Sequence[NbestList], scores: BlockScores) -> Iterator[NbestList]:
         for name, count in scores.oov.items():
@@ -64,14 +106,60 @@ class Rescorer:
                     f"note: the lists have a score {name!r} of their own, which is not a feature: {name!r} is computed; call theirs "
                     "otherwise to use both"
                 )
-        scored = iter(
-            replace(hypothesis, lm_scores=hypothesis.lm_scores | {name: column[row] for name, column in scores.values.items()})
-            for row, hypothesis in enumerate(hypotheses)
-        )
-        for nbest in block:
-            yield replace(nbest, hypotheses=[next(scored) for _ in nbest.hypotheses])
+        yield from with_scores(block, scores)
         if self.on_progress:
             self.on_progress(len(hypotheses))
+
+
+@dataclass(frozen=True)
+class Conversations:
+    """The lists of some conversations, each with its place in the file, and the names of the conversations."""
+
+    lists: Sequence[Iterable[tuple[int, NbestList]]]
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Context:
+    """How lists belong to conversations, and what is chosen from each list for those after it.
+
+    ``choices``: of single conversations, by name; ``choice`` of all others.
+    """
+
+    spec: ContextSpec
+    choice: Choice = field(default_factory=Choice)
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+
+    def choice_of(self, name: str) -> Choice:
+        """Return the choice of the conversation of this name."""
+        return self.choices.get(name, self.choice)
+
+    def conversations(self, lists: Sequence[NbestList]) -> Iterator[Conversations]:
+        """Yield the conversations in the groups in which they are scored. Raises InputError."""
+        for group in groups_of(self.spec.conversations([nbest.id for nbest in lists])):
+            yield Conversations([[(place, lists[place]) for place in places] for _, places in group], [name for name, _ in group])
+
+
+def context_of(run: RunConfig, first: NbestList | None, weights: Mapping[str, float]) -> Context | None:
+    """Return how the lists of a run belong to conversations: lists after others are told what these weights choose from those.
+
+    Args:
+        run: LMs, decision and conversations.
+        first: any of the lists, which tells the decoder's own score; None for no lists.
+        weights: the weights.
+    """
+    if run.context is None:
+        return None
+    if first is not None:
+        weights = with_decoder_score(run, weights, first, lambda line: None)
+    return Context(run.context, Choice(dict(weights), run.decision))
+
+
+def recorded(turns_of_group: Iterable[Mapping[int, tuple[int, NbestList]]], read: deque) -> Iterator[Turn]:
+    """Yield the turns, each of which is put into ``read`` first with the places of its lists."""
+    for turn in turns_of_group:
+        read.append(turn)
+        yield {place: nbest for place, (_, nbest) in turn.items()}
 
 
 def differs(own: float | None, value: float) -> bool:

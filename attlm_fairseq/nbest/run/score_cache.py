@@ -15,6 +15,7 @@ import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
 from attlm_fairseq.nbest.run.block_scores import BlockScores
+from attlm_fairseq.nbest.run.walk import Group, History, Turn, TurnScores
 from attlm_fairseq.nbest.run.workers import Workers
 from attlm_fairseq.scoring.oov import OOVCount
 
@@ -64,18 +66,52 @@ class ScoreCache:
         with closing(self._open(self.path)) as database:
             yield from self._continued(database, self.path, content, workers, blocks)
 
+    def walk(self, workers: Workers, groups: Iterable[Group]) -> Iterator[Iterator[BlockScores]]:
+        """Yield the scores of each group of conversations, in order, as ``workers.walk`` does; turns that the cache holds are not scored.
+
+        Each group's scores are to be read before the next group is asked for. Raises InputError as :meth:`score` does.
+        """
+        if self.path is None:
+            for found in workers.walk(groups):
+                yield (turn.scores for turn in found)
+            return
+        identity = json.dumps([__version__, workers.signatures(), self._settings], sort_keys=True, default=str)
+        with closing(self._open(self.path)) as database:
+            known = (self._with_known(database, identity, group) for group in groups)
+            for found in workers.walk(known):
+                yield self._written(database, self.path, identity, found)
+
+    def _with_known(self, database: sqlite3.Connection, identity: str, group: Group) -> Group:
+        """The group with the scores of its first turns, as far as the cache holds them."""
+        read: list[Turn] = []
+        known: list[BlockScores] = []
+        history, turns = History(), iter(group.turns)
+        for turn in turns:
+            read.append(turn)
+            scores = _looked_up(database, _key(identity, [history.key(turn)]), sum(len(nbest.hypotheses) for nbest in turn.values()))
+            if scores is None:
+                break
+            known.append(scores)
+            history.add(turn, group.chosen(turn, scores).values())
+        if known:
+            self._tell(f"continued: the scores of {len(known)} turns of {len(group.choices)} conversations were there already")
+        return replace(group, turns=chain(read, turns), known=known)
+
+    def _written(self, database: sqlite3.Connection, path: Path, identity: str, found: Iterable[TurnScores]) -> Iterator[BlockScores]:
+        for turn in found:  # on the disk before they are handed on
+            if not turn.known:
+                _write(database, path, _key(identity, [turn.key]), turn.scores)
+            yield turn.scores
+
     def _continued(
         self, database: sqlite3.Connection, path: Path, identity: str, workers: Workers, blocks: Iterator[Sequence[str]]
     ) -> Iterator[BlockScores]:
         held = 0
         for block in blocks:
-            try:
-                row = database.execute('SELECT scores, "check" FROM scores WHERE block = ?', (_key(identity, block),)).fetchone()
-            except sqlite3.Error:  # such as a text that is not UTF-8
-                row = ("", "")
-            scores = _decoded(row[0], row[1], len(block)) if row else None
+            key = _key(identity, block)
+            scores = _looked_up(database, key, len(block))
             if scores is None:
-                if row:
+                if _holds(database, key):
                     self._tell(f"note: {path.name} is damaged: everything after {held} hypotheses is scored again")
                 blocks = chain([block], blocks)
                 break
@@ -91,11 +127,7 @@ class ScoreCache:
                 yield block
 
         for scores in workers.score(missing()):  # on the disk before they are handed on
-            text = json.dumps(_as_json(scores))
-            try:
-                database.execute("INSERT OR REPLACE INTO scores VALUES (?, ?, ?)", (keys.popleft(), text, _checksum(text)))
-            except sqlite3.Error as error:
-                raise InputError(f"cannot be written: {error}", path=path) from None
+            _write(database, path, keys.popleft(), scores)
             yield scores
 
     def finish(self) -> None:
@@ -137,6 +169,31 @@ def text_hash(texts: Sequence[str]) -> str:
 
 def _key(identity: str, block: Sequence[str]) -> str:
     return hashlib.sha256(f"{identity} {text_hash(block)}".encode()).hexdigest()
+
+
+def _looked_up(database: sqlite3.Connection, key: str, size: int) -> BlockScores | None:
+    """The scores of ``size`` hypotheses; None if they are not there, or are not as they were written."""
+    try:
+        row = database.execute('SELECT scores, "check" FROM scores WHERE block = ?', (key,)).fetchone()
+    except sqlite3.Error:  # such as a text that is not UTF-8
+        return None
+    return _decoded(row[0], row[1], size) if row else None
+
+
+def _holds(database: sqlite3.Connection, key: str) -> bool:
+    try:
+        return database.execute("SELECT 1 FROM scores WHERE block = ?", (key,)).fetchone() is not None
+    except sqlite3.Error:
+        return True
+
+
+def _write(database: sqlite3.Connection, path: Path, key: str, scores: BlockScores) -> None:
+    """Raises InputError."""
+    text = json.dumps(_as_json(scores))
+    try:
+        database.execute("INSERT OR REPLACE INTO scores VALUES (?, ?, ?)", (key, text, _checksum(text)))
+    except sqlite3.Error as error:
+        raise InputError(f"cannot be written: {error}", path=path) from None
 
 
 def _checksum(text: str) -> str:

@@ -10,18 +10,23 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.walk import Group, TurnScores, light, walk
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.oov import OOVCount
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+Work = TypeVar("Work")
+Result = TypeVar("Result")
 
 WAITING = 2  # blocks for each process that are read ahead, so that none waits for work
 
@@ -36,6 +41,10 @@ class Workers(Protocol):
 
     def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
         """Yield the scores of each block of texts, in order."""
+        ...
+
+    def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
+        """Yield for each group of conversations, in order, the scores of its turns. See :func:`walk.walk`."""
         ...
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:
@@ -55,6 +64,9 @@ class OneProcess(contextlib.AbstractContextManager):
 
     def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
         return map(self.scorer.score, blocks)
+
+    def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
+        return (walk(self.scorer, group) for group in groups)
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:
         return self.scorer.signatures()
@@ -91,10 +103,17 @@ class Processes(contextlib.AbstractContextManager):
         self._pool = ProcessPoolExecutor(self._count, context, _start, (config, places, tuple(features), threads))
 
     def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
+        return self._in_order(_score, blocks)
+
+    def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
+        return self._in_order(_walk, (replace(group, turns=[light(turn) for turn in group.turns]) for group in groups))
+
+    def _in_order(self, function: Callable[[Work], Result], work: Iterable[Work]) -> Iterator[Result]:
+        """Yield the results of all pieces of work, in order; few pieces are read ahead."""
         waiting: deque[Future] = deque()
-        blocks = iter(blocks)
+        work = iter(work)
         while True:
-            waiting.extend(self._pool.submit(_score, block) for block in islice(blocks, WAITING * self._count - len(waiting)))
+            waiting.extend(self._pool.submit(function, piece) for piece in islice(work, WAITING * self._count - len(waiting)))
             if not waiting:
                 return
             yield self._result(waiting.popleft())
@@ -149,6 +168,10 @@ def _loaded() -> BlockScorer:
 
 def _score(texts: Sequence[str]) -> BlockScores:
     return _loaded().score(texts)
+
+
+def _walk(group: Group) -> list[TurnScores]:
+    return list(walk(_loaded(), group))
 
 
 def _signatures() -> dict[str, Mapping[str, Any]]:

@@ -23,6 +23,8 @@ class MeasuredLists:
 
     ``texts[i]`` are the hypotheses of ``lists[i]``.
 
+    ``conversations`` (N,) are the numbers of the lists' conversations, if they belong to such.
+
     ``left_out`` names the scores that some hypothesis lacks and that therefore cannot be features.
     """
 
@@ -33,6 +35,7 @@ class MeasuredLists:
     references: list[tuple[str, ...]] = field(default_factory=list)
     texts: list[list[str]] = field(default_factory=list)
     lists: list[NbestList] = field(default_factory=list)
+    conversations: np.ndarray | None = None
 
     def redundant(self, names: Sequence[str]) -> list[str]:
         """Those of these features that tell no two hypotheses of a list apart, or that equal an earlier one of them."""
@@ -50,7 +53,12 @@ class MeasuredLists:
         return [(self.lists[i], float(values[i][row]), times) for i, row, times in outliers(values)]
 
     def utterances(self, metric: Metric) -> np.ndarray:
-        """Return the number (N,) of each list's utterance; see :func:`same_utterance`."""
+        """Return the number (N,) of what each list is a sample of: its utterance, see :func:`same_utterance`, or its conversation.
+
+        A single conversation is not a sample: then its lists are.
+        """
+        if self.conversations is not None and self.conversations.any():
+            return self.conversations
         return same_utterance(self.references, self.texts, metric.prepared)
 
     @property

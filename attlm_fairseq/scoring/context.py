@@ -1,0 +1,115 @@
+"""Scoring with the sentences before: the walk over conversations, side by side, that texts and n-best lists share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar, cast
+
+from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
+from attlm_fairseq.text import TextPipeline
+
+Item = TypeVar("Item")
+
+
+def turns(conversations: Sequence[Iterable[Item]]) -> Iterator[dict[int, Item]]:
+    """Yield the first item of every conversation by the conversation's place, then the second of those that have one, and so on."""
+    going_on = {place: iter(items) for place, items in enumerate(conversations)}
+    while going_on:
+        turn = {}
+        for place in list(going_on):
+            try:
+                turn[place] = next(going_on[place])
+            except StopIteration:
+                del going_on[place]
+        if turn:
+            yield turn
+
+
+def in_order(numbered: Iterable[tuple[int, Item]]) -> Iterator[Item]:
+    """Yield items in the order of their numbers, 0, 1, .., each as soon as those before it are there."""
+    there: dict[int, Item] = {}
+    following = 0
+    for number, item in numbered:
+        there[number] = item
+        while following in there:
+            yield there.pop(following)
+            following += 1
+
+
+class ContextWalk:
+    """LMs in the midst of conversations: :meth:`score` a turn of each, then :meth:`advance` them by what was said.
+
+    Conversations do not depend on each other; the LMs score them together. A walk goes through conversations from their beginnings.
+    """
+
+    def __init__(self, scorers: Sequence[Scorer], texts: Sequence[TextPipeline]) -> None:
+        """``texts`` has the text steps of each LM."""
+        self.scorers = tuple(scorers)
+        self.texts = tuple(texts)
+        self._later: list[dict[int, Scorer]] = [{} for _ in scorers]  # by conversation: the LM after what was said so far
+
+    def score(self, turn: Mapping[int, Sequence[str]]) -> list[list[tuple[list[Sentence], list[SentenceScore]]]]:
+        """Score the texts of each conversation after what was said in it.
+
+        Args:
+            turn: texts by the number of their conversation.
+
+        Returns:
+            For each LM and each conversation of the turn, in order: the texts' words, and their scores.
+        """
+        found = []
+        for scorer, pipeline, later in zip(self.scorers, self.texts, self._later, strict=True):
+            sentences: list[list[Sentence]] = [[pipeline.words(text) for text in texts] for texts in turn.values()]
+            requests = [(later.get(place, scorer), words) for place, words in zip(turn, sentences, strict=True)]
+            found.append(list(zip(sentences, scorer.score_many(requests), strict=True)))
+        return found
+
+    def advance(self, said: Mapping[int, str]) -> None:
+        """Go on after one text of each of these conversations."""
+        for scorer, pipeline, later in zip(self.scorers, self.texts, self._later, strict=True):
+            requests = [(later.get(place, scorer), [pipeline.words(text)]) for place, text in said.items()]
+            later.update(zip(said, scorer.after_many(requests), strict=True))
+
+    def end(self, places: Iterable[int]) -> None:
+        """Forget these conversations, which have no more turns."""
+        for later in self._later:
+            for place in places:
+                later.pop(place, None)
+
+
+class SentenceWindow(Scorer):
+    """An LM that is told of the last K sentences alone; of none with K = 0, which makes it an LM of single sentences."""
+
+    def __init__(self, scorer: Scorer, sentences: int, recent: Sequence[Sentence] = (), later: Scorer | None = None) -> None:
+        """``later`` is ``scorer`` after ``recent``, the last K sentences."""
+        self.scorer = scorer
+        self.name = scorer.name
+        self.left_to_right = scorer.left_to_right
+        self.sentences = sentences
+        self.recent = tuple(recent)
+        self.members = (scorer if later is None else later,)
+
+    def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
+        return self.members[0].score(sentences)
+
+    def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
+        return self.scorer.score_many([(window.members[0], sentences) for window, sentences in requests])
+
+    def after(self, history: Sequence[Sentence]) -> Scorer:
+        return self.after_many([(self, history)])[0]
+
+    def after_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[Scorer]:
+        windows = [cast(SentenceWindow, window) for window, _ in requests]
+        histories = [(*window.recent, *history) for window, (_, history) in zip(windows, requests, strict=True)]
+        recents = [history[max(0, len(history) - self.sentences) :] for history in histories]
+        later = self.scorer.after_many([(self.scorer, recent) for recent in recents])
+        changed = [SentenceWindow(self.scorer, self.sentences, recent, one) for recent, one in zip(recents, later, strict=True)]
+        return [window if one.members[0] is window.members[0] else one for window, one in zip(windows, changed, strict=True)]
+
+    def signature(self) -> dict[str, object]:
+        return self.scorer.signature() | {"sentences of context": self.sentences}
+
+
+def with_window(scorer: Scorer, sentences: int | None) -> Scorer:
+    """Return the LM with at most so many sentences before each sentence; None is any number."""
+    return scorer if sentences is None else SentenceWindow(scorer, sentences)

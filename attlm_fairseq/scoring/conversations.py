@@ -1,0 +1,144 @@
+"""Which sentences of a file are one conversation or document: what ``--context`` says."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+import numpy as np
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
+
+SIDE_BY_SIDE = 32  # conversations scored together: a number of its own, so that scores do not depend on devices or the order of a file
+EXPECTED = "expected all, id:REGEX, file:FILE or blank"
+
+Kind = Literal["all", "id", "file", "blank"]
+
+
+@dataclass(frozen=True)
+class ContextSpec:
+    """How sentences are grouped into conversations.
+
+    - ``all``: all sentences of the file are one, in the order of the file;
+    - ``id``: lists whose ids match the regular expression ``argument`` with the same groups (without groups: with the same text);
+    - ``file``: the file ``argument`` has a line ``list-id conversation [time]`` for each list; a conversation goes by time, or else by
+      the order of the lists;
+    - ``blank``: blank lines separate the documents of a text.
+    """
+
+    kind: Kind
+    argument: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.argument}" if self.argument else self.kind
+
+    def conversations(self, ids: Sequence[str]) -> dict[str, list[int]]:
+        """Return the places of the lists of each conversation, in its order, by its name. Raises InputError."""
+        if self.kind == "blank":
+            raise InputError("--context blank: blank lines separate documents of text; for lists give all, id:REGEX or file:FILE")
+        found: dict[str, list[int]] = {}
+        if self.kind == "all":
+            return {"": list(range(len(ids)))}
+        if self.kind == "id":
+            for place, list_id in enumerate(ids):
+                found.setdefault(self._name_in(list_id), []).append(place)
+            return found
+        known = read_conversation_file(Path(self.argument))
+        for place, list_id in enumerate(ids):
+            if list_id not in known:
+                expected = "expected one line `list-id conversation [time]` for each list"
+                raise InputError(f"names no conversation for list {list_id!r}: {expected}", path=self.argument)
+            found.setdefault(known[list_id][0], []).append(place)
+        for places in found.values():
+            places.sort(key=lambda place: (known[ids[place]][1], place))
+        return found
+
+    def numbers(self, ids: Sequence[str]) -> np.ndarray:
+        """Return the number (N,) of each list's conversation. Raises InputError."""
+        numbers = np.empty(len(ids), dtype=np.int64)
+        for number, places in enumerate(self.conversations(ids).values()):
+            numbers[places] = number
+        return numbers
+
+    def documents(self, lines: Iterable[str]) -> Iterator[list[Iterable[tuple[int, str]]]]:
+        """Yield the documents of a text, lines with their numbers from 0, in groups to be scored side by side. Raises InputError.
+
+        Blank lines that separate documents have no number.
+        """
+        if self.kind == "all":
+            yield [enumerate(lines)]
+            return
+        if self.kind != "blank":
+            raise InputError(f"--context {self}: lines of text have no ids: all, or blank for documents that blank lines separate")
+        kept: list[str] = []
+        documents: dict[str, list[int]] = {}
+        for _, run in groupby(lines, key=lambda line: not line.strip()):
+            document = [line for line in run if line.strip()]
+            if document:
+                name = "\n".join(document)
+                while name in documents:
+                    name += "\n"
+                documents[name] = list(range(len(kept), len(kept) + len(document)))
+                kept += document
+        for group in groups_of(documents):
+            yield [[(place, kept[place]) for place in places] for _, places in group]
+
+    def _name_in(self, list_id: str) -> str:
+        match = re.search(self.argument, list_id)
+        if match is None:
+            raise InputError(f"--context {self}: the expression does not match the list id {list_id!r}: it must match every id")
+        return "\0".join(part or "" for part in match.groups()) if match.re.groups else match[0]
+
+
+def parse_context(text: str, folder: Path = Path()) -> ContextSpec:
+    """Return ``all``, ``id:REGEX``, ``file:FILE`` (relative to ``folder``) or ``blank`` as a ContextSpec. Raises InputError."""
+    kind, colon, argument = text.partition(":")
+    if kind not in get_args(Kind) or bool(argument) != (kind in ("id", "file")) or (colon and not argument):
+        raise InputError(f"found {text!r}, {EXPECTED}")
+    if kind == "id":
+        try:
+            re.compile(argument)
+        except re.error as error:
+            raise InputError(f"{argument!r} is not a regular expression: {error}") from None
+    return ContextSpec(cast(Kind, kind), str(folder / argument) if kind == "file" else argument)
+
+
+def read_conversation_file(path: Path) -> dict[str, tuple[str, float]]:
+    """Read lines ``list-id conversation [time]``: conversation and time by id, the time 0 if the file has none. Raises InputError."""
+    found: dict[str, tuple[str, float]] = {}
+    timed: bool | None = None
+    for number, line in enumerate(TextSource(str(path), "list-id conversation [time]").lines(), 1):
+        fields = line.split()
+        if not fields:
+            continue
+        if len(fields) not in (2, 3) or (timed is not None and timed != (len(fields) == 3)):
+            expected = "list-id conversation time" if timed else "list-id conversation, with a time on every line or on none"
+            raise InputError(f"found {line.strip()!r}, expected {expected}", path=path, line=number)
+        if fields[0] in found:
+            raise InputError(f"has the list {fields[0]!r} a second time", path=path, line=number)
+        timed = len(fields) == 3
+        found[fields[0]] = (fields[1], _time(fields[2], path, number) if timed else 0.0)
+    return found
+
+
+def _time(text: str, path: Path, line: int) -> float:
+    try:
+        time = float(text)
+    except ValueError:
+        time = math.nan
+    if not math.isfinite(time):
+        raise InputError(f"found the time {text!r}, expected a number", path=path, line=line)
+    return time
+
+
+def groups_of(conversations: Mapping[str, list[int]]) -> Iterator[list[tuple[str, list[int]]]]:
+    """Yield the conversations in groups to be scored side by side, alike in length: the same groups for any order of the file."""
+    in_order = iter(sorted(conversations.items(), key=lambda named: (-len(named[1]), named[0])))
+    while group := list(islice(in_order, SIDE_BY_SIDE)):
+        yield group

@@ -1,0 +1,176 @@
+"""Rescoring in context: each list after what was chosen before it, the same bytes in any order, on any devices, after any interruption."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+from cli_runs import WORDS, folder, refused, run  # noqa: F401 - folder is a fixture
+from lm_files import write_checkpoint
+
+import attlm_fairseq as attlm
+from attlm_fairseq.nbest.run import rescoring, score_cache
+from attlm_fairseq.nbest.run.block_scores import BlockScorer
+from attlm_fairseq.nbest.run.walk import Choice, Group, walk
+from attlm_fairseq.nbest.run.workers import OneProcess
+from attlm_fairseq.scoring import conversations
+from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.text import TextPipeline
+
+WEIGHTS = {"lm": 0.5, "am": 1.0}
+
+
+def some_lists(count: int = 30, talks: int = 5, seed: int = 1) -> list[dict]:
+    random_ = random.Random(seed)
+    lists = []
+    for number in range(count):
+        texts = {" ".join(random_.choices(WORDS, k=random_.randint(0, 6))) for _ in range(random_.randint(1, 5))}
+        hypotheses = [{"text": text, "scores": {"am": -random_.random()}} for text in sorted(texts)]
+        talk = random_.randrange(talks)
+        lists.append({"id": f"{talk}-{number:03}", "ref": random_.choice(hypotheses)["text"], "hyps": hypotheses})
+    return lists
+
+
+def write(path, lists) -> str:
+    path.write_text("".join(json.dumps(nbest) + "\n" for nbest in lists))
+    return str(path)
+
+
+def by_id(text: str) -> dict[str, str]:
+    return {json.loads(line)["id"]: line for line in text.splitlines()}
+
+
+@pytest.fixture
+def many_lists(folder):  # noqa: F811
+    write(folder / "in.jsonl", some_lists())
+    return folder
+
+
+OPTIONS = ("--lm", "lm=lm.pt", "--weight", "lm=0.5", "--weight", "am=1", "--context", "id:^.")
+
+
+def test_each_list_is_scored_after_what_was_chosen_before_it(many_lists):
+    found = attlm.rescore("in.jsonl", {"lm": "lm.pt"}, WEIGHTS, config=attlm.run_config(context="id:^(.)"))
+    lm = attlm.load_lm("lm.pt")
+    said: dict[str, list[list[str]]] = {}
+    changed = 0
+    for nbest in found.lists:
+        history = said.setdefault(nbest.id[0], [])
+        scores = lm.after(history).score([hypothesis.text.split() for hypothesis in nbest.hypotheses])
+        for hypothesis, score in zip(nbest.hypotheses, scores, strict=True):
+            assert hypothesis.lm_scores["lm"] == pytest.approx(score.total, abs=1e-4)
+        history.append(nbest.hypotheses[0].text.split())
+        changed += nbest.hypotheses[0].rank > 1
+    assert [nbest.id for nbest in found.lists] == [nbest["id"] for nbest in some_lists()]
+    assert changed > 3
+
+
+def test_lms_that_are_told_of_no_sentences_score_as_ever(many_lists):
+    spec = attlm.LMSpec.of_files("lm", ["lm.pt"])
+    alone = attlm.rescore("in.jsonl", {"lm": spec}, WEIGHTS)
+    run("rescore", "in.jsonl", *OPTIONS, "--context-sentences", "lm=0", "-o", "out.jsonl")
+    written = [json.loads(line) for line in (many_lists / "out.jsonl").read_text().splitlines()]
+    for nbest, expected in zip(written, alone.lists, strict=True):
+        assert [one["text"] for one in nbest["hyps"]] == [one.text for one in expected.hypotheses]
+        scores = [one.lm_scores["lm"] for one in expected.hypotheses]
+        assert [one["scores"]["lm"] for one in nbest["hyps"]] == pytest.approx(scores, abs=1e-4)
+
+
+def test_any_order_and_any_devices_give_the_same_bytes(many_lists, monkeypatch):
+    monkeypatch.setattr(conversations, "SIDE_BY_SIDE", 2)
+    run("rescore", "in.jsonl", *OPTIONS, "-o", "out.jsonl")
+    expected = by_id((many_lists / "out.jsonl").read_text())
+    lists = some_lists()
+    order = sorted(range(len(lists)), key=lambda place: (lists[place]["id"][0] != "3", lists[place]["id"][0] == "1", place))
+    write(many_lists / "other.jsonl", [lists[place] for place in order])
+    run("rescore", "other.jsonl", *OPTIONS, "-o", "other.out")
+    assert by_id((many_lists / "other.out").read_text()) == expected
+    monkeypatch.undo()
+    monkeypatch.chdir(many_lists)
+    run("rescore", "in.jsonl", *OPTIONS, "-o", "one.jsonl")
+    run("rescore", "in.jsonl", *OPTIONS, "--devices", "cpu:2", "-o", "two.jsonl")
+    assert (many_lists / "one.jsonl").read_bytes() == (many_lists / "two.jsonl").read_bytes()
+
+
+PROGRAM = """
+import os, signal, sys
+from attlm_fairseq.nbest.run import score_cache
+from attlm_cli.main import main
+write, turns = score_cache._write, []
+def dying(*arguments):
+    write(*arguments)
+    turns.append(1)
+    if len(turns) == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+score_cache._write = dying
+main(sys.argv[2:])
+"""
+
+
+def test_a_run_that_was_killed_within_a_conversation_goes_on_with_the_same_bytes(many_lists, monkeypatch):
+    run("rescore", "in.jsonl", *OPTIONS, "-o", "whole.jsonl")
+    command = [sys.executable, "-c", PROGRAM, "3", "rescore", "in.jsonl", *OPTIONS, "-o", "out.jsonl"]
+    assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
+    assert not (many_lists / "out.jsonl").exists()
+    scored = []
+    score = rescoring.Rescorer._scored
+    monkeypatch.setattr(rescoring.Rescorer, "_scored", lambda self, block, scores: scored.append(1) or score(self, block, scores))
+    written = []
+    monkeypatch.setattr(score_cache, "_write", lambda *arguments: written.append(1))
+    result = run("rescore", "in.jsonl", *OPTIONS, "-o", "out.jsonl")
+    assert "continued: the scores of 3 turns" in result.stderr
+    assert len(scored) - len(written) == 3
+    assert (many_lists / "out.jsonl").read_bytes() == (many_lists / "whole.jsonl").read_bytes()
+    assert not list(many_lists.glob("*.unfinished"))
+
+
+def test_one_conversation_is_answered_as_it_comes(many_lists):
+    lists = attlm.read_nbest("in.jsonl")
+    block = BlockScorer([attlm.load_lm("lm.pt")], [TextPipeline()])
+    read = []
+    context = rescoring.Context(ContextSpec("all"), Choice({"am": 1.0}))
+    answers = rescoring.Rescorer(OneProcess(block), context=context).score(read.append(nbest) or nbest for nbest in lists)
+    assert next(answers).id == lists[0].id
+    assert len(read) == 1
+    assert [nbest.id for nbest in answers] == [nbest.id for nbest in lists[1:]]
+    first = walk(block, Group([{0: lists[0]}], [Choice()]))
+    assert [found.known for found in first] == [False]
+
+
+def test_tuning_in_two_passes_and_evaluation_by_conversations(many_lists):
+    write(many_lists / "in.jsonl", some_lists(60, 12))
+    options = ("in.jsonl", "--lm", "lm=lm.pt", "--context", "id:^[0-9]+")
+    run("tune", *options, "--folds", "4", "--no-gain", "write", "--restarts", "1")
+    written = (many_lists / "attlm.toml").read_text()
+    assert '[context]\nconversations = "id:^[0-9]+"' in written
+    config = attlm.run_config("attlm.toml")
+    assert config.context == ContextSpec("id", "^[0-9]+")
+    found = attlm.evaluate("in.jsonl", config=config)
+    assert len(set(found.measurement.lists.utterances(found.metric))) == 12
+    alone = attlm.evaluate("in.jsonl", config=attlm.run_config(context="id:^[0-9]+"))
+    assert [row.label for row in alone.rows] == ["in.jsonl", "oracle"]
+    by_lists = attlm.evaluate("in.jsonl")
+    assert alone.rows[0].interval.score == by_lists.rows[0].interval.score
+    assert alone.rows[0].interval.low != by_lists.rows[0].interval.low
+
+
+def test_what_makes_no_sense_is_refused(many_lists):
+    assert "for lists give all" in refused("rescore", "in.jsonl", *OPTIONS[:-1], "blank")
+    assert "lines of text have no ids" in refused("ppl", "text", "--lm", "lm.pt", "--context", "id:.")
+    assert "--context 'some'" in refused("ppl", "text", "--lm", "lm.pt", "--context", "some")
+    assert "a whole number" in refused("ppl", "text", "--lm", "lm.pt", "--context-sentences", "few")
+    assert run("ppl", "text", "--lm", "lm.pt", "--context", "blank").stdout != run("ppl", "text", "--lm", "lm.pt").stdout
+
+
+def test_an_ensemble_and_a_memory_of_slots_go_along(folder):  # noqa: F811
+    write_checkpoint(folder / "slots" / "lm.pt", WORDS, _name="amsrn_lm")
+    write(folder / "in.jsonl", some_lists(12, 3))
+    found = attlm.rescore("in.jsonl", {"lm": ["lm.pt", "slots/lm.pt"]}, WEIGHTS, config=attlm.run_config(context="all"))
+    lm = attlm.load_lm(["lm.pt", "slots/lm.pt"])
+    history = [nbest.hypotheses[0].text.split() for nbest in found.lists[:-1]]
+    for hypothesis in found.lists[-1].hypotheses:
+        assert hypothesis.lm_scores["lm"] == pytest.approx(lm.after(history).score([hypothesis.text.split()])[0].total, abs=1e-4)

@@ -1,0 +1,152 @@
+"""Scores after other sentences: of every kind of LM, many histories at once, and along the documents of a text."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from foreign_lms import WORDS
+from lm_files import VARIANTS, write_arpa, write_checkpoint
+from scorers import KINDS, make_scorer
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.modules.families import FAMILIES as NAMES
+from attlm_fairseq.scoring import conversations
+from attlm_fairseq.scoring.context import SentenceWindow, in_order, turns
+from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
+from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.text_file import score_text
+from attlm_fairseq.text import TextPipeline
+
+DOCUMENTS = [
+    ["the cat sat on the mat", "a dog ran", "the cat ran"],
+    ["a mat"],
+    ["the zebra sat", "the cat sat", "a dog sat on a cat", "the dog"],
+]
+SENTENCES = [["the", "cat", "sat"], ["a", "zebra", "ran"], [], ["the", "cat"]]
+HISTORIES = [[], [["the", "dog", "ran"]], [["a", "mat"], [], ["the", "zebra", "sat", "on", "a", "mat"]], [["a"]]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_histories_at_once_are_as_each_alone(kind, tmp_path):
+    scorer = make_scorer(kind, tmp_path)
+    later = scorer.after_many([(scorer, history) for history in HISTORIES])
+    alone = [scorer.after(history).score(SENTENCES) for history in HISTORIES]
+    together = scorer.score_many([(one, SENTENCES) for one in later] + [(later[1], [])])
+    assert together.pop() == []
+    abs_error = 0.05 if "bfloat16" in kind else 1e-5
+    for one, other in zip(together, alone, strict=True):
+        for score, expected in zip(one, other, strict=True):
+            assert score.log_probs == pytest.approx(expected.log_probs, abs=abs_error)
+            assert score.oov == expected.oov
+    again = scorer.after_many([(one, [["the"]]) for one in later])
+    for one, history in zip(again, HISTORIES, strict=True):
+        for score, expected in zip(one.score(SENTENCES[:1]), scorer.after([*history, ["the"]]).score(SENTENCES[:1]), strict=True):
+            assert score.log_probs == pytest.approx(expected.log_probs, abs=abs_error)
+
+
+@pytest.mark.parametrize("variant", [*NAMES, *VARIANTS])
+def test_a_document_scores_as_its_concatenation(variant, tmp_path):
+    """Every family: the log-probabilities of ``--context`` are those of one forward pass over the document."""
+    options = VARIANTS.get(variant, {"_name": variant})
+    scorer = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS, **options)])
+    lines = [line for document in DOCUMENTS for line in (*document, "")]
+    scored = list(score_text(lines, [scorer], [TextPipeline()], context=ContextSpec("blank")).lines)
+    assert [line.text for line in scored] == [line for line in lines if line]
+    found = iter(scored)
+    for document in DOCUMENTS:
+        ids = [token for line in document for token in (*scorer.vocabulary.ids(line.split()), 2)]
+        features, _ = scorer.models[0].model.extract_features(torch.tensor([[2, *ids[:-1]]]))
+        log_probs = scorer.models[0].model.output.log_probs_of(features[0], torch.tensor(ids)).tolist()
+        values = [value for _ in document for value in next(found).scores[0].log_probs]
+        assert values == pytest.approx(log_probs, abs=1e-5)
+
+
+def test_all_is_one_document_read_as_it_comes(tmp_path):
+    scorer = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS)])
+    lms = [scorer, KenLMScorer(write_arpa(tmp_path / "lm.arpa", WORDS))]
+    read = []
+    lines = (read.append(line) or line for line in [*DOCUMENTS[0], "", *DOCUMENTS[2]])
+    scored = score_text(lines, lms, [TextPipeline()] * 2, context=ContextSpec("all")).lines
+    first = [next(scored) for _ in range(4)]
+    assert len(read) == 4
+    assert first[3].text == ""  # a sentence like others
+    history = [line.split() for line in DOCUMENTS[0]]
+    assert first[3].scores[0].total == pytest.approx(scorer.after(history).score([[]])[0].total, abs=1e-5)
+    for line in (*first, *scored):
+        assert line.scores[1] == lms[1].score([line.text.split()])[0]
+
+
+def test_a_window_tells_the_last_sentences_alone(tmp_path):
+    scorer = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS)])
+    history = [line.split() for line in DOCUMENTS[2]]
+    for sentences in (0, 1, 2, 9):
+        window = SentenceWindow(scorer, sentences)
+        found = window.after(history[:1]).after(history[1:])
+        expected = scorer.after(history[len(history) - sentences :] if sentences < len(history) else history)
+        assert [score.total for score in found.score(SENTENCES)] == pytest.approx([s.total for s in expected.score(SENTENCES)], abs=1e-5)
+    assert window.signature()["sentences of context"] == 9
+    ngram = SentenceWindow(KenLMScorer(write_arpa(tmp_path / "lm.arpa", WORDS)), 2)
+    assert ngram.after(history) is ngram
+
+
+def test_documents_in_any_order_have_the_same_scores(tmp_path, monkeypatch):
+    monkeypatch.setattr(conversations, "SIDE_BY_SIDE", 2)
+    scorer = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS, **VARIANTS["combined"])])
+
+    def scores(documents):
+        lines = [line for document in documents for line in (*document, "", " ")]
+        scored = score_text(lines, [scorer], [TextPipeline()], context=ContextSpec("blank")).lines
+        return {line.text: line.scores for line in scored}
+
+    assert scores(DOCUMENTS) == scores(DOCUMENTS[::-1]) == scores([DOCUMENTS[1], DOCUMENTS[0], DOCUMENTS[2]])
+
+
+def test_turns_go_on_while_a_conversation_has_one():
+    assert list(turns([[1, 2, 3], [], [4]])) == [{0: 1, 2: 4}, {0: 2}, {0: 3}]
+    assert list(in_order([(2, "c"), (0, "a"), (1, "b"), (3, "d")])) == ["a", "b", "c", "d"]
+
+
+def test_conversations_by_id_file_or_order(tmp_path):
+    ids = ["a-1", "b-1", "a-2", "b-0"]
+    assert ContextSpec("all").conversations(ids) == {"": [0, 1, 2, 3]}
+    assert parse_context("id:^[a-z]").conversations(ids) == {"a": [0, 2], "b": [1, 3]}
+    assert parse_context("id:^([a-z])-(.)").conversations(ids) == {"a\0001": [0], "b\0001": [1], "a\0002": [2], "b\0000": [3]}
+    (tmp_path / "map").write_text("b-1 y 2.5\na-1 x 1\n\na-2 x 0\nb-0 y 1e1\n")
+    spec = parse_context("file:map", tmp_path)
+    assert spec.conversations(ids) == {"x": [2, 0], "y": [1, 3]}
+    assert spec.numbers(ids).tolist() == [0, 1, 0, 1]
+    (tmp_path / "map").write_text("b-1 y\na-1 x\na-2 x\nb-0 y\n")
+    assert spec.conversations(ids) == {"x": [0, 2], "y": [1, 3]}
+
+
+@pytest.mark.parametrize("text", ["", "every", "id:", "id:(", "file", "all:1", "blank:x"])
+def test_what_is_not_a_context_is_refused(text):
+    with pytest.raises(InputError):
+        parse_context(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a-1\n", "map:1: found 'a-1', expected list-id conversation"),
+        ("a-1 x 1\na-2 x\n", "map:2: found 'a-2 x', expected list-id conversation time"),
+        ("a-1 x\na-2 x 3\n", "map:2: .*on every line or on none"),
+        ("a-1 x soon\n", "map:1: found the time 'soon'"),
+        ("a-1 x\na-1 y\n", "map:2: has the list 'a-1' a second time"),
+        ("a-1 x\n", "names no conversation for list 'a-2'"),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_conversations(content, message, tmp_path):
+    (tmp_path / "map").write_text(content)
+    with pytest.raises(InputError, match=message):
+        ContextSpec("file", str(tmp_path / "map")).conversations(["a-1", "a-2"])
+
+
+def test_ids_and_documents_that_are_not_there_are_refused():
+    with pytest.raises(InputError, match="does not match the list id 'b'"):
+        parse_context("id:a").conversations(["a", "b"])
+    with pytest.raises(InputError, match="for lists give all"):
+        parse_context("blank").conversations(["a"])
+    with pytest.raises(InputError, match="lines of text have no ids"):
+        list(parse_context("id:a").documents(["a b"]))
