@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class FileText:
-    """The text of a file before its first and after its last list, shared by all its lists (``end`` is known when all are read)."""
+    """The text of a file before its first and after its last list, shared by all its lists (``end`` is known when all are read).
+
+    ``framing`` is how the lists stand in it, for formats with several ways.
+    """
 
     format: str
     start: str = ""
     end: str = ""
+    framing: str = ""
 
 
 @dataclass(slots=True)

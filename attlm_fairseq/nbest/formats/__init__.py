@@ -15,6 +15,8 @@ from attlm_fairseq.files import HEAD, TextSource, whole_file, whole_folder
 from attlm_fairseq.nbest.formats.espnet import EspnetFolder
 from attlm_fairseq.nbest.formats.fairseq import FairseqFormat
 from attlm_fairseq.nbest.formats.hyporadise import HyporadiseFormat
+from attlm_fairseq.nbest.formats.icefall import IcefallFormat
+from attlm_fairseq.nbest.formats.json_lists import JsonFormat
 from attlm_fairseq.nbest.formats.jsonl import JsonlFormat
 from attlm_fairseq.nbest.formats.kaldi import KaldiFolder, KaldiFormat
 from attlm_fairseq.nbest.formats.mlm import MlmFormat
@@ -24,6 +26,7 @@ from attlm_fairseq.nbest.formats.one_best import ONE_BEST_STYLES, write_one_best
 from attlm_fairseq.nbest.formats.plain import PlainFormat
 from attlm_fairseq.nbest.formats.protocol import NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.srilm import SrilmFolder, SrilmFormat
+from attlm_fairseq.nbest.formats.table import CsvFormat, TsvFormat
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 __all__ = [
@@ -51,6 +54,10 @@ _FILE_FORMATS: dict[str, NbestFormat] = {
         HyporadiseFormat(),
         MlmFormat(),
         JsonlFormat(),
+        JsonFormat(),
+        CsvFormat(),
+        TsvFormat(),
+        IcefallFormat(),
         SrilmFormat(),
         NemoFormat(),
         KaldiFormat(),

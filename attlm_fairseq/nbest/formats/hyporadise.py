@@ -11,7 +11,17 @@ from typing import Any, TextIO
 from attlm_fairseq.errors import InputWarning
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_text import DECODER, SHAPES, Place, children, exact, own_member, with_members, with_values
+from attlm_fairseq.nbest.formats.json_text import (
+    DECODER,
+    SHAPES,
+    Place,
+    children,
+    exact,
+    first_value,
+    own_member,
+    with_members,
+    with_values,
+)
 from attlm_fairseq.nbest.formats.lines import TOTAL, fresh_names, is_as_read, own_text, quoted
 from attlm_fairseq.nbest.formats.protocol import NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -20,7 +30,7 @@ from attlm_fairseq.numeric import is_number
 
 AM_SCORE = "am_score"
 _TOTAL_KEY = f"{TOTAL}_score"
-_MATCHES = re.compile(r"\s*\[\s*([{\]]|$)")
+_MATCHES = re.compile(r"\s*\[\s*\{")
 
 
 class HyporadiseFormat(NbestFormat):
@@ -36,7 +46,10 @@ class HyporadiseFormat(NbestFormat):
     name = "hyporadise"
 
     def matches(self, head: str) -> bool:
-        return _MATCHES.match(head) is not None
+        if _MATCHES.match(head) is None:
+            return False
+        first = first_value(head)
+        return isinstance(first.get("input"), list) if isinstance(first, dict) else '"input"' in head
 
     def read(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)

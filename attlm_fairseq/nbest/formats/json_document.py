@@ -45,11 +45,27 @@ class Item:
     line: int
 
 
-def stream_items(source: TextSource, file: FileText, opening: str) -> Iterator[Item]:
-    """The items of a JSON array (``opening`` is ``[``) or object (``{``), one at a time; ``file`` gets the text around them."""
+def whole_item(source: TextSource, file: FileText) -> Item:
+    """The one value that a document is; ``file`` gets the text around it."""
+    text = _Window(source)
+    at = text.skip_space(1 if text.peek(0) == "\ufeff" else 0)
+    line = text.line_at(at)
+    value, end = text.value(at, "the document")
+    file.start = text.take(at)
+    raw = text.take(end - at)
+    file.end = text.take_end(0)
+    return Item("", "", raw, value, line)
+
+
+def stream_items(source: TextSource, file: FileText, opening: str, start: int = 0) -> Iterator[Item]:
+    """The items of a JSON array (``opening`` is ``[``) or object (``{``), one at a time; ``file`` gets the text around them.
+
+    The array or object begins the document, but for white space, or stands at ``start``.
+    """
     text = _Window(source)
     closing = {"[": "]", "{": "}"}[opening]
-    at = text.skip_space(1 if text.peek(0) == "\ufeff" else 0)
+    text.peek(start)  # so that it is there
+    at = text.skip_space(start or (1 if text.peek(0) == "\ufeff" else 0))
     if text.peek(at) != opening:
         raise text.error(f"found {quoted(text.peek(at))}: expected a JSON document that begins with '{opening}'", at)
     file.start = text.take(at + 1)
@@ -77,10 +93,7 @@ def stream_items(source: TextSource, file: FileText, opening: str) -> Iterator[I
         yield Item(key, before, text.take(end - at), value, line)
     if not count:
         raise text.error("no n-best list in it: the JSON document is empty", at)
-    at = text.skip_space(at + 1)
-    if text.peek(at):
-        raise text.error(f"found {quoted(text.peek(at))} after the end of the JSON document", at)
-    file.end = text.take(at)
+    file.end = text.take_end(at + 1)
 
 
 class _Window:
@@ -143,6 +156,13 @@ class _Window:
             except (ValueError, RecursionError) as error:
                 raise self.error(f"{what} is not usable JSON: {error}", at) from None
             return value, end - self._taken
+
+    def take_end(self, at: int) -> str:
+        """What is left from here on, in which there must be nothing but white space after ``at``."""
+        at = self.skip_space(at)
+        if self.peek(at):
+            raise self.error(f"found {quoted(self.peek(at))} after the end of the JSON document", at)
+        return self.take(at)
 
     def line_at(self, at: int) -> int:
         return self._line + self._text.count("\n", self._taken, self._taken + at)

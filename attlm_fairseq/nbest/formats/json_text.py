@@ -40,6 +40,17 @@ DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys)
 _SCAN = json.JSONDecoder().raw_decode  # for texts known to be valid: value and end of what begins at a position
 
 
+def first_value(head: str) -> Any:
+    """Return the value with which a text begins, or the first one in its array; None if it is cut short or broken."""
+    at = after_space(head, 0)
+    if head[at : at + 1] == "[":
+        at = after_space(head, at + 1)
+    try:
+        return DECODER.raw_decode(head, at)[0]
+    except (ValueError, RecursionError):
+        return None
+
+
 def dumped(value: Any) -> str:
     """JSON with the text readable and floats exact."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)

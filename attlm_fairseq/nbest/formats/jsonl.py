@@ -16,11 +16,13 @@ from attlm_fairseq.nbest.formats.json_text import (
     children,
     dumped,
     exact,
+    first_value,
     member,
     own_member,
     with_members,
     with_values,
 )
+from attlm_fairseq.nbest.formats.keys import is_score
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     fresh_names,
@@ -31,10 +33,10 @@ from attlm_fairseq.nbest.formats.lines import (
     text_of,
     write_lines,
 )
-from attlm_fairseq.nbest.formats.mlm import MlmFormat
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
+from attlm_fairseq.numeric import is_number
 
 _MATCHES = re.compile(r'\s*\{\s*["}]')
 
@@ -53,7 +55,11 @@ class JsonlFormat(NbestFormat):
     holds = Holds(references=True, scores=True)
 
     def matches(self, head: str) -> bool:
-        return _MATCHES.match(head) is not None and not MlmFormat().matches(head)
+        if _MATCHES.match(head) is None:
+            return False
+        first = first_value(head)
+        hypotheses = first.get("hyps") if isinstance(first, dict) else None
+        return _are_own(hypotheses) if isinstance(first, dict) else '"hyps"' in head
 
     def read(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
@@ -75,6 +81,14 @@ class JsonlFormat(NbestFormat):
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, lambda nbest: [_line(nbest)])
+
+
+def _are_own(hypotheses: Any) -> bool:
+    """Whether these are hypotheses of this format: objects whose scores stand under ``scores``, and not next to the text."""
+    first = hypotheses[0] if isinstance(hypotheses, list) and hypotheses else None
+    if not isinstance(first, dict) or "text" not in first:
+        return False
+    return "scores" in first or not any(is_number(value) and is_score(key) for key, value in first.items())
 
 
 def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:

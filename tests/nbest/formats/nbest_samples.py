@@ -79,6 +79,73 @@ SRILM = "-123.5 -20.25 3 a b c\n-124.0 -19 2 a b\n-130 -1.5 0\n"
 SRILM_MARKED = "-123.5 -20.25 3 <s> a b c </s>\n-124.0 -19 4 <s>  a b </s> \n-130 -1.5 0 <s> </s>\n"
 NEMO = 'a b\t-12.5\nnull\t-13.25\n\t-9.5e-05\n"c\t-1.0\n'
 KALDI = "spk-utt-1 oh yeah\nspk-utt-2 oh\nspk-utt-3\nspk-utu-1 yes 1\n"
+# JSON of other tools, and of scripts around them
+GENERATE = """\
+{"id": "u1", "texts": ["a b", "a"], "sequences_scores": [-0.1, -0.2], "num_tokens": [3, 2], "reference": "a b"}
+{"id": "u2", "texts": ["c d", "c"], "sequences_scores": [-0.3, -0.5], "num_tokens": [3, 2], "reference": "c"}
+"""
+GENERATE_ONE = '{"texts": ["a b", "a"], "sequences_scores": [-0.1, -0.2]}'
+GENERATE_BATCH = '{"texts": [["a b", "a"], ["c d", "c e"]], "sequences_scores": [[-0.1, -0.2], [-0.3, -0.5]], "references": ["a", "c"]}'
+GENERATE_FLAT = '{"texts": ["a b", "a", "c d", "c e"], "sequences_scores": [-0.1, -0.2, -0.3, -0.5], "num_return_sequences": 2}'
+LISTS = '[["a b", "a"], ["c d", "c"]]'
+PAIRS = '[[["a b", -1.5], ["a", -2]], [["c d", -1], ["c", -3]]]'
+BY_ID = """\
+{"u1": [{"text": "a b", "avg_logprob": -0.1, "tokens": [1,2,3]}, {"text": "a", "avg_logprob": -0.2, "tokens": [1,2]}],
+ "u2": [{"text": "c d", "avg_logprob": -0.3, "tokens": [5]}]}
+"""
+PYCTCDECODE = '[[["a b", null, [["a", [0, 3]], ["b", [4, 5]]], -1.5, -3.25], ["a", null, [["a", [0, 3]]], -2.5, -4.25]]]'
+MANIFEST = """\
+{"audio_filepath": "/d/u1.wav", "duration": 1.5, "text": "a b", "pred_text": "a b", "beams": [["a b", -3.5], ["a", -4.5]]}
+{"audio_filepath": "/d/u2.wav", "duration": 1.5, "text": "c", "pred_text": "c d", "beams": [["c d", -3.5], ["c", -4.5]]}
+"""
+REFERENCE_NBEST = '[{"reference": "a b", "nbest": ["a b", "a"]}, {"reference": "c", "nbest": ["c d", "c"]}]'
+WHISPER = """\
+{"text": " a b. c d.", "segments": [
+  {"id": 0, "seek": 0, "start": 0.0, "end": 2.0, "text": " a b.", "tokens": [1,2,3], "temperature": 0.0, "avg_logprob": -0.25,
+   "compression_ratio": 1.1, "no_speech_prob": 0.01},
+  {"id": 1, "seek": 0, "start": 2.0, "end": 3.0, "text": " c d.", "tokens": [1,2,3], "avg_logprob": -0.25}], "language": "en"}
+"""
+WHISPER_CPP = """\
+{
+\t"systeminfo": "AVX = 1",
+\t"result": {"language": "en"},
+\t"transcription": [
+{"timestamps": {"from": "00", "to": "01"}, "offsets": {"from": 0, "to": 100}, "text": " And so",
+ "tokens": [{"text": " And", "id": 3, "p": 0.5}, {"text": " so", "id": 5, "p": 0.25}]}
+]}
+"""
+FASTER_WHISPER = '[{"id": 1, "seek": 0, "start": 0.0, "end": 2.0, "text": " a b", "tokens": [1, 2], "avg_logprob": -0.25, "words": null}]'
+CTRANSLATE2 = '[{"hypotheses": [["\u2581a", "\u2581b"], ["\u2581a"]], "scores": [-0.25, -0.5]}]'
+SHERPA = (
+    '{"id": "u1", "text": "A B", "hypotheses": ['
+    '{"text": "A B", "tokens": ["A", " B"], "timestamps": [0.1, 0.2], "ys_log_probs": [-0.5, -0.25], "score": -0.75}, '
+    '{"text": "A", "tokens": ["A"], "ys_log_probs": [-0.5], "score": -1.5}]}\n'
+)
+ROWS = """\
+{"id": "u1", "text": "a b", "score": -1}
+{"id": "u1", "text": "a", "score": -2}
+{"id": "u2", "text": "c", "score": -3}
+"""
+ROW_ARRAY = """\
+[{"utt": "u1", "hyp": "a b", "score": -1, "ref": "a"}, {"utt": "u1", "hyp": "a", "score": -2, "ref": "a"},
+ {"utt": "u2", "hyp": "c", "score": -3, "ref": "c"}]"""
+WRAPPED = """\
+{"model": "x", "results": [
+  {"id": "u1", "alternatives": [{"text": "a b", "confidence": 0.5}, {"text": "a", "confidence": 0.25}]}
+], "n": 1}
+"""
+WAV2VEC2 = """\
+{"text": [["a b", "a"], ["c d", "c"]], "logit_score": [[-1, -2], [-3, -4]],
+ "lm_score": [[-5, -6], [-7, -8]], "word_offsets": null}"""
+CSV = 'id,hyp,score,ref,duration\nu1,"a, b",-1.5,a b,1.0\nu1,"a ""q""",-2.5,a b,1.0\nu2,c,-3.5,c,2.0\n'
+TSV = "utt\ttext\tscore\nu1\ta b\t-1.5\nu1\ta\t-2.5\n"
+ICEFALL = "u-1:\tref=['A', 'B']\nu-1:\thyp=['A', \"IT'S\"]\nu-2:\tref=['C']\nu-2:\thyp=[]\n"
+
+JSON = [
+    *(GENERATE, GENERATE_ONE, GENERATE_BATCH, GENERATE_FLAT, LISTS, PAIRS, BY_ID, PYCTCDECODE, MANIFEST, REFERENCE_NBEST, WHISPER),
+    *(WHISPER_CPP, FASTER_WHISPER, CTRANSLATE2, SHERPA, ROWS, ROW_ARRAY, WRAPPED, WAV2VEC2),
+]
+BARE_LISTS = (LISTS, PAIRS, PYCTCDECODE)  # which have no place for scores
 
 SAMPLES = {
     "moses": [MOSES, MARIAN, LEGACY, JOSHUA, UNNAMED],
@@ -90,6 +157,10 @@ SAMPLES = {
     "srilm": [SRILM, SRILM_MARKED],
     "nemo:2": [NEMO],
     "kaldi": [KALDI],
+    "json": JSON,
+    "csv": [CSV],
+    "tsv": [TSV],
+    "icefall": [ICEFALL],
 }
 ALL_SAMPLES = [(name, sample) for name, samples in SAMPLES.items() for sample in samples]
 

@@ -139,6 +139,36 @@ BROKEN = [
     ("nemo:2", "a\t-1.0\tlm=2\tlm=3\nb\t-1.0\n", 1, "found the column 'lm=3': expected name=value, each name once"),
     ("nemo:3", NEMO, 4, "the last list has 1 of 3 hypotheses"),
     ("nemo", NEMO, None, "give the beam size, --format nemo:BEAM"),
+    # JSON of any shape
+    ("json", '["a b", "c d"]', 1, "texts alone: put the hypotheses of each utterance into a list, [[..], [..]]"),
+    ("json", '[["a"],\n []]', 2, "item 2: is an empty list: expected at least one hypothesis"),
+    ("json", '[["a"],\n {"x": 1}]', 2, "item 2: is '{\"x\": 1}': expected hypotheses like those before"),
+    ("json", '{"u1": ["a"],\n "u2": ["b",\n 3]}', 3, "utterance 'u2': [1] is '3': expected a hypothesis"),
+    ("json", '{"u1": ["a"],\n "u1": ["b"]}', 2, "the utterance 'u1' is there twice"),
+    ("json", '{"id": "u1", "nbest": ["a"]}\n{"id": "u1", "nbest": ["b"]}\n', 2, "the utterance 'u1' is there twice"),
+    ("json", '{"id": "u1", "nbest": ["a"]}\n{"id": "u2", "nbest": ["b"}\n', 2, "not valid JSON"),
+    ("json", '{"id": "u1", "nbest": ["a"]}\n{"id": "u2", "nbest": []}\n', 2, "nbest is an empty list: expected at least one hypothesis"),
+    ("json", '{"texts": [\n"a", null], "scores": [1, 2]}', 2, "texts[1] is 'null': expected a hypothesis"),
+    ("json", '{"u1": [{"text": "a",\n "score": 1e999}]}', 2, "[0].score is inf: expected a finite number"),
+    ("json", '{"u1": {"texts": ["a", "b"],\n "scores": [-1,\n NaN]}}', 3, "scores[1] is nan: expected a finite number"),
+    ("json", '{"u1": [{"text": "\\ud800"}]}', 1, "[0] holds one half of a surrogate pair"),
+    ("json", '{"texts": ["a"], "scores": [1]} x', 1, "found 'x' after the end of the JSON document"),
+    ("json", '{"texts": ["a"], "scores": [1]', 1, "the file ends too early"),
+    ("json", "{}", 1, "the JSON document is empty"),
+    # tables
+    ("csv", "id,hyp,score\nu1,a\n", 2, "found 2 fields: expected 3 as in the header"),
+    ("csv", "id,hyp,score\nu1,a,-1\nu1,b,x\n", 3, "the column score is 'x': expected a number"),
+    ("csv", "id,hyp,score\nu1,a,-1\nu1,b,nan\n", 3, "the column score is nan: expected a finite number"),
+    ("csv", "id,hyp,score\nu1,a,-1\nu2,b,-1\nu1,c,-1\n", 4, "the list of id u1 continues here after other ids"),
+    ("csv", 'id,hyp,score\nu1,"a,-1\nu1,b,-1\n', 2, "not a row of a table: unexpected end of data"),
+    ("csv", "hyp,score\na,-1\n", 1, "expected names of columns, among them an id"),
+    ("csv", "id,hyp,score\n", None, "no n-best list in it: a header alone"),
+    ("tsv", "utt\ttext\nu1\ta\tb\n", 2, "found 3 fields: expected 2 as in the header"),
+    # icefall
+    ("icefall", "u:\tref=['a']\nu:\thyp=['a'\n", 2, "expected ID:<TAB>ref=['word', ..]"),
+    ("icefall", "u:\tref=['a']\nu:\thyp=[1]\n", 2, "expected ID:<TAB>ref=['word', ..]"),
+    ("icefall", "u:\tref=['a']\nv:\thyp=['a']\n", 2, "the hypothesis of 'v' comes without its reference"),
+    ("icefall", "u:\tref=['a']\nv:\tref=['a']\n", 1, "the reference of 'u' has no hypothesis after it"),
 ]
 
 

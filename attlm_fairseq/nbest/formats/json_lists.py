@@ -1,0 +1,412 @@
+"""N-best lists in JSON of any other shape: what Hugging Face, pyctcdecode, NeMo, CTranslate2, Whisper, sherpa-onnx and scripts save."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TextIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.formats import keys
+from attlm_fairseq.nbest.formats.json_document import Item, stream_items, whole_item, write_document
+from attlm_fairseq.nbest.formats.json_text import (
+    DECODER,
+    Place,
+    after_space,
+    children,
+    dumped,
+    exact,
+    own_member,
+    with_members,
+    with_values,
+)
+from attlm_fairseq.nbest.formats.lines import (
+    TOTAL,
+    SeenIds,
+    fresh_names,
+    is_as_read,
+    is_rescored,
+    numbered,
+    own_text,
+    quoted,
+    split_end,
+    text_of,
+    text_of_hypothesis,
+    write_lines,
+)
+from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
+from attlm_fairseq.nbest.formats.records import Reader, layout_of
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
+
+_MATCHES = re.compile(r"\s*[\[{]\s*[\"\[{\]}]")
+_FIRST_MEMBER = re.compile(r"\s*\{\s*\"((?:[^\"\\]|\\.)*)\"\s*:\s*(.)", re.DOTALL)
+
+# How the lists stand in a file
+LINES = "lines"  # one JSON value per line
+ARRAY = "["  # the items of one array
+OBJECT = "{"  # the values of one object, by id
+WRAPPED = "wrapped"  # the items of an array or object that is a value of an object
+ONE = "one"  # the document is one list
+BATCH = "batch"  # one object, whose members are lists with one value per utterance
+
+
+class JsonFormat(NbestFormat):
+    """Utterances one per line, in an array, in an object by id, or in an object that holds one of these; see :mod:`records` for one.
+
+    Written: as read, in the new order, with one ``NAME`` per LM and ``total`` in each hypothesis that is an object, ``NAME_score`` and
+    ``total_score`` next to a list of texts. Hypotheses that are texts or lists in a list alone have no place for scores. Lists from other
+    formats are written as an object by id.
+    """
+
+    name = "json"
+    holds = Holds(references=True, scores=True)
+
+    def matches(self, head: str) -> bool:
+        return _MATCHES.match(head) is not None
+
+    def read(self, source: TextSource) -> Iterator[NbestList]:
+        framing = framing_of(source.head)
+        file = FileText(self.name, framing=framing)
+        reader = Reader(source.name, note)
+        if framing == LINES:
+            return _lists(_items_of_lines(source, file), file, reader)
+        if framing in (ARRAY, OBJECT):
+            return _lists(stream_items(source, file, framing), file, reader)
+        return self._read_whole(source, file, reader)
+
+    def _read_whole(self, source: TextSource, file: FileText, reader: Reader) -> Iterator[NbestList]:
+        item = whole_item(source, file)
+        if (batch := Batch.of(item.value)) is not None:
+            file.framing, file.start, file.end = BATCH, file.start + item.raw + file.end, ""
+            return _lists(batch.items(item.line), file, reader)
+        if layout_of(item.value) is not None or (found := _wrapped(item)) is None:
+            return _lists([item], file, reader)
+        file.framing = WRAPPED
+        return _lists(_items_within(item, file, source.name, *found), file, reader)
+
+    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        lists = iter(lists)
+        first = next(lists, None)
+        if first is None:
+            return
+        given = chain([first], lists)
+        text = text_of(first, self.name)
+        if text is None:
+            _write_by_id(given, out)
+        elif text.file.framing == LINES:
+            write_lines(given, out, self.name, _Writer().lines)
+        elif text.file.framing == BATCH:
+            _write_batch(given, out, text.file)
+        else:
+            write_document(_one_only(given) if text.file.framing == ONE else given, out, self.name, _Writer().item)
+
+
+def framing_of(head: str) -> str:
+    """Return how the lists stand in a file that begins with ``head``, perhaps cut short."""
+    at = after_space(head, 0)
+    opening = head[at : at + 1]
+    try:
+        value, end = DECODER.raw_decode(head, at)
+    except (ValueError, RecursionError):  # cut short, or broken: who reads it says where
+        return _framing_of_first_member(head, opening)
+    after = after_space(head, end)
+    if head[after : after + 1] in ("{", "[") and "\n" in head[end:after]:
+        return LINES
+    if layout_of(value) is not None and not (isinstance(value, list) and all(isinstance(item, str | dict) for item in value)):
+        return ONE
+    if isinstance(value, dict) and (Batch.of(value) is not None or _wrapping_key(value) is not None or _is_faulty_list(value)):
+        return ONE
+    return ARRAY if opening == "[" else OBJECT
+
+
+def _framing_of_first_member(head: str, opening: str) -> str:
+    found = _FIRST_MEMBER.match(head)
+    if opening != "{" or found is None:
+        return ARRAY
+    known = found[1] in (*keys.HYPOTHESES, *keys.UTTERANCES, *keys.SEGMENTS, *keys.REFERENCES, *keys.IDS)
+    if not known and found[2] in "[{":
+        return OBJECT
+    first_line = head.lstrip().partition("\n")[0]
+    return LINES if first_line.rstrip().endswith("}") else ONE
+
+
+def _is_faulty_list(value: dict[str, Any]) -> bool:
+    """Whether an object has a list where hypotheses stand, so that it is one utterance, which its reader refuses with the reason."""
+    return any(isinstance(value.get(key), list) for key in keys.HYPOTHESES)
+
+
+def _wrapping_key(value: dict[str, Any]) -> str | None:
+    for key in (*keys.UTTERANCES, *keys.SEGMENTS):
+        found = value.get(key)
+        members = found.values() if isinstance(found, dict) else found
+        if isinstance(found, dict | list) and found and layout_of(next(iter(members))) is not None:
+            return key
+    return None
+
+
+def _wrapped(item: Item) -> tuple[int, int] | None:
+    """Where the array or object of utterances stands in the text of a document: its first character and its end."""
+    key = _wrapping_key(item.value) if isinstance(item.value, dict) else None
+    return next(((child.value, child.end) for child in children(item.raw) if child.key == key), None) if key else None
+
+
+def _items_within(item: Item, file: FileText, path: str, begin: int, end: int) -> Iterator[Item]:
+    start, rest = len(file.start) + begin, item.raw[end:] + file.end
+    source = TextSource(path, text=file.start + item.raw[:end])
+    yield from stream_items(source, file, item.raw[begin], start)
+    file.end += rest
+
+
+def _items_of_lines(source: TextSource, file: FileText) -> Iterator[Item]:
+    before = ""
+    for line_number, line in numbered(source, file):
+        body, _ = split_end(line)
+        if not body.strip(" \t\r"):
+            before += line
+            continue
+        try:
+            value = DECODER.decode(body)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"not valid JSON ({error}): expected one whole value per line", path=source.name, line=line_number) from None
+        yield Item("", before, line, value, line_number)
+        before = ""
+    file.end = before
+
+
+def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[NbestList]:
+    """The lists of a file: one per utterance, or one per sequence of rows with the same id."""
+    seen = SeenIds()
+    current: NbestList | None = None
+    text = ListText(file)
+    is_row = False
+    count = 0
+    for number, item in enumerate(items, 1):
+        place = Place(f"utterance {quoted(item.key)}" if item.key else f"item {number}", item.raw.lstrip(" \t"), reader.path, item.line)
+        record = reader.record(item.value, place, first=number == 1)
+        name = place.text(item.key) if item.key else place.id(record.id, count)
+        if not (current is not None and is_row and record.is_row and record.id is not None and name == current.id):
+            if not seen.add(name):
+                raise InputError(
+                    f"the utterance {quoted(name)} is there twice: put its hypotheses together", path=reader.path, line=item.line
+                )
+            if current is not None:
+                yield current
+            text, is_row, count = ListText(file, item.before), record.is_row, count + 1
+            current = NbestList(name, [], (), item.line, text, path=reader.path)
+        elif file.framing != LINES:
+            text.own += item.before
+        text.own += item.raw
+        for hypothesis in record.hypotheses:
+            hypothesis.rank = len(current.hypotheses) + 1
+            if is_row:
+                hypothesis.verbatim = HypothesisText((item.before if text.size else "") + item.raw)
+            current.hypotheses.append(hypothesis)
+            text.size += 1
+        current.references = current.references or record.references
+        text.extras = tuple(sorted({*text.extras, *record.extras}))
+    if current is None:
+        raise InputError("no n-best list in it", path=reader.path)
+    yield current
+
+
+@dataclass(slots=True)
+class Batch:
+    """Utterances whose values stand in lists, ``{"texts": [[..], [..]], "sequences_scores": [[..], [..]]}``.
+
+    ``per_list`` are the members that have one value per utterance, ``shared`` those of all. ``returned`` is the number of texts per
+    utterance if they stand one after another in a flat list, else 0.
+    """
+
+    per_list: dict[str, list[Any]]
+    shared: dict[str, Any]
+    returned: int = 0
+
+    @staticmethod
+    def of(value: Any) -> Batch | None:
+        if not isinstance(value, dict):
+            return None
+        for key in keys.HYPOTHESES:
+            texts = value.get(key)
+            if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
+                returned = next((value[name] for name in keys.RETURNED if isinstance(value.get(name), int)), len(texts))
+                return _flat_batch(value, len(texts), returned) if 0 < returned < len(texts) and len(texts) % returned == 0 else None
+            if isinstance(texts, list) and texts and all(isinstance(text, list) and layout_of(text) for text in texts):
+                scores = [column for name, column in value.items() if keys.is_score_column(name) and isinstance(column, list)]
+                if any(len(column) == len(texts) and not isinstance(column[0], list) for column in scores):
+                    return None  # texts that are lists of tokens
+                per_list = {name: column for name, column in value.items() if isinstance(column, list) and len(column) == len(texts)}
+                return Batch(per_list, {name: shared for name, shared in value.items() if name not in per_list})
+        return None
+
+    def items(self, line: int) -> Iterator[Item]:
+        for members in zip(*self.per_list.values(), strict=True):
+            value = dict(zip(self.per_list, members, strict=True)) | self.shared
+            if "ids" in self.per_list:
+                value["id"] = value.pop("ids")
+            yield Item("", "", dumped(value), value, line)
+
+    def document(self, utterances: list[dict[str, Any]]) -> dict[str, Any]:
+        """The document with these utterances, as :meth:`items` gave them or changed."""
+        added = [key for key in utterances[0] if key not in self.per_list and key not in self.shared and key != "id"]
+        columns = {key: [utterance["id" if key == "ids" else key] for utterance in utterances] for key in [*self.per_list, *added]}
+        if self.returned:
+            columns = {key: list(chain(*column)) if isinstance(column[0], list) else column for key, column in columns.items()}
+        return columns | self.shared
+
+
+def _flat_batch(value: dict[str, Any], size: int, returned: int) -> Batch:
+    per_list: dict[str, list[Any]] = {}
+    for key, column in value.items():
+        if isinstance(column, list) and len(column) == size:
+            per_list[key] = [column[i : i + returned] for i in range(0, size, returned)]
+        elif isinstance(column, list) and len(column) == size // returned:
+            per_list[key] = column
+    return Batch(per_list, {key: shared for key, shared in value.items() if key not in per_list}, returned)
+
+
+class _Writer:
+    """Writes lists in the place where they stood; says once if scores have no place there."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def lines(self, nbest: NbestList) -> list[str]:
+        own = own_text(nbest, JsonFormat.name)
+        if nbest.hypotheses[0].verbatim is not None:
+            return [self._row(nbest, hypothesis) for hypothesis in nbest.hypotheses]
+        if is_as_read(nbest, own):
+            return [own.own]
+        body, end = split_end(own.own)
+        text = body.lstrip(" \t\r")
+        return [body[: len(body) - len(text)] + self.edited(text, nbest) + end]
+
+    def _row(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
+        own = text_of_hypothesis(nbest, hypothesis).own
+        if not is_rescored(hypothesis):
+            return own
+        begin = own.index("{")
+        body, end = split_end(own[begin:])
+        return own[:begin] + _with_scores(body, nbest, hypothesis) + end
+
+    def item(self, nbest: NbestList) -> str:
+        own = own_text(nbest, JsonFormat.name)
+        if is_as_read(nbest, own):
+            return own.own
+        if nbest.hypotheses[0].verbatim is None:
+            return self.edited(own.own, nbest)
+        rows = _values_of(f"[{own.own}]")
+        changed = [_with_scores(rows[hypothesis.rank - 1], nbest, hypothesis) for hypothesis in nbest.hypotheses]
+        return with_values(f"[{own.own}]", changed)[1:-1]
+
+    def edited(self, text: str, nbest: NbestList) -> str:
+        """The text of an utterance with its hypotheses as they are now."""
+        layout = layout_of(DECODER.decode(text))
+        if layout is None:
+            raise nbest.error(f"list {nbest.id} is not what was read")
+        hypotheses = nbest.hypotheses
+        if layout.is_row:
+            return _with_scores(text, nbest, hypotheses[0])
+        values = text if layout.container is None else own_member(text, layout.container)
+        are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
+        found = _values_of(values)
+        now = [found[hypothesis.rank - 1] for hypothesis in hypotheses]
+        if are_objects:
+            now = [_with_scores(value, nbest, hypothesis) for value, hypothesis in zip(now, hypotheses, strict=True)]
+        values = with_values(values, now)
+        if layout.container is None:
+            if not are_objects and any(map(is_rescored, hypotheses)):
+                self._tell(nbest)
+            return values
+        new = {layout.container: values}
+        for key in layout.columns:
+            column = own_member(text, key)
+            found = _values_of(column)
+            new[key] = with_values(column, [found[hypothesis.rank - 1] for hypothesis in hypotheses])
+        return with_members(text, new if are_objects else new | _columns_of(nbest, layout.columns))
+
+    def _tell(self, nbest: NbestList) -> None:
+        if not self._told:
+            self._told = True
+            note(f"note: {nbest.path}: lists of texts have no place for scores: only the order of the hypotheses changes; see --to jsonl")
+
+
+def _values_of(text: str) -> list[str]:
+    return [text[child.value : child.end] for child in children(text)]
+
+
+def _with_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
+    """The text of a hypothesis that is an object with what rescoring found."""
+    if not is_rescored(hypothesis):
+        return text
+    value = DECODER.decode(text)
+    nested = value.get(keys.SCORES)
+    new = {}
+    if isinstance(nested, dict) and hypothesis.lm_scores:
+        fresh = fresh_names(hypothesis.lm_scores, [*nested, *hypothesis.scores], str)
+        added = {fresh[name]: exact(score, name, nbest) for name, score in hypothesis.lm_scores.items()}
+        new[keys.SCORES] = with_members(own_member(text, keys.SCORES), added)
+    else:
+        fresh = fresh_names(hypothesis.lm_scores, [*value, TOTAL, *hypothesis.scores], keys.as_member)
+        new = {fresh[name]: exact(score, name, nbest) for name, score in hypothesis.lm_scores.items()}
+    if hypothesis.total is not None:
+        new[TOTAL] = exact(hypothesis.total, TOTAL, nbest)
+    return with_members(text, new)
+
+
+def _columns_of(nbest: NbestList, taken: Iterable[str]) -> dict[str, str]:
+    """The columns of what rescoring found, next to a list of texts."""
+    hypotheses = nbest.hypotheses
+    total_key = f"{TOTAL}_score"
+    fresh = fresh_names(hypotheses[0].lm_scores, [*taken, total_key, *hypotheses[0].scores], keys.as_column)
+    columns = {key: [exact(hypothesis.lm_scores[name], name, nbest) for hypothesis in hypotheses] for name, key in fresh.items()}
+    totals = [exact(hypothesis.total, TOTAL, nbest) for hypothesis in hypotheses if hypothesis.total is not None]
+    if len(totals) == len(hypotheses):
+        columns[total_key] = totals
+    return {key: f"[{', '.join(column)}]" for key, column in columns.items()}
+
+
+def _one_only(lists: Iterable[NbestList]) -> Iterator[NbestList]:
+    for count, nbest in enumerate(lists):
+        if count:
+            raise InputError("the file is one list, these are several: write jsonl instead")
+        yield nbest
+
+
+def _write_batch(lists: Iterable[NbestList], out: TextIO, file: FileText) -> None:
+    template = DECODER.decode(file.start.lstrip("\ufeff"))
+    batch = Batch.of(template)
+    if batch is None:
+        raise InputError("not what was read")
+    writer = _Writer()
+    texts = []
+    for nbest in lists:
+        own = own_text(nbest, JsonFormat.name)
+        texts.append(own.own if is_as_read(nbest, own) else writer.edited(own.own, nbest))
+        if batch.returned and len(nbest.hypotheses) != batch.returned:
+            raise nbest.error(f"list {nbest.id} has {len(nbest.hypotheses)} hypotheses: all lists of the file have {batch.returned}")
+    if texts == [item.raw for item in batch.items(1)]:
+        out.write(file.start)
+        return
+    document = batch.document([DECODER.decode(text) for text in texts])
+    out.write(dumped({key: document[key] for key in [*template, *(key for key in document if key not in template)]}) + "\n")
+
+
+def _write_by_id(lists: Iterable[NbestList], out: TextIO) -> None:
+    seen = SeenIds()
+    for count, nbest in enumerate(lists):
+        if not seen.add(nbest.id):
+            raise nbest.error(f"two lists have the id {quoted(nbest.id)}: json needs different ones")
+        hypotheses = []
+        for hypothesis in nbest.hypotheses:
+            names = fresh_names(hypothesis.scores, ["text", TOTAL], keys.as_member)
+            scores = {names[name]: exact(score, name, nbest) for name, score in hypothesis.scores.items()}
+            hypotheses.append(_with_scores(with_members(dumped({"text": hypothesis.text}), scores), nbest, hypothesis))
+        given = nbest.references[0] if len(nbest.references) == 1 else list(nbest.references)
+        value = with_members(dumped({"ref": given} if given else {}), {"nbest": f"[{', '.join(hypotheses)}]"})
+        out.write(f"{',' if count else '{'}\n{dumped(nbest.id)}: {value}")
+    out.write("\n}\n")

@@ -1,0 +1,123 @@
+"""What the keys of JSON objects and the columns of tables are called: the one table of names for all formats that have names.
+
+Decoders and their users agree on little but these names, so that a list is read by them and not by the tool that wrote it. Of several
+names in one object the first of the table counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from dataclasses import dataclass
+
+IDS = (
+    *("id", "utt", "utt_id", "uttid", "utterance", "utterance_id", "utterance_name", "key", "name", "sample_id", "segment_id"),
+    *("audio_filepath", "audio_path", "audio", "file", "filename", "path", "wav"),
+)
+# what holds the hypotheses of an utterance; "text" and the like if their value is a list
+HYPOTHESES = (
+    *("hyps", "hypotheses", "nbest", "n_best", "nbest_hyps", "beams", "candidates", "alternatives", "texts", "pred_texts", "hyp_texts"),
+    *("predictions", "sequences", "input", "text", "pred_text", "transcriptions"),
+)
+# the text of a hypothesis; the second names are its reference if one of the first is there, or if the hypotheses stand in a list
+TEXTS = ("hyp", "hypothesis", "pred_text", "prediction", "predicted", "pred", "hyp_text", "rec_text", "translation")
+TEXTS_OR_REFERENCES = ("text", "transcription", "transcript", "sentence")
+# "text" next to a list of hypotheses is the reference only in a manifest, told by one of these; elsewhere it is the 1-best
+MANIFEST = ("pred_text", "audio_filepath", "audio_path")
+REFERENCES = (
+    *("ref", "refs", "reference", "references", "text_reference", "reference_text", "ref_text", "target", "ground_truth", "truth"),
+    *("gold", "label", "output", *TEXTS_OR_REFERENCES),
+)
+TOKENS = ("tokens", "sequence", "words")  # a hypothesis' text as a list of its tokens, if it has no other
+SEGMENTS = ("segments", "transcription")  # a hypothesis' text in pieces, if it has no other
+UTTERANCES = ("utts", "utterances", "results", "items", "samples", "examples", "data", "lists")  # what holds the utterances of a document
+SCORES = "scores"  # an object in a hypothesis: {name: value}
+# how many tokens a hypothesis has: a number, or a list of them
+LENGTHS = ("num_tokens", "n_tokens", "token_count", "lengths", "token_ids", "sequences_ids", "y_sequence", "tokens", "sequence")
+TOKEN_LOGPROBS = ("ys_log_probs", "ys_probs", "token_logprobs", "token_log_probs", "logprobs")  # natural logs, one per token
+LOGPROB = "logprob"  # what a sum over tokens is called
+LENGTH_PENALTY = "length_penalty"
+RETURNED = ("num_return_sequences", "n_best", "num_hypotheses")  # how many texts of a flat list belong to each utterance
+# numbers that say nothing about a hypothesis' probability, and what was measured against the reference
+NOT_SCORES = frozenset(
+    (
+        *("rank", "index", "n", "beam", "line", "seek", "start", "end", "begin", "start_time", "end_time", "time", "timestamp", "offset"),
+        *(
+            "timestamps",
+            "duration",
+            "length",
+            "frames",
+            "temperature",
+            "compression_ratio",
+            "no_speech_prob",
+            "segment",
+            "channel",
+            "speaker",
+        ),
+        *("sample_rate", "num_words", "total", "total_score", "wer", "cer", "ter", "bleu", "chrf", "comet", "errors", "distance"),
+        *(LENGTH_PENALTY, *RETURNED, *LENGTHS, *TOKEN_LOGPROBS, *IDS),
+    )
+)
+# what no other format needs: the order says it, rescoring makes it again, or scores are read by it
+NOT_READ = frozenset(("rank", "index", "total", "total_score", LENGTH_PENALTY, *RETURNED))
+COSTS = frozenset(("cost", "nll", "loss", "neg_logprob"))  # smaller is better: read with the other sign
+_SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
+
+
+@dataclass(frozen=True)
+class Normalised:
+    """A score that its decoder has divided by (tokens + ``unlisted``) ** penalty.
+
+    ``sum_name`` is what the sum is called. ``unlisted``: tokens that count and are not in the file, such as the sentence end.
+    ``has_penalty``: the penalty is ``length_penalty`` of the file, else 1; without it always 1.
+    """
+
+    sum_name: str
+    unlisted: int = 0
+    has_penalty: bool = False
+
+
+_WHISPER = Normalised(LOGPROB, unlisted=1)  # Whisper and faster-whisper divide by the number of tokens and one more for the end
+_GENERATE = Normalised("sequences_score", has_penalty=True)  # Hugging Face: sum / generated tokens ** length_penalty
+NORMALISED = {
+    **dict.fromkeys(("avg_logprob", "avg_log_prob", "mean_logprob", "mean_log_prob", "avg_logprobs"), _WHISPER),
+    **dict.fromkeys(("sequences_scores", "sequences_score", "sequence_score"), _GENERATE),
+    **dict.fromkeys(("avg_score", "mean_score", "score_mean", "normalized_score", "normalised_score"), Normalised("score")),
+}
+CTRANSLATE2 = Normalised("score", has_penalty=True)  # "scores" of hypotheses that are lists of tokens
+
+
+def name_of(key: str, others: Container[str]) -> str:
+    """Return what the score under a key is called; ``others`` are the keys next to it.
+
+    pyctcdecode calls the sum of ``logit_score`` and what its LM adds ``lm_score``: that is the decoder's score.
+    """
+    return "score" if key == SCORES or (key == "lm_score" and "logit_score" in others and "score" not in others) else key
+
+
+def is_reference(key: str, container: str | None, others: Container[str]) -> bool:
+    """Return whether a text under one of REFERENCES is that; ``container`` is the key of the hypotheses next to it, if they are a list."""
+    if container is None:
+        return True
+    return container == "input" if key == "output" else key != "text" or any(name in others for name in MANIFEST)
+
+
+def is_score(key: str) -> bool:
+    """Return whether a number of this name is a score of its hypothesis."""
+    return key not in NOT_SCORES
+
+
+def is_score_column(key: str) -> bool:
+    """Return whether a list of numbers of this name, as many as hypotheses, holds their scores: surer names than for single numbers."""
+    return is_score(key) and _SCORE_LIKE.search(key) is not None
+
+
+def as_member(name: str) -> str:
+    """Return the key under which the score of an LM is written, so that it is read back as a score of that value."""
+    taken = name in NORMALISED or name in COSTS or name == SCORES or name in (*TEXTS, *TEXTS_OR_REFERENCES, *REFERENCES, *HYPOTHESES)
+    return name if is_score(name) and not taken else f"{name}_lm"
+
+
+def as_column(name: str) -> str:
+    """Return the key under which the scores of an LM are written next to a list of texts."""
+    return name if is_score_column(name) and as_member(name) == name else f"{name}_score"

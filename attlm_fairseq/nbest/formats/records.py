@@ -1,0 +1,288 @@
+"""One utterance as a JSON value, whichever tool wrote it: where its hypotheses stand, what their texts and scores are.
+
+An utterance is one of
+
+- a list of hypotheses;
+- an object with a list of hypotheses, or of texts with lists of scores next to it (columns);
+- an object with one text: a row, of which several in sequence with the same id are one list.
+
+A hypothesis is a text; a list with one text and its numbers; or an object with a text, whose numbers are scores. The names are in
+:mod:`keys`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attlm_fairseq.nbest.formats import keys
+from attlm_fairseq.nbest.formats.json_text import Place
+from attlm_fairseq.nbest.formats.lines import quoted
+from attlm_fairseq.nbest.nbest_list import Hypothesis
+from attlm_fairseq.numeric import is_number
+
+# a probability of a token that is printed as 0 with 6 decimals, as whisper.cpp does
+MIN_PROBABILITY = 5e-7
+EXPECTED = (
+    "expected hypotheses: a list of texts, of [text, score] or of objects with a text; or an object with such a list "
+    "(hyps, nbest, texts, ..) or with one text (text, hyp, ..)"
+)
+
+
+@dataclass(slots=True)
+class Layout:
+    """Where the hypotheses of an utterance stand.
+
+    Attributes:
+        hypotheses: their values.
+        container: the key of their list in the utterance's object; None if the utterance is the list itself.
+        columns: the keys of the lists next to it that have one value per hypothesis.
+        is_row: the utterance is an object with one text.
+    """
+
+    hypotheses: Sequence[Any]
+    container: str | None = None
+    columns: tuple[str, ...] = ()
+    is_row: bool = False
+
+
+def layout_of(value: Any) -> Layout | None:
+    """Return where the hypotheses stand; None if the value is no utterance."""
+    if isinstance(value, list):
+        tokens = any(isinstance(member, list) and _are_texts(member) for member in value)  # a list of lists is several utterances
+        return Layout(value) if value and not tokens and all(map(_is_hypothesis, value)) else None
+    if not isinstance(value, dict):
+        return None
+    for key in keys.HYPOTHESES:
+        found = value.get(key)
+        if isinstance(found, list) and found and all(map(_is_hypothesis, found)):
+            columns = tuple(other for other, column in value.items() if other != key and _is_column(other, column, len(found)))
+            return Layout(found, key, columns)
+    return Layout([value], is_row=True) if text_of_value(value) is not None else None
+
+
+def _is_hypothesis(value: Any) -> bool:
+    return text_of_value(value) is not None
+
+
+def _is_column(key: str, values: Any, count: int) -> bool:
+    """Whether a list has one value per hypothesis, and so goes with them."""
+    if not isinstance(values, list) or len(values) != count:
+        return False
+    numbers = all(value is None or is_number(value) for value in values)
+    return (numbers and (keys.is_score_column(key) or key in keys.NOT_SCORES)) or all(isinstance(value, list) for value in values)
+
+
+def text_of_value(value: Any) -> str | None:
+    """Return the text of a hypothesis; None if the value is no hypothesis."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return _text_of_list(value)
+    if not isinstance(value, dict):
+        return None
+    for key in (*keys.TEXTS, *keys.TEXTS_OR_REFERENCES):
+        if isinstance(value.get(key), str):
+            return str(value[key])
+    for key in keys.SEGMENTS:
+        parts = value.get(key)
+        if isinstance(parts, list) and parts and all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
+            return " ".join(part["text"].strip() for part in parts)
+    tokens = next((value[key] for key in keys.TOKENS if key in value), None)
+    return " ".join(tokens) if isinstance(tokens, list) and tokens and _are_texts(tokens) else None
+
+
+def _text_of_list(value: Sequence[Any]) -> str | None:
+    texts = [member for member in value if isinstance(member, str)]
+    if len(texts) == 1 and len(value) > 1:  # a text, its numbers, and perhaps more, such as the times of its words
+        return texts[0]
+    return " ".join(texts) if texts and len(texts) == len(value) else None  # tokens
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+@dataclass(slots=True)
+class Record:
+    """An utterance as read. ``id`` is None if it has none; ``extras`` are the names of what is neither text, score, reference nor id."""
+
+    id: Any
+    references: tuple[str, ...]
+    hypotheses: list[Hypothesis]
+    extras: set[str]
+    is_row: bool
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads the utterances of one file. ``tell`` gets one line, once, for each score that was normalised by length."""
+
+    path: str
+    tell: Callable[[str], None]
+    _told: set[str] = field(default_factory=set)
+
+    def record(self, value: Any, place: Place, first: bool = False) -> Record:
+        """Read an utterance. Raises InputError; of a ``first`` one the message says what is expected at length."""
+        layout = layout_of(value)
+        if layout is None:
+            raise self._not_an_utterance(value, place, first)
+        whole = value if isinstance(value, dict) else {}
+        steps: tuple[str | int, ...] = () if layout.container is None else (layout.container,)
+        columns = {key: whole[key] for key in layout.columns}
+        shared = {key: whole[key] for key in (keys.LENGTH_PENALTY,) if is_number(whole.get(key))}
+        hypotheses, extras = [], set()
+        for i, found in enumerate(layout.hypotheses):
+            at = () if layout.is_row else (*steps, i)
+            members = {key: column[i] for key, column in columns.items()}
+            hypothesis, unread = self._hypothesis(found, _At(place, at, {key: (key, i) for key in columns}), members, shared)
+            hypothesis.rank = i + 1
+            hypotheses.append(hypothesis)
+            extras |= unread
+        used = {layout.container, *layout.columns} if not layout.is_row else _text_keys(whole)
+        references, reference_key = self._references(whole, used, layout.container, place)
+        id_key = next((key for key in keys.IDS if isinstance(whole.get(key), str | int) and not isinstance(whole[key], bool)), None)
+        if not layout.is_row:
+            extras |= whole.keys() - used
+        return Record(whole.get(id_key or ""), references, hypotheses, extras - {reference_key, id_key, *keys.NOT_READ}, layout.is_row)
+
+    def _references(
+        self, whole: Mapping[str, Any], used: set[str | None], container: str | None, place: Place
+    ) -> tuple[tuple[str, ...], str | None]:
+        for key in keys.REFERENCES:
+            value = whole.get(key)
+            is_text = isinstance(value, str) or (isinstance(value, list) and len(value) > 0 and _are_texts(value))
+            if is_text and key not in used and keys.is_reference(key, container, whole):
+                return place.references(value, key), key
+        return (), None
+
+    def _hypothesis(self, value: Any, at: _At, columns: Mapping[str, Any], shared: Mapping[str, float]) -> tuple[Hypothesis, set[str]]:
+        members = dict(columns)
+        are_tokens = isinstance(value, list) and _are_texts(value) and len(columns) > 0
+        if isinstance(value, dict):
+            members |= value
+        elif isinstance(value, list) and not _are_texts(value):
+            members |= dict(_named_numbers(value))
+        length = _length(value if are_tokens else None, members)
+        penalty = shared.get(keys.LENGTH_PENALTY, members.get(keys.LENGTH_PENALTY, 1.0))
+        hypothesis = Hypothesis(at.place.text(text_of_value(value), *at.steps))
+        unread = set(members) - (_text_keys(members) if isinstance(value, dict) else set())
+        for key, found in members.items():
+            if key in keys.TOKEN_LOGPROBS and isinstance(found, list) and found and all(map(is_number, found)):
+                hypothesis.scores.setdefault(keys.LOGPROB, sum(at.number(score, key, i) for i, score in enumerate(found)))
+            elif key == keys.SCORES and isinstance(found, dict):
+                hypothesis.scores |= {at.name(name, key): at.number(score, key, name) for name, score in found.items()}
+            elif is_number(found) and keys.is_score(key):
+                score = at.number(found, key)
+                normalised = keys.CTRANSLATE2 if are_tokens and key == keys.SCORES else keys.NORMALISED.get(key)
+                if normalised:
+                    name, score = self._sum(key, score, normalised, length, penalty)
+                else:
+                    name = at.name(keys.name_of(key, members))
+                hypothesis.scores[name] = -score if key in keys.COSTS else score
+            else:
+                continue
+            unread.discard(key)
+        if keys.LOGPROB not in hypothesis.scores and (logprob := _probability_of_tokens(members)) is not None:
+            hypothesis.scores[keys.LOGPROB] = logprob
+        return hypothesis, unread
+
+    def _sum(self, key: str, score: float, normalised: keys.Normalised, length: int | None, penalty: Any) -> tuple[str, float]:
+        """The name and value of a score that is divided by length: its sum if the length is known."""
+        power = float(penalty) if normalised.has_penalty and is_number(penalty) else 1.0
+        by = f"(its tokens + {normalised.unlisted})" if normalised.unlisted else "the number of its tokens"
+        by += f" to the power {power:g}" if power != 1 else ""
+        if length is None:
+            told = (
+                f"{key} of a hypothesis is divided by {by}, which the file does not give (num_tokens, tokens): used as it is, "
+                "a mean and no sum"
+            )
+            name = key
+        else:
+            told = f"{key} of a hypothesis is divided by {by}: read as the sum, the score {normalised.sum_name}"
+            name, score = normalised.sum_name, score * (length + normalised.unlisted) ** power
+        if told not in self._told:
+            self._told.add(told)
+            self.tell(f"note: {self.path}: {told}")
+        return name, score
+
+    def _not_an_utterance(self, value: Any, place: Place, first: bool) -> Exception:
+        found = quoted(json.dumps(value, ensure_ascii=False))
+        if isinstance(value, dict):
+            for key in keys.HYPOTHESES:
+                if isinstance(value.get(key), list):
+                    return _fault_in(value[key], place, (key,))
+        if isinstance(value, list) and value:
+            return _fault_in(value, place, ())
+        hint = " (texts alone: put the hypotheses of each utterance into a list, [[..], [..]])" if isinstance(value, str) else ""
+        return place.error(f"is {found}: {EXPECTED if first else 'expected hypotheses like those before'}{hint}")
+
+
+def _fault_in(values: Sequence[Any], place: Place, steps: tuple[str, ...]) -> Exception:
+    if not values:
+        return place.error("is an empty list: expected at least one hypothesis", *steps)
+    at = next(i for i, value in enumerate(values) if not _is_hypothesis(value))
+    found = quoted(json.dumps(values[at], ensure_ascii=False))
+    return place.error(f"is {found}: expected a hypothesis: a text, [text, score] or an object with a text", *steps, at)
+
+
+@dataclass(slots=True)
+class _At:
+    """Where a hypothesis stands, for messages: ``columns`` gives the steps to a value that stands in a list next to it."""
+
+    place: Place
+    steps: tuple[str | int, ...]
+    columns: Mapping[str, tuple[str | int, ...]]
+
+    def number(self, value: Any, key: str, *further: str | int) -> float:
+        return self.place.number(value, *self._steps(key), *further)
+
+    def name(self, name: str, *keys_before: str) -> str:
+        return self.place.score_name(name, *self.steps, *keys_before)
+
+    def _steps(self, key: str) -> tuple[str | int, ...]:
+        return self.columns.get(key, (*self.steps, key))
+
+
+def _named_numbers(value: Sequence[Any]) -> Iterator[tuple[str, float]]:
+    """The numbers of a list with a text: one is the score; those of pyctcdecode's beams have names; others are numbered."""
+    numbers = [member for member in value if is_number(member)]
+    if len(numbers) == 1:
+        return iter([("score", numbers[0])])
+    if len(numbers) == 2 and any(isinstance(member, list) for member in value):  # text, (state,) frames, logit_score, lm_score
+        return iter([("logit_score", numbers[0]), ("score", numbers[1])])
+    return ((f"f{i}", number) for i, number in enumerate(numbers, 1))
+
+
+def _length(tokens: Sequence[str] | None, members: Mapping[str, Any]) -> int | None:
+    """How many tokens a hypothesis has, if that is known."""
+    if tokens is not None:
+        return len(tokens)
+    for key in keys.LENGTHS:
+        value = members.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        if isinstance(value, list) and value:
+            return len(value)
+    return None
+
+
+def _probability_of_tokens(members: Mapping[str, Any]) -> float | None:
+    """The natural log of the product of the tokens' probabilities (whisper.cpp's ``p``), in the segments or the hypothesis itself."""
+    parts = next((members[key] for key in keys.SEGMENTS if isinstance(members.get(key), list)), [members])
+    tokens = [token for part in parts if isinstance(part, dict) for token in part.get("tokens") or ()]
+    found = [token.get("p") if isinstance(token, dict) else None for token in tokens]
+    if not found or not all(is_number(p) and 0 <= p <= 1 for p in found):
+        return None
+    return sum(math.log(max(p, MIN_PROBABILITY)) for p in found)
+
+
+def _text_keys(members: Mapping[str, Any]) -> set[str | None]:
+    """The keys from which a hypothesis' text is."""
+    for key in (*keys.TEXTS, *keys.TEXTS_OR_REFERENCES):
+        if isinstance(members.get(key), str):
+            return {key}
+    return {next((key for key in (*keys.SEGMENTS, *keys.TOKENS) if isinstance(members.get(key), list)), None)}

@@ -1,0 +1,265 @@
+"""Tables with a header, CSV or tab-separated: one hypothesis per row."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, TextIO
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
+from attlm_fairseq.nbest.formats import keys
+from attlm_fairseq.nbest.formats.lines import (
+    TOTAL,
+    SeenIds,
+    WholeLines,
+    fresh_names,
+    is_number,
+    number,
+    numbered,
+    own_text,
+    quoted,
+    split_end,
+    text_of,
+    text_of_hypothesis,
+)
+from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
+
+_TEXTS = (*keys.TEXTS, *keys.TEXTS_OR_REFERENCES)
+
+
+@dataclass(slots=True)
+class Columns:
+    """What the columns of a table are, by their place. ``scores`` are known when the first row is."""
+
+    names: Sequence[str]
+    id: int
+    text: int
+    reference: int | None
+    scores: dict[int, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(header: Sequence[str]) -> Columns | None:
+        """Return what a header says; None if it names no id or no text."""
+        names = [name.strip().lower() for name in header]
+        first = {name: names.index(name) for name in names}
+        ids, texts = ([first[name] for name in known if name in first] for known in (keys.IDS, _TEXTS))
+        if not ids or not texts or len(first) < len(names):
+            return None
+        reference = next((first[name] for name in keys.REFERENCES if name in first and first[name] != texts[0]), None)
+        return Columns([name.strip() for name in header], ids[0], texts[0], reference)
+
+    def find_scores(self, row: Sequence[str]) -> None:
+        """Take the columns whose first value is a number and whose name is not known as something else for scores."""
+        for place, value in enumerate(row):
+            if place not in (self.id, self.text, self.reference) and is_number(value) and keys.is_score(self.names[place].lower()):
+                self.scores[place] = self.names[place]
+
+
+@dataclass(slots=True)
+class _Row:
+    fields: list[str]
+    raw: str
+    before: str
+    line: int
+
+
+class TableFormat(NbestFormat):
+    """A header that names an id and a text, then one row per hypothesis, the rows of a list together, best first.
+
+    Other columns of numbers are scores; those of ``keys.NOT_SCORES`` and of texts are carried along. Written: the rows in the new order,
+    with one column per LM and ``total`` at the end.
+    """
+
+    holds = Holds(references=True, scores=True)
+    delimiters: ClassVar[str]
+
+    def matches(self, head: str) -> bool:
+        return self._delimiter(head) is not None
+
+    def _delimiter(self, head: str) -> str | None:
+        first = next((line for line in head.split("\n") if line.strip()), "")
+        return next((mark for mark in self.delimiters if Columns.of(_fields(first, mark)) is not None), None)
+
+    def read(self, source: TextSource) -> Iterator[NbestList]:
+        delimiter = self._delimiter(source.head) or self.delimiters[0]
+        file = FileText(self.name, framing=delimiter)
+        rows = _rows(source, file, delimiter)
+        header = next(rows, None)
+        columns = Columns.of(header.fields) if header is not None else None
+        if header is None or columns is None:
+            found = quoted(header.raw if header else "")
+            message = f"found the header {found}: expected names of columns, among them an id (id, utt, ..) and a text (hyp, text, ..)"
+            raise InputError(message, path=source.name, line=header.line if header else None)
+        file.start += header.before + header.raw
+        return _lists(rows, columns, file, source.name)
+
+    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        table: _Table | None = None
+        lines = WholeLines(out)
+        end = ""
+        for nbest in lists:
+            text = text_of(nbest, self.name)
+            if table is None:
+                table = _Table.of(nbest, text, self.delimiters[0])
+                lines.put(table.header)
+            if (text is None) != table.is_new:
+                own_text(nbest, self.name)
+            lines.put(text.before if text is not None else "")
+            for hypothesis in nbest.hypotheses:
+                lines.put(table.row(nbest, hypothesis))
+            end = text.file.end if text is not None else ""
+        lines.put(end)
+
+
+class CsvFormat(TableFormat):
+    """Comma-separated, or with semicolons."""
+
+    name = "csv"
+    delimiters = ",;"
+
+
+class TsvFormat(TableFormat):
+    """Tab-separated."""
+
+    name = "tsv"
+    delimiters = "\t"
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter, strict=True), [])
+    except csv.Error:
+        return []
+
+
+def _rows(source: TextSource, file: FileText, delimiter: str) -> Iterator[_Row]:
+    """The rows of a table with their own text: a quoted field may hold line breaks. Blank lines go before the next row."""
+    taken: list[tuple[int, str]] = []
+
+    def lines() -> Iterator[str]:
+        for line_number, line in numbered(source, file):
+            taken.append((line_number, line))
+            yield line
+
+    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
+    before = ""
+    while True:
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            raise InputError(f"not a row of a table: {error}", path=source.name, line=taken[0][0] if taken else None) from None
+        if fields is None:
+            break
+        raw = "".join(line for _, line in taken)
+        if fields:
+            yield _Row(fields, raw, before, taken[0][0])
+        before = "" if fields else before + raw
+        taken.clear()
+    file.end = before
+
+
+def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str) -> Iterator[NbestList]:
+    seen = SeenIds()
+    current: NbestList | None = None
+    text = ListText(file)
+    used = {columns.id, columns.text, columns.reference}
+    extras: tuple[str, ...] = ()
+    for row in rows:
+        if len(row.fields) != len(columns.names):
+            found = (
+                f"found {len(row.fields)} fields, expected {len(columns.names)} as in the header; a field with the separator needs quotes"
+            )
+            raise InputError(found, path=path, line=row.line)
+        name = row.fields[columns.id]
+        if current is None:
+            columns.find_scores(row.fields)
+            unread = (column for place, column in enumerate(columns.names) if place not in {*used, *columns.scores})
+            extras = tuple(sorted(column for column in unread if column.lower() not in keys.NOT_READ))
+        if current is None or name != current.id:
+            if not seen.add(name):
+                raise InputError(f"the list of id {name} continues here after other ids: put its rows together", path=path, line=row.line)
+            if current is not None:
+                yield current
+            reference = "" if columns.reference is None else row.fields[columns.reference]
+            text = ListText(file, row.before, extras=extras)
+            current = NbestList(name, [], (reference,) if reference else (), row.line, text, path=path)
+        scores = {}
+        for place, score_name in columns.scores.items():
+            if row.fields[place] != "":
+                score = number(row.fields[place], f"the column {score_name}", path, row.line)
+                scores[score_name] = -score if score_name.lower() in keys.COSTS else score
+        raw = (row.before if text.size else "") + row.raw
+        current.hypotheses.append(Hypothesis(row.fields[columns.text], scores, text.size + 1, verbatim=HypothesisText(raw)))
+        text.size += 1
+    if current is None:
+        raise InputError("no n-best list in it: a header alone", path=path)
+    yield current
+
+
+@dataclass(slots=True)
+class _Table:
+    """How the rows of an output look: ``added`` are the names of LMs by the columns that they get, ``own`` the columns of a new table."""
+
+    is_new: bool
+    header: str
+    delimiter: str
+    end: str
+    added: dict[str, str]
+    total: int | None = None  # the column of the total, of those that were read; -1: a new one
+    own: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(nbest: NbestList, text: ListText | None, delimiter: str) -> _Table:
+        """Return the table that the first list makes: all others have the same columns."""
+        best = nbest.hypotheses[0]
+        if text is None:
+            own = tuple(dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores))
+            names = fresh_names(own, ("id", "hyp", "ref", TOTAL), keys.as_member)
+            added = fresh_names(best.lm_scores, ["id", "hyp", "ref", TOTAL, *names.values()], keys.as_member)
+            total = -1 if best.total is not None else None
+            header = ["id", "hyp", "ref", *names.values(), *added.values(), *([TOTAL] if total else [])]
+            return _Table(True, _line(header, delimiter, "\n"), delimiter, "\n", added, total, own)
+        delimiter = text.file.framing
+        head, end = split_end(text.file.start.removeprefix("\ufeff"))
+        end = end or "\n"
+        names_read = _fields(head.lstrip("\r\n"), delimiter)
+        lowered = [name.strip().lower() for name in names_read]
+        added = fresh_names(best.lm_scores, names_read, keys.as_member)
+        total = None if best.total is None else lowered.index(TOTAL) if TOTAL in lowered else -1
+        new = [*added.values(), *([TOTAL] if total == -1 else [])]
+        if not new and total is None:
+            return _Table(False, text.file.start, delimiter, end, added)
+        start = text.file.start[: len(text.file.start) - len(head.lstrip("\r\n")) - len(split_end(text.file.start)[1])]
+        return _Table(False, start + _line([*names_read, *new], delimiter, end), delimiter, end, added, total)
+
+    def row(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
+        """The row of a hypothesis."""
+        if not self.is_new and not self.added and self.total is None:
+            return text_of_hypothesis(nbest, hypothesis).own
+        unknown = hypothesis.lm_scores.keys() - self.added.keys() or (hypothesis.scores.keys() - {*self.own} if self.is_new else set())
+        if unknown:
+            raise nbest.error(f"list {nbest.id} has the score {sorted(unknown)[0]}, which the first list has not: a table needs the same")
+        new = [repr(float(hypothesis.lm_scores[name])) if name in hypothesis.lm_scores else "" for name in self.added]
+        total = "" if hypothesis.total is None else repr(float(hypothesis.total))
+        if self.is_new:
+            own = [repr(float(hypothesis.scores[name])) if name in hypothesis.scores else "" for name in self.own]
+            if len(nbest.references) > 1:
+                raise nbest.error(f"list {nbest.id} has {len(nbest.references)} references: a table has one column for them")
+            fields = [nbest.id, hypothesis.text, *(nbest.references or ("",)), *own]
+        else:
+            raw = text_of_hypothesis(nbest, hypothesis).own
+            fields = next(row for row in csv.reader(io.StringIO(raw, newline=""), delimiter=self.delimiter, strict=True) if row)
+            if self.total is not None and self.total >= 0:
+                fields[self.total] = total
+        return _line([*fields, *new, *([total] if self.total == -1 else [])], self.delimiter, self.end)
+
+
+def _line(fields: Sequence[str], delimiter: str, end: str) -> str:
+    out = io.StringIO(newline="")
+    csv.writer(out, delimiter=delimiter, lineterminator=end).writerow(fields)
+    return out.getvalue()
