@@ -215,7 +215,7 @@ class Reader:
             for key in keys.HYPOTHESES:
                 if isinstance(value.get(key), list):
                     return _fault_in(value[key], place, (key,))
-        if isinstance(value, list) and value:
+        if isinstance(value, list):
             return _fault_in(value, place, ())
         hint = " (texts alone: put the hypotheses of each utterance into a list, [[..], [..]])" if isinstance(value, str) else ""
         return place.error(f"is {found}: {EXPECTED if first else 'expected hypotheses like those before'}{hint}")
@@ -224,7 +224,7 @@ class Reader:
 def _fault_in(values: Sequence[Any], place: Place, steps: tuple[str, ...]) -> Exception:
     if not values:
         return place.error("is an empty list: expected at least one hypothesis", *steps)
-    at = next(i for i, value in enumerate(values) if not _is_hypothesis(value))
+    at = next((i for i, value in enumerate(values) if (isinstance(value, list) and _are_texts(value)) or not _is_hypothesis(value)), 0)
     found = quoted(json.dumps(values[at], ensure_ascii=False))
     return place.error(f"is {found}: expected a hypothesis: a text, [text, score] or an object with a text", *steps, at)
 

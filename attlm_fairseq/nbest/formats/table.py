@@ -172,7 +172,7 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str) ->
     for row in rows:
         if len(row.fields) != len(columns.names):
             found = (
-                f"found {len(row.fields)} fields, expected {len(columns.names)} as in the header; a field with the separator needs quotes"
+                f"found {len(row.fields)} fields: expected {len(columns.names)} as in the header; a field with the separator needs quotes"
             )
             raise InputError(found, path=path, line=row.line)
         name = row.fields[columns.id]

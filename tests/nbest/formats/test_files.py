@@ -122,7 +122,7 @@ def test_what_cannot_be_opened(tmp_path):
         (tmp_path / "absent", "cannot be read: No such file or directory"),
         (empty, "the file is empty"),
         (blank, "nothing but blank lines"),
-        (text, "tried moses, fairseq, hyporadise, mlm, jsonl, srilm, nemo, kaldi, plain.*--format"),
+        (text, "tried moses, fairseq, hyporadise, mlm, jsonl, json, csv, tsv, icefall, srilm, nemo, kaldi, plain.*--format"),
         (odd, "not recognised"),
         (tmp_path, "a folder|not recognised as a folder"),
     ]:
