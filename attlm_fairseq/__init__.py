@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; _MODULES says the same 
     from attlm_fairseq.scoring.ngram_estimation import estimate_ngram as estimate_ngram
     from attlm_fairseq.verbs.attention import AttentionOutput as AttentionOutput
     from attlm_fairseq.verbs.attention import show_attention as show_attention
+    from attlm_fairseq.verbs.convert import Converted as Converted
+    from attlm_fairseq.verbs.convert import convert as convert
     from attlm_fairseq.verbs.corrections import evaluate_corrections as evaluate_corrections
     from attlm_fairseq.verbs.corrections import jackknife as jackknife
     from attlm_fairseq.verbs.corrections import learn_corrections as learn_corrections
@@ -51,6 +53,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; _MODULES says the same 
 
 _MODULES = {
     "AttentionOutput": "verbs.attention",
+    "Converted": "verbs.convert",
     "Decision": "nbest.decision.decision",
     "DeviceConfig": "scoring.compute",
     "Hypothesis": "nbest.nbest_list",
@@ -62,6 +65,7 @@ _MODULES = {
     "RescoreOutput": "verbs.rescore",
     "RunConfig": "nbest.run.config",
     "TuneOptions": "verbs.tune",
+    "convert": "verbs.convert",
     "estimate_mixture": "verbs.mixture",
     "NgramOptions": "scoring.ngram_estimation",
     "estimate_ngram": "scoring.ngram_estimation",

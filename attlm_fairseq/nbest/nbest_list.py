@@ -16,6 +16,9 @@ class WordShare(NamedTuple):
     share: float
 
 
+DECODER_SCORES = ("decoder", "score", "total")  # how formats call the decoder's own score if it is one of several
+
+
 @dataclass(frozen=True, slots=True)
 class Sausage:
     """The confusion network of a rescored list, and the confidence of each word of its answer.

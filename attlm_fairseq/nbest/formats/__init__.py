@@ -24,17 +24,19 @@ from attlm_fairseq.nbest.formats.moses import MosesFormat
 from attlm_fairseq.nbest.formats.nemo import NemoFormat
 from attlm_fairseq.nbest.formats.one_best import ONE_BEST_STYLES, write_one_best
 from attlm_fairseq.nbest.formats.plain import PlainFormat
-from attlm_fairseq.nbest.formats.protocol import NbestFolderFormat, NbestFormat
+from attlm_fairseq.nbest.formats.protocol import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.srilm import SrilmFolder, SrilmFormat
 from attlm_fairseq.nbest.formats.table import CsvFormat, TsvFormat
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 __all__ = [
     "CONVERTIBLE",
+    "CONVERTIBLE_FOLDERS",
     "FOLDER_FORMATS",
     "FORMATS",
     "LIKE_TEXT",
     "ONE_BEST_STYLES",
+    "Holds",
     "NbestFolderFormat",
     "NbestFormat",
     "find_format",
@@ -66,6 +68,7 @@ _FILE_FORMATS: dict[str, NbestFormat] = {
 }
 
 # formats that can hold lists read from another one, and those that lines of plain text can be taken for
+CONVERTIBLE_FOLDERS = tuple(folder.name for folder in FOLDER_FORMATS.values() if folder.holds)
 CONVERTIBLE = tuple(form.name for form in _FILE_FORMATS.values() if form.holds)
 LIKE_TEXT = tuple(form.name for form in _FILE_FORMATS.values() if form.like_text)
 # every format by its name; kaldi and srilm are the single file, their folders are in FOLDER_FORMATS

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.keyed import Table, TableWriter, file_name, tables_beside
-from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, fresh_names, number, own_text, text_of_hypothesis, written
-from attlm_fairseq.nbest.formats.protocol import NbestFolderFormat
+from attlm_fairseq.nbest.formats.keyed import Table, TableWriter, file_name, require_key, tables_beside
+from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, fresh_names, number, one_line, text_of, text_of_hypothesis, written
+from attlm_fairseq.nbest.formats.protocol import Holds, NbestFolderFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
@@ -28,6 +28,7 @@ class EspnetFolder(NbestFolderFormat):
     """
 
     name = "espnet"
+    holds = Holds(scores=True, decimals=6, score_name=lambda name: _score_file(name), one_line=True)
 
     def matches_folder(self, folder: Path) -> bool:
         return (folder / "1best_recog" / _TEXT).is_file()
@@ -67,22 +68,43 @@ class EspnetFolder(NbestFolderFormat):
     def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         with TableWriter(folder) as files:
             for nbest in lists:
-                own_text(nbest, self.name)
+                lines_of = _lines if text_of(nbest, self.name) is not None else _new_lines
                 for place, hypothesis in enumerate(nbest.hypotheses, 1):
-                    for name, line in _lines(nbest, hypothesis).items():
-                        files.put(f"{place}best_recog/{name}", line)
+                    files.put_all(lines_of(nbest, hypothesis), f"{place}best_recog/", nbest, hypothesis)
 
 
 def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
     """The line for each file."""
     own = text_of_hypothesis(nbest, hypothesis)
     lines = {_TEXT: own.own, **own.elsewhere}
-    for name, fresh in fresh_names(hypothesis.lm_scores, lines, _score_file).items():
+    return lines | _added(nbest, hypothesis, lines)
+
+
+def _new_lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
+    """The same, of a hypothesis that was read from another format."""
+    key = require_key(nbest.id)
+    lines = {_TEXT: f"{key} {one_line(hypothesis.text)}\n"}
+    for name, fresh in fresh_names(hypothesis.scores, [*lines, _TOTAL_FILE], _score_file).items():
+        lines[fresh] = f"{key} {written(hypothesis.scores[name], name, nbest)}\n"
+    return lines | _added(nbest, hypothesis, lines)
+
+
+def _added(nbest: NbestList, hypothesis: Hypothesis, taken: Iterable[str]) -> dict[str, str]:
+    """The lines of what rescoring found."""
+    lines = {}
+    for name, fresh in fresh_names(hypothesis.lm_scores, [*taken, _TOTAL_FILE], _lm_file).items():
         lines[fresh] = f"{nbest.id} {written(hypothesis.lm_scores[name], name, nbest)}\n"
     if hypothesis.total is not None:
         lines[_TOTAL_FILE] = f"{nbest.id} {written(hypothesis.total, TOTAL, nbest)}\n"
     return lines
 
 
+def _lm_file(name: str) -> str:
+    return f"score_{file_name(name)}"
+
+
 def _score_file(name: str) -> str:
+    """The file of a score of another format, which is called like its file when it is read back."""
+    if name == "score" or (name.startswith("score_") and name == file_name(name)):
+        return name
     return f"score_{file_name(name)}"

@@ -16,6 +16,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     SHAPES,
     Place,
     children,
+    dumped,
     exact,
     first_value,
     own_member,
@@ -23,7 +24,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     with_values,
 )
 from attlm_fairseq.nbest.formats.lines import TOTAL, fresh_names, is_as_read, own_text, quoted
-from attlm_fairseq.nbest.formats.protocol import NbestFormat
+from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
@@ -44,6 +45,7 @@ class HyporadiseFormat(NbestFormat):
     """
 
     name = "hyporadise"
+    holds = Holds(references=True, scores=True, score_name=lambda name: _score_key(name))
 
     def matches(self, head: str) -> bool:
         if _MATCHES.match(head) is None:
@@ -66,7 +68,7 @@ class HyporadiseFormat(NbestFormat):
                 repeating.update(dict.fromkeys(_repeating_keys(nbest)))
             return _text(nbest)
 
-        write_document(lists, out, self.name, text)
+        write_document(lists, out, self.name, text, "[]", _new_item)
         if repeating:
             message = f"{', '.join(repeating)} of the lists repeat the hypotheses in input order, and stay as they are: `input` has the new"
             warnings.warn(InputWarning(f"{message} order"), stacklevel=2)
@@ -128,7 +130,28 @@ def _text(nbest: NbestList) -> str:
         column = own_member(text, key)
         texts = [column[child.value : child.end] for child in children(column)]
         new[key] = with_values(column, [texts[hypothesis.rank - 1] for hypothesis in hypotheses])
-    for name, key in fresh_names(hypotheses[0].lm_scores, [*value, _TOTAL_KEY], _score_key).items():
+    return _with_columns(with_members(text, new), value, nbest)
+
+
+def _new_item(nbest: NbestList) -> str:
+    """The utterance of a list that was read from another format."""
+    hypotheses = nbest.hypotheses
+    references = nbest.references[0] if len(nbest.references) == 1 else list(nbest.references) or None
+    text = dumped({"id": nbest.id, "input": [hypothesis.text for hypothesis in hypotheses], "output": references})
+    rows = [hypothesis.scores for hypothesis in hypotheses]
+    if any(row.keys() != rows[0].keys() for row in rows):
+        raise nbest.error(f"list {nbest.id}: its hypotheses do not have the same scores, which hyporadise needs; write jsonl instead")
+    columns = {}
+    for name, key in fresh_names(rows[0], [_TOTAL_KEY], _score_key).items():
+        columns[key] = f"[{', '.join(exact(row[name], name, nbest) for row in rows)}]"
+    return _with_columns(with_members(text, columns), columns, nbest)
+
+
+def _with_columns(text: str, taken: Iterable[str], nbest: NbestList) -> str:
+    """The text with one column for each LM and for the total."""
+    hypotheses = nbest.hypotheses
+    new = {}
+    for name, key in fresh_names(hypotheses[0].lm_scores, [*taken, _TOTAL_KEY], _score_key).items():
         new[key] = f"[{', '.join(exact(hypothesis.lm_scores[name], name, nbest) for hypothesis in hypotheses)}]"
     totals = [hypothesis.total for hypothesis in hypotheses if hypothesis.total is not None]
     if totals:

@@ -5,20 +5,39 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.json_text import DECODER, after_space
-from attlm_fairseq.nbest.formats.lines import own_text, quoted
+from attlm_fairseq.nbest.formats.lines import SeenIds, own_text, quoted, text_of
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.verbatim import FileText
 
 _LONGEST_ESCAPE = len("\\ud83d\\ude00")  # a value cut inside one of these fails where the escape begins
 
 
-def write_document(lists: Iterable[NbestList], out: TextIO, format_name: str, item_text: Callable[[NbestList], str]) -> None:
-    """Write lists that were read with :func:`stream_items`, with ``item_text(list)`` as the text of each item."""
+def write_document(
+    lists: Iterable[NbestList],
+    out: TextIO,
+    format_name: str,
+    item_text: Callable[[NbestList], str],
+    brackets: str = "",
+    new_item: Callable[[NbestList], str] | None = None,
+) -> None:
+    """Write lists that were read with :func:`stream_items`, with ``item_text(list)`` as the text of each item.
+
+    Lists of another format are written with ``new_item(list)``, if there is one, in a document of these ``brackets``.
+    """
+    lists = iter(lists)
+    first = next(lists, None)
+    if first is None:
+        return
+    lists = chain([first], lists)
+    if new_item is not None and text_of(first, format_name) is None:
+        _write_new_document(lists, out, brackets, new_item)
+        return
     file: FileText | None = None
     for nbest in lists:
         own = own_text(nbest, format_name)
@@ -32,6 +51,16 @@ def write_document(lists: Iterable[NbestList], out: TextIO, format_name: str, it
             before = "," + (before if before[:1].isspace() else " " + before)
         out.write(before + item_text(nbest))
     out.write(file.end if file is not None else "")
+
+
+def _write_new_document(lists: Iterable[NbestList], out: TextIO, brackets: str, item_text: Callable[[NbestList], str]) -> None:
+    """Write lists of another format as a document, one item per line, each id once."""
+    seen = SeenIds()
+    for count, nbest in enumerate(lists):
+        if not seen.add(nbest.id):
+            raise nbest.error(f"two lists have the id {quoted(nbest.id)}: the output needs different ones")
+        out.write(f"{',' if count else brackets[0]}\n{item_text(nbest)}")
+    out.write(f"\n{brackets[1]}\n")
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ class JsonFormat(NbestFormat):
     """
 
     name = "json"
-    holds = Holds(references=True, scores=True)
+    holds = Holds(references=True, scores=True, score_name=keys.as_member)
 
     def matches(self, head: str) -> bool:
         return _MATCHES.match(head) is not None
@@ -96,14 +96,13 @@ class JsonFormat(NbestFormat):
             return
         given = chain([first], lists)
         text = text_of(first, self.name)
-        if text is None:
-            _write_by_id(given, out)
-        elif text.file.framing == LINES:
+        if text is not None and text.file.framing == LINES:
             write_lines(given, out, self.name, _Writer().lines)
-        elif text.file.framing == BATCH:
+        elif text is not None and text.file.framing == BATCH:
             _write_batch(given, out, text.file)
         else:
-            write_document(_one_only(given) if text.file.framing == ONE else given, out, self.name, _Writer().item)
+            is_one = text is not None and text.file.framing == ONE
+            write_document(_one_only(given) if is_one else given, out, self.name, _Writer().item, "{}", _new_item)
 
 
 def framing_of(head: str) -> str:
@@ -143,8 +142,8 @@ def _is_faulty_list(value: dict[str, Any]) -> bool:
 def _wrapping_key(value: dict[str, Any]) -> str | None:
     for key in (*keys.UTTERANCES, *keys.SEGMENTS):
         found = value.get(key)
-        members = found.values() if isinstance(found, dict) else found
-        if isinstance(found, dict | list) and found and layout_of(next(iter(members))) is not None:
+        members = list(found.values()) if isinstance(found, dict) else found
+        if isinstance(members, list) and members and layout_of(members[0]) is not None:
             return key
     return None
 
@@ -396,17 +395,13 @@ def _write_batch(lists: Iterable[NbestList], out: TextIO, file: FileText) -> Non
     out.write(dumped({key: document[key] for key in [*template, *(key for key in document if key not in template)]}) + "\n")
 
 
-def _write_by_id(lists: Iterable[NbestList], out: TextIO) -> None:
-    seen = SeenIds()
-    for count, nbest in enumerate(lists):
-        if not seen.add(nbest.id):
-            raise nbest.error(f"two lists have the id {quoted(nbest.id)}: json needs different ones")
-        hypotheses = []
-        for hypothesis in nbest.hypotheses:
-            names = fresh_names(hypothesis.scores, ["text", TOTAL], keys.as_member)
-            scores = {names[name]: exact(score, name, nbest) for name, score in hypothesis.scores.items()}
-            hypotheses.append(_with_scores(with_members(dumped({"text": hypothesis.text}), scores), nbest, hypothesis))
-        given = nbest.references[0] if len(nbest.references) == 1 else list(nbest.references)
-        value = with_members(dumped({"ref": given} if given else {}), {"nbest": f"[{', '.join(hypotheses)}]"})
-        out.write(f"{',' if count else '{'}\n{dumped(nbest.id)}: {value}")
-    out.write("\n}\n")
+def _new_item(nbest: NbestList) -> str:
+    """The utterance, with its id, of a list that was read from another format."""
+    hypotheses = []
+    for hypothesis in nbest.hypotheses:
+        names = fresh_names(hypothesis.scores, ["text", TOTAL], keys.as_member)
+        scores = {names[name]: exact(score, name, nbest) for name, score in hypothesis.scores.items()}
+        hypotheses.append(_with_scores(with_members(dumped({"text": hypothesis.text}), scores), nbest, hypothesis))
+    given = nbest.references[0] if len(nbest.references) == 1 else list(nbest.references)
+    value = with_members(dumped({"ref": given} if nbest.references else {}), {"nbest": f"[{', '.join(hypotheses)}]"})
+    return f"{dumped(nbest.id)}: {value}"

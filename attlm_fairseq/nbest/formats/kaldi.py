@@ -9,7 +9,7 @@ from typing import TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource, head_of
-from attlm_fairseq.nbest.formats.keyed import KeyedLine, Table, TableWriter, file_name, parse_keyed, tables_beside
+from attlm_fairseq.nbest.formats.keyed import KeyedLine, Table, TableWriter, file_name, parse_keyed, require_key, tables_beside
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     fresh_names,
@@ -44,7 +44,7 @@ class KaldiFormat(NbestFormat):
 
     name = "kaldi"
     has_scores = False
-    holds = Holds()
+    holds = Holds(one_line=True)
     like_text = True
 
     def matches(self, head: str) -> bool:
@@ -75,6 +75,7 @@ class KaldiFolder(NbestFolderFormat):
     """
 
     name = "kaldi"
+    holds = Holds(scores=True, decimals=6, score_name=lambda name: _own_cost_file(name), one_line=True)
 
     def matches_folder(self, folder: Path) -> bool:
         return any((folder / text).is_file() and _KEY.match(head_of(folder / text)) is not None for text in TEXTS)
@@ -109,9 +110,9 @@ class KaldiFolder(NbestFolderFormat):
     def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         with TableWriter(folder) as files:
             for nbest in lists:
-                text = own_text(nbest, self.name)
+                text = text_of(nbest, self.name)
                 for hypothesis in nbest.hypotheses:
-                    _put(files, text.file_name, nbest, hypothesis)
+                    _put(files, text.file_name if text is not None else TEXTS[0], nbest, hypothesis)
 
 
 def _parse(keyed: KeyedLine, path: str) -> tuple[str, Hypothesis]:
@@ -137,22 +138,29 @@ def _set_ranks(nbest: NbestList, path: str) -> None:
 def _line(nbest: NbestList, hypothesis: Hypothesis) -> str:
     if text_of(nbest, KaldiFormat.name) is not None and hypothesis.verbatim is not None:
         return hypothesis.verbatim.own
-    if re.search(r"\s", nbest.id) or not nbest.id:
-        raise InputError(f"the id {quoted(nbest.id)} is empty or has white space in it: Kaldi's keys cannot hold it")
-    return f"{nbest.id}-{hypothesis.rank} {one_line(hypothesis.text)}\n"
+    return f"{require_key(nbest.id)}-{hypothesis.rank} {one_line(hypothesis.text)}\n"
 
 
 def _put(files: TableWriter, text_name: str, nbest: NbestList, hypothesis: Hypothesis) -> None:
-    own = text_of_hypothesis(nbest, hypothesis)
-    lines = {text_name: own.own, **own.elsewhere}
-    key = _line(nbest, hypothesis).split(maxsplit=1)[0]
+    line = _line(nbest, hypothesis)
+    key = line.split(maxsplit=1)[0]
+    lines = {text_name: line}
+    if text_of(nbest, KaldiFolder.name) is not None:
+        lines |= text_of_hypothesis(nbest, hypothesis).elsewhere
+    else:
+        for name, fresh in fresh_names(hypothesis.scores, [*lines, _TOTAL_FILE], _own_cost_file).items():
+            lines[fresh] = f"{key} {written(-hypothesis.scores[name], name, nbest)}\n"
     for name, fresh in fresh_names(hypothesis.lm_scores, lines, _cost_file).items():
         lines[fresh] = f"{key} {written(-hypothesis.lm_scores[name], name, nbest)}\n"
     if hypothesis.total is not None:
         lines[_TOTAL_FILE] = f"{key} {written(-hypothesis.total, TOTAL, nbest)}\n"
-    for name, line in lines.items():
-        files.put(name, line)
+    files.put_all(lines, "", nbest, hypothesis)
 
 
 def _cost_file(name: str) -> str:
     return f"lmwt.{file_name(name)}"
+
+
+def _own_cost_file(name: str) -> str:
+    """The file of a score of another format, which is called like its file when it is read back."""
+    return file_name(name) if _COSTS.search(file_name(name)) else f"{file_name(name)}_cost"

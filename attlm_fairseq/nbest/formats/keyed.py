@@ -11,6 +11,7 @@ from types import TracebackType
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource, head_of, whole_file
 from attlm_fairseq.nbest.formats.lines import WholeLines, quoted, split_end
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 _LINE = re.compile(r"(\S+)[ \t]?(.*)", re.DOTALL)
 
@@ -87,12 +88,22 @@ class TableWriter:
         self._folder = folder
         self._stack = ExitStack()
         self._files: dict[str, WholeLines] = {}
+        self._names: set[str] | None = None
 
     def __enter__(self) -> TableWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.__exit__(kind, error, trace)
+
+    def put_all(self, lines: dict[str, str], folder: str, nbest: NbestList, hypothesis: Hypothesis) -> None:
+        """Add the lines of a hypothesis to the files of these names in a folder; all hypotheses must have lines in the same files."""
+        self._names = self._names or set(lines)
+        if different := sorted(self._names ^ lines.keys()):
+            what = f"list {nbest.id}, hypothesis {hypothesis.rank} has {'no' if different[0] in self._names else 'a'} {different[0]}"
+            raise nbest.error(f"{what}, unlike the first: all hypotheses need the same scores; write jsonl instead")
+        for name, line in lines.items():
+            self.put(folder + name, line)
 
     def put(self, name: str, line: str) -> None:
         """Add a line to the file of that name, which may have a folder in it."""
@@ -101,6 +112,13 @@ class TableWriter:
             path.parent.mkdir(exist_ok=True)
             self._files[name] = WholeLines(self._stack.enter_context(whole_file(str(path))))
         self._files[name].put(line)
+
+
+def require_key(key: str) -> str:
+    """The key if a table can hold it, or InputError."""
+    if re.search(r"\s", key) or not key or key.startswith("\ufeff"):
+        raise InputError(f"the id {quoted(key)} is empty or has white space in it: tables of keys cannot hold it")
+    return key
 
 
 def file_name(name: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
-from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 LN2 = math.log(2.0)
@@ -35,6 +35,21 @@ def text_of_hypothesis(nbest: NbestList, hypothesis: Hypothesis) -> HypothesisTe
     if hypothesis.verbatim is None:
         raise nbest.error(f"list {nbest.id}: hypothesis {hypothesis.rank} was not read from this file; write jsonl instead")
     return hypothesis.verbatim
+
+
+def main_score(scores: Mapping[str, float]) -> str | None:
+    """The name of the decoder's own score: the only one, or the one that formats call so."""
+    return next(iter(scores)) if len(scores) == 1 else next((name for name in DECODER_SCORES if name in scores), None)
+
+
+def required_main_score(nbest: NbestList, hypothesis: Hypothesis) -> str:
+    """The same, for the formats that need one."""
+    name = main_score(hypothesis.scores)
+    if name is None:
+        found = f"none of its scores ({', '.join(hypothesis.scores)}) is called" if hypothesis.scores else "it has no score, such as"
+        needed = f"{found} {' or '.join(DECODER_SCORES)}: the format needs the decoder's own"
+        raise nbest.error(f"list {nbest.id}, hypothesis {hypothesis.rank}: {needed}; write jsonl instead")
+    return name
 
 
 def is_rescored(hypothesis: Hypothesis) -> bool:

@@ -10,9 +10,9 @@ from typing import Any, TextIO
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_text import Child, Place, children, exact, with_members, with_values
-from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, fresh_names, is_as_read, own_text, quoted
-from attlm_fairseq.nbest.formats.protocol import NbestFormat
+from attlm_fairseq.nbest.formats.json_text import Child, Place, children, dumped, exact, with_members, with_values
+from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, fresh_names, is_as_read, own_text, quoted, required_main_score
+from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
@@ -31,6 +31,7 @@ class MlmFormat(NbestFormat):
     """
 
     name = "mlm"
+    holds = Holds(references=True, scores=True)
 
     def matches(self, head: str) -> bool:
         return _MATCHES.match(head) is not None
@@ -46,7 +47,7 @@ class MlmFormat(NbestFormat):
             yield nbest
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
-        write_document(lists, out, self.name, _text)
+        write_document(lists, out, self.name, _text, "{}", _new_item)
 
 
 def _nbest_list(item: Item, path: str) -> NbestList:
@@ -87,6 +88,23 @@ def _text(nbest: NbestList) -> str:
             new[TOTAL] = exact(hypothesis.total, TOTAL, nbest)
         values.append(with_members(value, new))
     return with_values(text, values, _is_hypothesis, _order)
+
+
+def _new_item(nbest: NbestList) -> str:
+    """The utterance, with its id, of a list that was read from another format."""
+    members = {}
+    for place, hypothesis in enumerate(nbest.hypotheses, 1):
+        main = required_main_score(nbest, hypothesis)
+        scores = {"score": hypothesis.scores[main]} | {
+            name: score for name, score in hypothesis.scores.items() if name not in (main, "score")
+        }
+        names = fresh_names(hypothesis.lm_scores, [*scores, "text", TOTAL], str)
+        scores |= {names[name]: score for name, score in hypothesis.lm_scores.items()}
+        scores |= {TOTAL: hypothesis.total} if hypothesis.total is not None else {}
+        text = dumped({"text": hypothesis.text})
+        members[f"hyp_{place}"] = with_members(text, {name: exact(score, name, nbest) for name, score in scores.items()})
+    given = nbest.references[0] if len(nbest.references) == 1 else list(nbest.references)
+    return f"{dumped(nbest.id)}: {with_members('{}', members | ({'ref': dumped(given)} if nbest.references else {}))}"
 
 
 def _is_hypothesis(child: Child) -> bool:

@@ -34,6 +34,18 @@ _BARE = re.compile(r"f\d+")  # what scores without a name are called: a missing 
 _ALIGNED = re.compile(r"\d+-\d+")
 
 
+def _legal(name: str) -> str:
+    first, *others = re.findall("[A-Za-z0-9]+", name) or ["LM"]
+    legal = first + "".join(part[0].upper() + part[1:] for part in others)
+    return legal if legal[0].isalpha() else "LM" + legal
+
+
+def _score_name(name: str) -> str:
+    """What a score of another format is called when it is read back."""
+    base, _, place = name.rpartition(".")
+    return name if name == DECODER else f"{_legal(base)}.{place}" if base and place.isdecimal() else _legal(name)
+
+
 class MosesFormat(NbestFormat):
     """``id ||| hypothesis ||| features ||| total``, lists by consecutive equal ids.
 
@@ -50,7 +62,7 @@ class MosesFormat(NbestFormat):
     """
 
     name = "moses"
-    holds = Holds(scores=True, decimals=6)
+    holds = Holds(scores=True, decimals=6, score_name=_score_name, sparse=True, one_line=True)
 
     def matches(self, head: str) -> bool:
         return _FIRST_LINE.match(head) is not None
@@ -202,12 +214,6 @@ def _insert(fields: list[str], place: int, text: str) -> None:
 def _described(shape: tuple[int, bool, bool]) -> str:
     count, features, total = shape
     return f"{count} fields {'with' if features else 'without'} features and {'with' if total else 'without'} total"
-
-
-def _legal(name: str) -> str:
-    first, *others = re.findall("[A-Za-z0-9]+", name) or ["LM"]
-    legal = first + "".join(part[0].upper() + part[1:] for part in others)
-    return legal if legal[0].isalpha() else "LM" + legal
 
 
 class _Names:

@@ -15,15 +15,17 @@ from attlm_fairseq.nbest.formats.lines import (
     grouped,
     is_rescored,
     number,
+    one_line,
     one_word,
-    own_text,
     quoted,
+    required_main_score,
     split_end,
+    text_of,
     text_of_hypothesis,
     write_lines,
     written,
 )
-from attlm_fairseq.nbest.formats.protocol import NbestFormat
+from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 _LINE = re.compile(r"[^\t]*\t\s*[-+]?(\d+\.\d*|\d*\.\d+|\d+(?=e))(e[-+]?\d+)?\s*(\t[^\t=]+=[^\t]*)*", re.IGNORECASE)
@@ -40,6 +42,7 @@ class NemoFormat(NbestFormat):
     beam: int | None = None
     name: ClassVar[str] = "nemo"
     like_text: ClassVar[bool] = True
+    holds: ClassVar[Holds] = Holds(ids=False, scores=True, decimals=6, score_name=one_word, one_line=True)
 
     def matches(self, head: str) -> bool:
         """Whether every line is a text and a number with a decimal point (a text of digits after an id has none)."""
@@ -87,13 +90,18 @@ class NemoFormat(NbestFormat):
             yield nbest
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
-        write_lines(lists, out, self.name, self._lines)
+        beam = self.beam
 
-    def _lines(self, nbest: NbestList) -> list[str]:
-        beam = own_text(nbest, self.name).size
-        if len(nbest.hypotheses) != beam:
-            raise InputError(f"list {nbest.id} has {len(nbest.hypotheses)} hypotheses: NeMo's lists all have the same number, here {beam}")
-        return [_line(nbest, hypothesis) for hypothesis in nbest.hypotheses]
+        def lines(nbest: NbestList) -> list[str]:
+            nonlocal beam
+            text = text_of(nbest, self.name)
+            beam = text.size if text is not None else beam or len(nbest.hypotheses)
+            if len(nbest.hypotheses) != beam:
+                counts = f"list {nbest.id} has {len(nbest.hypotheses)} hypotheses"
+                raise InputError(f"{counts}: NeMo's lists all have the same number, here {beam}")
+            return [(_new_line if text is None else _line)(nbest, hypothesis) for hypothesis in nbest.hypotheses]
+
+        write_lines(lists, out, self.name, lines)
 
 
 def _line(nbest: NbestList, hypothesis: Hypothesis) -> str:
@@ -108,3 +116,16 @@ def _line(nbest: NbestList, hypothesis: Hypothesis) -> str:
         columns = [column for column in columns if not column.startswith(f"{TOTAL}=")]
         columns.append(f"{TOTAL}={written(hypothesis.total, TOTAL, nbest)}")
     return "\t".join(columns) + end
+
+
+def _new_line(nbest: NbestList, hypothesis: Hypothesis) -> str:
+    """The line of a hypothesis that was read from another format."""
+    main = required_main_score(nbest, hypothesis)
+    names = fresh_names([name for name in hypothesis.scores if name != main], ["score", TOTAL], one_word)
+    added = fresh_names(hypothesis.lm_scores, ["score", TOTAL, *names.values()], one_word)
+    columns = [one_line(hypothesis.text), written(hypothesis.scores[main], main, nbest)]
+    columns += [f"{key}={written(hypothesis.scores[name], name, nbest)}" for name, key in names.items()]
+    columns += [f"{key}={written(hypothesis.lm_scores[name], name, nbest)}" for name, key in added.items()]
+    if hypothesis.total is not None:
+        columns.append(f"{TOTAL}={written(hypothesis.total, TOTAL, nbest)}")
+    return "\t".join(columns) + "\n"

@@ -25,7 +25,7 @@ class PlainFormat(NbestFormat):
     """
 
     name = "plain"
-    holds = Holds()
+    holds = Holds(one_line=True)
     like_text = True
     has_scores = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TextIO
@@ -21,6 +21,11 @@ class Holds:
     references: bool = False
     scores: bool = False
     decimals: int | None = None  # to which scores are rounded; None: written exactly
+    score_name: Callable[[str], str] = str  # what a score is called in it
+    sparse: bool = False  # whether it says that a score which a hypothesis does not name is 0
+    one_line: bool = False  # whether tabs and line breaks of a text become spaces
+    times: bool = False  # whether words have times
+    extras: bool = False  # whether what is neither id, text, score nor reference is kept, as in a format's own lists
 
 
 class _Named:

@@ -274,8 +274,8 @@ def _probability_of_tokens(members: Mapping[str, Any]) -> float | None:
     """The natural log of the product of the tokens' probabilities (whisper.cpp's ``p``), in the segments or the hypothesis itself."""
     parts = next((members[key] for key in keys.SEGMENTS if isinstance(members.get(key), list)), [members])
     tokens = [token for part in parts if isinstance(part, dict) for token in part.get("tokens") or ()]
-    found = [token.get("p") if isinstance(token, dict) else None for token in tokens]
-    if not found or not all(is_number(p) and 0 <= p <= 1 for p in found):
+    found = [float(token["p"]) for token in tokens if isinstance(token, dict) and is_number(token.get("p")) and 0 <= token["p"] <= 1]
+    if not found or len(found) < len(tokens):
         return None
     return sum(math.log(max(p, MIN_PROBABILITY)) for p in found)
 

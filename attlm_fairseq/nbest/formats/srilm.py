@@ -17,14 +17,17 @@ from attlm_fairseq.nbest.formats.lines import (
     grouped,
     is_number,
     number,
+    one_line,
     own_text,
     quoted,
+    required_main_score,
     split_end,
+    text_of,
     text_of_hypothesis,
     write_lines,
     written,
 )
-from attlm_fairseq.nbest.formats.protocol import NbestFolderFormat, NbestFormat
+from attlm_fairseq.nbest.formats.protocol import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import LN_10
 
@@ -100,6 +103,7 @@ class SrilmFolder(NbestFolderFormat):
     """
 
     name = "srilm"
+    holds = Holds(scores=True, decimals=6, one_line=True)
 
     def matches_folder(self, folder: Path) -> bool:
         first = next(iter(_files(folder)), None)
@@ -121,13 +125,18 @@ class SrilmFolder(NbestFolderFormat):
                 yield nbest
 
     def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
+        names: list[str] = []
         for nbest in lists:
-            own = own_text(nbest, self.name)
-            lines = [_lines(nbest, hypothesis) for hypothesis in nbest.hypotheses]
+            own = text_of(nbest, self.name)
+            file = own.file_name if own is not None else _file_of(nbest)
+            lines = [(_lines if own is not None else _new_lines)(nbest, hypothesis) for hypothesis in nbest.hypotheses]
+            names = names or list(lines[0])
+            if any(line.keys() != set(names) for line in lines):
+                raise nbest.error(f"list {nbest.id} has other scores than the first: all hypotheses need the same; write jsonl instead")
             for name in lines[0]:
                 (folder / name).mkdir(exist_ok=True)
                 of_file = [line[name] for line in lines]
-                with whole_file(str(folder / name / own.file_name)) as out:
+                with whole_file(str(folder / name / file)) as out:
                     write_lines([nbest], out, self.name if not name else "", partial(_given, of_file))
 
 
@@ -167,7 +176,32 @@ def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
     """The line for the list's own file, called "", and for each score directory."""
     own = text_of_hypothesis(nbest, hypothesis)
     lines = {"": own.own, **own.elsewhere}
-    for name, fresh in fresh_names(hypothesis.lm_scores, [*lines, *_OWN_SCORES, TOTAL], file_name).items():
+    return lines | _added(nbest, hypothesis, lines)
+
+
+def _file_of(nbest: NbestList) -> str:
+    """The name of the file of a list that was read from another format."""
+    if "/" in nbest.id or nbest.id.startswith(".") or not nbest.id or "\0" in nbest.id or len(nbest.id.encode()) > 200:
+        raise nbest.error(f"the id {quoted(nbest.id)} cannot be the name of a file, as in SRILM's folders; write jsonl instead")
+    return nbest.id
+
+
+def _new_lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
+    """The same, of a hypothesis that was read from another format: the decoder's own score is the acoustic one."""
+    main = "acoustic" if "acoustic" in hypothesis.scores else required_main_score(nbest, hypothesis)
+    scores = (hypothesis.scores[main], hypothesis.scores.get("lm", 0.0) if main != "lm" else 0.0)
+    numbers = " ".join(written(score / LN_10, main, nbest) for score in scores)
+    lines = {"": f"{numbers} {len(hypothesis.text.split())} {one_line(hypothesis.text)}".rstrip(" ") + "\n"}
+    others = [name for name in hypothesis.scores if name not in (main, "lm")]
+    for name, fresh in fresh_names(others, [*_OWN_SCORES, TOTAL], file_name).items():
+        lines[fresh] = f"{written(hypothesis.scores[name] / LN_10, name, nbest)}\n"
+    return lines | _added(nbest, hypothesis, lines)
+
+
+def _added(nbest: NbestList, hypothesis: Hypothesis, taken: Iterable[str]) -> dict[str, str]:
+    """The lines of what rescoring found."""
+    lines = {}
+    for name, fresh in fresh_names(hypothesis.lm_scores, [*taken, *_OWN_SCORES, TOTAL], file_name).items():
         lines[fresh] = f"{written(hypothesis.lm_scores[name] / LN_10, name, nbest)}\n"
     if hypothesis.total is not None:
         lines[TOTAL] = f"{written(hypothesis.total / LN_10, TOTAL, nbest)}\n"

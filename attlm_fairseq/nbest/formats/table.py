@@ -34,13 +34,15 @@ _TEXTS = (*keys.TEXTS, *keys.TEXTS_OR_REFERENCES)
 
 @dataclass(slots=True)
 class Columns:
-    """What the columns of a table are, by their place. ``scores`` are known when the first row is."""
+    """What the columns of a table are, by their place. Those that may be scores are ``undecided`` until they have a value."""
 
     names: Sequence[str]
     id: int
     text: int
     reference: int | None
+    undecided: list[int]
     scores: dict[int, str] = field(default_factory=dict)
+    extras: list[str] = field(default_factory=list)
 
     @staticmethod
     def of(header: Sequence[str]) -> Columns | None:
@@ -51,13 +53,17 @@ class Columns:
         if not ids or not texts or len(first) < len(names):
             return None
         reference = next((first[name] for name in keys.REFERENCES if name in first and first[name] != texts[0]), None)
-        return Columns([name.strip() for name in header], ids[0], texts[0], reference)
+        others = [place for place in range(len(names)) if place not in (ids[0], texts[0], reference)]
+        return Columns([name.strip() for name in header], ids[0], texts[0], reference, others)
 
-    def find_scores(self, row: Sequence[str]) -> None:
-        """Take the columns whose first value is a number and whose name is not known as something else for scores."""
-        for place, value in enumerate(row):
-            if place not in (self.id, self.text, self.reference) and is_number(value) and keys.is_score(self.names[place].lower()):
+    def decide(self, row: Sequence[str]) -> None:
+        """Take for scores the columns whose first value is a number, unless their name is known as something else."""
+        for place in [place for place in self.undecided if row[place] != ""]:
+            self.undecided.remove(place)
+            if is_number(row[place]) and keys.is_score(self.names[place].lower()):
                 self.scores[place] = self.names[place]
+            elif self.names[place].lower() not in keys.NOT_READ:
+                self.extras.append(self.names[place])
 
 
 @dataclass(slots=True)
@@ -75,7 +81,7 @@ class TableFormat(NbestFormat):
     with one column per LM and ``total`` at the end.
     """
 
-    holds = Holds(references=True, scores=True)
+    holds = Holds(references=True, scores=True, score_name=keys.as_member)
     delimiters: ClassVar[str]
 
     def matches(self, head: str) -> bool:
@@ -167,8 +173,6 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str) ->
     seen = SeenIds()
     current: NbestList | None = None
     text = ListText(file)
-    used = {columns.id, columns.text, columns.reference}
-    extras: tuple[str, ...] = ()
     for row in rows:
         if len(row.fields) != len(columns.names):
             found = (
@@ -176,17 +180,14 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str) ->
             )
             raise InputError(found, path=path, line=row.line)
         name = row.fields[columns.id]
-        if current is None:
-            columns.find_scores(row.fields)
-            unread = (column for place, column in enumerate(columns.names) if place not in {*used, *columns.scores})
-            extras = tuple(sorted(column for column in unread if column.lower() not in keys.NOT_READ))
+        columns.decide(row.fields)
         if current is None or name != current.id:
             if not seen.add(name):
                 raise InputError(f"the list of id {name} continues here after other ids: put its rows together", path=path, line=row.line)
             if current is not None:
                 yield current
             reference = "" if columns.reference is None else row.fields[columns.reference]
-            text = ListText(file, row.before, extras=extras)
+            text = ListText(file, row.before, extras=tuple(columns.extras))
             current = NbestList(name, [], (reference,) if reference else (), row.line, text, path=path)
         scores = {}
         for place, score_name in columns.scores.items():

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from attlm_fairseq.nbest.features.combination import COMPUTED
-from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
-
-DECODER_SCORES = ("decoder", "score", "total")  # how formats call the decoder's total if it is one of several scores
 
 
 def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: NbestList, tell: Callable[[str], None]) -> dict[str, float]:

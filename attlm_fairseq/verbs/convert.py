@@ -1,0 +1,143 @@
+"""Write n-best lists in another format, and say what it cannot hold."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import is_stream
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest import formats
+from attlm_fairseq.nbest.formats import Holds, NbestFolderFormat, NbestFormat
+from attlm_fairseq.nbest.formats.lines import one_line
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, lists_of
+from attlm_fairseq.verbs.rescore import ONE_BEST
+
+_NEGLIGIBLE = 1e-12  # what rounding of binary fractions leaves
+TARGETS = tuple(dict.fromkeys((*formats.CONVERTIBLE, *formats.CONVERTIBLE_FOLDERS, *ONE_BEST)))
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What was written. ``lost`` has one line for each thing that the format cannot hold."""
+
+    list_count: int
+    hypothesis_count: int
+    lost: tuple[str, ...]
+
+
+def convert(lists: Lists, path: FilePath, to: str) -> Converted:
+    """Write n-best lists in another format.
+
+    Args:
+        lists: the lists, or the file or folder that holds them.
+        path: a new file (``.gz`` compresses), ``-`` for standard output, or a new folder. It appears when it is whole.
+        to: the name of a format. Those that are files and folders are written as a folder if ``path`` ends in ``/``. ``1best``,
+            ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best hypothesis.
+
+    Returns:
+        The counts, and what was lost; each line of that is a note, too.
+
+    Raises:
+        InputError: the output is there already, or the format cannot hold the lists. Nothing is written then.
+    """
+    path = os.fspath(path)
+    if path != "-" and not is_stream(path) and Path(path).exists() and not (Path(path).is_dir() and not any(Path(path).iterdir())):
+        raise InputError("there already: name another file, nothing is overwritten", path=path)
+    if isinstance(lists, str | os.PathLike):
+        lists = NbestFile(lists)
+    source, opened = lists.open() if isinstance(lists, NbestFile) else (None, lists_of(lists))
+    if to in ONE_BEST:
+        losses = _Losses(to, Holds(ids=to != "1best"), only_first=True)
+        formats.write_one_best(losses.watch(opened), path, style=ONE_BEST[to])
+        return losses.told()
+    target = _target(to, path)
+    holds = _ALL if source is not None and source.name == target.name and type(source) is type(target) else target.holds
+    if holds is None:
+        raise InputError(f"{to} cannot hold lists from another format: expected one of {', '.join(TARGETS)}")
+    losses = _Losses(to, holds)
+    formats.write_nbest(losses.watch(opened), target, path)
+    return losses.told()
+
+
+_ALL = Holds(references=True, scores=True, sparse=True, times=True, extras=True)  # of a format's own lists
+
+
+def _target(to: str, path: str) -> NbestFormat | NbestFolderFormat:
+    if path.endswith("/") and to in formats.FOLDER_FORMATS:
+        return formats.FOLDER_FORMATS[to]
+    form = formats.find_format(to)
+    if path.endswith("/") and not isinstance(form, NbestFolderFormat):
+        raise InputError(f"a folder, but {to} is a file: name one", path=path)
+    return form
+
+
+class _Losses:
+    """Counts, as the lists pass by, what the format that is written cannot hold."""
+
+    def __init__(self, to: str, holds: Holds, only_first: bool = False) -> None:
+        self._to, self._holds, self._only_first = to, holds, only_first
+        self._lists = self._hypotheses = self._dropped = self._references = self._sparse = self._respaced = 0
+        self._scores: Counter[str] = Counter()
+        self._rounded: set[str] = set()
+        self._extras: set[str] = set()
+        self._ids: str | None = None
+
+    def watch(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+        """Yield the lists, counting."""
+        for place, nbest in enumerate(lists):
+            self._count(nbest, place)
+            yield nbest
+
+    def _count(self, nbest: NbestList, place: int) -> None:
+        self._lists += 1
+        self._hypotheses += len(nbest.hypotheses)
+        self._dropped += len(nbest.hypotheses) - 1 if self._only_first else 0
+        if not self._holds.ids and nbest.id != str(place) and self._ids is None:
+            self._ids = nbest.id
+        self._references += bool(nbest.references)
+        self._sparse += nbest.sparse
+        if nbest.verbatim is not None:
+            self._extras.update(nbest.verbatim.extras)
+        for hypothesis in nbest.hypotheses:
+            self._scores.update(hypothesis.scores.keys())
+            if self._holds.one_line and one_line(hypothesis.text) != hypothesis.text:
+                self._respaced += 1
+            if hypothesis.times and not self._holds.times:
+                self._extras.add("times")
+            decimals = self._holds.decimals
+            if decimals is not None:
+                self._rounded.update(name for name, score in hypothesis.scores.items() if abs(round(score, decimals) - score) > _NEGLIGIBLE)
+
+    def told(self) -> Converted:
+        """Say what was lost, and return it with the counts."""
+        lost = tuple(self._lines())
+        for line in lost:
+            note(f"note: {self._to} {line}")
+        return Converted(self._lists, self._hypotheses, lost)
+
+    def _lines(self) -> Iterator[str]:
+        holds = self._holds
+        if self._dropped:
+            yield f"has the first hypothesis of each list alone: {self._dropped} others are lost"
+        if self._ids is not None:
+            yield f"has no ids: those of the lists are lost, such as {self._ids!r}"
+        if self._references and not holds.references:
+            yield f"has no references: those of {self._references} lists are lost"
+        if self._scores and not holds.scores:
+            yield f"has no scores: {', '.join(sorted(self._scores))} are lost"
+        elif self._rounded:
+            yield f"has {holds.decimals} decimals: the scores {', '.join(sorted(self._rounded))} are rounded"
+        if holds.scores and (renamed := [f"{name} -> {new}" for name in self._scores if (new := holds.score_name(name)) != name]):
+            yield f"has other names for scores: {', '.join(sorted(renamed))}"
+        if self._sparse and holds.scores and not holds.sparse:
+            yield f"does not say that a score which a hypothesis does not name is 0, as {self._sparse} lists do"
+        if self._respaced:
+            yield f"has one line for a hypothesis: tabs and line breaks in {self._respaced} texts become spaces"
+        if self._extras and not holds.extras:
+            yield f"has no place for {', '.join(sorted(self._extras))}: lost"

@@ -1,0 +1,34 @@
+"""``attlm convert``: n-best lists in another format."""
+
+from __future__ import annotations
+
+import click
+import cloup
+
+from attlm_cli.options import format_option
+from attlm_cli.overwriting import check_outputs
+from attlm_fairseq.messages import note
+from attlm_fairseq.verbs.convert import TARGETS, convert
+from attlm_fairseq.verbs.inputs import NbestFile
+
+
+@cloup.command("convert")
+@cloup.argument("nbest", help="N-best lists; - is standard input.")
+@cloup.option("-o", "--output", default="-", metavar="FILE", help="A new file; - is standard output (default). .gz compresses.")
+@format_option
+@cloup.option("--to", type=click.Choice(TARGETS, case_sensitive=False), required=True, help="The format to write.")
+def convert_command(nbest: str, output: str, format_name: str | None, to: str) -> None:
+    """Write the lists of NBEST in another format.
+
+    What the other format cannot hold is said, one line each. Nothing is overwritten. espnet, srilm and, if the output ends in /, kaldi
+    are written as folders.
+
+    \b
+    Examples:
+      attlm convert whisper.json -o lists.jsonl --to jsonl
+      attlm convert nbest.csv -o nbest.moses.gz --to moses
+      attlm convert lists.jsonl -o kaldi/ --to kaldi
+    """
+    check_outputs({"the output": output.rstrip("/") or output}, {"the input": [nbest]})
+    found = convert(NbestFile(nbest, format_name), output, to)
+    note(f"{found.list_count} lists, {found.hypothesis_count} hypotheses")

@@ -1,0 +1,116 @@
+"""From every format to every other one: what is held comes back, what is lost is said, and nothing is overwritten."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runs import run
+
+import attlm_fairseq as attlm
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.formats import CONVERTIBLE_FOLDERS, FOLDER_FORMATS, find_format
+from attlm_fairseq.verbs.convert import TARGETS
+from attlm_fairseq.verbs.rescore import ONE_BEST
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "nbest" / "formats"))
+from nbest_samples import ALL_SAMPLES, BY_ID, CSV, MANIFEST, MOSES
+
+TO = [*(to for to in TARGETS if to not in ONE_BEST and to != "srilm"), *(f"{folder}/" for folder in CONVERTIBLE_FOLDERS)]
+
+
+def written(lists: list[attlm.NbestList], to: str, folder: Path) -> tuple[attlm.Converted, list[attlm.NbestList]]:
+    path = f"{folder / 'out'}/" if to.endswith("/") else str(folder / "out")
+    found = attlm.convert(lists, path, to.rstrip("/"))
+    size = len(lists[0].hypotheses)
+    return found, attlm.read_nbest(path, format=f"nemo:{size}" if to == "nemo" else to.rstrip("/"))
+
+
+@pytest.mark.parametrize("to", TO)
+@pytest.mark.parametrize(("name", "sample"), ALL_SAMPLES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(ALL_SAMPLES)])
+def test_what_is_held_comes_back_and_the_rest_is_said(name, sample, to, tmp_path):
+    (tmp_path / "in").write_text(sample, encoding="utf-8")
+    lists = attlm.read_nbest(tmp_path / "in", format=name)
+    holds = (FOLDER_FORMATS[to[:-1]] if to.endswith("/") else find_format(to)).holds
+    assert holds is not None
+    if name.partition(":")[0] == to:
+        return  # its own format holds all, as test_every_format has it
+    try:
+        found, again = written(lists, to, tmp_path)
+    except InputError:  # an id, a text or a list without score that the format has no way to write
+        assert not (tmp_path / "out").exists()
+        return
+    if to != "srilm/":  # a folder, in the order of the names of its files
+        assert [nbest.id for nbest in again] == [nbest.id if holds.ids else str(place) for place, nbest in enumerate(lists)]
+    lost = " ".join(found.lost)
+    for old, new in zip(sorted(lists, key=lambda nbest: nbest.id), sorted(again, key=lambda nbest: nbest.id), strict=True):
+        assert [" ".join(h.text.split()) for h in new.hypotheses] == [" ".join(h.text.split()) for h in old.hypotheses]
+        references = tuple(filter(str.strip, old.references)) if to in ("csv", "tsv") else old.references  # blank is none there
+        assert new.references == (references if holds.references else ())
+        assert holds.references or not old.references or "references" in lost
+        assert holds.ids or old.id == new.id or "ids" in lost
+        assert not old.sparse or new.sparse or "does not name is 0" in lost or not holds.scores
+        for before, after in zip(old.hypotheses, new.hypotheses, strict=True):
+            check_scores(before.scores, after.scores, holds, lost, to)
+    for extra in {extra for nbest in lists if nbest.verbatim for extra in nbest.verbatim.extras}:
+        assert extra in lost
+
+
+def check_scores(before, after, holds, lost, to):
+    if not holds.scores:
+        assert not after
+        assert all(name in lost for name in before)
+        return
+    values = sorted(after.values()) if to != "srilm/" or "lm" in before else sorted(value for key, value in after.items() if key != "lm")
+    assert values == (pytest.approx(sorted(before.values()), abs=2e-6) if holds.decimals else sorted(before.values()))
+    if to not in ("srilm/", "mlm", "nemo"):  # which have one name for the decoder's own
+        assert all(holds.score_name(name) in after or name == "decoder" for name in before)
+        assert all(name in after or f"{name} -> " in lost for name in before)
+
+
+def test_the_command_says_what_is_lost_and_overwrites_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("in.json").write_text(MANIFEST)
+    result = run("convert", "in.json", "-o", "out.moses", "--to", "moses")
+    assert result.stderr.splitlines() == [
+        "note: moses has no references: those of 2 lists are lost",
+        "note: moses has no place for duration, pred_text: lost",
+        "2 lists, 4 hypotheses",
+    ]
+    assert Path("out.moses").read_text().splitlines()[0] == "/d/u1.wav ||| a b ||| score= -3.500000"
+    before = Path("out.moses").read_text()
+    assert "out.moses: there already" in run("convert", "in.json", "-o", "out.moses", "--to", "jsonl", code=2).stderr
+    assert Path("out.moses").read_text() == before
+    assert "would overwrite the input" in run("convert", "in.json", "-o", "in.json", "--to", "jsonl", code=2).stderr
+    assert Path("in.json").read_text() == MANIFEST
+    assert "Invalid value for '--to'" in run("convert", "in.json", "-o", "x", "--to", "fairseq", code=2).stderr
+    Path("in.csv").write_text(CSV)
+    result = run("convert", "in.csv", "--to", "1best-kaldi")
+    assert result.stdout == "u1 a, b\nu2 c\n"
+    assert "the first hypothesis of each list alone: 1 others are lost" in result.stderr
+
+
+def test_rounded_renamed_and_sparse_scores_are_said(tmp_path):
+    (tmp_path / "in").write_text(BY_ID)
+    lists = attlm.read_nbest(tmp_path / "in")
+    lists[0].hypotheses[0].scores["my_lm"] = -1 / 3
+    lists[0].hypotheses[1].scores["my_lm"] = -0.25
+    found = attlm.convert([lists[0]], tmp_path / "out", "moses")
+    assert found.lost == (
+        "has 6 decimals: the scores my_lm are rounded",
+        "has other names for scores: my_lm -> myLm",
+        "has no place for tokens: lost",
+    )
+    (tmp_path / "moses").write_text(MOSES.replace("LM0= -3 ", ""))
+    assert any("does not name is 0" in line for line in attlm.convert(tmp_path / "moses", tmp_path / "out.csv", "csv").lost)
+
+
+def test_a_list_that_a_format_cannot_hold_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="list 0, hypothesis 1: it has no score, such as decoder or score or total"):
+        attlm.convert([["a b", "a"]], tmp_path / "out", "mlm")
+    with pytest.raises(InputError, match="fairseq cannot hold lists from another format: expected one of moses"):
+        attlm.convert([["a b", "a"]], tmp_path / "out", "fairseq")
+    with pytest.raises(InputError, match="table needs the same"):
+        attlm.convert([[("a", {"am": 1.0})], [("a", {"lm": 1.0})]], tmp_path / "out", "csv")
+    assert not (tmp_path / "out").exists()
