@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import click
 import cloup
 
 from attlm_cli.options import grouped
-from attlm_cli.types import FiniteRange
+from attlm_cli.types import WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text, loss_tokenizer
@@ -44,18 +43,18 @@ rule_options = grouped(
 
 @dataclass(frozen=True)
 class DecisionChoice:
-    """The rule and scale that the user chose; None is that of ``attlm.toml``."""
+    """The weights that the user gave, and the rule and scale; None is that of ``attlm.toml``."""
 
+    weights: dict[str, float]
     rule: str | None
     scale: float | None
 
-    def apply(self, run: RunConfig, weights: Iterable[tuple[str, float]], metric: Metric) -> RunConfig:
+    def apply(self, run: RunConfig, metric: Metric) -> RunConfig:
         """Return the run with these weights and this decision. Text steps and tokenizer of the metric replace those of ``attlm.toml``.
 
         Tells if posteriors go by a scale that nobody has chosen: it was not tuned, or with other weights. Raises InputError.
         """
-        given = dict(weights)
-        configured, changed = run.decision, run.weights | given
+        configured, changed = run.decision, run.weights | self.weights
         rule = self.rule or configured.rule
         if self.scale is not None and rule == "max":
             raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none")
@@ -69,20 +68,23 @@ class DecisionChoice:
                 option = "--consensus" if rule == "consensus" else f"--mbr {rule.removeprefix('mbr-')}"
                 note(f"note: scale {scale:g} was not tuned for these weights: `attlm tune {option}` finds one, --scale sets it")
         decision = Decision(rule, scale, text, tokenize=loss_tokenizer(metric, configured.tokenize))
-        return replace(run.with_weights(given), decision=decision)
+        return replace(run.with_weights(self.weights), decision=decision)
 
 
-def _choice(mbr: str | None, consensus: bool, max_: bool, scale: float | None) -> DecisionChoice:
+def _choice(weights: tuple, mbr: str | None, consensus: bool, max_: bool, scale: float | None) -> DecisionChoice:
     rules = [*([f"mbr-{mbr}"] if mbr else []), *(["consensus"] if consensus else []), *(["max"] if max_ else [])]
     if len(rules) > 1:
         raise InputError(f"one rule can decide: {', '.join(rules)} exclude each other")
-    return DecisionChoice(rules[0] if rules else None, scale)
+    return DecisionChoice(dict(weights), rules[0] if rules else None, scale)
 
 
 decision_options = grouped(
     "Decision",
     "choice",
     _choice,
+    cloup.option(
+        "--weight", "weights", multiple=True, type=WEIGHT, help="Weight of an LM, a score of the lists, words, rank, LM_oov, .. Repeatable."
+    ),
     cloup.option(
         "--mbr",
         type=click.Choice(LOSSES, case_sensitive=False),

@@ -6,7 +6,7 @@ import click
 import cloup
 
 from attlm_cli.decision_options import DecisionChoice, decision_options
-from attlm_cli.options import json_option, measured_reference_options, metric_options, report_option, seed_option, weight_option
+from attlm_cli.options import Results, measured_reference_options, metric_options, result_options, seed_option
 from attlm_cli.overwriting import check_outputs, check_standard_input
 from attlm_cli.printing import echo_json, hypotheses_bar, print_systems, this_command
 from attlm_cli.run_options import run_options
@@ -30,7 +30,6 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 @measured_reference_options
 @metric_options()
 @run_options(several_devices=True, only_if_named=True, candidates=True)
-@weight_option
 @decision_options
 @cloup.option(
     "--confidence",
@@ -39,19 +38,16 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
     "those of attlm.toml if it was tuned on other lists, else fitted on other folds of these.",
 )
 @seed_option
-@report_option
-@json_option
+@result_options
 def eval_command(
     nbest: tuple[str, ...],
     format_name: str | None,
     metric: Metric,
     refs: ReferenceFiles,
-    weights: tuple[tuple[str, float], ...],
     choice: DecisionChoice,
     confidence: bool,
     seed: int,
-    report: str | None,
-    as_json: bool,
+    results: Results,
     run: RunConfig | None,
 ) -> None:
     """Score the first hypotheses of one or several NBEST files of the same utterances, with 95 % bootstrap intervals.
@@ -69,17 +65,17 @@ def eval_command(
       attlm eval test.json --config attlm.toml
     """
     check_standard_input(*nbest, *refs.files)
-    decided = choice.apply(run or RunConfig(), weights, metric)
-    if run is not None or weights or report or decided.decision.rule != "max":
+    decided = choice.apply(run or RunConfig(), metric)
+    if run is not None or choice.weights or results.report or decided.decision.rule != "max":
         run = decided
     inputs = {"the input": nbest, "the references": refs.files, "the configuration": [run.path if run else None]}
-    check_outputs({"--report": report}, inputs, run)
+    check_outputs({"--report": results.report}, inputs, run)
     first, *others = (NbestFile(path, format_name) for path in nbest)
     with hypotheses_bar(nbest[0] if run else "-", format_name) as bar:
         found = evaluate(first, refs, others, config=run, metric=metric, seed=seed, confidence=confidence, on_progress=bar.update)
-    if report:  # before the table, whose reader may not wait for all of it
-        found.write_report(report, this_command())
-    if as_json:
+    if results.report:  # before the table, whose reader may not wait for all of it
+        found.write_report(results.report, this_command())
+    if results.as_json:
         echo_json(found.as_dict())
         return
     print_systems(found.rows, metric, AGAINST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import click
 import cloup
 
-from attlm_cli.types import STEPS, WEIGHT, MetricName
+from attlm_cli.types import STEPS, MetricName
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.external_metric import PREFIX
@@ -63,10 +64,6 @@ format_option = cloup.option(
     help=f"Format of NBEST: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size). Default: recognised by its content.",
 )
 
-weight_option = cloup.option(
-    "--weight", "weights", multiple=True, type=WEIGHT, help="Weight of an LM, a score of the lists, words, rank, LM_oov, .. Repeatable."
-)
-
 device_option = cloup.option(
     "--device",
     default="cpu",
@@ -82,15 +79,30 @@ dictionary_option = cloup.option(
     help="dict.txt of neural LMs. Default: next to the checkpoint, then its data folder.",
 )
 
-report_option = cloup.option(
-    "--report",
-    metavar="FILE",
-    help="Write a page (HTML, self-contained) with table, weights, and what changed for better and worse, word by word.",
-)
-
 seed_option = cloup.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Random seed of the bootstrap.")
 
 json_option = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+
+@dataclass(frozen=True)
+class Results:
+    """Where a table goes: printed, as JSON if that was asked for, and into a page."""
+
+    report: str | None
+    as_json: bool
+
+
+result_options = grouped(
+    "Results",
+    "results",
+    Results,
+    cloup.option(
+        "--report",
+        metavar="FILE",
+        help="Write a page (HTML, self-contained) with table, weights, and what changed for better and worse, word by word.",
+    ),
+    json_option,
+)
 
 config_output_option = cloup.option(
     "-o",

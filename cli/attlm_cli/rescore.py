@@ -6,7 +6,7 @@ import click
 import cloup
 
 from attlm_cli.decision_options import DecisionChoice, decision_options
-from attlm_cli.options import format_option, given_option, metric_options, weight_option
+from attlm_cli.options import format_option, given_option, grouped, metric_options
 from attlm_cli.overwriting import check_outputs
 from attlm_cli.printing import hypotheses_bar
 from attlm_cli.run_options import run_options
@@ -18,25 +18,32 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.inputs import NbestFile
 from attlm_fairseq.verbs.rescore import OUTPUTS, RescoreOutput, rescore
 
+output_options = grouped(
+    "Output",
+    "output",
+    lambda output, to, resume: RescoreOutput(output, to, resume),
+    cloup.option("-o", "--output", default="-", metavar="FILE", help="Where to write; - is standard output (default). .gz compresses."),
+    cloup.option(
+        "--to",
+        type=click.Choice(OUTPUTS, case_sensitive=False),
+        default="same",
+        show_default=True,
+        help="The lists reordered, the 1-best texts, or words with confidences: ctm, or a folder of sausages (confusion networks) for "
+        "SRILM.",
+    ),
+    cloup.option(
+        "--resume/--no-resume",
+        default=True,
+        show_default=True,
+        help="Keep the scores of a run with -o in FILE.unfinished until it has finished; after an interruption the same command continues.",
+    ),
+)
+
 
 @cloup.command("rescore")
 @cloup.argument("nbest", help="N-best lists; - is standard input.")
-@cloup.option("-o", "--output", default="-", metavar="FILE", help="Where to write; - is standard output (default). .gz compresses.")
 @format_option
-@cloup.option(
-    "--to",
-    type=click.Choice(OUTPUTS, case_sensitive=False),
-    default="same",
-    show_default=True,
-    help="The lists reordered, the 1-best texts, or words with confidences: ctm, or a folder of sausages (confusion networks) for SRILM.",
-)
-@weight_option
-@cloup.option(
-    "--resume/--no-resume",
-    default=True,
-    show_default=True,
-    help="Keep the scores of a run with -o in FILE.unfinished until it has finished; after an interruption the same command continues.",
-)
+@output_options
 @cloup.option(
     "--engine",
     type=click.Choice(["local", "ray"], case_sensitive=False),
@@ -49,11 +56,8 @@ from attlm_fairseq.verbs.rescore import OUTPUTS, RescoreOutput, rescore
 @metric_options(choice=False)
 def rescore_command(
     nbest: str,
-    output: str,
     format_name: str | None,
-    to: str,
-    weights: tuple[tuple[str, float], ...],
-    resume: bool,
+    output: RescoreOutput,
     engine: str,
     choice: DecisionChoice,
     metric: Metric,
@@ -79,14 +83,13 @@ def rescore_command(
       attlm rescore 'shards/*.gz' -o rescored --engine ray --devices cpu:8
       attlm rescore test.json --lm lm.pt --weight lm=0.4 --weight am_score=1 --to 1best -o test.txt
     """
-    file = NbestFile(nbest, format_name)
-    run = choice.apply(run, weights, metric)
+    run = choice.apply(run, metric)
     if run.decision.rule == "max" and (option := given_option("metric_text", "bleu_tokenize")):
         raise InputError(f"{option} is for --mbr or --consensus, none of which is given; to measure rescored lists use `attlm eval`")
     if engine == "ray":
-        rescore_by_ray(nbest, output, to, run, format_name)
+        rescore_by_ray(nbest, output, run, format_name)
         return
-    check_outputs({"the output": output}, {"the input": [nbest], "the configuration": [run.path]}, run)
+    check_outputs({"the output": str(output.path)}, {"the input": [nbest], "the configuration": [run.path]}, run)
     with hypotheses_bar(nbest, format_name) as bar:
-        found = rescore(file, config=run, output=RescoreOutput(output, to, resume), on_progress=bar.update)
+        found = rescore(NbestFile(nbest, format_name), config=run, output=output, on_progress=bar.update)
     note(found.summary)

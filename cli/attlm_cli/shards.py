@@ -10,20 +10,22 @@ from attlm_fairseq.files import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.ray_engine import Shard, find_shards, rescore_shards
+from attlm_fairseq.verbs.rescore import RescoreOutput
 from attlm_fairseq.verbs.run import adds_candidates, require_weights
 
 
-def rescore_by_ray(pattern: str, output: str, to: str, run: RunConfig, format_name: str | None) -> None:
+def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_name: str | None) -> None:
     """Rescore each of many files into a folder and tell what became of them. Raises InputError if there is nothing to do it with."""
-    if to != "same":
-        raise InputError(f"--to {to}: with --engine ray lists are written in the format of their file")
-    if is_stream(output) and not Path(output).is_dir():
+    if output.to != "same":
+        raise InputError(f"--to {output.to}: with --engine ray lists are written in the format of their file")
+    folder = Path(output.path)
+    if is_stream(str(output.path)) and not folder.is_dir():
         raise InputError("--engine ray writes a file for each shard: give a folder for the rescored shards with -o")
     if adds_candidates(run):
         raise InputError("--engine ray writes lists in the format of their file, which cannot hold the hypotheses that corrections add")
     require_weights(run)
     files = find_shards(pattern)
-    shards = rescore_shards(files, Path(output), run, run.devices[0], concurrency=len(run.devices), format_name=format_name)
+    shards = rescore_shards(files, folder, run, run.devices[0], concurrency=len(run.devices), format_name=format_name)
     for line, paths in _by_line(shards).items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         note(f"{paths[0]}{more}: {line}")

@@ -10,13 +10,13 @@ import cloup
 
 from attlm_cli.decision_options import rule_options
 from attlm_cli.options import (
+    Results,
     config_output_option,
     format_option,
     grouped,
-    json_option,
     measured_reference_options,
     metric_options,
-    report_option,
+    result_options,
     seed_option,
     warn_of_unused,
 )
@@ -118,23 +118,19 @@ trust_options = grouped(
     "--confidence", is_flag=True, help="Also fit how sure the words are, for `attlm rescore --to ctm`, sausage and jsonl; --metric wer."
 )
 @seed_option
-@report_option
-@json_option
+@result_options
 @config_output_option
 def tune_command(
     nbest: str,
     format_name: str | None,
     metric: Metric,
     refs: ReferenceFiles,
-    rules: tuple[str, ...],
     search: dict[str, Any],
     trust: dict[str, Any],
-    confidence: bool,
-    seed: int,
-    report: str | None,
-    as_json: bool,
+    results: Results,
     output: Path,
     run: RunConfig,
+    **others: Any,
 ) -> None:
     """Find the weights that make the first hypotheses of NBEST (- is standard input) best, and write them to attlm.toml.
 
@@ -153,21 +149,21 @@ def tune_command(
       attlm tune dev.nbest --refs dev.en --metric bleu --lm news=lm.pt --mbr bleu -o news.toml
       attlm tune dev.json --kenlm lm.arpa --fix am_score=1 --interval kenlm=0:2
     """
-    options = TuneOptions(rules=rules, seed=seed, confidence=confidence, **search, **trust)
+    options = TuneOptions(**search, **trust, **others)
     check_standard_input(nbest, *refs.files)
-    check_outputs({"the output": output, "--report": report}, {"the input": [nbest], "the references": refs.files}, run)
-    check_outputs({"--report": report}, {"the configuration": [run.path]})
+    check_outputs({"the output": output, "--report": results.report}, {"the input": [nbest], "the references": refs.files}, run)
+    check_outputs({"--report": results.report}, {"the configuration": [run.path]})
     warn_of_unused(output, run, found=("[weights]", "[decision]", "[confidence]"))
     with hypotheses_bar(nbest, format_name) as bar:
         try:
             tuned = tune(NbestFile(nbest, format_name), refs, config=run, metric=metric, options=options, on_progress=bar.update)
         except NoGainError as error:
-            print_tuned(error.tuned, as_json)
+            print_tuned(error.tuned, results.as_json)
             raise
-    if report:  # before the weights: if it cannot be written, nothing is
-        tuned.write_report(report, this_command())
+    if results.report:  # before the weights: if it cannot be written, nothing is
+        tuned.write_report(results.report, this_command())
     tuned.save(output, this_command())
-    print_tuned(tuned, as_json)  # after the file: the table's reader may not wait for all of it
+    print_tuned(tuned, results.as_json)  # after the file: the table's reader may not wait for all of it
 
 
 def print_tuned(tuned: Tuned, as_json: bool) -> None:
