@@ -17,10 +17,10 @@ from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.memory import Columns
+from attlm_fairseq.text.symbols import END, START
 
 BATCH_TOKENS = 2048  # read together, padding included; `combined` holds 32 state vectors a token
 INITIAL_STATE = "h_0"
-START, END = "<s>", "</s>"
 
 
 @dataclass(frozen=True)

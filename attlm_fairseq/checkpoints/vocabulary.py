@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 BOS, PAD, EOS, UNK = range(4)
 """Ids of ``<s> <pad> </s> <unk>``, which every fairseq dictionary starts with and ``dict.txt`` leaves out."""
 
-SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
+SPECIAL_SYMBOLS = (START, "<pad>", END, UNKNOWN)
 
 
 def fingerprint(symbols: Sequence[str]) -> str:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import UNK_OFFSET, LookAheadWordLM
 from attlm_fairseq.decoding.shallow_fusion import ShallowFusion, check_fusion
-from attlm_fairseq.decoding.stateful_lm import UNKNOWN
 from attlm_fairseq.decoding.token_fusion import TokenFusion
 from attlm_fairseq.decoding.token_texts import NO_WORD, token_texts
+from attlm_fairseq.text.symbols import UNKNOWN
 
 BLANK, UNK = 0, 1  # ESPnet's token lists begin with <blank> and <unk>, and end with <sos/eos>
 
@@ -100,5 +100,5 @@ class EspnetLM(nn.Module):
 def check_token_list(token_list: Sequence[str]) -> None:
     """Raise ValueError for a list without ESPnet's special tokens in their places."""
     found = [*token_list[:2], *token_list[-1:]]
-    if len(token_list) < 3 or found != ["<blank>", "<unk>", "<sos/eos>"]:
+    if len(token_list) < 3 or found != ["<blank>", UNKNOWN, "<sos/eos>"]:
         raise ValueError(f"ESPnet's token list begins with <blank>, <unk> and ends with <sos/eos>; found {', '.join(map(str, found))}")

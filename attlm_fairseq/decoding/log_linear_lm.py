@@ -14,9 +14,10 @@ import numpy as np
 
 from attlm_fairseq.checkpoints.reading import is_checkpoint
 from attlm_fairseq.decoding.cache import CACHE_BYTES
-from attlm_fairseq.decoding.stateful_lm import UNKNOWN, StatefulLM
+from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.scoring.kenlm import KenLM
+from attlm_fairseq.text.symbols import UNKNOWN
 
 Files = Mapping[str | Path, float] | str | Path | None
 

@@ -19,7 +19,7 @@ from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache, SharedByCopi
 from attlm_fairseq.decoding.lexicon_tree import LexiconTree, range_sums
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State
 from attlm_fairseq.decoding.shallow_fusion import check_options
-from attlm_fairseq.decoding.stateful_lm import UNKNOWN
+from attlm_fairseq.text.symbols import UNKNOWN
 
 UNK_OFFSET = -10.0  # as if p(<unk>) were shared by e^10 = 22,000 unseen words
 SPACE = b" "
@@ -96,6 +96,11 @@ class LookAheadWordLM(SharedByCopies):
         # the tree's words in its order, and the unknown word last
         self._words = [lm.tokens([*(word.decode() for word in tree.words), UNKNOWN]) for lm, tree in zip(members, self._trees, strict=True)]
         self._probabilities = [HistoryCache(cache_bytes) for _ in members]
+        self._sort_tokens()
+        self._continuations = lru_cache(maxsize=1 << 12)(self._make_continuations)
+
+    def _sort_tokens(self) -> None:
+        """Sort the tokens by what they do to a word."""
         within: dict[bytes, list[int]] = defaultdict(list)
         begin, complete = within.copy(), within.copy()
         self._spaces: list[int] = []  # they end a word and no more
@@ -112,7 +117,6 @@ class LookAheadWordLM(SharedByCopies):
             else:
                 kind[core].append(token)
         self._within, self._begin, self._complete = TokenKind(within), TokenKind(begin), TokenKind(complete, whole=True)
-        self._continuations = lru_cache(maxsize=1 << 12)(self._make_continuations)
 
     def __reduce__(self) -> tuple:
         return LookAheadWordLM, (self.lms, self.texts, self.ends, self.unk_offset, self.look_ahead, self.cache_bytes)

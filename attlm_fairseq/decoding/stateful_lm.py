@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-UNKNOWN = "<unk>"
-
 
 class StatefulLM(Protocol):
     """A language model whose states are histories: immutable objects that stand for ``<s> w_1 .. w_n``.

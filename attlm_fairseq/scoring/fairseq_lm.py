@@ -19,6 +19,7 @@ from attlm_fairseq.files import sha256
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
+from attlm_fairseq.text.symbols import END
 
 CLOSE = 1e-4  # of a feature, between stepping and reading the whole prefix
 
@@ -72,7 +73,7 @@ class FairseqTokenLM(TokenLM):
             "architecture": type(self.model).__name__,
             "sha256": sha256(self.path),
             "start": " ".join(self.vocabulary.symbols[token] for token in self.start),
-            "sentence end": "</s>",
+            "sentence end": END,
             "OOV policy": "p(<unk>), one class for all unknown words",
         }
 

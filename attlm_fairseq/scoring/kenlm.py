@@ -20,8 +20,8 @@ from attlm_fairseq.files import sha256
 from attlm_fairseq.numeric import LN_10
 from attlm_fairseq.scoring.kenlm_files import load_kenlm, read_ngram_counts, read_unigrams
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
-UNKNOWN = "<unk>"
 MISSING_LOG10 = -99.0  # log10 p(<unk>) up to this stands for none: KenLM's -100 if a file lacks <unk>, and SRILM's -99 for 0
 MAX_LOG_PROB = 1e-3  # ln p of a word or sentence above this is more than rounding; quantised models stay below 0, too
 
@@ -76,7 +76,7 @@ class KenLM:
     @property
     def end(self) -> str:
         """The token of the sentence end."""
-        return "</s>"
+        return END
 
     def _token(self, word: str) -> str:
         """Return the word as KenLM looks it up, ``<unk>`` for every word that it does not have."""
@@ -167,7 +167,7 @@ class KenLMScorer(Scorer):
             oov.append(event.oov)
             state, following = following, state
         self._met_unknown = self._met_unknown or any(oov)
-        log_probs.append(model.BaseScore(state, "</s>", following) * LN_10)
+        log_probs.append(model.BaseScore(state, END, following) * LN_10)
         require_log_prob(sum(log_probs), self.path, f"a sentence of {len(words)} words")
         return SentenceScore(tuple(log_probs), tuple(oov))
 
@@ -217,4 +217,4 @@ def lookup(word: str) -> str | None:
     if not word or _SEPARATOR.search(word):
         return None
     unencodable = any("\ud800" <= character <= "\udfff" for character in word)
-    return UNKNOWN if word in ("<s>", "</s>") or "\0" in word or unencodable else word
+    return UNKNOWN if word in (START, END) or "\0" in word or unencodable else word

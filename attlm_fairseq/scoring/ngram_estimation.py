@@ -17,11 +17,12 @@ from attlm_fairseq.files import own_folder, remove_left_behind
 from attlm_fairseq.scoring.kenlm_files import gist, read_ngram_counts
 from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.text_file import read_lines
-from attlm_fairseq.scoring.unk_in_text import PLACEHOLDER, UNKNOWN, rename_placeholder
+from attlm_fairseq.scoring.unk_in_text import PLACEHOLDER, rename_placeholder
+from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 TEMPORARY = ".attlm-ngram-"  # what the folders begin with in which models are made, next to their place
 ORDERS = range(2, 7)  # KenLM reads no unigram models, and is compiled for 6 unless told otherwise
-RESERVED = frozenset(["<s>", "</s>", "<unk>"])
+RESERVED = frozenset([START, END, UNKNOWN])
 
 
 @dataclass(frozen=True)

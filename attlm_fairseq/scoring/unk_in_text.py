@@ -9,8 +9,8 @@ from pathlib import Path
 import kenlm
 
 from attlm_fairseq.scoring.kenlm_files import load_kenlm
+from attlm_fairseq.text.symbols import START, UNKNOWN
 
-UNKNOWN = "<unk>"
 PLACEHOLDER = "\x01unk\x01"  # what lmplz sees: no text holds control characters
 
 
@@ -49,7 +49,7 @@ def rename_placeholder(arpa: Path, output: Path) -> None:
 def _log10_unknown(model: kenlm.Model, history: Sequence[str]) -> float:
     """Return log10 p(<unk> | history), a sentence's beginning only if it starts with ``<s>``."""
     state, following = kenlm.State(), kenlm.State()
-    if history and history[0] == "<s>":
+    if history and history[0] == START:
         model.BeginSentenceWrite(state)
         history = history[1:]
     else:

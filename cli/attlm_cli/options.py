@@ -149,22 +149,24 @@ measured_reference_options = grouped(
 )
 
 
+def _metric(metric_text: TextPipeline, bleu_tokenize: str, metric: str = "", ter_case_sensitive: bool = False) -> Metric:
+    """Make the metric. Raises InputError for options of another one."""
+    tokenize_given = given_option("bleu_tokenize") is not None
+    metric = metric or ("bleu" if tokenize_given else "wer")
+    if tokenize_given and metric != "bleu":
+        raise InputError(f"--bleu-tokenize is for --metric bleu, not for {metric}; --metric-text says what {metric} is to see")
+    if (option := given_option("source")) and not metric.startswith(PREFIX):
+        raise InputError(f"{option} is for --metric {PREFIX}COMMAND, not for {metric}, which compares hypotheses with references alone")
+    if ter_case_sensitive and metric != "ter":
+        raise InputError(f"--ter-case-sensitive is for --metric ter; {metric} is case-sensitive unless --metric-text has lowercase")
+    for line in remarks([metric_text.load()]):
+        note(line)
+    options: dict[str, dict[str, Any]] = {"bleu": {"tokenize": bleu_tokenize}, "ter": {"lowercase": not ter_case_sensitive}}
+    return make_metric(metric, text=metric_text, **options.get(metric, {}))
+
+
 def metric_options(choice: bool = True) -> Decorator:
     """The metric, handed to the command as ``metric``. Without ``choice`` there is no ``--metric``: the rest says what rules compare."""
-
-    def build(metric_text: TextPipeline, bleu_tokenize: str, metric: str = "", ter_case_sensitive: bool = False) -> Metric:
-        tokenize_given = given_option("bleu_tokenize") is not None
-        metric = metric or ("bleu" if tokenize_given else "wer")
-        if tokenize_given and metric != "bleu":
-            raise InputError(f"--bleu-tokenize is for --metric bleu, not for {metric}; --metric-text says what {metric} is to see")
-        if (option := given_option("source")) and not metric.startswith(PREFIX):
-            raise InputError(f"{option} is for --metric {PREFIX}COMMAND, not for {metric}, which compares hypotheses with references alone")
-        if ter_case_sensitive and metric != "ter":
-            raise InputError(f"--ter-case-sensitive is for --metric ter; {metric} is case-sensitive unless --metric-text has lowercase")
-        for line in remarks([metric_text.load()]):
-            note(line)
-        options: dict[str, dict[str, Any]] = {"bleu": {"tokenize": bleu_tokenize}, "ter": {"lowercase": not ter_case_sensitive}}
-        return make_metric(metric, text=metric_text, **options.get(metric, {}))
 
     of_choice = (
         cloup.option(
@@ -180,7 +182,7 @@ def metric_options(choice: bool = True) -> Decorator:
     return grouped(
         "Metric" if choice else "What rules compare",
         "metric",
-        build,
+        _metric,
         *(of_choice if choice else ()),
         cloup.option(
             "--metric-text",

@@ -11,6 +11,7 @@ from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.text_file import ScoredLine
+from attlm_fairseq.text.symbols import END
 from attlm_fairseq.verbs.text import score_text
 
 
@@ -53,6 +54,6 @@ def sentence_of(line: ScoredLine, differ: bool) -> list[object]:
 
 def words_of(line: ScoredLine) -> Iterator[list[object]]:
     """Each word of a line and its end, with each LM's score and whether it is unknown."""
-    for place, word in enumerate([*line.words[0], "</s>"]):
+    for place, word in enumerate([*line.words[0], END]):
         events = [(f"{score.log_probs[place]:.6f}", int((*score.oov, False)[place])) for score in line.scores]
         yield [word, *(value for of_lm in events for value in of_lm)]

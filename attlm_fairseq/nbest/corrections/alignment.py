@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-BEGIN, END = "<s>", "</s>"  # the sentence boundaries, which are context like any word
+from attlm_fairseq.text.symbols import END as END
+from attlm_fairseq.text.symbols import START
+
+BEGIN = START  # the sentence boundaries, which are context like any word
 MARK = "\0"  # of words that only look like a boundary
 
 

@@ -23,6 +23,7 @@ from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.corrections.table_file import Table, read_table, write_table
 from attlm_fairseq.nbest.fingerprints import fingerprint
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 SEARCH_ORDER = 4
 
@@ -73,10 +74,10 @@ class Corrections:
         with self.lm.open("rb") as file:
             binary = file.read(len(BINARY_MAGIC)) == BINARY_MAGIC
         if not binary:
-            return frozenset(read_unigrams(self.lm)) - {"<s>", "</s>", "<unk>"}
+            return frozenset(read_unigrams(self.lm)) - {START, END, UNKNOWN}
         model = load_kenlm(self.lm)
         of_rules = (word for rules in self.phrases.rules.values() for rule in rules for word in rule.target)
-        return frozenset(word for word in {*self.phrases.kept, *of_rules} if word in model) - {"<s>", "</s>", "<unk>"}
+        return frozenset(word for word in {*self.phrases.kept, *of_rules} if word in model) - {START, END, UNKNOWN}
 
     @cached_property
     def _search_lm(self) -> SearchLM:

@@ -5,17 +5,17 @@ score = channel + lm_weight * ln p(words, </s>)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
+from attlm_fairseq.numeric import LN_10
+from attlm_fairseq.text.symbols import UNKNOWN
 
 if TYPE_CHECKING:
     import kenlm
 
-LN_10 = math.log(10.0)
 LM_WEIGHT = 0.6
 MIN_BEAM = 40
 MAX_BEHIND = 12.0  # natural log: partial texts farther behind the best are dropped
@@ -80,7 +80,7 @@ class KenLMSearch:
                 if len(self._known) >= MAX_REMEMBERED:
                     self._known.clear()
                 following = self._new()
-                looked_up = "<unk>" if "\0" in word else word
+                looked_up = UNKNOWN if "\0" in word else word
                 found = self._model.BaseScore(state, looked_up, following) * LN_10, following
                 self._known[state, word] = found
             total += found[0]

@@ -25,6 +25,7 @@ from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.templates import load_template
 from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.text.symbols import END
 
 SHOWN = 50  # utterances of each kind
 POINTS = 1500  # of a scatter plot, at most
@@ -260,7 +261,7 @@ def _word_scores(
     for scorer, pipeline in zip(scorers, texts, strict=True):
         sentences = [pipeline.words(text) for text in shown]
         for text, sentence, score in zip(shown, sentences, scorer.score(sentences), strict=True):
-            words = list(zip([*sentence, "</s>"], score.log_probs, [*score.oov, False], strict=True))
+            words = list(zip([*sentence, END], score.log_probs, [*score.oov, False], strict=True))
             found[text].append((scorer.name, words, score.total))
     return found
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from attlm_fairseq.errors import InputError
@@ -118,33 +119,27 @@ def rescore_shards(
         raise InputError("two of the files have one name: their outputs would be one", path=output)
     shards = [Shard(str(Path(file).absolute()), str((output / Path(file).name).absolute())) for file in files]
     todo = [{"path": shard.path, "output": shard.output} for shard in shards if not Path(shard.output).exists()]
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody unless the user wants it
-    try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise InputError("Ray is not installed: pip install 'attlm-fairseq[ray]'") from None
+    ray = _import_ray()
     output.mkdir(parents=True, exist_ok=True)
     if not todo:
         return []
-    started = not ray.is_initialized()
-    if started:
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    on_gpu = device.device.startswith("cuda")
+    folder, on_gpu = str(Path.cwd()), device.device.startswith("cuda")
     device = replace(device, device="cuda") if on_gpu else device
-    folder = str(Path.cwd())
 
     class Actor(ShardRescorer):  # arguments of a constructor could be lost before an actor is started again
         def __init__(self) -> None:
             super().__init__(config, device, folder, format_name)
 
+    started = not ray.is_initialized()
+    if started:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         found = (
             ray.data.from_items(todo, override_num_blocks=len(todo))
             .map(
-                Actor,  # type: ignore[arg-type]  # ray's type hint lacks the classes that its documentation has
+                Actor,
                 compute=ray.data.ActorPoolStrategy(size=min(concurrency, len(todo)), max_tasks_in_flight_per_actor=1),
                 num_gpus=1 if on_gpu else None,
                 num_cpus=None if on_gpu else 1,
@@ -155,3 +150,14 @@ def rescore_shards(
         if started:
             ray.shutdown()
     return [Shard(**{**row, "notes": tuple(filter(None, row["notes"].split("\n")))}) for row in found]
+
+
+def _import_ray() -> ModuleType:
+    """Raises InputError if it is not installed."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody unless the user wants it
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise InputError("Ray is not installed: pip install 'attlm-fairseq[ray]'") from None
+    return ray

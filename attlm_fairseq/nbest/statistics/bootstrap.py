@@ -69,8 +69,6 @@ def paired_test(
         folds: a are the held-out answers of a cross-validation with so many folds; the interval's ends are
             :func:`cross_validation_factor` times as far from the difference, and p-values are those of a difference smaller by this factor.
     """
-    from scipy.stats import permutation_test
-
     a, b = _checked(a, resamples, level), _checked(b, resamples, level)
     if a.shape != b.shape:
         raise ValueError(f"paired systems must have the same lists: {a.shape} and {b.shape}")
@@ -80,31 +78,40 @@ def paired_test(
     def difference(counts: np.ndarray) -> np.ndarray:
         return metric.score(counts @ a) - metric.score(counts @ b)
 
-    def exchanged(rows: np.ndarray, _others: np.ndarray, axis: int) -> np.ndarray:
-        """The difference if a list's row is b's where its number is N or more; (.., N) -> (..)."""
-        change = (np.moveaxis(rows, axis, -1) >= lists).astype(np.float64) @ (b - a)
-        return np.round(metric.score(a.sum(axis=0) + change) - metric.score(b.sum(axis=0) - change), SCORE_DIGITS)
-
     interval = _interval(lists, difference, resamples, seed, level)
     low, high = (interval.score + factor * (end - interval.score) for end in (interval.low, interval.high))
     if lists == 1:  # scipy needs two: there are two tosses, and both differ by as much
         return PairedComparison(_within(replace(interval, low=low, high=high), -math.inf, math.inf), 1.0)
-    places = np.arange(lists)
-    permuted = permutation_test(
-        (places, places + lists),
-        exchanged,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=resamples,
-        batch=max(1, RANDOM_NUMBERS_HELD // lists),
-        rng=np.random.default_rng(seed),
-    ).null_distribution
+    permuted = _with_lists_exchanged(a, b, metric, resamples, seed)
     observed = round(abs(interval.score), SCORE_DIGITS) / factor
     exact = 2**lists <= resamples
     hits = int((np.abs(permuted) >= observed - 10.0**-SCORE_DIGITS).sum())
     p_value = hits / len(permuted) if exact else (hits + 1) / (len(permuted) + 1)
     most = metric.bounds[1] - metric.bounds[0]
     return PairedComparison(_within(replace(interval, low=low, high=high), -most, most), p_value)
+
+
+def _with_lists_exchanged(a: np.ndarray, b: np.ndarray, metric: Metric, resamples: int, seed: int) -> np.ndarray:
+    """Return the rounded differences, at most ``resamples``, if in each list the systems change places by the toss of a coin."""
+    from scipy.stats import permutation_test
+
+    lists = len(a)
+
+    def difference(rows: np.ndarray, _others: np.ndarray, axis: int) -> np.ndarray:
+        """The difference if a list's row is b's where its number is N or more; (.., N) -> (..)."""
+        change = (np.moveaxis(rows, axis, -1) >= lists).astype(np.float64) @ (b - a)
+        return np.round(metric.score(a.sum(axis=0) + change) - metric.score(b.sum(axis=0) - change), SCORE_DIGITS)
+
+    places = np.arange(lists)
+    return permutation_test(
+        (places, places + lists),
+        difference,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=resamples,
+        batch=max(1, RANDOM_NUMBERS_HELD // lists),
+        rng=np.random.default_rng(seed),
+    ).null_distribution
 
 
 def summed(statistics: np.ndarray, groups: Sequence[int] | np.ndarray) -> np.ndarray:
