@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; _MODULES says the same 
     from attlm_fairseq.verbs.corrections import learn_corrections as learn_corrections
     from attlm_fairseq.verbs.evaluate import evaluate as evaluate
     from attlm_fairseq.verbs.export import export_model as export_model
+    from attlm_fairseq.verbs.fit import fit_context as fit_context
     from attlm_fairseq.verbs.inputs import NbestFile as NbestFile
     from attlm_fairseq.verbs.inputs import ReferenceFiles as ReferenceFiles
     from attlm_fairseq.verbs.inputs import run_config as run_config
@@ -75,6 +76,7 @@ _MODULES = {
     "jackknife": "verbs.corrections",
     "learn_corrections": "verbs.corrections",
     "export_model": "verbs.export",
+    "fit_context": "verbs.fit",
     "load_lm": "verbs.text",
     "perplexity": "verbs.text",
     "read_nbest": "verbs.nbest_files",

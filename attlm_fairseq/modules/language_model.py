@@ -5,6 +5,7 @@ Shapes: B sentences in the batch, T positions, V vocabulary, E embedding, H size
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple, cast
 
 import torch
@@ -101,6 +102,13 @@ class LanguageModel(nn.Module):
         """
         counts = counts.to(self.embedding.weight.device).double().clamp(min=0.5)
         self.output.init_bias((counts / counts.sum()).log())
+
+    def with_output(self, output: OutputLayer) -> LanguageModel:
+        """Return a model with another output layer that shares all else with this one, which does not change."""
+        other = copy.copy(self)
+        other._modules = dict(self._modules)
+        other.output = output
+        return other
 
     def parameter_count(self) -> int:
         """Number of trained parameters; tied ones count once."""

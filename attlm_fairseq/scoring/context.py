@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
+import numpy as np
+
 from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
 from attlm_fairseq.text import TextPipeline
 
@@ -94,6 +96,9 @@ class SentenceWindow(Scorer):
 
     def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
         return self.scorer.score_many([(window.members[0], sentences) for window, sentences in requests])
+
+    def score_with_features(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
+        return self.scorer.score_with_features([(window.members[0], sentences) for window, sentences in requests])
 
     def after(self, history: Sequence[Sentence]) -> Scorer:
         return self.after_many([(self, history)])[0]

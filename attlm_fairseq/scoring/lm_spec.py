@@ -10,9 +10,10 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import is_number
+from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.context import with_window
-from attlm_fairseq.scoring.lm_files import find_lm, holds_ngrams, load_lm_files
+from attlm_fairseq.scoring.lm_files import find_lm, holds_ngrams, lm_kind, load_lm_files
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline
@@ -28,6 +29,7 @@ class LMSpec:
     ``sentence_end`` are tokens of Hugging Face LMs (see :class:`HuggingFaceTokenLM`). ``mixture`` are names and weights.
     ``text`` are the LM's own text steps; without them those of the run hold.
     ``context_sentences``: how many of the sentences before, of a conversation, the LM is told; None: all.
+    ``temperature`` divides the logits of this package's neural LMs. ``neural_cache``, ``unigram_cache``: see :mod:`cache`.
     ``loaded`` is an LM that is an object of the program and no file: no other process can load it, and ``attlm.toml`` cannot name it.
     """
 
@@ -42,6 +44,9 @@ class LMSpec:
     text: TextPipeline | None = None
     oov: OOVPolicy = UNK
     context_sentences: int | None = None
+    temperature: float | None = None
+    neural_cache: NeuralCache | None = None
+    unigram_cache: UnigramCache | None = None
     loaded: Scorer | None = None
 
     @classmethod
@@ -52,9 +57,21 @@ class LMSpec:
             return cls(name, kenlm=paths[0])
         return cls(name, checkpoints=paths)
 
+    @property
+    def is_of_this_package(self) -> bool:
+        """Whether its files hold this package's neural LMs."""
+        return bool(self.checkpoints) and all(lm_kind(path) == "attlm" for path in self.checkpoints)
+
     def load(self, device: DeviceConfig) -> Scorer:
         """Return the LM without its OOV policy, ready to score; torch is imported for a neural LM. Raises InputError."""
-        return with_window(self._loaded(device), self.context_sentences)
+        scorer = self._loaded(device)
+        if self.temperature is not None:
+            scorer = scorer.with_temperature(self.temperature)
+        scorer = with_window(scorer, self.context_sentences)
+        for cache in (self.neural_cache, self.unigram_cache):
+            if cache is not None:
+                scorer = CacheScorer(scorer, cache)
+        return scorer
 
     def _loaded(self, device: DeviceConfig) -> Scorer:
         if self.loaded is not None:

@@ -9,9 +9,10 @@ import copy
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -33,6 +34,16 @@ from attlm_fairseq.scoring.tree_memory import ForestMemory, TreeMemory, split_ev
 PART_NODES = 256  # fewer are not worth a thread of their own
 OTHER_BYTES = 48 << 20  # of the memory: logits and gathered weights
 STEP_ROWS = {"cpu": 768, "cuda": 16_384}  # of a matrix product: enough for its full speed, on a CPU few enough for its cache
+
+
+NO_FEATURES = np.empty((0, 0), dtype=np.float32)
+
+
+class Events(NamedTuple):
+    """The events of a sentence: ln p of each, and the features (T, F) from which they are predicted."""
+
+    log_probs: tuple[float, ...]
+    features: np.ndarray
 
 
 class NeuralScorer(Scorer):
@@ -70,6 +81,7 @@ class NeuralScorer(Scorer):
         self.compute = compute
         self.tree_memory = TreeMemory([member.model for member in models])
         self.deviation: Deviation | None = None
+        self.temperature = 1.0  # at which the models' output layers are
         self._history: tuple[int, ...] = ()  # </s> and the words of each sentence before
         self._before: dict[str, list[LanguageModelState]] = {}  # by precision: of each model, the state after the history
         self._scoring: dict[str, list[ScoringModel]] = {}  # by precision; shared with the scorers after other histories
@@ -86,6 +98,13 @@ class NeuralScorer(Scorer):
         """Load the checkpoints of an ensemble, or of one model. Raises InputError."""
         return cls([load_model(path, dictionary, compute.device) for path in checkpoints], name, weights, compute)
 
+    def with_temperature(self, temperature: float) -> NeuralScorer:
+        outputs = [member.model.output.with_temperature(temperature / self.temperature) for member in self.models]
+        models = [replace(old, model=old.model.with_output(new)) for old, new in zip(self.models, outputs, strict=True)]
+        scorer = NeuralScorer(models, self.name, list(map(math.exp, self.log_weights)), self.compute)
+        scorer.temperature = temperature
+        return scorer
+
     def signature(self) -> dict[str, object]:
         return {
             "kind": "neural",
@@ -96,6 +115,7 @@ class NeuralScorer(Scorer):
             "vocabulary": len(self.vocabulary),
             "OOV policy": "p(<unk>), one class for all unknown words",
             "precision": self.compute.precision,
+            **({} if self.temperature == 1.0 else {"temperature": self.temperature}),
         }
 
     def notes(self) -> list[str]:
@@ -133,21 +153,38 @@ class NeuralScorer(Scorer):
         return self.score_many([(self, sentences)])[0]
 
     def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
+        return [[score for score, _ in found] for found in self._scored(requests, features=False)]
+
+    def score_with_features(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
+        """See :meth:`Scorer.score_with_features`; the features of an ensemble are those of its models side by side."""
+        return self._scored(requests, features=True)
+
+    def _scored(
+        self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]], features: bool
+    ) -> list[list[tuple[SentenceScore, np.ndarray]]]:
         scorers = [cast(NeuralScorer, scorer) for scorer, _ in requests]
         ids = [[(place, *self.vocabulary.ids(words)) for words in sentences] for place, (_, sentences) in enumerate(requests)]
         distinct = sorted({sentence for of_request in ids for sentence in of_request})
         if not distinct:
             return [[] for _ in requests]
-        log_probs = partial(self._log_probs, scorers)
         if self.compute.precision != "float32" and self.deviation is None:
-            self.deviation = measured_on(distinct, log_probs, self.compute.precision)
-        found = log_probs(distinct, self.compute.precision)
-        return [[SentenceScore(found[one], tuple(token == UNK for token in one[1:])) for one in of_request] for of_request in ids]
+            self.deviation = measured_on(distinct, partial(self._log_probs, scorers), self.compute.precision)
+        found = self._events(scorers, distinct, self.compute.precision, features)
+        return [
+            [(SentenceScore(found[one].log_probs, tuple(token == UNK for token in one[1:])), found[one].features) for one in of_request]
+            for of_request in ids
+        ]
 
     def _log_probs(
         self, scorers: Sequence[NeuralScorer], distinct: Sequence[tuple[int, ...]], precision: str
     ) -> dict[tuple[int, ...], tuple[float, ...]]:
-        """The log-probability of each word and of the end of each of the sentences, which are sorted.
+        """As :meth:`_events`, the log-probabilities alone."""
+        return {sentence: events.log_probs for sentence, events in self._events(scorers, distinct, precision, False).items()}
+
+    def _events(
+        self, scorers: Sequence[NeuralScorer], distinct: Sequence[tuple[int, ...]], precision: str, features: bool
+    ) -> dict[tuple[int, ...], Events]:
+        """The log-probability of each word and of the end of each of the sentences, which are sorted, and features if they are wanted.
 
         A sentence is the place of the scorer with the history before it, then its tokens.
         """
@@ -160,7 +197,7 @@ class NeuralScorer(Scorer):
         befores = [LanguageModelState.stack(states) for states in zip(*(scorer._states(precision) for scorer in scorers), strict=True)]
         models = list(zip(self._models(precision), befores, strict=True))
         tree_memory = ForestMemory(max((scorer.tree_memory for scorer in scorers), key=lambda tree: tree.words_before))
-        found = side_by_side(lambda part, check: self._of_part(distinct[slice(*part)], models, tree_memory, memory, check), parts)
+        found = side_by_side(lambda part, check: self._of_part(distinct[slice(*part)], models, tree_memory, memory, check, features), parts)
         return {sentence: values for of_part in found for sentence, values in of_part.items()}
 
     @torch.inference_mode()
@@ -185,8 +222,9 @@ class NeuralScorer(Scorer):
         tree_memory: ForestMemory,
         memory: int,
         check: Callable[[], None],
-    ) -> dict[tuple[int, ...], tuple[float, ...]]:
-        log_probs: dict[tuple[int, ...], tuple[float, ...]] = {}
+        features: bool,
+    ) -> dict[tuple[int, ...], Events]:
+        found: dict[tuple[int, ...], Events] = {}
         step_limit = memory // 8
         for begin, end in split_into_blocks(distinct, tree_memory, memory - step_limit - OTHER_BYTES):
             block = distinct[begin:end]
@@ -198,18 +236,20 @@ class NeuralScorer(Scorer):
                 for kind in (0, 1)
             )
             for sentence, path, last in zip(block, tree.paths, to_end, strict=True):
-                log_probs[sentence] = (*into_node[path[1:]].tolist(), float(last))
-        return log_probs
+                states = np.concatenate([of_model[2][path] for of_model in members], axis=1) if features else NO_FEATURES
+                found[sentence] = Events((*into_node[path[1:]].tolist(), float(last)), states)
+        return found
 
 
 def event_log_probs(
     model: ScoringModel, tree: PrefixTree, ends: np.ndarray, step_limit: int, check: Callable[[], None], before: LanguageModelState
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Natural-log probabilities, float64, of every step of a tree and of the sentence ends after the nodes ``ends`` (S,).
 
     The first result (N,) holds for each node the probability of its last token after its parent (0 for the root and the histories); the
-    second (S,) that of ``</s>``. ``step_limit``: bytes for the intermediate results of a step, which takes a level in pieces. ``check``
-    is called between levels and pieces, and may raise what ends this. ``before`` and the tree as of :func:`tree_features`.
+    second (S,) that of ``</s>``; the third are the features (N, F) of the nodes. ``step_limit``: bytes for the intermediate results of a
+    step, which takes a level in pieces. ``check`` is called between levels and pieces, and may raise what ends this. ``before`` and the
+    tree as of :func:`tree_features`.
     """
     features = tree_features(model, tree, step_limit, check, before)
     starts = np.concatenate(([0], np.cumsum([1, *map(len, tree.tokens)])))
@@ -219,7 +259,7 @@ def event_log_probs(
     of_events = torch.from_numpy(contexts).to(model.device), torch.from_numpy(tokens).to(model.device)
     values = model.events(features, *of_events, check).double().cpu().numpy()
     first, steps = starts[2], tree.size - starts[2]
-    return np.concatenate((np.zeros(first), values[:steps])), values[steps:]
+    return np.concatenate((np.zeros(first), values[:steps])), values[steps:], features.cpu().numpy()
 
 
 def initial_state(model: ScoringModel) -> LanguageModelState:

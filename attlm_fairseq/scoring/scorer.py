@@ -6,6 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attlm_fairseq.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Sentence = Sequence[str]
 
@@ -92,6 +98,17 @@ class Scorer(ABC):
             return [scorer.score(sentences) for scorer, sentences in requests]
         scores = iter(self.score([words for _, sentences in requests for words in sentences]))
         return [[next(scores) for _ in sentences] for _, sentences in requests]
+
+    def with_temperature(self, temperature: float) -> Scorer:
+        """Return the LM with its logits divided by ``temperature``. Raises InputError for an LM that has none."""
+        raise InputError(f"{self.name}: a temperature is for this package's neural LMs, whose logits it divides")
+
+    def score_with_features(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
+        """As :meth:`score_many`, each score with the features (T, F) from which the LM predicts the sentence's T events.
+
+        Raises InputError for an LM that has none.
+        """
+        raise InputError(f"{self.name}: a neural cache compares the states of this package's neural LMs, which this LM does not have")
 
     def after_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[Scorer]:
         """Return ``scorer.after(history)`` for each request, computed together. Requests as of :meth:`score_many`."""

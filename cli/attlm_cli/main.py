@@ -31,6 +31,7 @@ COMMANDS = {
     "sample": "Draw sentences from a neural LM.",
     "export": "Write a checkpoint as a self-contained folder.",
     "attention": "Show which earlier states an LM reads for each word.",
+    "fit": "Find the temperature and the caches of LMs on a text.",
     "mix": "Find the weights of a linear mixture of LMs on a text.",
     "ngram": "Estimate an n-gram LM with KenLM.",
 }

@@ -17,16 +17,20 @@ from attlm_cli.types import (
     ENSEMBLE_WEIGHTS,
     FILES_OF_LM,
     MIXTURE,
+    NEURAL_CACHE_OF_LM,
     OOV_OF_LM,
     SENTENCES_OF_LM,
+    TEMPERATURE_OF_LM,
     TEXT_OF_LM,
     TOKEN_OF_LM,
+    UNIGRAM_CACHE_OF_LM,
     Precision,
 )
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES as DEFAULT_CANDIDATES
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
+from attlm_fairseq.scoring.cache import NeuralCache, UnigramCache
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
 from attlm_fairseq.scoring.lm_files import lm_kind
 from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
@@ -101,6 +105,24 @@ CONTEXT_OPTIONS = (
         multiple=True,
         type=SENTENCES_OF_LM,
         help="How many sentences before all LMs (or NAME) are told of: a number, 0 for none, or all.  [default: all]",
+    ),
+    cloup.option(
+        "--neural-cache",
+        multiple=True,
+        type=NEURAL_CACHE_OF_LM,
+        help="Mix the last SIZE words, weighted by exp(THETA h_i . h_t), into this package's neural LMs (or NAME); `attlm fit` finds it.",
+    ),
+    cloup.option(
+        "--unigram-cache",
+        multiple=True,
+        type=UNIGRAM_CACHE_OF_LM,
+        help="Mix the shares of the last SIZE words, weighted by DECAY^age, into all LMs (or NAME); `attlm fit` finds it.",
+    ),
+    cloup.option(
+        "--temperature",
+        multiple=True,
+        type=TEMPERATURE_OF_LM,
+        help="Divide the logits of this package's neural LMs (or NAME); `attlm fit` finds it.  [default: 1]",
     ),
 )
 CANDIDATES = (
@@ -262,6 +284,9 @@ class LMChanges:
     sentence_start: tuple[tuple[str | None, str], ...] = ()
     sentence_end: tuple[tuple[str | None, str], ...] = ()
     context_sentences: tuple[tuple[str | None, int | None], ...] = ()
+    neural_cache: tuple[tuple[str | None, NeuralCache], ...] = ()
+    unigram_cache: tuple[tuple[str | None, UnigramCache], ...] = ()
+    temperature: tuple[tuple[str | None, float], ...] = ()
 
     def apply(self, run: RunConfig) -> RunConfig:
         """Return the run with these. Raises InputError."""
@@ -277,9 +302,14 @@ class LMChanges:
             lms |= {lm.name: replace(lm, text=steps) for lm in named(lms, name, "--text") if name}
         for name, policy in self.oov:
             lms |= {lm.name: replace(lm, oov=policy) for lm in named(lms, name, "--oov") if name or not lm.mixture}
-        for name, sentences in self.context_sentences:
-            given = [lm for lm in named(lms, name, "--context-sentences") if not lm.mixture]
-            lms |= {lm.name: replace(lm, context_sentences=sentences) for lm in given}
+        for option in ("context_sentences", "neural_cache", "unigram_cache", "temperature"):
+            for name, value in getattr(self, option):
+                own = option in ("neural_cache", "temperature")  # what other LMs cannot have
+                given = [lm for lm in named(lms, name, f"--{option.replace('_', '-')}") if not lm.mixture]
+                given = [lm for lm in given if name or not own or lm.is_of_this_package]
+                if not given:
+                    raise InputError(f"--{option.replace('_', '-')} {value}: there is no LM that it is for")
+                lms |= {lm.name: replace(lm, **{option: value}) for lm in given}
         for option, choices in (("sentence_start", self.sentence_start), ("sentence_end", self.sentence_end)):
             for name, token in choices:
                 given = named(lms, name, f"--{option.replace('_', '-')}")

@@ -13,6 +13,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.features.combination import LARGEST
 from attlm_fairseq.nbest.metrics import METRICS
+from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
 from attlm_fairseq.scoring.conversations import parse_context
 from attlm_fairseq.scoring.lm_spec import are_shares
 from attlm_fairseq.scoring.oov_policy import OOVPolicy, parse_policy
@@ -166,5 +167,8 @@ TEXT_OF_LM = NameValue("STEP,..", _steps, optional=True)
 OOV_OF_LM = NameValue("POLICY", _policy, optional=True)
 STEPS = Parsed("STEP,..", _steps)
 CONTEXT = Parsed("HOW", parse_context)
+TEMPERATURE_OF_LM = NameValue("NUMBER", parse_temperature, optional=True)
+NEURAL_CACHE_OF_LM = NameValue("SIZE:THETA:WEIGHT", parse_neural_cache, optional=True)
+UNIGRAM_CACHE_OF_LM = NameValue("SIZE:WEIGHT[:DECAY]", parse_unigram_cache, optional=True)
 SENTENCES_OF_LM = NameValue("K", _sentences, optional=True)
 TOKEN_OF_LM = NameValue("TOKEN", str, optional=True)

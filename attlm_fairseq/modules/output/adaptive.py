@@ -5,6 +5,7 @@ Shapes: N predictions, F features, V vocabulary.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -81,6 +82,15 @@ class AdaptiveOutput(nn.Module):
     def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
         """As :meth:`forward`: the logits are log-probabilities already."""
         return self(features)
+
+    @torch.no_grad()
+    def with_temperature(self, temperature: float) -> AdaptiveOutput:
+        """Divide the logits of the frequent words and the clusters, and those within each cluster."""
+        cooled = copy.deepcopy(self)
+        for part in (cooled.clusters.head, *(list(cluster.children())[-1] for cluster in cooled.clusters.tail)):
+            for parameter in part.parameters():
+                parameter.div_(temperature)
+        return cooled
 
     def events(self, rounded: Callable[[Tensor], Tensor] | None = None) -> Callable[..., Tensor]:
         """Return what scores single words; in the precision of the weights whatever is wanted, since torch's clusters take no other."""

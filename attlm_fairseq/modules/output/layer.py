@@ -69,6 +69,10 @@ class OutputLayer(Protocol):
         """Set the biases so that features of zero predict this distribution (V,), as far as the layer can."""
         ...
 
+    def with_temperature(self, temperature: float) -> OutputLayer:
+        """Return a layer whose logits are divided by ``temperature``; this one, and embeddings tied to it, stay as they are."""
+        ...
+
     def events(self, rounded: Callable[[Tensor], Tensor] | None = None) -> EventLogProbs:
         """Return what scores single words in shared contexts; ``rounded`` gives matrices in lower precision if that is wanted."""
         ...

@@ -5,6 +5,7 @@ Shapes: N predictions, F features, V vocabulary.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -43,6 +44,12 @@ class Softmax(nn.Linear):
     @torch.no_grad()
     def init_bias(self, log_probs: Tensor) -> None:
         self.bias.copy_(log_probs)
+
+    @torch.no_grad()
+    def with_temperature(self, temperature: float) -> Softmax:
+        cooled = copy.copy(self)
+        cooled._parameters = {name: nn.Parameter(part / temperature) for name, part in self.named_parameters()}
+        return cooled
 
     def events(self, rounded: Callable[[Tensor], Tensor] | None = None) -> SoftmaxEvents:
         return SoftmaxEvents(self.weight, self.bias, rounded(self.weight) if rounded else None)

@@ -9,6 +9,9 @@
 
     oov = "spread:100000"           # what an unknown word costs: unk (default), penalty:LOGPROB, spread:TYPES
     context_sentences = 5           # how many sentences before it is told of a conversation; default: all
+    temperature = 0.95              # divides the logits of this package's neural LMs
+    neural_cache = "500:0.3:0.1"    # SIZE:THETA:WEIGHT, of this package's neural LMs
+    unigram_cache = "500:0.1:0.99"  # SIZE:WEIGHT:DECAY, of any LM
     text = { steps = ["lowercase"] }  # instead of the steps of [text]
 
     [lm.mix]                        # linear over words; its members then have no score of their own
@@ -46,7 +49,7 @@ how in ``[tuning]`` and ``[mixing]``. What stays the same stays as it was writte
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +63,7 @@ from attlm_fairseq.nbest.decision.decision import RULES, Decision
 from attlm_fairseq.nbest.decision.mbr import loss_metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.numeric import is_number
+from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_spec import LMSpec, are_shares, check_name
 from attlm_fairseq.scoring.oov_policy import parse_policy
@@ -70,14 +74,19 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = Path("attlm.toml")
 SKETCH = "reference_sketch"  # the entry of [tuning] that tells the lists tuned on
-COMMON = {"text", "oov", "context_sentences"}  # what an entry of any kind may hold
+COMMON = {"text", "oov", "context_sentences", "temperature", "neural_cache", "unigram_cache"}  # what an entry of any kind may hold
 ENTRIES = {"kenlm": COMMON, "checkpoint": {"dict", "ensemble_weights", "sentence_start", "sentence_end"} | COMMON, "mixture": COMMON}
 
 
 def read_config(path: Path) -> RunConfig:
     """Read an ``attlm.toml``. Raises InputError naming the entry that is wrong."""
     document = _parse(path).unwrap()
-    only(document, {"lm", "text", "weights", "decision", "confidence", "context", "corrections", "tuning", "mixing"}, "a table", path)
+    only(
+        document,
+        {"lm", "text", "weights", "decision", "confidence", "context", "corrections", "tuning", "mixing", "fitting"},
+        "a table",
+        path,
+    )
     lms = tuple(read_lm(check_name(name, path), entry, path) for name, entry in table(document, "lm", path).items())
     text = read_text(table(document, "text", path), "[text]", path)
     weights = table(document, "weights", path)
@@ -329,6 +338,7 @@ def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
         spec = LMSpec(name, text=text, oov=parse_policy(policy), context_sentences=sentences)
     except InputError as error:
         raise InputError(f"{where} oov: {error}", path=path) from None
+    spec = replace(spec, **_read_adjustments(entry, where, path))
     if kind == "mixture":
         return replace(spec, mixture=_read_mixture(entry["mixture"], where, path))
     files = entry[kind]
@@ -353,6 +363,24 @@ def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
         ensemble_weights=None if weights is None else tuple(map(float, weights)),
         dictionary=folder / entry["dict"] if "dict" in entry else None,
     )
+
+
+def _read_adjustments(entry: Mapping[str, Any], where: str, path: Path) -> dict[str, Any]:
+    """The temperature and the caches of an entry. Raises InputError."""
+    found: dict[str, Any] = {}
+    parsers: dict[str, Callable[[str], Any]] = {
+        "temperature": parse_temperature,
+        "neural_cache": parse_neural_cache,
+        "unigram_cache": parse_unigram_cache,
+    }
+    for key in parsers.keys() & entry.keys():
+        if "mixture" in entry:
+            raise InputError(f"{where} {key} is for the LMs of the mixture, not for the mixture", path=path)
+        try:
+            found[key] = parsers[key](str(entry[key]))
+        except InputError as error:
+            raise InputError(f"{where} {key}: {error}", path=path) from None
+    return found
 
 
 def _read_mixture(mixture: Any, where: str, path: Path) -> tuple[tuple[str, float], ...]:
@@ -403,6 +431,9 @@ def written_lm(lm: LMSpec, folder: Path) -> dict[str, Any]:
         entry["oov"] = str(lm.oov)
     if lm.context_sentences is not None:
         entry["context_sentences"] = lm.context_sentences
+    if lm.temperature is not None:
+        entry["temperature"] = lm.temperature
+    entry |= {key: str(cache) for key, cache in (("neural_cache", lm.neural_cache), ("unigram_cache", lm.unigram_cache)) if cache}
     if lm.text is not None:
         entry["text"] = written_text(lm.text, folder)
     return entry

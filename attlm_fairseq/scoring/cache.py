@@ -1,0 +1,232 @@
+"""Caches: what was said lately is likely to be said again, and is mixed into the probabilities of an LM.
+
+    p(w) = (1 - weight) p_LM(w) + weight p_cache(w),    p_cache(w) = sum of a_i over the last N events i that were w / sum of all a_i
+
+Events are words and sentence ends, those of the history and those of the sentence so far. A cache without events has no part in the
+probability. All words that the LM does not know are one word.
+
+Shapes: M events of the history, T events of a sentence, F features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Protocol, cast
+
+import numpy as np
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
+
+UNKNOWN, END = 0, 1  # the numbers of all unknown words and of the sentence end; words follow
+
+
+class Cache(Protocol):
+    """How much each event of the past counts."""
+
+    needs_features: ClassVar[bool]  # whether it compares the LM's features rather than counting
+
+    @property
+    def size(self) -> int:
+        """N: how many of the last events are in it."""
+        ...
+
+    @property
+    def weight(self) -> float:
+        """Its share of the probability."""
+        ...
+
+    def log_weights(self, features: np.ndarray, sentence: int) -> np.ndarray:
+        """Return ``ln a_i`` (T, M + T) of all events for the last ``sentence`` = T, given the features (M + T, F)."""
+        ...
+
+
+@dataclass(frozen=True)
+class NeuralCache:
+    """The continuous cache of Grave, Joulin and Usunier (2017): ``a_i = exp(theta h_i . h_t)``.
+
+    ``h_t`` are the features from which the LM predicts event t; for a plain LSTM, its last layer's outputs.
+    """
+
+    needs_features: ClassVar[bool] = True
+
+    size: int
+    theta: float
+    weight: float
+
+    def __post_init__(self) -> None:
+        check_size_and_weight(self.size, self.weight)
+        if not 0 <= self.theta < math.inf:
+            raise InputError(f"theta is {self.theta}, expected a number that is not negative")
+
+    def log_weights(self, features: np.ndarray, sentence: int) -> np.ndarray:
+        return self.theta * (features[len(features) - sentence :] @ features.T).astype(np.float64)
+
+    def __str__(self) -> str:
+        return f"{self.size}:{self.theta:g}:{self.weight:g}"
+
+
+@dataclass(frozen=True)
+class UnigramCache:
+    """The unigram cache of n-gram LMs: ``a_i = decay^age``, the last event having age 0; with decay 1 the share of each word."""
+
+    needs_features: ClassVar[bool] = False
+
+    size: int
+    weight: float
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_size_and_weight(self.size, self.weight)
+        if not 0 < self.decay <= 1:
+            raise InputError(f"the decay is {self.decay}, expected a number above 0 and up to 1")
+
+    def log_weights(self, features: np.ndarray, sentence: int) -> np.ndarray:
+        ages = np.arange(len(features) - sentence, len(features))[:, None] - 1 - np.arange(len(features))
+        return np.maximum(ages, 0) * math.log(self.decay)
+
+    def __str__(self) -> str:
+        return f"{self.size}:{self.weight:g}:{self.decay:g}"
+
+
+def check_size_and_weight(size: int, weight: float) -> None:
+    """Raise InputError unless a cache can have these."""
+    if size < 1:
+        raise InputError(f"the size of the cache is {size}, expected at least 1")
+    if not 0 <= weight < 1:
+        raise InputError(f"the weight of the cache is {weight}, expected a number from 0 to below 1")
+
+
+def cache_probabilities(log_weights: np.ndarray, words: np.ndarray, size: int) -> np.ndarray:
+    """Return ``p_cache`` (T,) of the last T events ``words`` (M + T,), given ``ln a`` (T, M + T); nan if no event is in the cache."""
+    length, events = log_weights.shape
+    place = np.arange(events - length, events)[:, None]
+    entry = np.arange(events)
+    visible = (entry < place) & (entry >= place - size)
+    masked = np.where(visible, log_weights, -np.inf)
+    top = masked.max(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # of an empty cache
+        weights = np.exp(masked - top)
+        return (weights * (words == words[events - length :, None])).sum(axis=1) / weights.sum(axis=1)
+
+
+def mixed(log_probs: np.ndarray, cached: np.ndarray, weight: float) -> np.ndarray:
+    """Return ``ln ((1 - weight) p + weight p_cache)``; ``ln p`` where ``cached`` is nan."""
+    if not weight:
+        return log_probs
+    with np.errstate(divide="ignore"):
+        found = np.logaddexp(log_probs + math.log1p(-weight), np.log(cached) + math.log(weight))
+    return np.where(np.isnan(cached), log_probs, found)
+
+
+class CacheScorer(Scorer):
+    """An LM with a cache. Its history is in the cache as far as the cache reaches, whatever the LM itself is told of."""
+
+    def __init__(self, scorer: Scorer, cache: Cache) -> None:
+        self.members = (scorer,)
+        self.name = scorer.name
+        self.left_to_right = scorer.left_to_right
+        self.cache = cache
+        self._numbers: dict[str, int] = {}  # of words, shared by the scorers after other histories
+        self._words = np.empty(0, dtype=np.int64)  # the last events
+        self._features = np.empty((0, 0), dtype=np.float32)
+
+    def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
+        return self.score_many([(self, sentences)])[0]
+
+    def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
+        found = self._read([(scorer.members[0], sentences) for scorer, sentences in requests])
+        return [
+            [cast(CacheScorer, scorer)._mixed(words, *read) for words, read in zip(sentences, of_request, strict=True)]
+            for (scorer, sentences), of_request in zip(requests, found, strict=True)
+        ]
+
+    def after(self, history: Sequence[Sentence]) -> Scorer:
+        return self.after_many([(self, history)])[0]
+
+    def after_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[Scorer]:
+        later = [cast(CacheScorer, scorer) for scorer, _ in requests]
+        for number in range(max((len(history) for _, history in requests), default=0)):
+            places = [place for place, (_, history) in enumerate(requests) if number < len(history)]
+            sentences = [requests[place][1][number] for place in places]
+            one_by_one = [(later[place].members[0], [words]) for place, words in zip(places, sentences, strict=True)]
+            read, members = self._read(one_by_one), self.members[0].after_many(one_by_one)
+            for place, words, [(score, features)], member in zip(places, sentences, read, members, strict=True):
+                later[place] = later[place]._after(member, later[place]._events(words, score), features)
+        return list(later)
+
+    def signature(self) -> dict[str, object]:
+        kind = "neural cache" if self.cache.needs_features else "unigram cache"
+        return self.members[0].signature() | {kind: asdict(self.cache)}  # type: ignore[call-overload]
+
+    def events_of(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]]:
+        """Return ln p of the LM alone (T,), words (T,) and features (T, F) of the events of each sentence. Requests are of the LM."""
+        return [
+            [
+                (np.array(score.log_probs), self._events(words, score), features)
+                for words, (score, features) in zip(sentences, found, strict=True)
+            ]
+            for (_, sentences), found in zip(requests, self._read(requests), strict=True)
+        ]
+
+    def _read(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
+        """The LM's own scores, and its features if they are needed, else (T, 0)."""
+        if self.cache.needs_features:
+            return self.members[0].score_with_features(requests)
+        scores = self.members[0].score_many(requests)
+        return [[(score, np.empty((len(score.log_probs), 0), dtype=np.float32)) for score in of_request] for of_request in scores]
+
+    def _events(self, words: Sentence, score: SentenceScore) -> np.ndarray:
+        numbers = self._numbers
+        known = [UNKNOWN if oov else numbers.setdefault(word, len(numbers) + 2) for word, oov in zip(words, score.oov, strict=True)]
+        return np.array([*known, END], dtype=np.int64)
+
+    def _mixed(self, words: Sentence, score: SentenceScore, features: np.ndarray) -> SentenceScore:
+        own = self._events(words, score)
+        log_weights = self.cache.log_weights(self._joined(features), len(own))
+        cached = cache_probabilities(log_weights, np.concatenate((self._words, own)), self.cache.size)
+        return SentenceScore(tuple(mixed(np.array(score.log_probs), cached, self.cache.weight).tolist()), score.oov)
+
+    def _joined(self, features: np.ndarray) -> np.ndarray:
+        return np.concatenate((self._features, features)) if len(self._features) else features
+
+    def _after(self, member: Scorer, events: np.ndarray, features: np.ndarray) -> CacheScorer:
+        later = CacheScorer(member, self.cache)
+        later._numbers = self._numbers
+        later._words = np.concatenate((self._words, events))[-self.cache.size :]
+        later._features = self._joined(features)[-self.cache.size :]
+        return later
+
+
+def parse_neural_cache(text: str) -> NeuralCache:
+    """Return ``SIZE:THETA:WEIGHT`` as a cache. Raises InputError."""
+    size, theta, weight = _numbers_of(text, 3, "SIZE:THETA:WEIGHT, such as 500:0.7:0.1")
+    return NeuralCache(int(size), theta, weight)
+
+
+def parse_unigram_cache(text: str) -> UnigramCache:
+    """Return ``SIZE:WEIGHT`` or ``SIZE:WEIGHT:DECAY`` as a cache. Raises InputError."""
+    expected = "SIZE:WEIGHT or SIZE:WEIGHT:DECAY, such as 500:0.1:0.99"
+    size, weight, *decay = _numbers_of(text, 3 if text.count(":") == 2 else 2, expected)
+    return UnigramCache(int(size), weight, *decay)
+
+
+def parse_temperature(text: str) -> float:
+    """Return a temperature, a number above 0. Raises InputError."""
+    [_, temperature] = _numbers_of(f"1:{text}", 2, "a number above 0, such as 0.95")
+    if not 0 < temperature < math.inf:
+        raise InputError(f"found {text!r}, expected a number above 0, such as 0.95")
+    return temperature
+
+
+def _numbers_of(text: str, count: int, expected: str) -> list[float]:
+    parts = text.split(":")
+    try:
+        numbers = [float(part) for part in parts]
+        if len(numbers) == count and numbers[0] == int(numbers[0]):
+            return numbers
+    except (ValueError, OverflowError):
+        pass
+    raise InputError(f"found {text!r}, expected {expected}")

@@ -1,0 +1,206 @@
+"""Find what an LM needs to be told of a text's past: the softmax temperature and the caches, on a text that it was not trained on."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attlm_fairseq import __version__
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.config_file import write_config
+from attlm_fairseq.scoring.cache import Cache, CacheScorer, NeuralCache, UnigramCache, cache_probabilities, mixed
+from attlm_fairseq.scoring.context import turns
+from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.lm_spec import LMSpec
+from attlm_fairseq.scoring.perplexity import perplexity
+from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.text_file import read_lines
+from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.verbs.inputs import LM, FilePath, run_config, text_lines
+from attlm_fairseq.verbs.run import require_lms
+
+FINDABLE = ("temperature", "neural-cache", "unigram-cache")
+SIZES = (100, 200, 500, 1000, 2000, 4000)
+THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
+DECAYS = (1.0, 0.999, 0.997, 0.99, 0.97)
+MAX_WEIGHT = 0.9
+TEMPERATURES = (0.7, 1.4)  # lowest and highest tried
+BLOCK_EVENTS = 128  # whose weights of the past are held at once
+TEMPERATURE_LINES = 400
+
+
+@dataclass(frozen=True)
+class FittedRow:
+    """One setting of an LM and its perplexity on the text, over all words and sentence ends."""
+
+    lm: str
+    setting: str
+    ppl: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What was found.
+
+    Attributes:
+        config: the LMs with temperature and caches.
+        rows: the perplexity of each LM without and with what was found.
+        record: what is needed to get the same again.
+    """
+
+    config: RunConfig
+    rows: list[FittedRow]
+    record: dict[str, Any] = field(repr=False)
+
+    def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
+        """Write the LMs with what was found as an ``attlm.toml``. Raises InputError."""
+        write_config(Path(path), self.config, ({"command": command} if command else {}) | self.record, "fitting")
+        note(f"wrote {path}")
+
+
+@dataclass(frozen=True)
+class Events:
+    """The words and sentence ends of a document: ln p of the LM alone (E,), words (E,), features (E, F)."""
+
+    log_probs: np.ndarray
+    words: np.ndarray
+    features: np.ndarray
+
+
+def fit_context(
+    text: FilePath | Iterable[str],
+    lms: Mapping[str, LM] | None = None,
+    *,
+    config: RunConfig | FilePath | None = None,
+    find: Sequence[str] = ("temperature", "neural-cache"),
+    lines: int | None = None,
+) -> Fitted:
+    """Find the temperature and the caches under which a text is most probable, for every LM that is not a mixture.
+
+    The cache's weight is the best for each size and theta (or decay), which are tried from a grid: first theta with a middle size, then
+    the size, then theta once more. A cache that does not help is left out.
+
+    Args:
+        text: a file or lines, one sentence each, that no LM was trained on.
+        lms: LMs by name, files or objects.
+        config: LMs, text steps and context, also an ``attlm.toml``; without a context the text is one document.
+        find: what to find: ``temperature``, ``neural-cache``, ``unigram-cache``.
+        lines: how many lines of the text to use at most; None: all.
+
+    Raises:
+        InputError: no LM, a text without lines, a neural cache or a temperature for an LM that has none.
+    """
+    run = run_config(config, lms=lms)
+    require_lms(run)
+    if unknown := [name for name in find if name not in FINDABLE]:
+        raise InputError(f"{unknown[0]!r} cannot be found: expected {', '.join(FINDABLE)}")
+    run = replace(run, context=run.context or ContextSpec("all"))
+    source = text_lines(text)
+    read = list(islice(read_lines(source) if isinstance(source, TextSource) else source, lines))
+    texts = {lm.name: lm.text or run.text for lm in run.lms}
+    rows: list[FittedRow] = []
+    found = [lm if lm.mixture else _fitted(lm, run, texts[lm.name], read, find, rows) for lm in run.lms]
+    record = {
+        "text": os.fspath(text) if isinstance(text, str | os.PathLike) else "lines of a program",
+        "lines": len(read),
+        "ppl": {f"{row.lm} {row.setting}": round(row.ppl, 4) for row in rows},
+        "attlm": __version__,
+    }
+    return Fitted(replace(run, lms=tuple(found)), rows, record)
+
+
+def _fitted(lm: LMSpec, run: RunConfig, text: TextPipeline, lines: list[str], find: Sequence[str], rows: list[FittedRow]) -> LMSpec:
+    spec = replace(lm, neural_cache=None, unigram_cache=None)
+    assert run.context is not None, "fit_context gives one"
+    if "temperature" in find:
+        spec = replace(spec, temperature=_best_temperature(spec, run, text, lines[:TEMPERATURE_LINES]))
+    documents = list(read_documents(spec.load(run.device), text, run.context, lines, "neural-cache" in find))
+    rows.append(FittedRow(lm.name, f"temperature {spec.temperature:g}" if spec.temperature else "alone", _ppl(documents)))
+    if "neural-cache" in find:
+        neural, ppl = _best_neural(documents)
+        rows.append(FittedRow(lm.name, f"neural cache {neural}", ppl))
+        spec = replace(spec, neural_cache=neural if neural.weight else None)
+    if "unigram-cache" in find:
+        tried = ((UnigramCache(size, 0.0, decay), size) for size in SIZES for decay in DECAYS)
+        unigram, ppl = min((_weighted(cache, documents) for cache, _ in tried), key=lambda one: one[1])
+        rows.append(FittedRow(lm.name, f"unigram cache {unigram}", ppl))
+        spec = replace(spec, unigram_cache=unigram if isinstance(unigram, UnigramCache) and unigram.weight else None)
+    return spec
+
+
+def read_documents(lm: Scorer, text: TextPipeline, context: ContextSpec, lines: Iterable[str], features: bool) -> Iterator[Events]:
+    """Yield the events of each document of a text, scored by the LM in context."""
+    reader = CacheScorer(lm, NeuralCache(1, 0.0, 0.0) if features else UnigramCache(1, 0.0))
+    for documents in context.documents(lines):
+        later: dict[int, Scorer] = {}
+        events: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
+        for turn in turns(documents):
+            requests = [(later.get(place, lm), [text.words(line)]) for place, (_, line) in turn.items()]
+            for place, found in zip(turn, reader.events_of(requests), strict=True):
+                events.setdefault(place, []).extend(found)
+            later.update(zip(turn, lm.after_many(requests), strict=True))
+        for of_document in events.values():
+            yield Events(*(np.concatenate(parts) for parts in zip(*of_document, strict=True)))
+
+
+def cached_in(document: Events, cache: Cache) -> np.ndarray:
+    """Return ``p_cache`` (E,) of each event of a document."""
+    found = []
+    for begin in range(0, len(document.words), BLOCK_EVENTS):
+        end = min(begin + BLOCK_EVENTS, len(document.words))
+        past = slice(max(0, begin - cache.size), end)
+        found.append(cache_probabilities(cache.log_weights(document.features[past], end - begin), document.words[past], cache.size))
+    return np.concatenate(found)
+
+
+def _weighted(cache: Cache, documents: Sequence[Events]) -> tuple[Any, float]:
+    """Return the cache with its best weight, and the perplexity."""
+    from scipy.optimize import minimize_scalar
+
+    log_probs = np.concatenate([document.log_probs for document in documents])
+    cached = np.concatenate([cached_in(document, cache) for document in documents])
+
+    def loss(weight: float) -> float:
+        return -float(mixed(log_probs, cached, weight).sum())
+
+    best = minimize_scalar(loss, bounds=(0.0, MAX_WEIGHT), method="bounded", options={"xatol": 1e-4})
+    weight = round(float(best.x), 4) if best.fun < loss(0.0) else 0.0
+    return replace(cache, weight=weight), perplexity(-loss(weight), len(log_probs))  # type: ignore[type-var]
+
+
+def _best_neural(documents: Sequence[Events]) -> tuple[NeuralCache, float]:
+    def best(caches: Iterable[NeuralCache]) -> tuple[NeuralCache, float]:
+        return min((_weighted(cache, documents) for cache in caches), key=lambda one: one[1])
+
+    cache, _ = best(NeuralCache(500, theta, 0.0) for theta in THETAS)
+    cache, _ = best(replace(cache, size=size) for size in SIZES)
+    return best(replace(cache, theta=round(cache.theta * factor, 4)) for factor in (0.8, 1.0, 1.25))
+
+
+def _ppl(documents: Sequence[Events]) -> float:
+    log_probs = np.concatenate([document.log_probs for document in documents])
+    return perplexity(float(log_probs.sum()), len(log_probs))
+
+
+def _best_temperature(spec: LMSpec, run: RunConfig, text: TextPipeline, lines: list[str]) -> float:
+    from scipy.optimize import minimize_scalar
+
+    assert run.context is not None, "fit_context gives one"
+    context = run.context
+
+    def loss(temperature: float) -> float:
+        lm = replace(spec, temperature=temperature).load(run.device)
+        return math.log(_ppl(list(read_documents(lm, text, context, lines, features=False))))
+
+    best = minimize_scalar(loss, bounds=TEMPERATURES, method="bounded", options={"xatol": 0.01})
+    return round(float(best.x), 3)

@@ -1,0 +1,148 @@
+"""Caches against loops over their equations, and the search for their settings."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from cli_runs import folder, refused, run  # noqa: F401 - folder is a fixture
+from foreign_lms import WORDS
+from lm_files import VARIANTS, write_arpa, write_checkpoint
+
+import attlm_fairseq as attlm
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache, parse_neural_cache, parse_unigram_cache
+from attlm_fairseq.scoring.context import SentenceWindow
+from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.verbs.fit import Events, cached_in
+
+HISTORY = [["the", "cat", "sat"], [], ["a", "zebra", "ran", "on", "the", "mat"], ["the", "cat"]]
+SENTENCES = [["the", "cat", "ran"], ["a", "yak", "the", "the"], [], ["the", "cat"]]
+
+
+def loop(log_probs, words, features, cache, first):
+    """Grave, Joulin and Usunier (2017), event after event: ``words`` and ``features`` of a whole text; results from event ``first`` on."""
+    found = []
+    for t in range(first, len(words)):
+        past = range(max(0, t - cache.size), t)
+        if isinstance(cache, NeuralCache):
+            a = [math.exp(cache.theta * float(np.dot(features[i], features[t]))) for i in past]
+        else:
+            a = [cache.decay ** (t - 1 - i) for i in past]
+        p = math.exp(log_probs[t])
+        if past:
+            p_cache = sum(a_i for a_i, i in zip(a, past, strict=True) if words[i] == words[t]) / sum(a)
+            p = (1 - cache.weight) * p + cache.weight * p_cache
+        found.append(math.log(p))
+    return found
+
+
+@pytest.mark.parametrize("cache", [NeuralCache(500, 0.7, 0.2), NeuralCache(4, 1.5, 0.5), UnigramCache(7, 0.3), UnigramCache(100, 0.3, 0.8)])
+@pytest.mark.parametrize("variant", ["plain_lstm_lm", "kvp_lstm_lm", "combined", "adaptive"])
+def test_a_cache_is_the_loop_of_its_equation(cache, variant, tmp_path):
+    options = VARIANTS.get(variant, {"_name": variant})
+    lm = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS, **options)])
+    scorer = CacheScorer(lm, cache)
+    later = scorer.after(HISTORY[:2]).after(HISTORY[2:])
+    for words, score in zip(SENTENCES, later.score(SENTENCES), strict=True):
+        ids = [token for line in (*HISTORY, words) for token in (*lm.vocabulary.ids(line), 2)]
+        features, _ = lm.models[0].model.extract_features(torch.tensor([[2, *ids[:-1]]]))
+        log_probs = lm.models[0].model.output.log_probs_of(features[0], torch.tensor(ids)).tolist()
+        expected = loop(log_probs, ids, features[0].detach().double().numpy(), cache, len(ids) - len(words) - 1)
+        assert score.log_probs == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_first_word_has_no_cache_and_all_words_sum_to_one(tmp_path):
+    lm = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS)])
+    scorer = CacheScorer(lm, NeuralCache(50, 0.5, 0.4))
+    assert scorer.score([["the"]])[0].log_probs[0] == pytest.approx(lm.score([["the"]])[0].log_probs[0], abs=1e-6)
+    later = scorer.after(HISTORY)
+    mass = sum(math.exp(score.log_probs[2]) for score in later.score([["the", "cat", word] for word in [*WORDS, "yak"]]))
+    mass += math.exp(later.score([["the", "cat"]])[0].log_probs[2])
+    symbols = torch.tensor([0, 1])  # <s> and <pad> have a little mass too, as in fairseq
+    ids = [token for line in HISTORY for token in (2, *lm.vocabulary.ids(line))]
+    logits, _ = lm.models[0].model(torch.tensor([[*ids, 2, *lm.vocabulary.ids(["the", "cat"])]]))
+    mass += 0.6 * torch.softmax(logits[0, -1], -1)[symbols].sum().item()
+    assert mass == pytest.approx(1.0, abs=1e-5)
+
+
+def test_caches_of_many_histories_at_once_and_of_a_window(tmp_path):
+    lm = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS, **VARIANTS["combined"])])
+    for scorer in (CacheScorer(lm, NeuralCache(6, 0.5, 0.4)), CacheScorer(SentenceWindow(lm, 0), NeuralCache(9, 0.5, 0.4))):
+        histories = [HISTORY, [], HISTORY[:1]]
+        later = scorer.after_many([(scorer, history) for history in histories])
+        together = scorer.score_many([(one, SENTENCES) for one in later])
+        for found, history in zip(together, histories, strict=True):
+            for score, expected in zip(found, scorer.after(history).score(SENTENCES), strict=True):
+                assert score.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
+    assert together[0][0].total != pytest.approx(scorer.score(SENTENCES)[0].total, abs=1e-2)  # the window's cache reaches back all the same
+
+
+def test_a_document_at_once_is_as_sentence_by_sentence():
+    generator = np.random.default_rng(1)
+    words = generator.integers(0, 9, 400)
+    document = Events(np.log(generator.random(400)), words, generator.normal(size=(400, 5)).astype(np.float32))
+    for cache in (NeuralCache(150, 0.3, 0.25), UnigramCache(60, 0.25, 0.9)):
+        cached = cached_in(document, cache)
+        expected = np.exp(loop(document.log_probs, words, document.features.astype(float), cache, 1))
+        assert 0.75 * np.exp(document.log_probs[1:]) + 0.25 * cached[1:] == pytest.approx(expected, rel=1e-4)
+        assert np.isnan(cached[0])
+
+
+def test_a_temperature_divides_the_logits(tmp_path):
+    for number, options in enumerate(({}, VARIANTS["adaptive"])):
+        lm = NeuralScorer.load([write_checkpoint(tmp_path / str(number) / "lm.pt", WORDS, **options)])
+        before = lm.score(SENTENCES)
+        model = lm.models[0].model
+        cooled = lm.with_temperature(0.5)
+        features, _ = model.extract_features(torch.tensor([[2, *lm.vocabulary.ids(["the", "cat", "ran"])]]))
+        found = cooled.models[0].model.output.log_probs(features[0]).exp()
+        assert found.sum(1).tolist() == pytest.approx([1.0] * 4, abs=1e-5)
+        if not number:
+            expected = torch.log_softmax(model.output(features[0]) / 0.5, -1)
+            ids = torch.tensor([*lm.vocabulary.ids(["the", "cat", "ran"]), 2])
+            assert cooled.score([["the", "cat", "ran"]])[0].log_probs == pytest.approx(expected[range(4), ids].tolist(), abs=1e-5)
+        assert lm.score(SENTENCES) == before
+        assert cooled.with_temperature(1.0).score(SENTENCES)[0].total == pytest.approx(before[0].total, abs=1e-4)
+        assert cooled.signature()["temperature"] == 0.5
+
+
+def test_fit_finds_what_the_text_is_more_probable_with(folder):  # noqa: F811
+    (folder / "valid").write_text("the cat sat on the cat\nthe cat cat ran\n\na dog ran\na dog dog dog\na dog ran\n" * 8)
+    options = ("--lm", "lm.pt", "--kenlm", "lm.arpa", "--context", "blank")
+    result = run("fit", "valid", "--lm", "lm.pt", "--context", "blank", "--find", "temperature", "--find", "neural-cache")
+    ppls = [float(line.split("\t")[2]) for line in result.stdout.splitlines()[1:]]
+    assert ppls[1] < ppls[0]
+    spec = attlm.run_config("attlm.toml").lms[0]
+    assert spec.neural_cache is not None
+    assert spec.temperature is not None
+    found = attlm.perplexity("valid", config="attlm.toml")
+    assert found[0].ppl == pytest.approx(ppls[1], rel=1e-4)  # what fit says is what ppl says
+    fitted = attlm.fit_context("valid", config=attlm.run_config(lms={"n": "lm.arpa"}, context="blank"), find=["unigram-cache"])
+    assert fitted.rows[1].ppl < fitted.rows[0].ppl
+    assert attlm.perplexity("valid", config=fitted.config)[0].ppl == pytest.approx(fitted.rows[1].ppl, rel=1e-4)
+    both = run("ppl", "valid", *options, "--unigram-cache", "50:0.2", "--neural-cache", "50:0.5:0.2", "--temperature", "0.9")
+    assert len(both.stdout.splitlines()) == 3
+    run("mix", "valid", *options, "--unigram-cache", "50:0.2", "-o", "mix.toml")
+    assert 'unigram_cache = "50:0.2:1"' in (folder / "mix.toml").read_text()
+
+
+def test_what_a_cache_cannot_be_is_refused(folder, tmp_path):  # noqa: F811
+    for text in ("", "5", "5:1", "5.5:1:0.1", "0:1:0.1", "5:1:1", "5:-1:0.1", "5:x:0.1"):
+        with pytest.raises(InputError):
+            parse_neural_cache(text)
+    for text in ("5", "5:1", "5:0.1:0", "5:0.1:1.5", "a:0.1"):
+        with pytest.raises(InputError):
+            parse_unigram_cache(text)
+    ngram = KenLMScorer(write_arpa(tmp_path / "random.arpa", WORDS))
+    with pytest.raises(InputError, match="neural LMs"):
+        CacheScorer(ngram, NeuralCache(5, 1.0, 0.1)).score([["the"]])
+    with pytest.raises(InputError, match="neural LMs"):
+        ngram.with_temperature(0.5)
+    assert "there is no LM that it is for" in refused("ppl", "text", "--kenlm", "lm.arpa", "--neural-cache", "5:1:0.1")
+    assert "expected a number above 0" in refused("ppl", "text", "--lm", "lm.pt", "--temperature", "0")
+    (folder / "attlm.toml").write_text('[lm.a]\nkenlm = "lm.arpa"\nunigram_cache = "many"\n')
+    assert "[lm.a] unigram_cache: found 'many'" in refused("ppl", "text")
