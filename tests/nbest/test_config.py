@@ -179,7 +179,7 @@ def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
         ("[weights]\na = 'x'", r"\[weights\] a = 'x', expected a finite number"),
         ("[weights]\na = nan", r"\[weights\] a = nan"),
         ("[weights]\na = true", r"\[weights\] a = True"),
-        ("[weigths]\na = 1", r"'weigths' is not a table; known are confidence, context, corrections, decision, lm, mixing"),
+        ("[weigths]\na = 1", r"'weigths' is not a table; known are confidence, context, corrections, decision, fitting, lm"),
         ("weights = 3", r"`weights` is 3, expected a table"),
         ("[lm.x]", r"\[lm.x\] needs either `kenlm`, `checkpoint` or `mixture`"),
         ("[lm.x]\nkenlm = 'a'\ncheckpoint = 'b'", r"\[lm.x\] needs either"),
