@@ -51,13 +51,20 @@ class LanguageModelConfig(ChoiceOptions):
     weight_drop: float = field(
         default=0.0, metadata={"help": "probability of leaving out an element of the recurrent matrices, for all positions of a batch"}
     )
-    init_range: float = field(default=0.05, metadata={"help": "weights are initialised uniformly in [-R, R], biases to 0"})
+    init_range: float = field(default=0.05, metadata={"help": "R: weights are initialised uniformly in [-R, R]"})
+    init_biases: str = field(
+        default="zero",
+        metadata={
+            "choices": ["zero", "uniform"],
+            "help": "biases but the forget gates' are initialised to 0 (zero) or like weights (uniform)",
+        },
+    )
     output_bias: str = field(
         default="unigram",
         metadata={
             "choices": ["zero", "unigram"],
             "help": "output biases at the beginning: ln of each word's (or cluster's) frequency in the training text (unigram; needs this "
-            "package's tasks, zero under others), with which Adam learns much faster, or zero, as Salton et al. have all biases",
+            "package's tasks, zero under others), with which Adam learns much faster, or as the other biases (zero), as in the papers",
         },
     )
     compute_dtype: str = field(
@@ -190,7 +197,7 @@ class MemoryLanguageModel(FairseqLanguageModel):
             model = build_language_model(cls.family, cfg, len(dictionary), dictionary.pad())
         except ValueError as error:  # sizes that do not go together
             raise InputError(f"--arch {cls.family}: {error}") from None
-        model.initialise(cfg.init_range)
+        model.initialise(cfg.init_range, biases_too=str(cfg.init_biases) == "uniform")
         return cls(MemoryDecoder(dictionary, model, str(cfg.compute_dtype)))
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *others: Any, **named: Any) -> Any:

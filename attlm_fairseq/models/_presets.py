@@ -22,5 +22,53 @@ def salton_preset(name: str, model: type[MemoryLanguageModel], size: int, dropou
 
 
 def daniluk_preset(name: str, model: type[MemoryLanguageModel], hidden: int, **others: Any) -> None:
-    """Register a preset of the experiments of Daniluk et al.: one layer, embeddings of 300. The paper speaks of no dropout."""
-    preset(name, model, decoder_embed_dim=300, decoder_hidden_size=hidden, decoder_layers=1, dropout=0.0, **others)
+    """Register a preset of the experiments of Daniluk et al.: one layer, embeddings of 300, no dropout, of which the paper does not speak.
+
+    All parameters but the forget gates' biases are drawn from (-0.1, 0.1).
+    """
+    preset(
+        name,
+        model,
+        decoder_embed_dim=300,
+        decoder_hidden_size=hidden,
+        decoder_layers=1,
+        dropout=0.0,
+        init_range=0.1,
+        init_biases="uniform",
+        output_bias="zero",
+        **others,
+    )
+
+
+def zaremba_preset(name: str, model: type[MemoryLanguageModel], size: int, init_range: float, **others: Any) -> None:
+    """Register a preset of two layers of one size, all parameters drawn from one range, as Zaremba et al. (2015) have them."""
+    preset(
+        name,
+        model,
+        decoder_embed_dim=size,
+        decoder_hidden_size=size,
+        decoder_layers=2,
+        init_range=init_range,
+        init_biases="uniform",
+        forget_bias=0.0,
+        output_bias="zero",
+        **others,
+    )
+
+
+def awd_preset(name: str, model: type[MemoryLanguageModel], size: int, layers: int, **others: Any) -> None:
+    """Register a preset with the regularisation of AWD-LSTM's PTB recipe (Merity, Keskar and Socher 2018), tied, layers of one size."""
+    preset(
+        name,
+        model,
+        decoder_embed_dim=size,
+        decoder_hidden_size=size,
+        decoder_layers=layers,
+        dropout_in=0.4,
+        dropout_between=0.25,
+        dropout_out=0.4,
+        dropout_words=0.1,
+        weight_drop=0.5,
+        locked_dropout=True,
+        **others,
+    )

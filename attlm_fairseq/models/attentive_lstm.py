@@ -122,5 +122,5 @@ class AttentiveLSTMTranslationModel(FairseqEncoderDecoderModel):
         except ValueError as error:  # sizes that do not go together
             raise InputError(f"--arch attentive_lstm: {error}") from None
         decoder = TranslationDecoder(target, model, encoder.output_units)
-        model.initialise(cfg.init_range)
+        model.initialise(cfg.init_range, biases_too=str(cfg.init_biases) == "uniform")
         return cls(encoder, decoder)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fairseq.models import register_model
 
 from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
-from attlm_fairseq.models._presets import salton_preset
+from attlm_fairseq.models._presets import awd_preset, salton_preset
 from attlm_fairseq.modules.memory.attentive import MEMORIES, SCORES, AttentiveReader
 
 
@@ -34,7 +34,9 @@ class AttentiveLSTMLanguageModel(MemoryLanguageModel):
     family = "attentive_lstm_lm"
 
 
-# Table 1: 14.5 M parameters at V = 10,001
+# Table 1: 14.54 M parameters at V = 10,001, 14.97 M combined
 salton_preset("attentive_lstm_lm_ptb", AttentiveLSTMLanguageModel, size=650, dropout=0.5, forget_bias=0.0)
-# Table 2: about 51 M parameters at V = 33,278
+# Table 2: 52.3 M parameters at V = 33,278 (the paper says 51 M)
 salton_preset("attentive_lstm_lm_wikitext2", AttentiveLSTMLanguageModel, size=1000, dropout=0.65, forget_bias=0.0)
+# the same 14.5 M with the regularisation of AWD-LSTM
+awd_preset("awd_attentive", AttentiveLSTMLanguageModel, 650, layers=2)

@@ -5,7 +5,7 @@
 from fairseq.models import register_model
 
 from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
-from attlm_fairseq.models._presets import salton_preset
+from attlm_fairseq.models._presets import awd_preset, salton_preset
 
 
 @register_model("averaging_lstm_lm", dataclass=LSTMLanguageModelConfig)
@@ -13,7 +13,9 @@ class AveragingLSTMLanguageModel(MemoryLanguageModel):
     family = "averaging_lstm_lm"
 
 
-# 14.1 M parameters at V = 10,001
+# 14.12 M parameters at V = 10,001
 salton_preset("averaging_lstm_lm_ptb", AveragingLSTMLanguageModel, size=650, dropout=0.5, forget_bias=1.0)
-# about 50 M parameters at V = 33,278
+# 51.3 M parameters at V = 33,278 (the paper says 50 M)
 salton_preset("averaging_lstm_lm_wikitext2", AveragingLSTMLanguageModel, size=1000, dropout=0.65, forget_bias=1.0)
+# the same 14.1 M with the regularisation of AWD-LSTM
+awd_preset("awd_averaging", AveragingLSTMLanguageModel, 650, layers=2)

@@ -30,4 +30,4 @@ class HORNNLanguageModel(MemoryLanguageModel):
 
 # Table 2: 23.77 M and 23.83 M parameters besides the embeddings at V = 77,000
 for feedback, hidden in (("fofe", 303), ("gated", 297)):
-    daniluk_preset(f"hornn_lm_{feedback}", HORNNLanguageModel, hidden, hornn_feedback=feedback, output_layer="untied", init_range=0.1)
+    daniluk_preset(f"hornn_lm_{feedback}", HORNNLanguageModel, hidden, hornn_feedback=feedback, output_layer="untied")

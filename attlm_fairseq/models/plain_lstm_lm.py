@@ -1,12 +1,12 @@
 """``--arch plain_lstm_lm``: the LSTM language model of all the papers' tables, without a memory (fairseq's own is ``lstm_lm``),
-with a preset for the row of Daniluk et al. (2017)."""
+with presets for rows of the papers' tables."""
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
 from fairseq.models import register_model
 
 from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
-from attlm_fairseq.models._presets import daniluk_preset
+from attlm_fairseq.models._presets import awd_preset, daniluk_preset, zaremba_preset
 
 
 @register_model("plain_lstm_lm", dataclass=LSTMLanguageModelConfig)
@@ -15,4 +15,20 @@ class PlainLSTMLanguageModel(MemoryLanguageModel):
 
 
 # Table 2: 23.9 M parameters besides the embeddings at V = 77,000
-daniluk_preset("plain_lstm_lm_daniluk2017", PlainLSTMLanguageModel, 300, output_layer="untied", init_range=0.1)
+daniluk_preset("plain_lstm_lm_daniluk2017", PlainLSTMLanguageModel, 300, output_layer="untied")
+# PTB at V = 10,001: 19.78 M and 66.02 M parameters (Zaremba, Sutskever and Vinyals 2015)
+zaremba_preset("zaremba_medium", PlainLSTMLanguageModel, 650, init_range=0.05, dropout=0.5, output_layer="untied")
+zaremba_preset("zaremba_large", PlainLSTMLanguageModel, 1500, init_range=0.04, dropout=0.65, output_layer="untied")
+# "Large + BD + WT" (Press and Wolf 2017), 51.02 M. Its dropout of h_{t-1}, a mask per gate, is weight drop here, which keeps the fused LSTM
+zaremba_preset(
+    "variational_large_tied",
+    PlainLSTMLanguageModel,
+    1500,
+    init_range=0.04,
+    dropout=0.5,
+    dropout_words=0.3,
+    weight_drop=0.3,
+    locked_dropout=True,
+)
+# 24.3 M, as AWD-LSTM has: its layers of 1150, 1150 and 400 over embeddings of 400 are three of 820 here
+awd_preset("awd_lstm_lm", PlainLSTMLanguageModel, 820, layers=3)

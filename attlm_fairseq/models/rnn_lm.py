@@ -14,4 +14,4 @@ class RNNLanguageModel(MemoryLanguageModel):
 
 
 # Table 2: 23.9 M parameters besides the embeddings at V = 77,000
-daniluk_preset("rnn_lm_daniluk2017", RNNLanguageModel, 307, output_layer="untied", init_range=0.1)
+daniluk_preset("rnn_lm_daniluk2017", RNNLanguageModel, 307, output_layer="untied")

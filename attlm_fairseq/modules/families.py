@@ -42,11 +42,23 @@ FAMILIES = {
     "rnn_lm": Family(RNN, PlainReader),
     "hornn_lm": Family(HigherOrderRNN, PlainReader),
 }
-"""By name. A preset is called ``<family>_<table row>``, so its family is the longest name that begins it."""
+"""By name. A preset is called ``<family>_<table row>``, so its family is the longest name that begins it, or it is one of these:"""
+
+RECIPES = {
+    "awd_lstm_lm": "plain_lstm_lm",
+    "awd_averaging": "averaging_lstm_lm",
+    "awd_attentive": "attentive_lstm_lm",
+    "zaremba_medium": "plain_lstm_lm",
+    "zaremba_large": "plain_lstm_lm",
+    "variational_large_tied": "plain_lstm_lm",
+}
+"""The families of presets that are known under names of their own."""
 
 
 def family_of(architecture: str) -> str | None:
     """Return the family of an architecture or preset, None if it is not one of this package's."""
+    if architecture in RECIPES:
+        return RECIPES[architecture]
     return max((name for name in FAMILIES if architecture.startswith(name)), key=len, default=None)
 
 

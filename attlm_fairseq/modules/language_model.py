@@ -84,10 +84,13 @@ class LanguageModel(nn.Module):
         return any(parameter is self.embedding.weight for parameter in self.output.parameters())
 
     @torch.no_grad()
-    def initialise(self, init_range: float) -> None:
-        """All weights uniform in [-init_range, init_range], all biases 0 but those that the recurrence sets; padding embeds to 0."""
+    def initialise(self, init_range: float, biases_too: bool = False) -> None:
+        """All weights uniform in [-init_range, init_range], all biases 0 but those that the recurrence sets; padding embeds to 0.
+
+        ``biases_too``: the trained biases are drawn like the weights, but for those that the recurrence sets.
+        """
         for name, parameter in self.named_parameters():
-            if "bias" in name:
+            if "bias" in name and not (biases_too and parameter.requires_grad):
                 nn.init.zeros_(parameter)
             else:
                 nn.init.uniform_(parameter, -init_range, init_range)

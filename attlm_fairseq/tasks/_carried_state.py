@@ -20,9 +20,9 @@ class CarriedState:
     One object serves one stream of batches, of training or of a validation set, and as many models as read it.
     """
 
-    def __init__(self, slots: int = 0) -> None:
-        """``slots``: how many of the newest slots a memory of slots keeps between batches, 0 for all."""
-        self.slots = slots
+    def __init__(self, slots: int = 0, memory: bool = True) -> None:
+        """``slots``: how many of the newest slots a memory of slots keeps between batches, 0 for all. Without ``memory`` none is kept."""
+        self.slots, self.memory = slots, memory
         self._states: dict[LanguageModel | None, tuple[Tensor, LanguageModelState]] = {}
 
     def take(self, model: LanguageModel, rows: Tensor, starts: Tensor) -> LanguageModelState:
@@ -49,6 +49,8 @@ class CarriedState:
         going = (~ends).nonzero().squeeze(1)
         if len(going):
             state = state.detach() if len(going) == len(rows) else state.detach().select(going)
+            if not self.memory:
+                state = state._replace(memory=model.initial_state(len(going)).memory)
             self._states[model] = (rows[going], state.truncate(self.slots) if self.slots else state)
 
     def state_dict(self) -> dict[str, Any]:

@@ -18,16 +18,29 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.tasks._special_words import refuse_special_words
 
-DOCUMENT_ORDERS = ("shuffled", "corpus")
+DOCUMENT_ORDERS = ("shuffled", "corpus", "rotated")
+SHORTEST_RANDOM = 5  # of segments of random lengths, if there are as many tokens
+LENGTH_DEVIATION = 5.0
+SHARE_OF_HALVES = 0.05
 
 
 class Segment(NamedTuple):
-    """A segment of the text as a batch reads it."""
+    """What a batch's row reads: tokens of one document, and how the row goes on. An item of :class:`DocumentDataset`."""
 
-    number: int  # in the text
-    row: int = 0
-    starts: bool = True  # whether the row starts from the initial state with it
-    ends: bool = True  # whether the row reads no more of its document after it
+    row: int
+    starts: bool  # whether the row starts from the initial state with it
+    ends: bool  # whether the row reads no more of its document after it
+    document: int
+    begin: int  # its first token, counted in its document
+    length: int
+
+
+class Stretch(NamedTuple):
+    """Tokens of one document that a row reads one after another."""
+
+    document: int
+    begin: int
+    end: int
 
 
 class DocumentDataset(FairseqDataset):
@@ -77,7 +90,6 @@ class DocumentDataset(FairseqDataset):
         refuse_special_words(lines, self.kept, name)
         self.ends = np.cumsum(sizes)  # of lines, in tokens from the beginning of the text
         self.tokens = [int(sizes[begin:end].sum()) for begin, end in self.documents]
-        self.starts = np.concatenate(([0], np.cumsum([ceil_div(length, segment) for length in self.tokens])))  # of a document's segments
         self.sizes = np.concatenate([self._segment_sizes(length) for length in self.tokens])
 
     def _segment_sizes(self, length: int) -> np.ndarray:
@@ -87,18 +99,15 @@ class DocumentDataset(FairseqDataset):
         """How many segments."""
         return len(self.sizes)
 
-    def place(self, segment: Segment) -> tuple[int, int]:
-        """Return the document of a segment and its number in it."""
-        document = int(np.searchsorted(self.starts, segment.number, side="right")) - 1
-        return document, segment.number - int(self.starts[document])
+    def first_token(self, segment: Segment) -> int:
+        """Where it begins in the text, separators counted."""
+        line = self.documents[segment.document][0]
+        return (int(self.ends[line - 1]) if line else 0) + segment.begin
 
     def __getitem__(self, segment: Segment) -> dict[str, Any]:
-        document, number = self.place(segment)
-        line = self.documents[document][0]
-        origin = int(self.ends[line - 1]) if line else 0
-        first = origin + number * self.segment
-        target = self._tokens(first, first + self.num_tokens(segment))
-        before = self._tokens(first - 1, first) if number else torch.tensor([self.dictionary.eos()])
+        first = self.first_token(segment)
+        target = self._tokens(first, first + segment.length)
+        before = self._tokens(first - 1, first) if segment.begin else torch.tensor([self.dictionary.eos()])
         return {"place": segment, "source": torch.cat((before, target[:-1])), "target": target}
 
     def _tokens(self, begin: int, end: int) -> Tensor:
@@ -113,10 +122,10 @@ class DocumentDataset(FairseqDataset):
             yield self.lines[number].long()
 
     def num_tokens(self, segment: Segment) -> int:
-        return int(self.sizes[segment.number])
+        return segment.length
 
     def size(self, segment: Segment) -> int:
-        return self.num_tokens(segment)
+        return segment.length
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Segments -> a batch: ``src_tokens`` and ``target`` (B, T) padded on the right; ``rows``, ``starts`` and ``ends`` (B,) as in
@@ -130,7 +139,7 @@ class DocumentDataset(FairseqDataset):
         )
         lengths = torch.tensor([len(sample["target"]) for sample in samples])
         return {
-            "id": torch.tensor([sample["place"].number for sample in samples]),
+            "id": torch.tensor([self.first_token(sample["place"]) for sample in samples]),
             "nsentences": len(samples),
             "ntokens": int(lengths.sum()),
             "net_input": {
@@ -143,37 +152,92 @@ class DocumentDataset(FairseqDataset):
             "target": target,
         }
 
-    def batches(self, order: str, seed: int, rows: int, shards: int = 1, whole: bool = True) -> list[list[Segment]]:
-        """All segments in batches of one segment per row. A row starts from the initial state with each document.
+    def batches(
+        self, order: str, seed: int, rows: int, shards: int = 1, *, whole: bool = True, random_lengths: bool = False
+    ) -> list[list[Segment]]:
+        """All tokens in batches of one segment per row. A row starts from the initial state with each document.
 
         There are ``rows`` rows for each of the ``shards``, and the batches of the shards alternate, as fairseq deals them out: a shard's
-        rows are its own, and where it has none left its batch is empty. Documents are ``shuffled`` by ``seed`` or in the order of the
-        ``corpus``. ``whole``: each goes to the row with the fewest segments so far, and the longest row is read alone in the end.
-        Otherwise the segments of all documents are divided evenly, so that all batches are full: training on few documents alone
+        rows are its own, and when it has none left its batch is empty. Documents are ``shuffled`` by ``seed`` or in the order of the
+        ``corpus``; ``rotated`` is that order, too, and each row begins at a random token and reads around. With ``random_lengths`` all
+        rows of a batch have the next random length, otherwise that of the dataset; a document ends a segment.
+
+        ``whole``: each document goes to the row with the fewest segments so far, and the longest row is read alone in the end.
+        Otherwise all documents together are divided evenly, so that all batches are full: training on few documents alone
         would undo what was learned. A document in which a new row begins is cut there.
         """
+        random = np.random.RandomState(seed)
         documents = np.arange(len(self.documents))
         if order == "shuffled":
-            np.random.RandomState(seed).shuffle(documents)
-        segments = [range(int(self.starts[document]), int(self.starts[document + 1])) for document in documents]
-        queues: list[list[int]] = [[] for _ in range(rows * shards)]
+            random.shuffle(documents)
+        stretches = [Stretch(int(document), 0, self.tokens[document]) for document in documents]
         if whole:
-            for of_document in segments:
-                min(queues, key=len).extend(of_document)
+            queues: list[list[Stretch]] = [[] for _ in range(rows * shards)]
+            counts = [0] * len(queues)
+            for stretch in stretches:
+                shortest = counts.index(min(counts))
+                queues[shortest].append(stretch)
+                counts[shortest] += ceil_div(stretch.end, self.segment)
         else:
-            in_order = [number for of_document in segments for number in of_document]
-            bounds = [len(in_order) * row // len(queues) for row in range(len(queues) + 1)]
-            queues = [in_order[begin:end] for begin, end in pairwise(bounds)]
-        first = set(self.starts.tolist())
-
-        def segment(row: int, step: int) -> Segment:
-            queue = queues[row]
-            starts = step == 0 or queue[step] in first
-            ends = step + 1 == len(queue) or queue[step + 1] in first
-            return Segment(queue[step], row, starts, ends)
-
+            queues = divide_evenly(stretches, rows * shards, 1 if random_lengths else self.segment)
+        if order == "rotated":
+            queues = [rotate(queue, random.randint(max(1, sum(map(len_of, queue))))) for queue in queues]
+        most = max(sum(map(len_of, queue)) for queue in queues)
+        lengths = [random_length(self.segment, random) for _ in range(most)] if random_lengths else [self.segment] * most
+        segments = [list(cut(row, queue, lengths)) for row, queue in enumerate(queues)]
         return [
-            [segment(row, step) for row in range(shard * rows, (shard + 1) * rows) if step < len(queues[row])]
-            for step in range(max(map(len, queues)))
+            [segments[row][step] for row in range(shard * rows, (shard + 1) * rows) if step < len(segments[row])]
+            for step in range(max(map(len, segments)))
             for shard in range(shards)
         ]
+
+
+def len_of(stretch: Stretch) -> int:
+    """How many tokens it has."""
+    return stretch.end - stretch.begin
+
+
+def divide_evenly(stretches: Sequence[Stretch], rows: int, unit: int) -> list[list[Stretch]]:
+    """Divide whole documents, in their order, between rows. A row begins at a multiple of ``unit`` tokens of a document."""
+    units = sum(ceil_div(stretch.end, unit) for stretch in stretches)
+    queues: list[list[Stretch]] = [[] for _ in range(rows)]
+    row = read = 0  # units
+    for stretch in stretches:
+        begin = 0
+        while begin < stretch.end:
+            while read >= units * (row + 1) // rows:
+                row += 1
+            size = min(units * (row + 1) // rows - read, ceil_div(stretch.end - begin, unit))
+            end = min(begin + size * unit, stretch.end)
+            queues[row].append(Stretch(stretch.document, begin, end))
+            begin, read = end, read + size
+    return queues
+
+
+def rotate(queue: Sequence[Stretch], tokens: int) -> list[Stretch]:
+    """Put the first ``tokens`` tokens of a row behind the others."""
+    front: list[Stretch] = []
+    behind: list[Stretch] = []
+    for stretch in queue:
+        middle = min(stretch.begin + max(0, tokens), stretch.end)
+        tokens -= len_of(stretch)
+        front.append(stretch._replace(end=middle))
+        behind.append(stretch._replace(begin=middle))
+    return [stretch for stretch in (*behind, *front) if len_of(stretch)]
+
+
+def cut(row: int, queue: Sequence[Stretch], lengths: Sequence[int]) -> Iterator[Segment]:
+    """Cut what a row reads into segments, each with the next of the lengths or as long as its stretch goes on."""
+    remaining = iter(lengths)
+    for stretch in queue:
+        begin = stretch.begin
+        while begin < stretch.end:
+            length = min(next(remaining), stretch.end - begin)
+            yield Segment(row, begin == stretch.begin, begin + length == stretch.end, stretch.document, begin, length)
+            begin += length
+
+
+def random_length(length: int, random: np.random.RandomState) -> int:
+    """Draw a segment's length as AWD-LSTM does."""
+    mean = length / 2 if random.random_sample() < SHARE_OF_HALVES else length
+    return max(min(SHORTEST_RANDOM, length), round(random.normal(mean, LENGTH_DEVIATION)))

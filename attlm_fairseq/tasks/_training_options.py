@@ -2,7 +2,7 @@
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 import torch
@@ -10,12 +10,26 @@ from omegaconf import II
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._choices import ChoiceOptions
+from attlm_fairseq.tasks._averaging import AVERAGES
 
 
 @dataclass
 class TrainingOptions(ChoiceOptions):
     """Base of the tasks' configs. To be read in training alone: where a checkpoint is loaded, its config may lack what they refer to."""
 
+    average: str = field(
+        default="none",
+        metadata={
+            "choices": AVERAGES,
+            "help": "weights to validate and save in place of the last ones: their mean since validation stopped to improve (nt-asgd; give "
+            "--optimizer sgd), or an exponential moving average (ema)",
+        },
+    )
+    average_window: int = field(
+        default=5,
+        metadata={"help": "nt-asgd: averages from the first validation that is worse than the best one before the last N validations"},
+    )
+    average_decay: float = field(default=0.999, metadata={"help": "ema: share of the average that an update keeps"})
     amp: bool = II("common.amp")
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")
@@ -43,6 +57,12 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
     for option in ("fp16", "bf16"):
         if getattr(task, option) and (task.cpu or not torch.cuda.is_available()):
             raise InputError(f"--{option} does not work without a GPU: give --compute-dtype bf16, or leave it out")
+    if task.average != "none" and (task.fp16 or task.bf16):  # whose weights of full precision only fairseq's optimizer knows
+        raise InputError("--average does not work with --fp16 and --bf16: give --compute-dtype bf16, which keeps the weights in float32")
+    if not 0 < task.average_decay < 1:  # nan too
+        raise InputError(f"--average-decay {task.average_decay}: expected a number between 0 and 1, such as 0.999")
+    if task.average_window < 1:
+        raise InputError(f"--average-window {task.average_window}: expected at least 1 validation")
     for option in ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "skip_remainder_batch"):
         if getattr(task, option):
             raise InputError(

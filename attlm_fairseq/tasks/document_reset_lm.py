@@ -29,8 +29,16 @@ class DocumentResetLMConfig(TrainingOptions):
     reset: str = field(
         default="document",
         metadata={
-            "choices": ["document", "segment"],
-            "help": "state and memory start again with each document, carried from segment to segment, or with each segment",
+            "choices": ["document", "memory", "segment"],
+            "help": "state and memory start again with each document, carried from segment to segment (document); the memory alone starts "
+            "again with each segment, too (memory); or both do (segment)",
+        },
+    )
+    random_bptt: bool = field(
+        default=False,
+        metadata={
+            "help": "random lengths of training segments, the same in all rows: normal around --bptt (95 %) or half of it, with standard "
+            "deviation 5, at least 5; the learning rate is in proportion (AWD-LSTM)"
         },
     )
     document_marker: str = field(
@@ -38,7 +46,11 @@ class DocumentResetLMConfig(TrainingOptions):
     )
     document_order: str = field(
         default="shuffled",
-        metadata={"choices": DOCUMENT_ORDERS, "help": "order of the training documents: shuffled again each epoch, or as in the corpus"},
+        metadata={
+            "choices": DOCUMENT_ORDERS,
+            "help": "order of the training documents: shuffled again each epoch, as in the corpus, or as in the corpus with each row read "
+            "around from a random place (rotated: partial shuffle)",
+        },
     )
     memory_slots: int = field(
         default=0,
@@ -73,7 +85,8 @@ class DocumentResetLMTask(SentenceResetLMTask):
         if cfg.memory_slots < 0:
             raise InputError(f"--memory-slots {cfg.memory_slots}: give how many states to carry, or 0 for all")
         super().__init__(cfg, dictionary)
-        self.training_state, self.validation_state = CarriedState(cfg.memory_slots), CarriedState(cfg.memory_slots)
+        self.training_state, self.validation_state = self.carried_state(), self.carried_state()
+        self._positions = 0  # of the longest segment since the last update
         self._of_all_ranks: list[dict[str, Any]] = []  # after the last step, where they have been asked for since
 
     def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> BaseFairseqModel:
@@ -109,7 +122,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
                 f"--max-tokens {max_tokens}: give fewer rows, or leave --max-tokens or --batch-size out"
             )
         order = str(self.cfg.document_order) if training else "corpus"
-        return dataset.batches(order, seed, rows, num_shards, whole=not training)
+        return dataset.batches(order, seed, rows, num_shards, whole=not training, random_lengths=training and self.cfg.random_bptt)
 
     def row_count(self, max_sentences: Optional[int], max_tokens: Optional[int]) -> int:
         """How many rows a process reads side by side."""
@@ -127,7 +140,11 @@ class DocumentResetLMTask(SentenceResetLMTask):
         """What fairseq-eval-lm iterates over: without a batch size 32 rows, or as many as ``max_tokens`` has room for."""
         rows = batch_size or min(32, (max_tokens or 36000) // self.cfg.bptt)
         batches = super().eval_lm_dataloader(dataset, max_tokens, rows, context_window, max_positions, **kwargs)
-        return iterators.CountingIterator(self.carrying(batches, CarriedState(self.cfg.memory_slots)), start=0, total=len(batches))
+        return iterators.CountingIterator(self.carrying(batches, self.carried_state()), start=0, total=len(batches))
+
+    def carried_state(self) -> CarriedState:
+        """What is carried from batch to batch, at first nothing."""
+        return CarriedState(self.cfg.memory_slots, memory=str(self.cfg.reset) != "memory")
 
     def carrying(self, batches: Iterator[dict[str, Any]], state: CarriedState) -> Iterator[dict[str, Any]]:
         """The batches, each with the state that the one before has left."""
@@ -145,12 +162,28 @@ class DocumentResetLMTask(SentenceResetLMTask):
     ) -> tuple[Tensor, int, dict]:
         if not ignore_grad:  # that is a batch of a rank that has no data left, for the others to have company
             sample = self.with_state(sample, self.training_state)
-        result = FairseqTask.train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad)
+            self._positions = max(self._positions, sample["target"].size(1) if sample else 0)
+        result = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
         self._of_all_ranks = []
         # in mid-epoch fairseq validates before it writes a checkpoint, and begin_valid_epoch gathers; except where it may not validate
         if (self.cfg.disable_validation or update_num < self.cfg.validate_after_updates) and self.may_save_after(update_num + 1):
             self.gather_states()
         return result
+
+    def optimizer_step(self, optimizer: Any, model: BaseFairseqModel, update_num: int) -> None:
+        """With --random-bptt the learning rate is in proportion to the length of the segments, so that each position counts alike."""
+        positions, self._positions = self._positions, 0
+        if not self.cfg.random_bptt:
+            super().optimizer_step(optimizer, model, update_num)
+            return
+        if world_size() > 1:  # a process may have had no data left
+            longest = torch.tensor(positions, device=next(model.parameters()).device)
+            torch.distributed.all_reduce(longest, torch.distributed.ReduceOp.MAX)
+            positions = int(longest)
+        rate = optimizer.get_lr()
+        optimizer.set_lr(rate * positions / self.cfg.bptt)
+        super().optimizer_step(optimizer, model, update_num)
+        optimizer.set_lr(rate)
 
     def may_save_after(self, updates: int) -> bool:
         """Whether fairseq may write a checkpoint in mid-epoch after so many updates."""
@@ -177,7 +210,8 @@ class DocumentResetLMTask(SentenceResetLMTask):
             ranks = [self.training_state.state_dict()]
         else:  # states that were not gathered are those of an epoch's end, where no document goes on; if not, `take` says so after resuming
             ranks = self._of_all_ranks or [{}] * world_size()
-        return {type(self).__name__: {"ranks": ranks, "options": self.dependencies()}}
+        averaged = super().get_checkpoint_dict().get(type(self).__name__, {})
+        return {type(self).__name__: {"ranks": ranks, "options": self.dependencies(), **averaged}}
 
     def dependencies(self) -> dict[str, Any]:
         """What decides which row reads what: with anything else a row would go on with the state of other words."""
@@ -187,12 +221,14 @@ class DocumentResetLMTask(SentenceResetLMTask):
             "--seed": self.cfg.seed,
             "--document-marker": self.cfg.document_marker,
             "--document-order": str(self.cfg.document_order),
+            "--random-bptt": self.cfg.random_bptt,
             "a training text of so many tokens:": sum(self.datasets[self.cfg.train_subset].tokens),
         }
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
         """Go on where :meth:`get_checkpoint_dict` was called. Raises InputError: in the midst of documents, with anything that decides on
         the rows changed."""
+        super().set_checkpoint_dict(saved)
         ranks = saved["ranks"]
         if self.cfg.reset == "segment" or not any(ranks):
             return  # every row is reset

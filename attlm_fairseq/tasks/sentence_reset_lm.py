@@ -26,6 +26,7 @@ from attlm_fairseq.checkpoints.reading import read_plain_data
 from attlm_fairseq.checkpoints.vocabulary import fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
+from attlm_fairseq.tasks._averaging import WeightAverage
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
 from attlm_fairseq.tasks._special_words import special_word
 from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_options
@@ -73,6 +74,9 @@ class SentenceResetLMTask(FairseqTask):
         self.dictionary = dictionary
         self.of_this_package: Optional[bool] = None  # the model, once it is built
         self.trains = False  # whether it is built to be trained
+        self._trained: Optional[BaseFairseqModel] = None  # after its first update
+        self._judged = False  # whether this validation has been
+        self.average = WeightAverage(str(cfg.average), cfg.average_decay, cfg.average_window)
 
     @classmethod
     def setup_task(cls, cfg: FairseqDataclass, **unused: Any) -> "SentenceResetLMTask":
@@ -245,6 +249,48 @@ class SentenceResetLMTask(FairseqTask):
         if torch.distributed.is_initialized():  # it adds nothing up, and would print the perplexity of one process's share
             raise InputError("fairseq-eval-lm runs as one process: give --distributed-world-size 1")
         return self.get_batch_iterator(dataset, max_tokens, batch_size, **kwargs).next_epoch_itr(shuffle=False)
+
+    def train_step(
+        self,
+        sample: dict[str, Any],
+        model: BaseFairseqModel,
+        criterion: FairseqCriterion,
+        optimizer: Any,
+        update_num: int,
+        ignore_grad: bool = False,
+    ) -> tuple[Tensor, int, dict]:
+        self.average.take_out(model)
+        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+
+    def optimizer_step(self, optimizer: Any, model: BaseFairseqModel, update_num: int) -> None:
+        super().optimizer_step(optimizer, model, update_num)
+        self.average.add(model)
+        self._trained = model
+
+    def begin_valid_epoch(self, epoch: int, model: BaseFairseqModel) -> None:
+        """Before the validation sets, the first of which decides when the average of the weights begins."""
+        super().begin_valid_epoch(epoch, model)
+        self.average.put_in(model)
+        self._judged = False
+
+    def post_validate(self, model: BaseFairseqModel, stats: dict[str, Any], agg: Any) -> None:
+        """After each validation set."""
+        if not self._judged and self.average.kind == "nt-asgd" and self.average.judge(float(stats["ppl"])):
+            logger.info("the weights are averaged from now on")
+        self._judged = True
+
+    def get_checkpoint_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the average of the weights; the model that is saved next has it."""
+        if self.average.kind == "none":
+            return {}
+        if self._trained is not None:
+            self.average.put_in(self._trained)
+        return {type(self).__name__: {"average": self.average.state_dict()}}
+
+    def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
+        """Go on where :meth:`get_checkpoint_dict` was called."""
+        if self.average.kind != "none" and "average" in saved:
+            self.average.load_state_dict(saved["average"])
 
     def valid_step(self, sample: dict[str, Any], model: BaseFairseqModel, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)

@@ -21,7 +21,7 @@ plain_texts "$data" python "$here/prepare.py"
 
 documents=(--user-dir attlm_fairseq --task document_reset_lm --document-marker "<document>" --bptt 20)
 training=(bin "${documents[@]}" --arch "$arch" --criterion lm_cross_entropy --optimizer adam --lr 0.001 --clip-norm 5 \
-    --batch-size 64 --dropout 0 --max-epoch 30 --patience 3 --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 \
+    --batch-size 64 --dropout 0 --output-bias unigram --max-epoch 30 --patience 3 --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 \
     --log-format simple --save-dir "$arch" "$@")
 keep_to "$arch" "${training[*]}"
 if [ ! -e "$arch/done" ]; then

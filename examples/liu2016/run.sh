@@ -47,8 +47,8 @@ for system in $systems; do
     schedule=(0.001 "$more" "$more")
     case $system in
         plain) model=(--arch plain_lstm_lm "${begin[@]}") ;;
-        none | independent | tied | complementary) model=(--arch "amsrn_lm_$system" "${begin[@]}") ;;
-        entropy) model=(--arch amsrn_lm_tied --attention-entropy "${LAMBDA:-0.01}" "${begin[@]}") ;;
+        none | independent | tied | complementary) model=(--arch "amsrn_lm_${system}_ours" "${begin[@]}") ;;
+        entropy) model=(--arch amsrn_lm_tied_ours --attention-entropy "${LAMBDA:-0.01}" "${begin[@]}") ;;
         # a new tanh layer stands before the output: weights of the plain LSTM are no beginning for these
         averaging | single | combined | kvp_attention) schedule=(0.01 "$alone" $(((alone + 3) / 2))) ;;&
         averaging) model=(--arch averaging_lstm_lm) ;;

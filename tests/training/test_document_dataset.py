@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -13,7 +14,7 @@ from attlm_fairseq.models._decoder import MemoryDecoder
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.tasks import document_reset_lm
 from attlm_fairseq.tasks._carried_state import CarriedState
-from attlm_fairseq.tasks._document_dataset import DocumentDataset, Segment
+from attlm_fairseq.tasks._document_dataset import DocumentDataset, Stretch, random_length, rotate
 from attlm_fairseq.tasks.document_reset_lm import DocumentResetLMConfig, DocumentResetLMTask
 
 TEXT = "a b c\nd e\n\nf\n\n\ng h i j a b c\na\nb b b\n\nc d"
@@ -71,16 +72,76 @@ def test_in_training_rows_are_even_and_cut_documents_begin_anew(dictionary, segm
     ended: dict[int, list[tuple[bool, bool]]] = {}
     for indices in made.batches("corpus", 5, rows, shards, whole=False):
         for index in indices:
-            document, number = made.place(index)
-            assert index.starts == (index.row not in read or number == 0)
-            ended.setdefault(index.row, []).append((index.starts, index.ends))
-            read.setdefault(index.row, []).append((document, number))
+            row, number = index.row, index.begin // segment
+            assert index.begin % segment == 0
+            assert index.starts == (row not in read or number == 0)
+            ended.setdefault(row, []).append((index.starts, index.ends))
+            read.setdefault(row, []).append((index.document, number))
     for of_row in ended.values():  # a document's last segment in a row is the one before the next's first, or the row's last
         assert [ends for _, ends in of_row] == [starts for starts, _ in of_row[1:]] + [True]
     in_rows = [place for row in sorted(read) for place in read[row]]
     assert in_rows == [(document, number) for document in range(4) for number in range(-(-made.tokens[document] // segment))]
     lengths = [len(read.get(row, [])) for row in range(rows * shards)]
     assert max(lengths) - min(lengths) <= 1
+
+
+@pytest.mark.parametrize("order", ["corpus", "rotated", "shuffled"])
+@pytest.mark.parametrize(("rows", "shards"), [(1, 1), (3, 1), (2, 3)])
+def test_random_lengths_read_every_token_once(dictionary, order, rows, shards):
+    """All rows of a step have the same length but for those whose document ends; each row reads its documents in order."""
+    made = dataset(dictionary, "\n\n".join(["a b c d e f g h i j " * 40, "b c\n" * 60, "c " * 30]), segment=12)
+    batches = made.batches(order, 3, rows, shards, whole=False, random_lengths=True)
+    read: dict[int, list[tuple[int, int]]] = {row: [] for row in range(rows * shards)}
+    lengths = []
+    for step in range(0, len(batches), shards):
+        together = [segment for batch in batches[step : step + shards] for segment in batch]
+        lengths.append(max(segment.length for segment in together))
+        assert all(segment.length == lengths[-1] or segment.ends for segment in together if not all(each.ends for each in together))
+        for segment in together:
+            before = read[segment.row][-1:]
+            assert segment.starts == (before != [(segment.document, segment.begin - 1)])
+            read[segment.row] += [(segment.document, segment.begin + place) for place in range(segment.length)]
+    every = sorted(place for of_row in read.values() for place in of_row)
+    assert every == [(document, place) for document, tokens in enumerate(made.tokens) for place in range(tokens)]
+    sizes = [len(of_row) for of_row in read.values()]
+    assert max(sizes) - min(sizes) <= 1, "rows are even"
+    assert len(set(lengths)) > 3
+    corpus = made.batches("corpus", 3, rows, shards, whole=False, random_lengths=True)
+    begins = [next((each.document, each.begin) for batch in corpus for each in batch if each.row == row) for row in read]
+    assert order != "rotated" or [of_row[0] for of_row in read.values()] != begins
+    assert batches != made.batches(order, 4, rows, shards, whole=False, random_lengths=True), "other lengths in another epoch"
+
+
+def test_random_lengths_are_normal_around_the_length_or_half_of_it():
+    random = np.random.RandomState(0)
+    drawn = np.array([random_length(70, random) for _ in range(20_000)])
+    halves = drawn < 52.5
+    assert abs(halves.mean() - 0.05) < 0.006
+    assert abs(drawn[~halves].mean() - 70) < 0.2
+    assert abs(drawn[halves].mean() - 35) < 0.6
+    assert abs(drawn[~halves].std() - 5) < 0.2
+    assert min(random_length(6, random) for _ in range(1000)) == 5
+    assert {random_length(1, random) >= 1 for _ in range(1000)} == {True}
+
+
+def test_rotation_reads_around():
+    queue = [Stretch(0, 3, 10), Stretch(1, 0, 4)]
+    assert rotate(queue, 0) == queue
+    assert rotate(queue, 2) == [Stretch(0, 5, 10), Stretch(1, 0, 4), Stretch(0, 3, 5)]
+    assert rotate(queue, 7) == [Stretch(1, 0, 4), Stretch(0, 3, 10)]
+    assert rotate(queue, 9) == [Stretch(1, 2, 4), Stretch(0, 3, 10), Stretch(1, 0, 2)]
+
+
+def test_the_memory_alone_starts_again(dictionary):
+    model, made = make_model("combined"), dataset(dictionary, TEXT, segment=3)
+    carried = CarriedState(memory=False)
+    for indices in made.batches("corpus", 1, 2)[:2]:
+        inputs = made.collater([made[index] for index in indices])["net_input"]
+        before = carried.take(model, inputs["rows"], inputs["starts"])
+        assert before.memory[-1].size(1) == 0
+        _, _, after = model.read(inputs["src_tokens"], before)
+        carried.put(model, inputs["rows"], inputs["ends"], after)
+    assert bool(before.recurrent[0].any())
 
 
 def test_the_order_of_documents_depends_on_the_seed_alone(dictionary):
@@ -92,7 +153,7 @@ def test_the_order_of_documents_depends_on_the_seed_alone(dictionary):
 
 def test_a_marker_separates_and_blank_lines_are_text(dictionary):
     made = dataset(dictionary, "<doc>\na b\n\nc\n<doc>\nd\n<doc>", segment=10, marker="<doc>")
-    words = [[dictionary[int(token)] for token in made[Segment(number)]["target"]] for number in range(len(made))]
+    words = [[dictionary[int(token)] for token in made[index]["target"]] for [index] in made.batches("corpus", 1, 1)]
     assert words == [["a", "b", "</s>", "</s>", "c", "</s>"], ["d", "</s>"]]
 
 
@@ -124,7 +185,7 @@ def test_carried_rows_equal_whole_documents(dictionary, variant):
         resumed.load_state_dict(carried.state_dict())
         carried = resumed
         for row, index in enumerate(indices):
-            got.setdefault(made.place(index)[0], []).append(features[row, : made.num_tokens(index)])
+            got.setdefault(index.document, []).append(features[row, : index.length])
     assert carried.state_dict() == {}
     for document, text in enumerate(DOCUMENTS):
         tokens = [dictionary.index(word) for word in text.split()]

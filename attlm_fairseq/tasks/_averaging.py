@@ -1,0 +1,94 @@
+"""Averages of the weights over training: what is validated and saved, while training goes on with the weights of its last update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+AVERAGES = ("none", "nt-asgd", "ema")
+
+
+class WeightAverage:
+    """The average of a model's weights, in float32 at least.
+
+    - ``ema``: after each update ``a = decay a + (1 - decay) w``, from the weights of the first one on;
+    - ``nt-asgd`` (Merity, Keskar and Socher 2018): the mean of the weights after each update since it was triggered. That is the first
+      validation whose perplexity is above the best one of all but the ``window`` validations before it. With SGD this is averaged SGD.
+    """
+
+    def __init__(self, kind: str, decay: float, window: int) -> None:
+        self.kind, self.decay, self.window = kind, decay, window
+        self.average: list[Tensor] = []
+        self.own: list[Tensor] = []  # the weights of the last update, while the model has their average
+        self.updates = 0  # in the average
+        self.perplexities: list[float] = []
+        self.triggered = kind == "ema"
+
+    def add(self, model: nn.Module) -> None:
+        """After each update."""
+        if not self.triggered:
+            return
+        self.updates += 1
+        share = 1 / self.updates if self.kind == "nt-asgd" else 1 - self.decay
+        with torch.no_grad():
+            if self.updates == 1:
+                self.average = [wide(weights).clone() for weights in trained(model)]
+            else:
+                for average, weights in zip(self.average, trained(model), strict=True):
+                    average.lerp_(weights.to(average.dtype), share)
+
+    def put_in(self, model: nn.Module) -> None:
+        """Give the model the average, if there is one."""
+        if self.average and not self.own:
+            self.own = [weights.detach().clone() for weights in trained(model)]
+            replace(model, self.average)
+
+    def take_out(self, model: nn.Module) -> None:
+        """Give the model back the weights of its last update."""
+        if self.own:
+            replace(model, self.own)
+            self.own = []
+            self.average = [wide(average.to(weights.device)) for average, weights in zip(self.average, trained(model), strict=True)]
+
+    def judge(self, perplexity: float) -> bool:
+        """Whether the perplexity of a validation begins the average."""
+        begins = not self.triggered and len(self.perplexities) > self.window and perplexity > min(self.perplexities[: -self.window])
+        self.triggered |= begins
+        self.perplexities.append(perplexity)
+        return begins
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs, on the CPU."""
+        tensors = {"average": self.average, "own": self.own}
+        return {
+            **{name: [part.cpu().contiguous() for part in parts] for name, parts in tensors.items()},
+            "updates": self.updates,
+            "perplexities": self.perplexities,
+            "triggered": self.triggered,
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on where :meth:`state_dict` was called."""
+        self.average, self.own = list(saved["average"]), list(saved["own"])
+        self.updates, self.perplexities = saved["updates"], list(saved["perplexities"])
+        self.triggered = saved["triggered"] or self.kind == "ema"
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """The weights that training changes, tied ones once."""
+    return [weights for weights in model.parameters() if weights.requires_grad]
+
+
+@torch.no_grad()
+def replace(model: nn.Module, values: Sequence[Tensor]) -> None:
+    """Set the trained weights."""
+    for weights, value in zip(trained(model), values, strict=True):
+        weights.copy_(value)
+
+
+def wide(weights: Tensor) -> Tensor:
+    """The values in float32 at least."""
+    return weights.detach().to(torch.promote_types(weights.dtype, torch.float32))
