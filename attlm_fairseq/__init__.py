@@ -20,6 +20,11 @@ if TYPE_CHECKING:  # what type checkers and editors see; _MODULES says the same 
     from attlm_fairseq.errors import InputError as InputError
     from attlm_fairseq.nbest.corrections import Corrections as Corrections
     from attlm_fairseq.nbest.decision.decision import Decision as Decision
+    from attlm_fairseq.nbest.from_decoders import from_beams as from_beams
+    from attlm_fairseq.nbest.from_decoders import from_ctranslate2 as from_ctranslate2
+    from attlm_fairseq.nbest.from_decoders import from_generate as from_generate
+    from attlm_fairseq.nbest.from_decoders import from_nemo as from_nemo
+    from attlm_fairseq.nbest.from_decoders import from_sherpa as from_sherpa
     from attlm_fairseq.nbest.nbest_list import Hypothesis as Hypothesis
     from attlm_fairseq.nbest.nbest_list import NbestList as NbestList
     from attlm_fairseq.nbest.run.config import RunConfig as RunConfig
@@ -73,6 +78,11 @@ _MODULES = {
     "evaluate": "verbs.evaluate",
     "Corrections": "nbest.corrections",
     "evaluate_corrections": "verbs.corrections",
+    "from_beams": "nbest.from_decoders",
+    "from_ctranslate2": "nbest.from_decoders",
+    "from_generate": "nbest.from_decoders",
+    "from_nemo": "nbest.from_decoders",
+    "from_sherpa": "nbest.from_decoders",
     "jackknife": "verbs.corrections",
     "learn_corrections": "verbs.corrections",
     "export_model": "verbs.export",

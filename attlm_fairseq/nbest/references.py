@@ -9,6 +9,9 @@ The rule, for each file with one text per line:
 | ``"id"`` | every line carries an utterance id, ``id text`` or ``text (id)``; lines may be left over |
 | None | by id if every line carries a different id and every list's id is among them, else by order; no line is left over |
 
+A JSON file, or a table with a header, says by its names what is an id and what a text (``formats/keys.py``): the reference that an
+utterance has, else its one text. Its ids, if it has any, count as those of lines.
+
 Without ``by``, a file in doubt is refused, and the message names the option that settles it: only some lines carry ids of the lists, the
 lines carry ids of no list, or the lists' ids are the line numbers in another order.
 """
@@ -26,9 +29,13 @@ from typing import Literal
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_format, format_of, open_nbest
+from attlm_fairseq.nbest.formats.json_text import DECODER, first_value
+from attlm_fairseq.nbest.formats.lines import one_line
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 By = Literal["order", "number", "id"]
+JSON = ("json", "jsonl", "hyporadise", "mlm")
+NAMED = (*JSON, "csv", "tsv")  # formats of names, in which references may stand
 TEXT = "text"  # as in ``--format text``: one text per line
 FORCE_ORDER = "--refs-by order takes the lines as they are, in the order of the lists"
 
@@ -40,10 +47,14 @@ _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file with one text per line, without line ends. ``path`` is for messages."""
+    """A file with one text per line, without line ends.
+
+    ``path`` is for messages. ``ids`` are those that the file names apart from the texts.
+    """
 
     path: str
     lines: Sequence[str]
+    ids: Sequence[str] | None = None
 
 
 def read_text_file(path: str, expected: str = "one text per line") -> TextFile:
@@ -53,7 +64,40 @@ def read_text_file(path: str, expected: str = "one text per line") -> TextFile:
 
 def read_references(paths: Sequence[str]) -> list[TextFile]:
     """Read reference files. Raises InputError for one that cannot be read, is empty or is not UTF-8."""
-    return [read_text_file(path, "one reference per line") for path in paths]
+    return [_reference_file(path) for path in paths]
+
+
+def _reference_file(path: str) -> TextFile:
+    source = TextSource(path, "one reference per line")
+    form = format_of(source.head)
+    if form is None or form.name not in NAMED or (form.name in JSON and first_value(source.head) is None):
+        return TextFile(path, _without_ends(list(source.lines())))
+    text = "".join(source.pieces())
+    texts = _texts_by_name(text) if form.name in JSON else None
+    if texts is None:
+        lists = list(form.read(TextSource(path, text=text)))
+        texts = {nbest.id: _reference_of(nbest) for nbest in lists}
+    ids = list(texts)
+    return TextFile(path, [one_line(line) for line in texts.values()], ids if ids != _places(ids) else None)
+
+
+def _texts_by_name(text: str) -> dict[str, str] | None:
+    """Return the texts of a JSON object of texts by id, or of an array of texts; None for any other document."""
+    try:
+        value = DECODER.decode(text.removeprefix("\ufeff").strip())
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, list):
+        value = dict(zip(_places(value), value, strict=True))
+    return value if isinstance(value, dict) and all(isinstance(member, str) for member in value.values()) else None
+
+
+def _reference_of(nbest: NbestList) -> str:
+    """Return the reference of an utterance, or its text if it has only that."""
+    if len(nbest.references) == 1 or (not nbest.references and len(nbest.hypotheses) == 1):
+        return nbest.references[0] if nbest.references else nbest.hypotheses[0].text
+    found = f"{len(nbest.references)} references" if nbest.references else f"{len(nbest.hypotheses)} texts and none named as its reference"
+    raise nbest.error(f"the utterance {nbest.id!r} has {found}: expected one (ref, reference, text, ..)")
 
 
 def attach_references(
@@ -129,7 +173,7 @@ def match_lines(ids: Sequence[str], file: TextFile, by: By | None = None) -> Mat
 def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLines | None:
     """Match by the ids that the lines carry; None if they carry none. Raises InputError where some do, or where they must."""
     problem = ""
-    for keyed in _keyed(file.lines):
+    for keyed in _keyed_of(file):
         names = [name for name, _ in keyed]
         known = set(ids).intersection(names)
         texts = dict(keyed)
@@ -146,7 +190,7 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
             return MatchedLines(file, [texts[name] for name in ids], True, left_over)
         if 2 * len(known) > len(names) or (known and by == "id"):
             problem = problem or _why_not(ids, names)
-        elif by is None and _like_ids(keyed):
+        elif by is None and (file.ids is not None or _like_ids(keyed)):
             problem = problem or f"its lines carry ids such as {names[0]!r}, which no list has (the first is {ids[0] if ids else ''!r})"
     if by == "id" or problem:
         expected = "expected 'id text' or 'text (id)' in every line, each id once"
@@ -161,6 +205,11 @@ def _why_not(ids: Sequence[str], names: Sequence[str]) -> str:
         return f"the id {twice!r} is there {names.count(twice)} times"
     missing = [name for name in ids if name not in set(names)]
     return f"{len(set(ids)) - len(set(missing))} of {len(ids)} lists have a line with their id, list {missing[0]!r} has none"
+
+
+def _keyed_of(file: TextFile) -> list[list[tuple[str, str]]]:
+    """Return (id, text) of each line, in each way in which the file can be read."""
+    return _keyed(file.lines) if file.ids is None else [list(zip(file.ids, file.lines, strict=True))]
 
 
 def _keyed(lines: Sequence[str]) -> list[list[tuple[str, str]]]:

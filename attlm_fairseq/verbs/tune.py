@@ -15,6 +15,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text
+from attlm_fairseq.nbest.features.length import note_of_means
 from attlm_fairseq.nbest.features.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.fingerprints import fingerprint
 from attlm_fairseq.nbest.metrics import Metric
@@ -187,6 +188,8 @@ def tune(
     lm_features = _lm_features(run, options.features)
     context = None if run.context is None else Context(run.context)  # first pass: after the 1-best texts as read
     found = measure(read, metric, run, lm_features, on_progress, context)
+    for line in note_of_means(read):
+        note(line)
     names = _names(found.lists, run, lm_features, options)
     if context is not None:
         context = _second_pass(found.lists, metric, names, options, context)

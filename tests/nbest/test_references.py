@@ -322,3 +322,36 @@ def test_every_line_goes_to_one_list_or_the_file_is_refused(lines, by):
         return
     assert len(found.texts) == len(ids)
     assert found.by_id or found.texts == lines
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"u2": "c d", "u1": "a b"}',
+        '[{"utt": "u2", "text": "c d"}, {"utt": "u1", "text": "a b"}]',
+        '{"audio_filepath": "u2", "text": "c d"}\n{"audio_filepath": "u1", "text": "a b"}\n',
+        '{"id": "u2", "nbest": ["x", "y"], "ref": "c d"}\n{"id": "u1", "nbest": ["x"], "ref": "a b"}\n',
+        'ref,id,text\nc d,u2,x\n"a b",u1,y\n',
+        "id\ttext\nu2\tc d\nu1\ta b\n",
+    ],
+)
+def test_references_by_the_names_of_json_and_tables(text, tmp_path):
+    (tmp_path / "refs").write_text(text)
+    lists = [NbestList(name, [Hypothesis("h", rank=1)]) for name in ("u1", "u2")]
+    for by in (None, "id"):
+        found = attach_references(lists, read_references([str(tmp_path / "refs")]), by)
+        assert [nbest.references for nbest in found] == [("a b",), ("c d",)]
+    with pytest.raises(InputError, match=r"refs: its lines carry ids such as 'u2', which no list has"):
+        attach_references([NbestList("v", lists[0].hypotheses)] * 2, read_references([str(tmp_path / "refs")]))
+
+
+def test_references_in_json_without_ids_go_by_order(tmp_path):
+    lists = [NbestList(name, [Hypothesis("h", rank=1)]) for name in ("u1", "u2")]
+    for text in ('["a b", "c d"]', '{"text": "a b"}\n{"text": "c d"}\n'):
+        (tmp_path / "refs").write_text(text)
+        assert [nbest.references for nbest in attach_references(lists, read_references([str(tmp_path / "refs")]))] == [("a b",), ("c d",)]
+    (tmp_path / "refs").write_text('{"id": "u1", "nbest": ["a", "b"]}\n{"id": "u2", "nbest": ["a"]}\n')
+    with pytest.raises(InputError, match="refs:1: the utterance 'u1' has 2 texts and none named as its reference"):
+        read_references([str(tmp_path / "refs")])
+    (tmp_path / "refs").write_text("[[noise]] a b\n[laughter]\n")  # texts, whatever they begin with
+    assert read_references([str(tmp_path / "refs")])[0].lines == ["[[noise]] a b", "[laughter]"]

@@ -158,7 +158,7 @@ class Place:
 
     name: str
     raw: str
-    path: str
+    path: str | None
     line: int
 
     def error(self, message: str, *steps: str | int) -> InputError:

@@ -1,0 +1,164 @@
+"""N-best lists from the objects that decoders return in Python.
+
+Each function gives one :class:`NbestList` per utterance, best hypothesis first as the decoder has them. Scores are natural logs summed
+over tokens: what a decoder divides by length is multiplied by it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.formats.json_text import Place
+from attlm_fairseq.nbest.formats.records import Reader
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+# what of a decoder's object says something about a hypothesis
+_ATTRIBUTES = ("text", "score", "tokens", "ys_log_probs", "y_sequence", "hypotheses", "n_best_hypotheses")
+
+
+def from_generate(
+    outputs: Any,
+    processor: Any,
+    *,
+    num_return_sequences: int,
+    prompt_length: int = 0,
+    length_penalty: float = 1.0,
+    ids: Iterable[str] | None = None,
+    references: Iterable[str] | None = None,
+) -> list[NbestList]:
+    """Return the lists of Hugging Face's ``model.generate(.., return_dict_in_generate=True)``.
+
+    Args:
+        outputs: with ``sequences`` (B * N, T); ``sequences_scores`` (B * N,) of beam search become the score ``score``, a sum.
+        processor: a processor or tokenizer, for its ``batch_decode``.
+        num_return_sequences: N, as it was given to ``generate``.
+        prompt_length: tokens at the beginning of each sequence that were given, as for decoder-only models.
+        length_penalty: as it was given to ``generate``: a score is divided by the number of generated tokens to this power.
+        ids: names of the utterances; None: their places from 0.
+        references: one per utterance.
+
+    Raises:
+        InputError: the sequences are not N for each utterance.
+    """
+    sequences = _plain(outputs.sequences)
+    if num_return_sequences < 1 or len(sequences) % num_return_sequences:
+        raise InputError(f"{len(sequences)} sequences are not {num_return_sequences} for each utterance: see num_return_sequences")
+    generated = [tokens[prompt_length:] for tokens in sequences]
+    texts = processor.batch_decode(generated, skip_special_tokens=True)
+    normalised = _plain(getattr(outputs, "sequences_scores", None))
+    hypotheses = [Hypothesis(text) for text in texts]
+    if normalised is not None:
+        beams = _plain(getattr(outputs, "beam_indices", None))
+        lengths = [sum(beam >= 0 for beam in row) for row in beams] if beams is not None else [_length(row, processor) for row in generated]
+        for hypothesis, score, length in zip(hypotheses, normalised, lengths, strict=True):
+            hypothesis.scores["score"] = score * length**length_penalty
+    groups = [hypotheses[i : i + num_return_sequences] for i in range(0, len(hypotheses), num_return_sequences)]
+    return _lists(groups, ids, references)
+
+
+def _length(tokens: Sequence[int], processor: Any) -> int:
+    """How many tokens were generated, with the end of the sentence but without what fills the batch after it."""
+    tokenizer = getattr(processor, "tokenizer", processor)
+    end, filler = (getattr(tokenizer, f"{name}_token_id", None) for name in ("eos", "pad"))
+    length = len(tokens)
+    while length > 1 and tokens[length - 1] == filler and (filler != end or tokens[length - 2] == end):
+        length -= 1
+    return length
+
+
+def from_beams(beams: Sequence[Any], ids: Iterable[str] | None = None, references: Iterable[str] | None = None) -> list[NbestList]:
+    """Return the lists of pyctcdecode's ``decode_beams`` (one utterance) or ``decode_beams_batch`` (several).
+
+    Scores: ``logit_score``, and ``score``, which is that with what the decoder's LM and hotwords add (pyctcdecode's ``lm_score``).
+    """
+    one = len(beams) > 0 and len(beams[0]) > 0 and isinstance(beams[0][0], str)
+    return _read([beams] if one else beams, "from_beams", ids, references)
+
+
+def from_ctranslate2(
+    results: Iterable[Any],
+    *,
+    decode: Callable[[list[Any]], str] | None = None,
+    length_penalty: float = 1.0,
+    ids: Iterable[str] | None = None,
+    references: Iterable[str] | None = None,
+) -> list[NbestList]:
+    """Return the lists of CTranslate2's ``translate_batch``, ``generate_batch`` or ``Whisper.generate``.
+
+    Args:
+        results: one per utterance, with ``hypotheses`` or ``sequences`` of tokens and ``scores``.
+        decode: makes a text of a hypothesis' tokens; of their ids if the results have ``sequences_ids``. None: tokens joined by spaces, for
+            the text steps of an LM to join.
+        length_penalty: as it was given to CTranslate2: a score is divided by the number of tokens to this power.
+    """
+    groups = []
+    for result in results:
+        tokens = _plain(getattr(result, "hypotheses", None) or result.sequences)
+        given = _plain(getattr(result, "sequences_ids", None)) or tokens
+        texts = [" ".join(words) for words in tokens] if decode is None else [decode(hypothesis) for hypothesis in given]
+        hypotheses = [Hypothesis(text) for text in texts]
+        for hypothesis, words, score in zip(hypotheses, tokens, _plain(result.scores) or (), strict=False):
+            hypothesis.scores["score"] = score * len(words) ** length_penalty
+        groups.append(hypotheses)
+    return _lists(groups, ids, references)
+
+
+def from_sherpa(results: Iterable[Any], ids: Iterable[str] | None = None, references: Iterable[str] | None = None) -> list[NbestList]:
+    """Return the lists of sherpa-onnx results: their ``hypotheses``, or their one text."""
+    values = []
+    for result in map(_plain, results):
+        values.append(result["hypotheses"] if isinstance(result, dict) and result.get("hypotheses") else [result])
+    return _read(values, "from_sherpa", ids, references)
+
+
+def from_nemo(hypotheses: Iterable[Any], ids: Iterable[str] | None = None, references: Iterable[str] | None = None) -> list[NbestList]:
+    """Return the lists of NeMo's ``transcribe(.., return_hypotheses=True)`` with ``return_best_hypothesis=False``."""
+    values = []
+    for given in map(_plain, hypotheses):
+        inner = given.get("n_best_hypotheses") if isinstance(given, dict) else given
+        values.append([_without_lengths(one) for one in inner] if isinstance(inner, list) else [_without_lengths(given)])
+    return _read(values, "from_nemo", ids, references)
+
+
+def _without_lengths(hypothesis: Any) -> Any:
+    return {key: value for key, value in hypothesis.items() if key in ("text", "score")} if isinstance(hypothesis, dict) else hypothesis
+
+
+def _read(values: Iterable[Any], name: str, ids: Iterable[str] | None, references: Iterable[str] | None) -> list[NbestList]:
+    reader = Reader(name, note)
+    groups = []
+    for place, value in enumerate(values):
+        plain = _plain(value)
+        groups.append(reader.record(plain, Place(f"{name}: list {place}", "{}", None, 0), first=place == 0).hypotheses)
+    return _lists(groups, ids, references)
+
+
+def _lists(groups: Sequence[list[Hypothesis]], ids: Iterable[str] | None, references: Iterable[str] | None) -> list[NbestList]:
+    names = [str(place) for place, _ in enumerate(groups)] if ids is None else list(ids)
+    texts = None if references is None else list(references)
+    for what, given in (("ids", names), ("references", texts)):
+        if given is not None and len(given) != len(groups):
+            raise InputError(f"{len(given)} {what}, but there are {len(groups)} lists: expected one each")
+    lists = []
+    for place, (name, hypotheses) in enumerate(zip(names, groups, strict=True)):
+        for rank, hypothesis in enumerate(hypotheses, 1):
+            hypothesis.rank = rank
+        lists.append(NbestList(name, hypotheses, () if texts is None else (texts[place],)))
+    return lists
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON would hold it: tensors and arrays as lists, objects by their attributes, what has no meaning here as None."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(member) for member in value]
+    found = {name: _plain(member) for name in _ATTRIBUTES if (member := getattr(value, name, None)) is not None}
+    return found or None

@@ -1,0 +1,97 @@
+"""Lists from what decoders return: the texts, and scores that are sums again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from foreign_lms import write_gpt2
+
+import attlm_fairseq as attlm
+from attlm_fairseq.errors import InputError
+
+
+@pytest.mark.parametrize("penalty", [1.0, 0.6, 0.0])
+@pytest.mark.parametrize("with_beam_indices", [True, False])
+def test_generate_scores_are_the_sums_of_the_models_own_log_probabilities(tmp_path, penalty, with_beam_indices):
+    write_gpt2(tmp_path / "gpt2")
+    from transformers import AutoTokenizer, GPT2LMHeadModel
+
+    model, tokenizer = GPT2LMHeadModel.from_pretrained(tmp_path / "gpt2"), AutoTokenizer.from_pretrained(tmp_path / "gpt2")
+    prompts = torch.tensor([tokenizer.encode("the cat")[:2], tokenizer.encode("a dog")[:2]])
+    options = {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 8, "length_penalty": penalty, "pad_token_id": 0}
+    with torch.no_grad():
+        outputs = model.generate(
+            prompts, attention_mask=torch.ones_like(prompts), return_dict_in_generate=True, output_scores=True, **options
+        )
+    if not with_beam_indices:
+        outputs.beam_indices = None
+    lists = attlm.from_generate(
+        outputs, tokenizer, num_return_sequences=3, prompt_length=2, length_penalty=penalty, ids=["x", "y"], references=["r", "s"]
+    )
+    assert [(nbest.id, nbest.references, len(nbest.hypotheses)) for nbest in lists] == [("x", ("r",), 3), ("y", ("s",), 3)]
+    found = [hypothesis for nbest in lists for hypothesis in nbest.hypotheses]
+    lengths = set()
+    for row, hypothesis in zip(outputs.sequences, found, strict=True):
+        tokens = row[2:].tolist()
+        length = tokens.index(0) + 1 if 0 in tokens else len(tokens)
+        lengths.add(length)
+        with torch.no_grad():
+            logs = model(row[None, : 2 + length]).logits[0].log_softmax(-1)
+        expected = sum(logs[1 + i, token].item() for i, token in enumerate(tokens[:length]))
+        assert hypothesis.scores["score"] == pytest.approx(expected, abs=1e-4)
+        assert hypothesis.text == tokenizer.decode(row[2:], skip_special_tokens=True)
+    assert len(lengths) > 1 or penalty == 0.0 or lengths == {8}
+    with pytest.raises(InputError, match="6 sequences are not 4 for each utterance"):
+        attlm.from_generate(outputs, tokenizer, num_return_sequences=4)
+    with pytest.raises(InputError, match="1 ids, but there are 2 lists"):
+        attlm.from_generate(outputs, tokenizer, num_return_sequences=3, ids=["x"])
+
+
+def test_beams_of_pyctcdecode():
+    pyctcdecode = pytest.importorskip("pyctcdecode")
+    decoder = pyctcdecode.build_ctcdecoder(["", " ", "a", "b"])
+    logits = np.log(np.random.default_rng(1).dirichlet(np.ones(4), size=12).astype(np.float32))
+    beams = decoder.decode_beams(logits, beam_width=5)
+    (nbest,) = attlm.from_beams(beams)
+    assert [hypothesis.text for hypothesis in nbest.hypotheses] == [beam[0] for beam in beams]
+    assert [hypothesis.scores for hypothesis in nbest.hypotheses] == [
+        {"logit_score": float(beam[-2]), "score": float(beam[-1])} for beam in beams
+    ]
+    assert [one.hypotheses for one in attlm.from_beams([beams, beams], ids=["u1", "u2"])] == [nbest.hypotheses] * 2
+
+
+def test_results_of_ctranslate2():
+    translated = SimpleNamespace(hypotheses=[["\u2581a", "\u2581b"], ["\u2581a"]], scores=[-0.5, -0.75])
+    (nbest,) = attlm.from_ctranslate2([translated], length_penalty=0.5)
+    assert [(h.text, h.scores) for h in nbest.hypotheses] == [
+        ("\u2581a \u2581b", {"score": pytest.approx(-0.5 * 2**0.5)}),
+        ("\u2581a", {"score": pytest.approx(-0.75)}),
+    ]
+    heard = SimpleNamespace(sequences=[["A", "B"]], sequences_ids=[[7, 9]], scores=[])
+    (nbest,) = attlm.from_ctranslate2([heard], decode=lambda tokens: "/".join(map(str, tokens)))
+    assert [(h.text, h.scores) for h in nbest.hypotheses] == [("7/9", {})]
+
+
+def test_results_of_sherpa_and_nemo():
+    hypotheses = [
+        SimpleNamespace(text="A B", tokens=["A", " B"], ys_log_probs=[-0.5, -0.25], score=-0.75),
+        SimpleNamespace(text="A", tokens=["A"], ys_log_probs=[-0.5], score=-1.5),
+    ]
+    several, one = attlm.from_sherpa([SimpleNamespace(text="A B", hypotheses=hypotheses), SimpleNamespace(text="C", hypotheses=[])])
+    assert [(h.text, h.scores, h.rank) for h in several.hypotheses] == [
+        ("A B", {"logprob": -0.75, "score": -0.75}, 1),
+        ("A", {"logprob": -0.5, "score": -1.5}, 2),
+    ]
+    assert [h.text for h in one.hypotheses] == ["C"]
+    nemo = [
+        SimpleNamespace(text="a b", score=torch.tensor(-3.5), y_sequence=torch.tensor([1, 2]), length=7),
+        SimpleNamespace(text="a", score=-4.5),
+    ]
+    for given in ([nemo], [SimpleNamespace(n_best_hypotheses=nemo)]):
+        (nbest,) = attlm.from_nemo(given, ids=["u1"])
+        assert [(nbest.id, h.text, h.scores) for h in nbest.hypotheses] == [("u1", "a b", {"score": -3.5}), ("u1", "a", {"score": -4.5})]
+    with pytest.raises(InputError, match="from_beams: list 0: "):
+        attlm.from_beams([[3]])
