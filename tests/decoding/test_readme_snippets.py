@@ -12,6 +12,8 @@ import pytest
 import torch
 from lm_files import write_arpa, write_checkpoint
 
+import attlm_fairseq
+
 ROOT = Path(__file__).parents[2]
 READMES = ["README.md", "docs/decoders.md"]
 TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in READMES]
@@ -70,6 +72,11 @@ def test_links_lead_somewhere():
     links = [page.parent / link for page in pages for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))]
     assert len(links) > len(pages)
     assert [link for link in links if not str(link).count("https:") and not link.exists()] == []
+
+
+def test_the_api_reference_has_every_public_name():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert [name for name in attlm_fairseq.__all__ if f"heading: attlm.{name}\n" not in page] == []
 
 
 def test_a_decoder_of_ones_own(folder):
