@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import reference
 import torch
 
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
 from attlm_fairseq.modules.families import build_language_model
+from attlm_fairseq.modules.kernels.limits import LIMITS
 from attlm_fairseq.modules.language_model import LanguageModel
 
 V, SIZE, LAYERS = 19, 6, 2
@@ -117,3 +120,8 @@ def reference_features(h: list[torch.Tensor], reader: torch.nn.Module, family: s
     if family == "ngram_rnn_lm":
         return reference.ngram_features(h, options["ngram_order"], reader.merge.weight), []
     return h, []
+
+
+def set_limits(monkeypatch: pytest.MonkeyPatch, device: str = "cpu", **sizes: Any) -> None:
+    """Compute so much at once on a kind of device: small sizes cut small models into pieces."""
+    monkeypatch.setitem(LIMITS, device, LIMITS[device]._replace(**sizes))

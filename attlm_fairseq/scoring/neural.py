@@ -21,6 +21,7 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.softmax_events import no_check
 from attlm_fairseq.modules.state import LanguageModelState
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, SMALLEST_MEMORY, DeviceConfig
@@ -33,7 +34,6 @@ from attlm_fairseq.scoring.tree_memory import ForestMemory, TreeMemory, split_ev
 
 PART_NODES = 256  # fewer are not worth a thread of their own
 OTHER_BYTES = 48 << 20  # of the memory: logits and gathered weights
-STEP_ROWS = {"cpu": 768, "cuda": 16_384}  # of a matrix product: enough for its full speed, on a CPU few enough for its cache
 
 
 NO_FEATURES = np.empty((0, 0), dtype=np.float32)
@@ -306,7 +306,7 @@ def tree_features(
     begin = 1
     for parents in tree.parents:
         check()
-        rows = max(1, min(STEP_ROWS["cpu" if model.device.type == "cpu" else "cuda"], step_limit // model.step_bytes(state, words)))
+        rows = max(1, min(limits_of(model.device).step_rows, step_limit // model.step_bytes(state, words)))
         states = []
         first = begin
         for size in model.piece_sizes(len(parents), rows):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from small_models import set_limits
 
-from attlm_fairseq.modules.memory import additive_scores as module
+from attlm_fairseq.modules.kernels.limits import LIMITS
 from attlm_fairseq.modules.memory.additive_scores import additive_scores
 
 
@@ -18,8 +19,7 @@ def inputs(sentences: int, queries: int, keys: int, size: int = 5, dtype: torch.
 @pytest.mark.parametrize(("queries", "keys", "before"), [(9, 9, 0), (9, 8, 0), (1, 4, 3), (7, 11, 4), (1, 0, 0), (3, 12, 20)])
 @pytest.mark.parametrize("pairs", [1, 60, 10_000])
 def test_values_and_gradients_where_a_query_can_see(monkeypatch, queries, keys, before, pairs):
-    monkeypatch.setattr(module, "QUERIES", {"cpu": 2})
-    monkeypatch.setattr(module, "PAIRS", {"cpu": pairs})
+    set_limits(monkeypatch, queries=2, pairs=pairs)
     k, q, v = inputs(3, queries, keys)
     visible = torch.arange(keys) <= before + torch.arange(queries).unsqueeze(1)
     weights = torch.randn(3, queries, keys, dtype=torch.float64) * visible
@@ -36,9 +36,9 @@ def test_gradients_by_finite_differences():
 
 
 def test_what_no_query_of_a_piece_can_see_is_left_out():
-    k, q, v = inputs(1, 2 * module.QUERIES["cpu"], 2 * module.QUERIES["cpu"])
+    k, q, v = inputs(1, 2 * LIMITS["cpu"].queries, 2 * LIMITS["cpu"].queries)
     scores = additive_scores(k, q, v)
-    assert not scores[0, : module.QUERIES["cpu"], module.QUERIES["cpu"] :].any()
+    assert not scores[0, : LIMITS["cpu"].queries, LIMITS["cpu"].queries :].any()
     assert scores[0].tril().count_nonzero() == len(scores[0]) * (len(scores[0]) + 1) / 2
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from lm_files import OPTIONS, write_dictionary
 from pretend_device import NAME, PretendTensor, on_pretend_device
-from small_models import VARIANTS, WITHOUT_WEIGHTS, V, make_model, sentences
+from small_models import VARIANTS, WITHOUT_WEIGHTS, V, make_model, sentences, set_limits
 from torch import Tensor
 
 from attlm_fairseq.attention.weights import read_batch
@@ -18,7 +18,6 @@ from attlm_fairseq.criterions.lm_cross_entropy import attention_entropy
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.models._decoder import MemoryDecoder
-from attlm_fairseq.modules.memory import additive_scores
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.tasks._carried_state import CarriedState
@@ -87,7 +86,7 @@ def test_the_rest_of_the_process_does_not_see_it():
 
 @pytest.mark.parametrize("compute_dtype", ["float32", "bf16"])
 def test_training(monkeypatch, models, compute_dtype):
-    monkeypatch.setitem(additive_scores.QUERIES, "cuda", 5)  # what is read is more than the largest pieces
+    set_limits(monkeypatch, "cuda", queries=5)  # what is read is more than the largest pieces
     tokens = sentences(count=2, longest=12)
     target = torch.cat((tokens[:, 1:], torch.full((2, 1), EOS)), dim=1)
     tokens[1, 7:], target[1, 7:] = PAD, PAD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_models import LAYERS, SIZE, VARIANTS, WITHOUT_MEMORY, WITHOUT_WEIGHTS, V, make_model, reference_log_probs, sentences
+from small_models import LAYERS, SIZE, VARIANTS, WITHOUT_MEMORY, WITHOUT_WEIGHTS, V, make_model, reference_log_probs, sentences, set_limits
 
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
 from attlm_fairseq.modules.kernels import bfloat16_lstm, linear_nll
@@ -129,7 +129,7 @@ def test_rows_begin_anew_beside_rows_that_go_on(variant):
 
 def test_loss_in_pieces_is_cross_entropy(variant, monkeypatch):
     """Values and all gradients of ``nll`` against torch's own cross entropy, with pieces of three rows."""
-    monkeypatch.setattr("attlm_fairseq.modules.kernels.linear_nll.LOGITS", {"cpu": 3 * V})
+    set_limits(monkeypatch, logits=3 * V)
     model, tokens = make_model(variant), sentences()
     features, _ = model.extract_features(tokens)
     targets = tokens.roll(-1, dims=1).flatten()
@@ -166,7 +166,7 @@ def test_gradients_of_the_loss_can_be_had_again():
 @pytest.mark.parametrize("rows", [1, 3, 100, 250])
 def test_loss_in_lower_precision_rounds_products_alone(monkeypatch, rows):
     """With float32 as the lower precision of a model in float64."""
-    monkeypatch.setattr(linear_nll, "ROUNDED_LOGITS", rows * V)
+    set_limits(monkeypatch, rounded_logits=rows * V)
     monkeypatch.setattr(linear_nll, "ROWS", 7)
     leaves = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((200, SIZE), (V, SIZE), (V,))]
     targets = torch.arange(200) % V

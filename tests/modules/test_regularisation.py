@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import reference
 import torch
-from small_models import LAYERS, SIZE, VARIANTS, V, make_model, reference_features, sentences
+from small_models import LAYERS, SIZE, VARIANTS, V, make_model, reference_features, sentences, set_limits
 from torch import Tensor
 
 from attlm_fairseq.criterions.lm_cross_entropy import activation, temporal_activation
 from attlm_fairseq.modules import regularisation
-from attlm_fairseq.modules.kernels import linear_nll
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, LossTerms, linear_loss
 from attlm_fairseq.modules.output.adaptive import AdaptiveOutput
 from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
@@ -150,7 +149,7 @@ def problem(count: int = 40) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 def test_terms_of_the_softmax(monkeypatch, epsilon, alpha):
     """Loss and gradients, in several pieces; what is logged is free of the terms."""
-    monkeypatch.setitem(linear_nll.LOGITS, "cpu", 7 * V)
+    set_limits(monkeypatch, logits=7 * V)
     features, weight, bias, targets = problem()
     terms = LossTerms(epsilon, alpha)
     found = linear_loss(features, weight, bias, targets, terms)

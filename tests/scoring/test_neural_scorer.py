@@ -15,11 +15,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lm_files import write_checkpoint
+from small_models import set_limits
 
 from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES
-from attlm_fairseq.modules.kernels import softmax_events
+from attlm_fairseq.modules.kernels.limits import Widths
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents
 from attlm_fairseq.scoring import neural
 from attlm_fairseq.scoring.compute import DeviceConfig
@@ -64,7 +65,7 @@ def one_by_one(scorer: NeuralScorer, words: list[str]) -> list[float]:
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
 def test_normalisers_of_any_size(monkeypatch, scale):
     """Sums that float32 cannot hold are taken the usual way, row by row; the others without the largest logit's being subtracted."""
-    monkeypatch.setitem(softmax_events.WIDTHS, "cpu", softmax_events.Widths(7, 2048, 300))
+    set_limits(monkeypatch, softmax=Widths(7, 2048, 300))
     random_ = torch.Generator().manual_seed(1)
     features, weight = (torch.randn(rows, 8, generator=random_) for rows in (20, 5000))
     bias = torch.randn(5000, generator=random_)
@@ -90,9 +91,9 @@ def test_scores_are_those_of_one_sentence_at_a_time(checkpoint, monkeypatch):
     blocks = []
     monkeypatch.setattr(neural, "OTHER_BYTES", 0)
     monkeypatch.setattr(neural, "build_prefix_tree", lambda block: blocks.append(block) or build_prefix_tree(block))
-    monkeypatch.setitem(neural.STEP_ROWS, "cpu", 7)  # many small trees, and rows and logits a few at a time: the same scores
-    monkeypatch.setitem(softmax_events.WIDTHS, "cpu", softmax_events.Widths(7, 14, 5))
-    monkeypatch.setitem(softmax_events.EVENT_NUMBERS, "cpu", 100)
+    set_limits(
+        monkeypatch, step_rows=7, softmax=Widths(7, 14, 5), event_numbers=100
+    )  # many small trees, and rows and logits a few at a time: the same scores
     frugal = NeuralScorer.load([checkpoint], compute=DeviceConfig(memory=50_000))
     for whole, in_blocks in zip(scores, frugal.score(sentences), strict=True):
         assert whole.log_probs == pytest.approx(in_blocks.log_probs, abs=1e-5)

@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_models import VARIANTS, make_model
+from small_models import VARIANTS, make_model, set_limits
 from torch import Tensor
 
-from attlm_fairseq.modules.kernels import bfloat16_lstm_steps, low_precision, softmax_events
+from attlm_fairseq.modules.kernels import low_precision
+from attlm_fairseq.modules.kernels.limits import Widths
 from attlm_fairseq.modules.kernels.low_precision import piece_sizes, round_up_rows
 from attlm_fairseq.modules.state import LanguageModelState
 from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model, ScoringModel
@@ -58,8 +59,7 @@ def unpadded(state: LanguageModelState, layers: int) -> tuple[Tensor, ...]:
 def test_unrounded_it_is_the_model(variant, layers, monkeypatch, float32_for_bfloat16, nan_for_uninitialised):
     """Layouts, padding and pieces: with float32 in place of bfloat16 the steps and normalisers are the model's own."""
     model = make_model(variant, torch.float32, decoder_layers=layers)
-    monkeypatch.setattr(bfloat16_lstm_steps, "CACHED", 3 * 24)  # three rows at once, then one
-    monkeypatch.setitem(softmax_events.ROUNDED_WIDTHS, "cpu", softmax_events.Widths(3, 7, 2))
+    set_limits(monkeypatch, step_numbers=3 * 24, rounded_softmax=Widths(3, 7, 2))  # three rows at once, then one
     low = Bfloat16Model(model)
     (found, state), (expected, exact) = steps(low), steps(Float32Model(model))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
@@ -99,7 +99,7 @@ def test_values_that_bfloat16_holds_stay_exact():
 
 @torch.inference_mode()
 def test_sums_that_float32_cannot_hold_are_taken_again(monkeypatch):
-    monkeypatch.setitem(softmax_events.ROUNDED_WIDTHS, "cpu", softmax_events.Widths(3, 7, 2))
+    set_limits(monkeypatch, rounded_softmax=Widths(3, 7, 2))
     model = make_model("plain", torch.float32)
     features = torch.randn(20, 6)
     features[::2] *= 1000

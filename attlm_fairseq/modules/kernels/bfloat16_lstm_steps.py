@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from attlm_fairseq.modules.kernels import low_precision
+from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear, rounded, select_rows
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
 from attlm_fairseq.modules.state import State
-
-CACHED = 1 << 17  # float32 numbers that stay in the CPU's cache from one operation to the next
 
 
 class Bfloat16LSTM:
@@ -50,7 +49,7 @@ class Bfloat16LSTM:
         cell = before[1].index_select(0, rows)
         product = hidden.new_empty(len(hidden), 4 * size)
         outputs = cell.new_empty(len(rows), size)
-        at_once = min(len(rows), max(1, CACHED // (4 * size))) if hidden.device.type == "cpu" else len(rows)
+        at_once = min(len(rows), max(1, limits_of(hidden.device).step_numbers // (4 * size)))
         held, converted = cell.new_empty(2, at_once, 4 * size)
         for layer, weight in enumerate(self.weights):
             own = layer * padded_size

@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.low_precision import ROWS, rounded
 from attlm_fairseq.numeric import ceil_div
-
-LOGITS = {"cpu": 2_097_152, "cuda": 67_108_864}  # logits held at once: what a CPU's cache holds; what fills a GPU
-ROUNDED_LOGITS = 6_291_456  # on a CPU with products in lower precision, where adding gradients up costs more than the products
 
 
 class LossTerms(NamedTuple):
@@ -74,10 +72,8 @@ class _LinearNLL(torch.autograd.Function):
         grad_enabled: bool,
     ) -> tuple[Tensor, ...]:
         exact = torch.promote_types(weight.dtype, torch.float32)
-        if features.device.type == "cpu" and dtype != exact:
-            most = max(ROWS, ROUNDED_LOGITS // len(weight))
-        else:
-            most = max(1, LOGITS["cpu" if features.device.type == "cpu" else "cuda"] // len(weight))
+        limits = limits_of(features.device)
+        most = max(1, limits.logits // len(weight)) if dtype == exact else max(ROWS, limits.rounded_logits // len(weight))
         pieces = ceil_div(len(features), most)
         rows = ceil_div(len(features), max(1, pieces))  # in each, evenly
         differentiate = grad_enabled and any(ctx.needs_input_grad[:3])  # which is true within no_grad, too

@@ -6,27 +6,14 @@ Shapes: N contexts, E events, F features, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.low_precision import round_up_rows
 
 MAX_LOG_NORMALISER = 60.0  # |ln Z| above this is recomputed with logsumexp: exp() overflows float32 at 88 and loses digits below -87
-EVENT_NUMBERS = {"cpu": 1 << 21, "cuda": 1 << 22}  # gathered for events at once
-
-
-class Widths(NamedTuple):
-    """How much is computed at once: rows of features and words of the vocabulary in a product, words whose logits are summed."""
-
-    rows: int
-    words: int
-    summed: int
-
-
-WIDTHS = {"cpu": Widths(1024, 2048, 2048), "cuda": Widths(1024, 4096, 4096)}
-ROUNDED_WIDTHS = {"cpu": Widths(512, 5000, 256), "cuda": Widths(1024, 4096, 4096)}  # sums in float32 of few enough words for the cache
 
 
 def no_check() -> None:
@@ -43,7 +30,7 @@ class SoftmaxEvents:
     def __init__(self, weight: Tensor, bias: Tensor, low: Tensor | None = None) -> None:
         """``low``: ``weight`` (V, F) rounded and padded, for normalisers whose products are in lower precision."""
         self.weight, self.bias = weight, bias
-        self.factor, self.widths = (weight, WIDTHS) if low is None else (low, ROUNDED_WIDTHS)
+        self.factor, self.rounds = (weight, False) if low is None else (low, True)
         self.exp_bias = bias.exp()
 
     def __call__(self, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check) -> Tensor:
@@ -53,7 +40,7 @@ class SoftmaxEvents:
         """
         norms = self.normalisers(features, check)
         values = features.new_empty(len(contexts))
-        at_once = max(1, EVENT_NUMBERS[kind(features)] // (2 * features.size(1)))  # both factors of an event's logit
+        at_once = max(1, limits_of(features.device).event_numbers // (2 * features.size(1)))  # both factors of an event's logit
         for context, word, value in zip(contexts.split(at_once), words.split(at_once), values.split(at_once), strict=True):
             own = torch.linalg.vecdot(features.index_select(0, context), self.weight.index_select(0, word))  # faster than indexing
             value.copy_(own + self.bias[word] - norms[context])
@@ -67,41 +54,36 @@ class SoftmaxEvents:
         """
         norms = self._direct_normalisers(features, check)
         unsafe = (~(norms.abs() < MAX_LOG_NORMALISER)).nonzero().squeeze(1)  # infinite and undefined ones are, too
-        for some in unsafe.split(WIDTHS[kind(features)].rows):
+        for some in unsafe.split(limits_of(features.device).softmax.rows):
             norms[some] = plain_normalisers(self.weight, self.bias, features[some])
         return norms
 
     def _direct_normalisers(self, features: Tensor, check: Callable[[], None]) -> Tensor:
         """As :meth:`normalisers`, infinite or undefined if float32 cannot hold the sum."""
-        rows, words, summed = self.widths[kind(features)]
-        rounds = self.factor.shape[1] != features.shape[1] or self.factor.dtype != features.dtype
-        rows = round_up_rows(min(rows, len(features))) if rounds else min(rows, len(features))
+        limits = limits_of(features.device)
+        rows, words, summed = limits.rounded_softmax if self.rounds else limits.softmax
+        rows = round_up_rows(min(rows, len(features))) if self.rounds else min(rows, len(features))
         logits = self.factor.new_empty(rows * words)
         # buffers are used again: memory fresh from the system costs more than the sums
-        padded = self.factor.new_zeros(rows if rounds else 0, self.factor.size(1))
-        exact = features.new_empty(rows * summed if rounds else 0)
+        padded = self.factor.new_zeros(rows if self.rounds else 0, self.factor.size(1))
+        exact = features.new_empty(rows * summed if self.rounds else 0)
         sums = features.new_zeros(len(features))
         for some, of_some in zip(features.split(rows), sums.split(rows), strict=True):
             check()
             inputs = some
-            if rounds:
+            if self.rounds:
                 padded[: len(some), : some.size(1)] = some
                 inputs = padded[: round_up_rows(len(some))]
             for piece, factors in zip(self.factor.split(words), self.exp_bias.split(words), strict=True):
                 product = torch.mm(piece, inputs.t(), out=logits[: len(piece) * len(inputs)].view(len(piece), len(inputs)))
                 for part, of_part in zip(product.split(summed), factors.split(summed), strict=True):
-                    values = exact[: part.numel()].view(part.shape).copy_(part) if rounds else part
+                    values = exact[: part.numel()].view(part.shape).copy_(part) if self.rounds else part
                     of_some.addmv_(values.exp_().t()[: len(some)], of_part)
         return sums.log_()
 
 
 def plain_normalisers(weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
     """Return ``logsumexp(W f + b)`` (N,), for any size of logits, a piece of the vocabulary after another."""
-    words = WIDTHS[kind(features)].words
+    words = limits_of(features.device).softmax.words
     pieces = zip(weight.split(words), bias.split(words), strict=True)
     return torch.logsumexp(torch.stack([torch.logsumexp(features @ piece.t() + offsets, dim=-1) for piece, offsets in pieces]), dim=0)
-
-
-def kind(tensor: Tensor) -> str:
-    """Return which of the sizes here suit the device of a tensor."""
-    return "cpu" if tensor.device.type == "cpu" else "cuda"

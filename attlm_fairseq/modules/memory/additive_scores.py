@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-QUERIES = {"cpu": 8, "cuda": 32}  # computed together: few waste little on what is masked, many are few calls
-PAIRS = {"cpu": 1_048_576, "cuda": 67_108_864}  # numbers held at once: what stays in a CPU's cache; what fills a GPU
+from attlm_fairseq.modules.kernels.limits import limits_of
 
 
 def additive_scores(keys: Tensor, queries: Tensor, vector: Tensor, before: int = 0) -> Tensor:
@@ -29,14 +28,14 @@ def additive_scores(keys: Tensor, queries: Tensor, vector: Tensor, before: int =
 
 def pieces(keys: Tensor, queries: Tensor, before: int) -> list[tuple[slice, slice, slice]]:
     """Sentences, queries and keys that are computed together."""
-    device = "cpu" if keys.device.type == "cpu" else "cuda"
+    limits = limits_of(keys.device)
     cut = []
-    for first in range(0, queries.size(1), QUERIES[device]):
-        last = min(first + QUERIES[device], queries.size(1))
+    for first in range(0, queries.size(1), limits.queries):
+        last = min(first + limits.queries, queries.size(1))
         visible = min(before + last, keys.size(1))
         if not visible:
             continue
-        rows = max(1, PAIRS[device] // ((last - first) * visible * keys.size(2)))
+        rows = max(1, limits.pairs // ((last - first) * visible * keys.size(2)))
         cut += [(slice(row, row + rows), slice(first, last), slice(0, visible)) for row in range(0, len(keys), rows)]
     return cut
 

@@ -14,8 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
-from attlm_fairseq.modules.kernels.softmax_events import EVENT_NUMBERS, kind, no_check
+from attlm_fairseq.modules.kernels.softmax_events import no_check
 from attlm_fairseq.modules.memory.reader import Read
 
 DIVISION = 4.0  # each cluster of rarer words has features this many times smaller than the one before
@@ -117,7 +118,7 @@ def events_log_probs(
     layer: AdaptiveOutput, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check
 ) -> Tensor:
     """As :class:`EventLogProbs` has it. A cluster's normaliser is needed by its own events alone, so nothing is shared."""
-    at_once = max(1, EVENT_NUMBERS[kind(features)] // max(features.size(1), layer.widest))
+    at_once = max(1, limits_of(features.device).event_numbers // max(features.size(1), layer.widest))
     found = []
     for context, word in zip(contexts.split(at_once), words.split(at_once), strict=True):
         check()
