@@ -172,7 +172,7 @@ def test_loss_in_lower_precision_rounds_products_alone(monkeypatch, rows):
     targets = torch.arange(200) % V
     features, weight, bias = leaves
     losses = (
-        linear_nll._LinearNLL.apply(features, weight, bias, targets, linear_nll.PLAIN_LOSS, torch.float32, True)[0],
+        linear_nll._LinearNLL.apply(features, weight, bias, targets, linear_nll._Settings(linear_nll.PLAIN_LOSS, torch.float32, True))[0],
         torch.nn.functional.cross_entropy(features @ weight.t() + bias, targets, reduction="sum"),
     )
     gradients = [torch.autograd.grad(loss, leaves) for loss in losses]
@@ -189,7 +189,9 @@ def test_loss_of_no_predictions(dtype):
     torch.use_deterministic_algorithms(True)
     try:
         assert torch.empty(1).isnan()
-        loss = linear_nll._LinearNLL.apply(*leaves, torch.empty(0, dtype=torch.int64), linear_nll.PLAIN_LOSS, dtype, True)[0]
+        loss = linear_nll._LinearNLL.apply(
+            *leaves, torch.empty(0, dtype=torch.int64), linear_nll._Settings(linear_nll.PLAIN_LOSS, dtype, True)
+        )[0]
         gradients = torch.autograd.grad(loss, leaves)
     finally:
         torch.use_deterministic_algorithms(False)

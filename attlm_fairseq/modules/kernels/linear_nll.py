@@ -55,8 +55,16 @@ def linear_loss(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor,
     """
     device = features.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else features.dtype
-    total, *sums = _LinearNLL.apply(features, weight, bias, targets, terms, dtype, torch.is_grad_enabled())
+    total, *sums = _LinearNLL.apply(features, weight, bias, targets, _Settings(terms, dtype, torch.is_grad_enabled()))
     return Loss(total, *sums)
+
+
+class _Settings(NamedTuple):
+    """What is computed, in which dtype the products, and whether gradients may be wanted."""
+
+    terms: LossTerms
+    dtype: torch.dtype
+    grad_enabled: bool
 
 
 class _LinearNLL(torch.autograd.Function):
@@ -67,57 +75,40 @@ class _LinearNLL(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor,
         targets: Tensor,
-        terms: LossTerms,
-        dtype: torch.dtype,
-        grad_enabled: bool,
+        settings: _Settings,
     ) -> tuple[Tensor, ...]:
+        dtype = settings.dtype
         exact = torch.promote_types(weight.dtype, torch.float32)
         limits = limits_of(features.device)
         most = max(1, limits.logits // len(weight)) if dtype == exact else max(ROWS, limits.rounded_logits // len(weight))
         pieces = ceil_div(len(features), most)
         rows = ceil_div(len(features), max(1, pieces))  # in each, evenly
-        differentiate = grad_enabled and any(ctx.needs_input_grad[:3])  # which is true within no_grad, too
+        differentiate = settings.grad_enabled and any(ctx.needs_input_grad[:3])  # which is true within no_grad, too
         with torch.autocast(features.device.type, enabled=False):
             products = _Products if dtype == exact else _RoundedProducts
             layer = products(features.to(dtype), weight, bias.to(exact), rows, differentiate)
-            total, nll, norms, squares = torch.zeros(4, dtype=torch.float64, device=features.device).unbind()
+            sums = _Sums(settings.terms, features.device)
             grad_bias = torch.zeros_like(bias, dtype=exact)
             for begin in range(0, len(features), max(1, rows)):
                 piece = slice(begin, begin + rows)
                 target = targets[piece].unsqueeze(1)
                 logits = layer.logits(piece)
-                reached = logits.gather(1, target)
-                move = None
-                if terms.adversarial:
-                    move = _Move(terms.adversarial, features[piece].to(exact), weight[targets[piece]].to(exact), reached - bias[target])
+                reached, move = logits.gather(1, target), None
+                if epsilon := settings.terms.adversarial:
+                    move = _Move(epsilon, features[piece].to(exact), weight[targets[piece]].to(exact), reached - bias[target])
                     logits.scatter_add_(1, target, move.logits)
-                top = logits.amax(1, keepdim=True)
-                sums = logits.sub_(top).exp_().sum(1, keepdim=True)
-                norm = top + sums.log()
-                plain = norm if move is None else top + (sums - (reached + move.logits - top).exp() + (reached - top).exp()).log()
-                nll += (plain - reached).sum(dtype=torch.float64)
-                norms += plain.sum(dtype=torch.float64)
-                squares += plain.square().sum(dtype=torch.float64)
-                if move is not None or terms.self_normalisation:
-                    of_terms = terms.self_normalisation * norm.square() - (0 if move is None else move.logits)
-                    total += (norm - reached + of_terms).sum(dtype=torch.float64)
+                scale = sums.add(logits, reached, move)
                 if differentiate:
-                    scale = sums.reciprocal_()  # which makes it the softmax
-                    if terms.self_normalisation:
-                        scale *= 1 + 2 * terms.self_normalisation * norm
                     errors = logits.mul_(scale)
                     errors.scatter_add_(1, target, errors.new_full(target.shape, -1.0))  # less the one-hot targets
                     grad_bias += errors.sum(0)
-                    of_target = None if move is None else errors.gather(1, target)
                     layer.add_gradients(piece, errors)
                     if move is not None:
-                        layer.grad_features[piece] += of_target * move.vectors
-        if terms == PLAIN_LOSS:
-            total = nll
+                        layer.grad_features[piece] += errors.gather(1, target) * move.vectors
         if differentiate:  # rounded last of all: the scale of a loss may be more than float16 holds
             ctx.save_for_backward(layer.grad_features, layer.grad_weight.contiguous(), grad_bias)
             ctx.dtypes = features.dtype, weight.dtype, bias.dtype
-        found = [each.to(exact, copy=True) for each in (total, nll, norms, squares)]
+        found = [each.to(exact, copy=True) for each in sums.found()]
         ctx.mark_non_differentiable(*found[1:])
         return tuple(found)
 
@@ -125,7 +116,39 @@ class _LinearNLL(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
         wanted = zip(ctx.saved_tensors, ctx.dtypes, ctx.needs_input_grad[:3], strict=True)
-        return *((saved * grad.to(saved.dtype)).to(dtype) if use else None for saved, dtype, use in wanted), None, None, None, None
+        return *((saved * grad.to(saved.dtype)).to(dtype) if use else None for saved, dtype, use in wanted), None, None
+
+
+class _Sums:
+    """The sums of a :class:`Loss`, piece by piece, in float64."""
+
+    def __init__(self, terms: LossTerms, device: torch.device) -> None:
+        self.terms = terms
+        self.total, self.nll, self.norms, self.squares = torch.zeros(4, dtype=torch.float64, device=device).unbind()
+
+    def add(self, logits: Tensor, reached: Tensor, move: _Move | None) -> Tensor:
+        """Add a piece: its logits (N, V), moved, and those of its targets (N, 1), not moved.
+
+        The logits are overwritten. Times what is returned, (N, 1), they are the gradient of the loss but for the targets' own -1.
+        """
+        top = logits.amax(1, keepdim=True)
+        sums = logits.sub_(top).exp_().sum(1, keepdim=True)
+        norm = top + sums.log()
+        plain = norm if move is None else top + (sums - (reached + move.logits - top).exp() + (reached - top).exp()).log()
+        self.nll += (plain - reached).sum(dtype=torch.float64)
+        self.norms += plain.sum(dtype=torch.float64)
+        self.squares += plain.square().sum(dtype=torch.float64)
+        scale = sums.reciprocal_()  # which makes it the softmax
+        if self.terms != PLAIN_LOSS:
+            weight = self.terms.self_normalisation
+            of_terms = weight * norm.square() - (0 if move is None else move.logits)
+            self.total += (norm - reached + of_terms).sum(dtype=torch.float64)
+            scale *= 1 + 2 * weight * norm
+        return scale
+
+    def found(self) -> tuple[Tensor, ...]:
+        """In the order of :class:`Loss`."""
+        return self.nll if self.terms == PLAIN_LOSS else self.total, self.nll, self.norms, self.squares
 
 
 class _Move:
