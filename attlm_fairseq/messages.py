@@ -5,8 +5,9 @@ The command line prints every line on standard error. In a program, ``logging`` 
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text import TextPipeline, describe_pipelines, remarks
@@ -17,6 +18,16 @@ LOGGER = logging.getLogger("attlm_fairseq")
 def note(line: str) -> None:
     """Tell the user one line, at level WARNING if it begins so, else at level INFO."""
     LOGGER.log(logging.WARNING if line.startswith("WARNING") else logging.INFO, "%s", line)
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Tell nothing within the block, such as when a file is read a second time."""
+    before, LOGGER.disabled = LOGGER.disabled, True
+    try:
+        yield
+    finally:
+        LOGGER.disabled = before
 
 
 def note_texts(pipelines: dict[str, TextPipeline]) -> None:

@@ -78,9 +78,11 @@ def lines_bar(path: str) -> tqdm:
 
 def hypotheses_bar(path: str, format_name: str | None) -> tqdm:
     """Return a bar for the hypotheses of n-best lists."""
+    from attlm_fairseq.messages import silent
     from attlm_fairseq.nbest.formats import open_nbest
 
-    total = sum(len(found.hypotheses) for found in open_nbest(path, format_name)[1]) if worth_counting(path) else None
+    with silent():  # what there is to tell is told when the lists are read
+        total = sum(len(found.hypotheses) for found in open_nbest(path, format_name)[1]) if worth_counting(path) else None
     return progress("hypotheses", total)
 
 

@@ -17,7 +17,7 @@ from attlm_fairseq.numeric import is_number
 # for the message where a first list is in none of these
 SHAPES = (
     'the JSON that is read: {"id": .., "hyps": [{"text": ..}, ..]} on one line each (jsonl), [{"input": [texts], "output": reference}, ..] '
-    '(hyporadise), {"id": {"hyp_1": {"score": .., "text": ..}, ..}, ..} (mlm)'
+    '(hyporadise), {"id": {"hyp_1": {"score": .., "text": ..}, ..}, ..} (mlm), and other shapes (json, see docs/formats.md)'
 )
 SPACE = re.compile(r"[ \t\r\n]*")
 
