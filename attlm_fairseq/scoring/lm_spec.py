@@ -30,6 +30,7 @@ class LMSpec:
     ``text`` are the LM's own text steps; without them those of the run hold.
     ``context_sentences``: how many of the sentences before, of a conversation, the LM is told; None: all.
     ``temperature`` divides the logits of this package's neural LMs. ``neural_cache``, ``unigram_cache``: see :mod:`cache`.
+    ``adapt`` is a file of `attlm fit` for dynamic evaluation, see :mod:`dynamic_evaluation`.
     ``loaded`` is an LM that is an object of the program and no file: no other process can load it, and ``attlm.toml`` cannot name it.
     """
 
@@ -47,6 +48,7 @@ class LMSpec:
     temperature: float | None = None
     neural_cache: NeuralCache | None = None
     unigram_cache: UnigramCache | None = None
+    adapt: Path | None = None
     loaded: Scorer | None = None
 
     @classmethod
@@ -67,11 +69,18 @@ class LMSpec:
         scorer = self._loaded(device)
         if self.temperature is not None:
             scorer = scorer.with_temperature(self.temperature)
-        scorer = with_window(scorer, self.context_sentences)
+        scorer = with_window(scorer, self.context_sentences) if self.adapt is None else self._adapting(scorer, self.adapt)
         for cache in (self.neural_cache, self.unigram_cache):
             if cache is not None:
                 scorer = CacheScorer(scorer, cache)
         return scorer
+
+    def _adapting(self, scorer: Scorer, path: Path) -> Scorer:
+        from attlm_fairseq.scoring.dynamic_evaluation import adapting_scorer
+
+        if self.context_sentences:
+            raise InputError(f"{self.name}: dynamic evaluation goes with the state of all sentences, or of none (0)")
+        return adapting_scorer(scorer, path, carries=self.context_sentences is None)
 
     def _loaded(self, device: DeviceConfig) -> Scorer:
         if self.loaded is not None:

@@ -200,6 +200,18 @@ class NeuralScorer(Scorer):
         found = side_by_side(lambda part, check: self._of_part(distinct[slice(*part)], models, tree_memory, memory, check, features), parts)
         return {sentence: values for of_part in found for sentence, values in of_part.items()}
 
+    def states(self) -> list[LanguageModelState]:
+        """Return the state of each model after the history, one row each."""
+        return self._states(self.compute.precision)
+
+    def with_models(self, models: Sequence[TrainedModel]) -> NeuralScorer:
+        """Return the LM with other weights, after the same history: the states stay as they are."""
+        later = copy.copy(self)
+        later.models = tuple(models)
+        later._before = {self.compute.precision: self.states()}
+        later._scoring = {}
+        return later
+
     @torch.inference_mode()
     def _models(self, precision: str) -> list[ScoringModel]:
         """Return the models as they run in this precision."""

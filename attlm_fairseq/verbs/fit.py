@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -29,7 +29,11 @@ from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.inputs import LM, FilePath, run_config, text_lines
 from attlm_fairseq.verbs.run import require_lms
 
-FINDABLE = ("temperature", "neural-cache", "unigram-cache")
+if TYPE_CHECKING:
+    from attlm_fairseq.scoring.dynamic_evaluation import Adaptation
+    from attlm_fairseq.scoring.neural import NeuralScorer
+
+FINDABLE = ("temperature", "neural-cache", "unigram-cache", "adaptation")
 SIZES = (100, 200, 500, 1000, 2000, 4000)
 THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
 DECAYS = (1.0, 0.999, 0.997, 0.99, 0.97)
@@ -37,6 +41,9 @@ MAX_WEIGHT = 0.9
 TEMPERATURES = (0.7, 1.4)  # lowest and highest tried
 BLOCK_EVENTS = 128  # whose weights of the past are held at once
 TEMPERATURE_LINES = 400
+RATES = (0.001, 0.003, 0.01)
+PULLS = (0.003, 0.01, 0.03)  # decays
+ADAPTATION_LINES = 300
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class Fitted:
 
     Attributes:
         config: the LMs with temperature and caches.
+        adaptations: dynamic evaluation by name of LM; :meth:`save` writes it, and only then the LMs use it.
         rows: the perplexity of each LM without and with what was found.
         record: what is needed to get the same again.
     """
@@ -61,10 +69,20 @@ class Fitted:
     config: RunConfig
     rows: list[FittedRow]
     record: dict[str, Any] = field(repr=False)
+    adaptations: dict[str, Adaptation] = field(repr=False)
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
-        """Write the LMs with what was found as an ``attlm.toml``. Raises InputError."""
-        write_config(Path(path), self.config, ({"command": command} if command else {}) | self.record, "fitting")
+        """Write the LMs with what was found as an ``attlm.toml``, and ``NAME.adaptation`` next to it. Raises InputError."""
+        for name, adaptation in self.adaptations.items():
+            from attlm_fairseq.scoring.dynamic_evaluation import write_adaptation
+
+            write_adaptation(_beside(path, name), adaptation)
+            note(f"wrote {_beside(path, name).name}")
+        self._write(path, command)
+
+    def _write(self, path: FilePath, command: str | None) -> None:
+        lms = tuple(replace(lm, adapt=_beside(path, lm.name)) if lm.name in self.adaptations else lm for lm in self.config.lms)
+        write_config(Path(path), replace(self.config, lms=lms), ({"command": command} if command else {}) | self.record, "fitting")
         note(f"wrote {path}")
 
 
@@ -109,18 +127,23 @@ def fit_context(
     read = list(islice(read_lines(source) if isinstance(source, TextSource) else source, lines))
     texts = {lm.name: lm.text or run.text for lm in run.lms}
     rows: list[FittedRow] = []
+    adaptations: dict[str, Adaptation] = {}
     found = [lm if lm.mixture else _fitted(lm, run, texts[lm.name], read, find, rows) for lm in run.lms]
+    for lm in found if "adaptation" in find else ():
+        if not lm.mixture:
+            adaptations[lm.name], row = _best_adaptation(lm, run, texts[lm.name], read[:ADAPTATION_LINES])
+            rows.append(row)
     record = {
         "text": os.fspath(text) if isinstance(text, str | os.PathLike) else "lines of a program",
         "lines": len(read),
         "ppl": {f"{row.lm} {row.setting}": round(row.ppl, 4) for row in rows},
         "attlm": __version__,
     }
-    return Fitted(replace(run, lms=tuple(found)), rows, record)
+    return Fitted(replace(run, lms=tuple(found)), rows, record, adaptations)
 
 
 def _fitted(lm: LMSpec, run: RunConfig, text: TextPipeline, lines: list[str], find: Sequence[str], rows: list[FittedRow]) -> LMSpec:
-    spec = replace(lm, neural_cache=None, unigram_cache=None)
+    spec = replace(lm, neural_cache=None, unigram_cache=None, adapt=None)
     assert run.context is not None, "fit_context gives one"
     if "temperature" in find:
         spec = replace(spec, temperature=_best_temperature(spec, run, text, lines[:TEMPERATURE_LINES]))
@@ -185,6 +208,31 @@ def _best_neural(documents: Sequence[Events]) -> tuple[NeuralCache, float]:
     cache, _ = best(NeuralCache(500, theta, 0.0) for theta in THETAS)
     cache, _ = best(replace(cache, size=size) for size in SIZES)
     return best(replace(cache, theta=round(cache.theta * factor, 4)) for factor in (0.8, 1.0, 1.25))
+
+
+def _best_adaptation(lm: LMSpec, run: RunConfig, text: TextPipeline, lines: list[str]) -> tuple[Adaptation, FittedRow]:
+    """Find the rate, then the decay, on the same lines from which the scales of the gradients come."""
+    from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer, check_adaptable, gradient_scales
+
+    if lm.context_sentences:
+        raise InputError(f"{lm.name}: dynamic evaluation goes with the state of all sentences, or of none (0)")
+    carries, context = lm.context_sentences is None, run.context or ContextSpec("all")
+    scorer = replace(lm, neural_cache=None, unigram_cache=None, context_sentences=None, adapt=None).load(run.device)
+    check_adaptable(scorer)
+    trained = cast("NeuralScorer", scorer)
+    scales = gradient_scales(trained, [text.words(line) for line in lines if line.strip()], carries)
+
+    def ppl(rate: float, decay: float) -> float:
+        adapting = AdaptingScorer(trained, Adaptation(rate, decay, scales), carries)
+        return _ppl(list(read_documents(adapting, text, context, lines, features=False)))
+
+    rate = min(RATES, key=lambda rate: ppl(rate, PULLS[0]))
+    decay = min(PULLS, key=lambda decay: ppl(rate, decay))
+    return Adaptation(rate, decay, scales), FittedRow(lm.name, f"adaptation {rate:g}:{decay:g}, {len(lines)} lines", ppl(rate, decay))
+
+
+def _beside(path: FilePath, name: str) -> Path:
+    return Path(path).absolute().with_name(f"{name}.adaptation")
 
 
 def _ppl(documents: Sequence[Events]) -> float:

@@ -15,6 +15,7 @@ from attlm_cli.options import Decorator, dictionary_option, given_option
 from attlm_cli.types import (
     CONTEXT,
     ENSEMBLE_WEIGHTS,
+    FILE_OF_LM,
     FILES_OF_LM,
     MIXTURE,
     NEURAL_CACHE_OF_LM,
@@ -117,6 +118,13 @@ CONTEXT_OPTIONS = (
         multiple=True,
         type=UNIGRAM_CACHE_OF_LM,
         help="Mix the shares of the last SIZE words, weighted by DECAY^age, into all LMs (or NAME); `attlm fit` finds it.",
+    ),
+    cloup.option(
+        "--adapt",
+        multiple=True,
+        type=FILE_OF_LM,
+        help="Dynamic evaluation of this package's neural LMs (or NAME): they learn from each sentence after it was scored, as the file of "
+        "`attlm fit` says.",
     ),
     cloup.option(
         "--temperature",
@@ -287,6 +295,7 @@ class LMChanges:
     neural_cache: tuple[tuple[str | None, NeuralCache], ...] = ()
     unigram_cache: tuple[tuple[str | None, UnigramCache], ...] = ()
     temperature: tuple[tuple[str | None, float], ...] = ()
+    adapt: tuple[tuple[str | None, Path], ...] = ()
 
     def apply(self, run: RunConfig) -> RunConfig:
         """Return the run with these. Raises InputError."""
@@ -302,9 +311,9 @@ class LMChanges:
             lms |= {lm.name: replace(lm, text=steps) for lm in named(lms, name, "--text") if name}
         for name, policy in self.oov:
             lms |= {lm.name: replace(lm, oov=policy) for lm in named(lms, name, "--oov") if name or not lm.mixture}
-        for option in ("context_sentences", "neural_cache", "unigram_cache", "temperature"):
+        for option in ("context_sentences", "neural_cache", "unigram_cache", "temperature", "adapt"):
             for name, value in getattr(self, option):
-                own = option in ("neural_cache", "temperature")  # what other LMs cannot have
+                own = option in ("neural_cache", "temperature", "adapt")  # what other LMs cannot have
                 given = [lm for lm in named(lms, name, f"--{option.replace('_', '-')}") if not lm.mixture]
                 given = [lm for lm in given if name or not own or lm.is_of_this_package]
                 if not given:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -170,5 +171,6 @@ CONTEXT = Parsed("HOW", parse_context)
 TEMPERATURE_OF_LM = NameValue("NUMBER", parse_temperature, optional=True)
 NEURAL_CACHE_OF_LM = NameValue("SIZE:THETA:WEIGHT", parse_neural_cache, optional=True)
 UNIGRAM_CACHE_OF_LM = NameValue("SIZE:WEIGHT[:DECAY]", parse_unigram_cache, optional=True)
+FILE_OF_LM = NameValue("FILE", Path, optional=True)
 SENTENCES_OF_LM = NameValue("K", _sentences, optional=True)
 TOKEN_OF_LM = NameValue("TOKEN", str, optional=True)

@@ -23,7 +23,8 @@ class AttentiveReader(nn.Module):
 
     ``a = softmax_i score(h_i, h_t)`` (Eq. 4) with
 
-    - ``single``: ``v_s . tanh(W_s h_i)`` (Eq. 9): a state's score never changes, so running sums are all the memory there is;
+    - ``single``: ``v_s . tanh(W_s h_i)`` (Eq. 9): a state's score never changes, so running sums are all the memory there is. A memory
+      carried over segments in training is therefore a constant: ``W_s`` and ``v_s`` have gradients from the segment's own states alone;
     - ``combined``: ``v_s . tanh(W_s h_i + W_q h_t)`` (Eq. 10).
 
     The current state is stored only after its prediction; at the first position the memory is empty and ``c_1 = 0``.
@@ -72,7 +73,11 @@ class AttentiveReader(nn.Module):
                 visible = with_memory(norm > 0, visible)
         else:
             past, past_keys, present = self.empty_memory(states[:, 0]) if memory is None else memory
-            values, keys = torch.cat((past, own), dim=1), torch.cat((past_keys, self.state_scores(own)), dim=1)
+            values = torch.cat((past, own), dim=1)
+            if torch.is_grad_enabled():  # W_s of today, which gets its gradient from the carried states, too
+                keys = self.state_scores(values)
+            else:
+                keys = torch.cat((past_keys, self.state_scores(own)), dim=1)
             scores = additive_scores(keys, self.query(states), self.score_vector, past.size(1))  # Eq. 10
             visible = with_memory(present, visible)
         weights = masked_softmax(scores, visible).to(values.dtype)  # Eq. 10's scores are float32 in a model of half precision, too

@@ -12,6 +12,7 @@
     temperature = 0.95              # divides the logits of this package's neural LMs
     neural_cache = "500:0.3:0.1"    # SIZE:THETA:WEIGHT, of this package's neural LMs
     unigram_cache = "500:0.1:0.99"  # SIZE:WEIGHT:DECAY, of any LM
+    adapt = "lm.adaptation"         # dynamic evaluation, as `attlm fit` found it
     text = { steps = ["lowercase"] }  # instead of the steps of [text]
 
     [lm.mix]                        # linear over words; its members then have no score of their own
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = Path("attlm.toml")
 SKETCH = "reference_sketch"  # the entry of [tuning] that tells the lists tuned on
-COMMON = {"text", "oov", "context_sentences", "temperature", "neural_cache", "unigram_cache"}  # what an entry of any kind may hold
+COMMON = {"text", "oov", "context_sentences", "temperature", "neural_cache", "unigram_cache", "adapt"}  # what an entry of any kind may hold
 ENTRIES = {"kenlm": COMMON, "checkpoint": {"dict", "ensemble_weights", "sentence_start", "sentence_end"} | COMMON, "mixture": COMMON}
 
 
@@ -372,6 +373,7 @@ def _read_adjustments(entry: Mapping[str, Any], where: str, path: Path) -> dict[
         "temperature": parse_temperature,
         "neural_cache": parse_neural_cache,
         "unigram_cache": parse_unigram_cache,
+        "adapt": lambda name: path.parent / name,
     }
     for key in parsers.keys() & entry.keys():
         if "mixture" in entry:
@@ -433,6 +435,8 @@ def written_lm(lm: LMSpec, folder: Path) -> dict[str, Any]:
         entry["context_sentences"] = lm.context_sentences
     if lm.temperature is not None:
         entry["temperature"] = lm.temperature
+    if lm.adapt is not None:
+        entry["adapt"] = _relative(lm.adapt, folder)
     entry |= {key: str(cache) for key, cache in (("neural_cache", lm.neural_cache), ("unigram_cache", lm.unigram_cache)) if cache}
     if lm.text is not None:
         entry["text"] = written_text(lm.text, folder)

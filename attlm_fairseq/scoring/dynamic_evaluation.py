@@ -1,0 +1,189 @@
+"""Dynamic evaluation (Krause, Kahembwe, Murray and Renals 2018): an LM that learns from each sentence after it has scored it.
+
+    theta <- theta - rate g / (s + EPSILON) + min(1, decay s / mean(s)) (theta_0 - theta),    s = sqrt(mean of g^2)
+
+``g`` is the gradient of a sentence's negative log-probability (the sum over its words and its end), the state before the sentence being
+a constant. ``theta_0`` are the trained weights, with which every conversation begins. The mean is over the sentences of a text, see
+:func:`gradient_scales`. A memory keeps what earlier weights have written into it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attlm_fairseq.checkpoints.reading import TrainedModel
+from attlm_fairseq.checkpoints.vocabulary import EOS
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import sha256
+from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.state import LanguageModelState
+from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
+
+EPSILON = 1e-5
+Scales = Mapping[str, Tensor]
+"""``s`` of each parameter of a model."""
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """How an LM learns: ``scales`` of each of its models; ``source`` is what its signature says of it."""
+
+    rate: float
+    decay: float
+    scales: tuple[Scales, ...]
+    source: str = ""
+
+    def updated(
+        self, member: TrainedModel, trained: TrainedModel, tokens: Sequence[int], state: LanguageModelState, place: int
+    ) -> TrainedModel:
+        """Return the model after it has learned from a sentence; ``state`` is that before the sentence, ``place`` that of the model."""
+        model = copy.deepcopy(member.model)
+        gradients = sentence_gradients(model, tokens, state)
+        scales, origins = self.scales[place], dict(trained.model.named_parameters())
+        mean = float(sum(scale.double().sum() for scale in scales.values()) / sum(scale.numel() for scale in scales.values()))
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name in gradients:
+                    pull = (scales[name] * (self.decay / mean)).clamp_(max=1.0).mul_(origins[name] - parameter)
+                    parameter.sub_(gradients[name].div_(scales[name] + EPSILON), alpha=self.rate).add_(pull)
+        return replace(member, model=model)
+
+
+def sentence_gradients(model: LanguageModel, tokens: Sequence[int], state: LanguageModelState) -> dict[str, Tensor]:
+    """Return the gradients of the negative log-probability of a sentence's words and its end, by the parameter's name."""
+    device = model.embedding.weight.device
+    names = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    with torch.inference_mode(False), torch.enable_grad():
+        inputs = torch.tensor([[EOS, *tokens]], device=device)
+        features, read, _ = model.read(inputs, state.map(Tensor.clone))
+        events = read and read.at(torch.ones_like(inputs, dtype=torch.bool))
+        loss = model.output.nll(features[0], torch.tensor([*tokens, EOS], device=device), events)
+        found = torch.autograd.grad(loss, list(names.values()), allow_unused=True)
+    return {name: gradient for name, gradient in zip(names, found, strict=True) if gradient is not None}
+
+
+class AdaptingScorer(Scorer):
+    """A neural LM under dynamic evaluation: :meth:`after` returns it as it is after learning from the history, sentence by sentence.
+
+    Each history has weights of its own, so histories are scored one by one.
+    """
+
+    def __init__(self, scorer: Scorer, adaptation: Adaptation, carries: bool = True, trained: NeuralScorer | None = None) -> None:
+        """``carries``: whether the state is carried over sentences, too. ``trained`` is the LM as it was trained, by default ``scorer``.
+
+        Raises InputError for an LM that cannot learn: one of another program, or with products in bfloat16.
+        """
+        check_adaptable(scorer)
+        self.name = scorer.name
+        self.members = (scorer,)
+        self.lm = cast(NeuralScorer, scorer)
+        self.adaptation = adaptation
+        self.carries = carries
+        self.trained = trained or self.lm
+        if len(adaptation.scales) != len(self.lm.models):
+            raise InputError(f"{self.name}: what `attlm fit` found is of {len(adaptation.scales)} models, the LM has {len(self.lm.models)}")
+
+    def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
+        return self.lm.score(sentences)
+
+    def score_with_features(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
+        return [cast(AdaptingScorer, scorer).lm.score_with_features([(scorer.members[0], sentences)])[0] for scorer, sentences in requests]
+
+    def after(self, history: Sequence[Sentence]) -> Scorer:
+        lm = self.lm
+        for words in history:
+            tokens = self.lm.vocabulary.ids(words)
+            models = [
+                self.adaptation.updated(member, trained, tokens, state, place)
+                for place, (member, trained, state) in enumerate(zip(lm.models, self.trained.models, lm.states(), strict=True))
+            ]
+            later = cast(NeuralScorer, lm.after([words])) if self.carries else lm  # the state is that of the weights before
+            lm = later.with_models(models)
+        return self if lm is self.lm else AdaptingScorer(lm, self.adaptation, self.carries, self.trained)
+
+    def signature(self) -> dict[str, object]:
+        adapts = {"rate": self.adaptation.rate, "decay": self.adaptation.decay, "scales": self.adaptation.source}
+        return self.trained.signature() | {"dynamic evaluation": adapts, "carries": self.carries}
+
+
+def gradient_scales(lm: NeuralScorer, sentences: Iterable[Sentence], carries: bool = True) -> tuple[Scales, ...]:
+    """Return ``s`` of each of the LM's models: the root of the mean, over the sentences, of the squared gradients.
+
+    ``s`` is at least the mean of its matrix or vector: what the sentences do not touch, such as embeddings of words that they lack, has
+    no gradient there, and would take steps without measure.
+    """
+    squares = [
+        {name: torch.zeros_like(part) for name, part in member.model.named_parameters() if part.requires_grad} for member in lm.models
+    ]
+    later, count = lm, 0
+    for words in sentences:
+        for member, state, of_model in zip(lm.models, later.states(), squares, strict=True):
+            for name, gradient in sentence_gradients(member.model, lm.vocabulary.ids(words), state).items():
+                of_model[name].addcmul_(gradient, gradient)
+        later = cast(NeuralScorer, later.after([words])) if carries else later
+        count += 1
+    roots = [{name: (square.detach() / max(1, count)).sqrt_() for name, square in of_model.items()} for of_model in squares]
+    return tuple({name: root.clamp_(min=float(root.mean())) for name, root in of_model.items()} for of_model in roots)
+
+
+def write_adaptation(path: Path, adaptation: Adaptation) -> None:
+    """Write rate, decay and scales as a safetensors file. Raises InputError."""
+    from safetensors.torch import save
+
+    tensors = {f"{place} {name}": scale.contiguous() for place, scales in enumerate(adaptation.scales) for name, scale in scales.items()}
+    metadata = {"attlm": "dynamic evaluation", "rate": repr(adaptation.rate), "decay": repr(adaptation.decay)}
+    try:
+        path.write_bytes(save(tensors, metadata=metadata))
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", path=path) from None
+
+
+def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
+    """Read what :func:`write_adaptation` has written for this LM. Raises InputError."""
+    from safetensors import SafetensorError, safe_open
+
+    expected = "expected a file that `attlm fit --find adaptation` wrote for this LM"
+    try:
+        with safe_open(path, framework="pt", device=lm.compute.device) as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+        if metadata.get("attlm") != "dynamic evaluation":
+            raise InputError(expected, path=path)
+        rate, decay = float(metadata["rate"]), float(metadata["decay"])
+    except FileNotFoundError:
+        raise InputError(f"there is no such file; {expected}", path=path) from None
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise InputError(f"cannot be read ({error}); {expected}", path=path) from None
+    scales: tuple[dict[str, Tensor], ...] = tuple({} for _ in lm.models)
+    for place, member in enumerate(lm.models):
+        for name, parameter in member.model.named_parameters():
+            scale = tensors.get(f"{place} {name}")
+            if scale is not None and (scale.shape != parameter.shape or not scale.isfinite().all()):
+                raise InputError(f"its {name} does not fit the LM {lm.name}; {expected}", path=path)
+            if scale is not None:
+                scales[place][name] = scale
+        missing = {name for name, parameter in member.model.named_parameters() if parameter.requires_grad} - scales[place].keys()
+        if missing:
+            raise InputError(f"has nothing for {sorted(missing)[0]} of the LM {lm.name}; {expected}", path=path)
+    return Adaptation(rate, decay, scales, sha256(path))
+
+
+def adapting_scorer(scorer: Scorer, path: Path, carries: bool = True) -> AdaptingScorer:
+    """Return an LM under dynamic evaluation as a file of :func:`write_adaptation` has it. Raises InputError."""
+    check_adaptable(scorer)
+    return AdaptingScorer(scorer, read_adaptation(path, cast(NeuralScorer, scorer)), carries)
+
+
+def check_adaptable(scorer: Scorer) -> None:
+    """Raise InputError for an LM that cannot learn: one of another program, or with products in bfloat16."""
+    if scorer.signature().get("kind") != "neural" or scorer.signature().get("precision") != "float32":
+        raise InputError(f"{scorer.name}: dynamic evaluation is for this package's neural LMs with --precision float32")

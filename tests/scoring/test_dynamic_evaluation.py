@@ -1,0 +1,96 @@
+"""Dynamic evaluation against a loop over its equation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cli_runs import folder, refused, run  # noqa: F401 - folder is a fixture
+from foreign_lms import WORDS
+from lm_files import VARIANTS, write_arpa, write_checkpoint
+
+import attlm_fairseq as attlm
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.dynamic_evaluation import EPSILON, Adaptation, AdaptingScorer, gradient_scales, read_adaptation, write_adaptation
+from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.neural import NeuralScorer
+
+LINES = [["the", "cat", "sat"], ["a", "zebra", "ran"], [], ["the", "cat", "ran"]]
+
+
+@pytest.mark.parametrize("variant", ["plain_lstm_lm", "averaging_lstm_lm", "kvp_lstm_lm", "adaptive"])
+def test_each_sentence_is_scored_before_it_is_learned(variant, tmp_path):
+    """The loop: gradients of the whole forward pass, of the last sentence's events alone, states before it as constants."""
+    options = VARIANTS.get(variant, {"_name": variant})
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, **options)
+    lm = NeuralScorer.load([path])
+    scales = gradient_scales(lm, LINES)
+    adaptation = Adaptation(0.02, 0.3, scales)
+    scorer = AdaptingScorer(lm, adaptation)
+    own = NeuralScorer.load([path]).models[0].model
+    trained = {name: parameter.detach().clone() for name, parameter in own.named_parameters()}
+    mean = sum(float(scale.sum()) for scale in scales[0].values()) / sum(scale.numel() for scale in scales[0].values())
+    state = own.initial_state(1)
+    for words in LINES:
+        ids = lm.vocabulary.ids(words)
+        features, _, after = own.read(torch.tensor([[2, *ids]]), state)
+        log_probs = own.output.log_probs_of(features[0], torch.tensor([*ids, 2]))
+        assert scorer.score([words])[0].log_probs == pytest.approx(log_probs.tolist(), abs=1e-4)
+        own.zero_grad()
+        (-log_probs.sum()).backward()
+        with torch.no_grad():
+            for name, parameter in own.named_parameters():
+                if name in scales[0]:
+                    gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                    pull = (0.3 * scales[0][name] / mean).clamp(max=1) * (trained[name] - parameter)
+                    parameter += pull - 0.02 * gradient / (scales[0][name] + EPSILON)
+        state = after.detach()
+        scorer = scorer.after([words])
+    for name, parameter in lm.models[0].model.named_parameters():
+        assert torch.equal(parameter, trained[name])  # the trained LM has not changed
+
+
+def test_histories_do_not_meet(tmp_path):
+    lm = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS)])
+    scorer = AdaptingScorer(lm, Adaptation(0.05, 0.01, gradient_scales(lm, LINES)))
+    first, second = scorer.after(LINES[:2]), scorer.after(LINES[2:])
+    assert scorer.after([]) is scorer
+    found = scorer.score_many([(scorer, LINES), (first, LINES), (second, LINES)])
+    assert found == [scorer.score(LINES), scorer.after(LINES[:1]).after(LINES[1:2]).score(LINES), scorer.after(LINES[2:]).score(LINES)]
+    alone = AdaptingScorer(lm, Adaptation(0.01, 0.0, scorer.adaptation.scales), carries=False).after([LINES[0]] * 5)
+    assert alone.score([LINES[0]])[0].total > lm.score([LINES[0]])[0].total + 0.1  # it has learned
+
+
+def test_what_was_found_is_read_back_for_the_same_lm_alone(folder, tmp_path):  # noqa: F811
+    lm = NeuralScorer.load([folder / "lm.pt"])
+    adaptation = Adaptation(0.01, 0.05, gradient_scales(lm, LINES))
+    write_adaptation(tmp_path / "a", adaptation)
+    again = read_adaptation(tmp_path / "a", lm)
+    assert (again.rate, again.decay) == (0.01, 0.05)
+    assert all(torch.equal(again.scales[0][name], scale) for name, scale in adaptation.scales[0].items())
+    other = NeuralScorer.load([write_checkpoint(tmp_path / "other" / "lm.pt", WORDS, decoder_embed_dim=8, decoder_hidden_size=8)])
+    with pytest.raises(InputError, match="does not fit the LM"):
+        read_adaptation(tmp_path / "a", other)
+    (tmp_path / "b").write_bytes(b"something else")
+    for path in (tmp_path / "b", tmp_path / "none"):
+        with pytest.raises(InputError, match="attlm fit"):
+            read_adaptation(path, lm)
+    with pytest.raises(InputError, match="--precision float32"):
+        AdaptingScorer(NeuralScorer.load([folder / "lm.pt"], compute=DeviceConfig(precision="bfloat16")), adaptation)
+    with pytest.raises(InputError, match="neural LMs"):
+        AdaptingScorer(KenLMScorer(write_arpa(tmp_path / "lm.arpa", WORDS)), adaptation)
+
+
+def test_fit_finds_it_and_the_commands_use_it(folder):  # noqa: F811
+    (folder / "valid").write_text("the cat sat on the cat\nthe cat cat ran\na dog ran\na dog dog dog\na dog ran\n" * 5)
+    run("fit", "valid", "--lm", "lm=lm.pt", "--context", "all", "--find", "adaptation")
+    spec = attlm.run_config("attlm.toml").lms[0]
+    assert spec.adapt is not None
+    adapted = attlm.perplexity("valid", config="attlm.toml")[0].ppl
+    assert adapted < attlm.perplexity("valid", {"lm": "lm.pt"}, config=attlm.run_config(context="all"))[0].ppl
+    command = ("ppl", "valid", "--lm", "lm=lm.pt", "--context", "all", "--adapt", "lm.adaptation")
+    assert f"\t{adapted:.4f}\t" in run(*command).stdout
+    assert run(*command, "--neural-cache", "50:0.3:0.1").stdout != run(*command).stdout
+    lists = ("rescore", "dev.json", "--lm", "lm=lm.pt", "--weight", "lm=1", "--context", "all")
+    assert run(*lists, "--adapt", "lm.adaptation").stdout != run(*lists).stdout
+    assert "all sentences, or of none" in refused(*command, "--context-sentences", "2")
