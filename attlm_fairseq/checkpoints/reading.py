@@ -223,27 +223,28 @@ def read_plain_data(path: Path, mapped: bool = False) -> Any:
         raise InputError(f"is not a checkpoint written by fairseq-train, or is cut short ({first_sentence(error)})", path=path) from None
 
 
-def find_dictionary(path: Path, config: Mapping[str, Any]) -> Path:
-    """``dict.txt`` next to the checkpoint, or in the data folder it was trained on.
+def find_dictionary(path: Path, config: Mapping[str, Any], names: Sequence[str] = ("dict.txt",)) -> Path:
+    """Return ``dict.txt`` next to the checkpoint, or in the data folder it was trained on; of several ``names``, in one folder, the first.
 
     A relative data folder is looked for from the checkpoint's folder and those above it, the nearest first, since fairseq-train was started
     in one of them as a rule, and then from the current folder. Raises NoDictionaryError.
     """
     task = config.get("task")
     data = (task.get("data") if isinstance(task, dict) else getattr(task, "data", None)) or ""
-    named = [Path(folder) / "dict.txt" for folder in str(data).split(":") if folder]
-    adjacent = path.parent / "dict.txt"
+    named = [Path(folder) / names[0] for folder in str(data).split(":") if folder]
+    adjacent = path.parent / names[0]
+    what = " and ".join(names)
     for candidate in (adjacent, *(above / place for place in named for above in (*path.resolve().parents, Path()))):
         try:
-            if candidate.is_file():
+            if all(candidate.with_name(name).is_file() for name in names):
                 return candidate
         except OSError as error:  # a name that is too long, a folder closed to the user
             raise NoDictionaryError(
-                f"no dict.txt found: cannot look at {candidate} ({error.strerror}); copy it next to the checkpoint", path=path
+                f"no {what} found: cannot look at {candidate} ({error.strerror}); copy it next to the checkpoint", path=path
             ) from None
     above = "" if all(place.is_absolute() for place in named) else " (from here and from each folder above the checkpoint)"
     looked = ", ".join(map(str, [adjacent, *named])) + above
-    raise NoDictionaryError(f"no dict.txt found: looked at {looked}; copy it next to the checkpoint", path=path)
+    raise NoDictionaryError(f"no {what} found: looked at {looked}; copy it next to the checkpoint", path=path)
 
 
 def first_sentence(error: BaseException) -> str:

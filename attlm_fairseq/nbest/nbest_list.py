@@ -55,6 +55,7 @@ class Hypothesis:
 class NbestList:
     """The hypotheses of one utterance or source sentence, in order, at least one.
 
+    ``source`` is the sentence that the hypotheses translate; None if it is not known.
     ``id`` is the list's name as the file gives it (or its number from 0 where the format has none). ``references`` is empty
     unless the file carries them. ``path`` and ``line`` tell where the list begins, for messages. ``verbatim`` is the
     list's text in the file, from which the format writes everything else back. ``sparse`` tells that a score which a hypothesis
@@ -69,6 +70,7 @@ class NbestList:
     sparse: bool = False
     sausage: Sausage | None = None
     path: str = field(default="", compare=False)
+    source: str | None = None
 
     def error(self, message: str) -> InputError:
         """What is wrong with the list, behind its place in the file."""

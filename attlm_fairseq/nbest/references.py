@@ -37,7 +37,7 @@ By = Literal["order", "number", "id"]
 JSON = ("json", "jsonl", "hyporadise", "mlm")
 NAMED = (*JSON, "csv", "tsv")  # formats of names, in which references may stand
 TEXT = "text"  # as in ``--format text``: one text per line
-FORCE_ORDER = "--refs-by order takes the lines as they are, in the order of the lists"
+REFS_BY = "--refs-by"
 
 _ID_FIRST = re.compile(r"\s*(?P<id>\S+)(?:\s+(?P<text>.*))?", re.DOTALL)  # Kaldi, ESPnet: id text
 _ID_LAST = re.compile(r"(?P<text>.*?)(?:^|(?<=\s))\((?P<id>\S+)\)\s*", re.DOTALL)  # sclite: text (id)
@@ -49,17 +49,24 @@ _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*
 class TextFile:
     """A file with one text per line, without line ends.
 
-    ``path`` is for messages. ``ids`` are those that the file names apart from the texts.
+    ``path`` is for messages, and so is the ``option`` that says which line belongs to which list. ``ids`` are those that the file names
+    apart from the texts.
     """
 
     path: str
     lines: Sequence[str]
     ids: Sequence[str] | None = None
+    option: str = REFS_BY
+
+    @property
+    def force_order(self) -> str:
+        """What to do about ids that are not ids."""
+        return f"{self.option} order takes the lines as they are, in the order of the lists"
 
 
-def read_text_file(path: str, expected: str = "one text per line") -> TextFile:
+def read_text_file(path: str, expected: str = "one text per line", option: str = REFS_BY) -> TextFile:
     """Read a UTF-8 file, plain or gzip, ``-`` for standard input. Raises InputError, also for an empty file."""
-    return TextFile(path, _without_ends(list(TextSource(path, expected).lines())))
+    return TextFile(path, _without_ends(list(TextSource(path, expected).lines())), option=option)
 
 
 def read_references(paths: Sequence[str]) -> list[TextFile]:
@@ -125,7 +132,7 @@ def attach_references(
     matched = [match_lines(ids, file, by) for file in references]
     if len({found.by_id for found in matched}) > 1:
         without = next(found.file.path for found in matched if not found.by_id)
-        raise InputError(f"its lines carry no ids of the lists, those of the other files do; {FORCE_ORDER}", path=without)
+        raise InputError(f"its lines carry no ids of the lists, those of the other files do; {matched[0].file.force_order}", path=without)
     for found in matched:
         if found.left_over and by == "id":
             counts = f"{len(ids)} lists, {len(found.file.lines)} references with ids"
@@ -157,14 +164,14 @@ def match_lines(ids: Sequence[str], file: TextFile, by: By | None = None) -> Mat
     if len(file.lines) != len(ids):
         raise InputError(
             f"{len(file.lines)} lines, but there are {len(ids)} lists: in this order they must correspond one to one "
-            "(--refs-by number: the lists' ids are line numbers; --refs-by id: lines carry ids)",
+            f"({file.option} number: the lists' ids are line numbers; {file.option} id: lines carry ids)",
             path=file.path,
         )
     places = _places(ids)
     if by is None and ids != places and set(ids) == set(places):
         raise InputError(
             f"the lists' ids are the numbers 0 to {len(ids) - 1} in another order, and the lines have no ids: "
-            "say --refs-by number (the id is the line number) or --refs-by order",
+            f"say {file.option} number (the id is the line number) or {file.option} order",
             path=file.path,
         )
     return MatchedLines(file, list(file.lines))
@@ -183,7 +190,8 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
             left_over = [name for name in names if name not in known]
             if left_over and by is None:
                 raise InputError(
-                    f"no list has the id {left_over[0]!r}: {len(ids)} lists, {len(names)} lines with ids; --refs-by id leaves lines over",
+                    f"no list has the id {left_over[0]!r}: {len(ids)} lists, {len(names)} lines with ids; {file.option} id leaves lines "
+                    "over",
                     path=file.path,
                     line=names.index(left_over[0]) + 1,
                 )
@@ -194,7 +202,7 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
             problem = problem or f"its lines carry ids such as {names[0]!r}, which no list has (the first is {ids[0] if ids else ''!r})"
     if by == "id" or problem:
         expected = "expected 'id text' or 'text (id)' in every line, each id once"
-        raise InputError(f"{problem or 'its lines do not carry the ids of the lists'}; {expected}; {FORCE_ORDER}", path=file.path)
+        raise InputError(f"{problem or 'its lines do not carry the ids of the lists'}; {expected}; {file.force_order}", path=file.path)
     return None
 
 
@@ -235,7 +243,7 @@ def _given(references: Sequence[str]) -> tuple[str, ...]:
 def _line_number(name: str, file: TextFile) -> int:
     if name.isascii() and name.isdecimal() and len(name) <= 18 and int(name) < len(file.lines):
         return int(name)
-    raise InputError(f"list {name!r}: its id is not a line number from 0 to {len(file.lines) - 1}; see --refs-by", path=file.path)
+    raise InputError(f"list {name!r}: its id is not a line number from 0 to {len(file.lines) - 1}; see {file.option}", path=file.path)
 
 
 def _places(items: Sequence[object]) -> list[str]:
@@ -272,9 +280,9 @@ def read_texts(path: str, by: By | None = None, tell: Callable[[str], None] = la
     if keyed is not None:
         names = [name for name, _ in keyed]
         if len(set(names)) < len(names):
-            raise InputError(f"{_why_not((), names)}: expected each id once; {FORCE_ORDER}", path=path)
+            raise InputError(f"{_why_not((), names)}: expected each id once; {file.force_order}", path=path)
         if by is None:
-            tell(f"note: {path}: the lines' ids, such as {names[0]!r}, do not count as words; {FORCE_ORDER}")
+            tell(f"note: {path}: the lines' ids, such as {names[0]!r}, do not count as words; {file.force_order}")
     items = keyed if keyed is not None else zip(_places(file.lines), file.lines, strict=True)
     return [_one_text(name, text, line) for line, (name, text) in enumerate(items, 1)]
 

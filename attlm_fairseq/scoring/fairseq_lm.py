@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import logging
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attlm_fairseq.checkpoints.reading import MISSHAPEN, check_finite, find_dictionary, misshapen, read_plain_data
+from attlm_fairseq.checkpoints.reading import find_dictionary
 from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
+from attlm_fairseq.scoring.fairseq_models import load_models, read_options, task_option
 from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
 from attlm_fairseq.text.symbols import END
 
@@ -132,39 +130,18 @@ def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None
     Raises:
         InputError: fairseq is not installed, the file is not a language model, or its dictionary is missing or does not fit.
     """
-    if importlib.util.find_spec("fairseq") is None:
-        raise InputError("is one of fairseq's own models, which need fairseq: pip install 'attlm-fairseq[train]'", path=path)
-    content = read_plain_data(path)
-    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise InputError("holds no model of fairseq-train", path=path)
-    config = content.get("cfg") or {"task": content.get("args"), "model": content.get("args")}  # before 2021 one Namespace
+    config = read_options(path)
+    if task_option(config, "source_lang") is not None:
+        raise InputError("is a translation model, not a language model; --mt takes it", path=path)
     if dictionary is None:
         dictionary = find_dictionary(path, config)
     if dictionary.name != "dict.txt":
         raise InputError("fairseq's own language models read a file of the name dict.txt; rename it", path=dictionary)
-    del content
-    from fairseq import checkpoint_utils
+    [model], options, _ = load_models([path], {"data": str(dictionary.parent)})
     from fairseq.models import FairseqLanguageModel
 
-    from attlm_fairseq.plugin import register
-
-    register()  # fairseq then refuses checkpoints with code, in options too
-    logger = logging.getLogger("fairseq")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it tells of each dictionary and module
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            [model], options = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(dictionary.parent)})
-    except ImportError as error:
-        raise InputError(f"cannot be loaded: {error}", path=path) from None
-    except MISSHAPEN as error:
-        raise misshapen(error, path) from None
-    finally:
-        logger.setLevel(level)
     if not isinstance(model, FairseqLanguageModel):
         raise InputError(f"holds a {type(model).__name__}, not a language model", path=path)
-    check_finite(model, path)
     add_bos = bool(getattr(options.task, "add_bos_token", False))
     return TokenScorer(FairseqTokenLM(model.to(compute.device), path, add_bos=add_bos), name, compute)
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import is_number
@@ -20,6 +21,10 @@ from attlm_fairseq.text import TextPipeline
 
 RESERVED_NAMES = ("words", "rank", "total")
 
+Direction = Literal["forward", "right-to-left", "reverse"]
+"""What a translation model gives: ln p(hypothesis | source), the same of the hypothesis read from its end, ln p(source | hypothesis)."""
+DIRECTIONS: tuple[Direction, ...] = ("forward", "right-to-left", "reverse")
+
 
 @dataclass(frozen=True)
 class LMSpec:
@@ -31,6 +36,9 @@ class LMSpec:
     ``context_sentences``: how many of the sentences before, of a conversation, the LM is told; None: all.
     ``temperature`` divides the logits of this package's neural LMs. ``neural_cache``, ``unigram_cache``: see :mod:`cache`.
     ``adapt`` is a file of `attlm fit` for dynamic evaluation, see :mod:`dynamic_evaluation`.
+    ``translation``: the checkpoints are translation models of fairseq, which need the source sentences of the lists; ``source_text`` are
+    the steps before those, None: the LM's text steps.
+    ``only_close``: hypotheses are scored whose decoder's score is at most so far (natural log) below the best of their list.
     ``loaded`` is an LM that is an object of the program and no file: no other process can load it, and ``attlm.toml`` cannot name it.
     """
 
@@ -49,6 +57,9 @@ class LMSpec:
     neural_cache: NeuralCache | None = None
     unigram_cache: UnigramCache | None = None
     adapt: Path | None = None
+    translation: Direction | None = None
+    source_text: TextPipeline | None = None
+    only_close: float | None = None
     loaded: Scorer | None = None
 
     @classmethod
@@ -63,6 +74,11 @@ class LMSpec:
     def is_of_this_package(self) -> bool:
         """Whether its files hold this package's neural LMs."""
         return bool(self.checkpoints) and all(lm_kind(path) == "attlm" for path in self.checkpoints)
+
+    @property
+    def uses_source(self) -> bool:
+        """Whether the lists' source sentences are needed."""
+        return self.translation is not None or (self.loaded is not None and self.loaded.uses_source)
 
     def load(self, device: DeviceConfig) -> Scorer:
         """Return the LM without its OOV policy, ready to score; torch is imported for a neural LM. Raises InputError."""
@@ -85,6 +101,10 @@ class LMSpec:
     def _loaded(self, device: DeviceConfig) -> Scorer:
         if self.loaded is not None:
             return self.loaded
+        if self.translation is not None:
+            from attlm_fairseq.scoring.translation import load_translation_models
+
+            return load_translation_models(self.checkpoints, self.name, self.translation, self.ensemble_weights, self.dictionary, device)
         files = self.checkpoints if self.kenlm is None else (self.kenlm,)
         return load_lm_files(files, self.name, self.ensemble_weights, self.dictionary, self.sentence_start, self.sentence_end, device)
 

@@ -32,11 +32,15 @@ class MixtureScorer(ComposedScorer):
     def __init__(self, scorers: Sequence[Scorer], weights: Sequence[float], name: str = "mix") -> None:
         """``weights`` are divided by their sum.
 
-        Raises ValueError unless there is one for each LM, none negative, not all zero, and InputError for a masked LM.
+        Raises ValueError unless there is one for each LM, none negative, not all zero, and InputError for a member that is not
+        ``left_to_right``.
         """
         for scorer in scorers:
             if not scorer.left_to_right:
-                raise InputError(f"{scorer.name} is a masked LM, whose scores are no probabilities: give it a weight, do not mix it")
+                raise InputError(
+                    f"{scorer.name} is a masked LM or a translation model that does not read from left to right: its scores are not "
+                    "probabilities of words after the words before them; give it a weight, do not mix it"
+                )
         if not scorers or len(weights) != len(scorers) or min(weights) < 0 or not 0 < sum(weights) < math.inf:
             raise ValueError(f"{len(scorers)} LMs need as many weights, none negative, not all zero: {list(weights)}")
         self.members = tuple(scorers)

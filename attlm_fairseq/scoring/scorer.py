@@ -56,7 +56,8 @@ class Scorer(ABC):
     Attributes:
         name: the name of the LM's score in lists, weights and reports.
         members: the scorers that this one is made of; empty for an LM of its own.
-        left_to_right: whether a word's value is its log-probability given the words before it alone. Only such LMs can be mixed.
+        left_to_right: whether a word's value is its log-probability given the words before it (and a source sentence). Only such
+            LMs can be mixed.
     """
 
     name: str
@@ -66,6 +67,15 @@ class Scorer(ABC):
     @abstractmethod
     def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
         """Score each sentence, a sequence of words without start and end symbols. An empty sentence is legal."""
+
+    @property
+    def uses_source(self) -> bool:
+        """Whether the scores depend on what a sentence translates: :meth:`score` refuses, :meth:`score_translations` scores."""
+        return any(member.uses_source for member in self.members)
+
+    def score_translations(self, sentences: Sequence[Sequence[str]], sources: Sequence[Sequence[str]]) -> list[SentenceScore]:
+        """Score each sentence as a translation of the source sentence in its place; an LM ignores the sources."""
+        return self.score(sentences)
 
     @abstractmethod
     def signature(self) -> dict[str, object]:
@@ -137,6 +147,9 @@ class ComposedScorer(Scorer):
     def seen(self, sentences: Sequence[Sentence]) -> Sequence[Sentence]:
         """Return the sentences as the members are to see them."""
         return sentences
+
+    def score_translations(self, sentences: Sequence[Sentence], sources: Sequence[Sentence]) -> list[SentenceScore]:
+        return self.combined([member.score_translations(self.seen(sentences), sources) for member in self.members], sentences)
 
     def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
         return self.combined([member.score(self.seen(sentences)) for member in self.members], sentences)

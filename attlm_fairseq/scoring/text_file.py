@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import islice, repeat
 
 from attlm_fairseq.batching import batch_by_size
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.scoring.context import ContextWalk, in_order, turns
 from attlm_fairseq.scoring.conversations import ContextSpec
@@ -34,18 +35,43 @@ class ScoredText:
     oov: list[OOVCount]
 
 
+class SourceLines:
+    """The source sentences of a text, line by line: a file (``-`` is standard input) or lines."""
+
+    def __init__(self, lines: str | Iterable[str], texts: Sequence[TextPipeline]) -> None:
+        """``texts``: the steps before each LM sees a source sentence."""
+        self.path = lines if isinstance(lines, str) else None
+        self._lines = iter(read_lines(lines) if isinstance(lines, str) else lines)
+        self._texts = texts
+        self._taken = 0
+
+    def take(self, count: int) -> list[list[list[str]]]:
+        """Return the words of the next ``count`` lines for each LM, ``[lm][line]``. Raises InputError if there are fewer."""
+        found = list(islice(self._lines, count))
+        self._taken += len(found)
+        if len(found) < count:
+            raise InputError(f"{self._taken} source sentences are fewer than the lines of the text: expected one per line", path=self.path)
+        return split_texts(self._texts, found)
+
+    def check_end(self) -> None:
+        """Raise InputError if there are more lines than were taken."""
+        if next(self._lines, None) is not None:
+            raise InputError(f"more than {self._taken} source sentences, but the text has {self._taken} lines", path=self.path)
+
+
 def score_text(
     text: str | TextSource | Iterable[str],
     scorers: Sequence[Scorer],
     texts: Sequence[TextPipeline],
     on_progress: Callable[[int], None] | None = None,
     context: ContextSpec | None = None,
+    sources: SourceLines | None = None,
 ) -> ScoredText:
     """Score every line of a file or of lines, blank ones included, with every LM, each with its own text pipeline.
 
     With a ``context`` each line is scored after those before it in its document; the blank lines that separate documents are not scored.
 
-    Raises InputError: no such file, not UTF-8, or no line at all.
+    Raises InputError: no such file, not UTF-8, no line at all, or another number of source lines.
     """
     oov = [OOVCount(scorer.name) for scorer in scorers]
 
@@ -56,13 +82,19 @@ def score_text(
             return
         for block in batch_by_size(lines, repeat(BLOCK_LINES), lambda _: 1):
             words = split_texts(texts, block)
-            scores = [scorer.score(sentences) for scorer, sentences in zip(scorers, words, strict=True)]
+            translated = sources.take(len(block)) if sources else None
+            scores = [
+                scorer.score_translations(sentences, translated[place]) if translated and scorer.uses_source else scorer.score(sentences)
+                for place, (scorer, sentences) in enumerate(zip(scorers, words, strict=True))
+            ]
             for count, sentences, column in zip(oov, words, scores, strict=True):
                 count.add(sentences, (score.oov for score in column))
             for line, of_line, scores_of_line in zip(block, zip(*words, strict=True), zip(*scores, strict=True), strict=True):
                 yield ScoredLine(line, of_line, scores_of_line)
             if on_progress:
                 on_progress(len(block))
+        if sources:
+            sources.check_end()
 
     return ScoredText(scored(), oov)
 

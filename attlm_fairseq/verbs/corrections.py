@@ -126,7 +126,7 @@ def _scored(lists: Sequence[NbestList], run: RunConfig) -> list[NbestList]:
     features = [name for lm in run.scored for name in (f"{lm.name}_oov", f"{lm.name}_tokens")] if run.lms else []
     if not run.lms:
         return list(lists)
-    with scoring(run, [*dict.fromkeys([*features, *default_features(run.texts)])]) as rescorer:
+    with scoring(run, [*dict.fromkeys([*features, *default_features(run.feature_texts)])]) as rescorer:
         scored = list(rescorer.score(lists))
     return [
         replace(nbest, hypotheses=[replace(one, scores=one.scores | one.lm_scores, lm_scores={}) for one in nbest.hypotheses])

@@ -17,7 +17,7 @@ from attlm_fairseq.nbest.external_metric import with_source
 from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, NbestFormat, format_of, open_nbest
 from attlm_fairseq.nbest.metrics import Metric, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references import By, attach_references, match_lines, read_references, read_text_file
+from attlm_fairseq.nbest.references import REFS_BY, By, attach_references, match_lines, read_references, read_text_file
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices
@@ -53,11 +53,48 @@ Lists: TypeAlias = NbestFile | FilePath | Iterable[NbestList | Hypotheses]
 
 
 @dataclass(frozen=True)
+class SourceFile:
+    """A file of the sentences that were translated, one per line, matched with the lists as references are; ``option`` is for messages."""
+
+    path: str
+    by: By | None = None
+    option: str = REFS_BY
+
+    def attach(self, lists: Iterable[NbestList]) -> list[NbestList]:
+        """Return the lists with their source sentences. Raises InputError."""
+        lists = list(lists)
+        file = read_text_file(self.path, "one source sentence per line", self.option)
+        return _with_sources(lists, match_lines([nbest.id for nbest in lists], file, self.by).texts)
+
+
+# a file, or the source sentences in the order of the lists
+Sources: TypeAlias = SourceFile | FilePath | Sequence[str]
+
+
+def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterable[NbestList]:
+    """Return the lists with these source sentences, which replace those that the lists have. Raises InputError."""
+    if sources is None:
+        return lists
+    if isinstance(sources, str | os.PathLike):
+        sources = SourceFile(os.fspath(sources))
+    if isinstance(sources, SourceFile):
+        return sources.attach(lists)
+    lists = list(lists)
+    if len(lists) != len(sources):
+        raise InputError(f"{len(sources)} source sentences, but there are {len(lists)} lists: expected one per list, in the same order")
+    return _with_sources(lists, sources)
+
+
+def _with_sources(lists: Sequence[NbestList], sources: Sequence[str]) -> list[NbestList]:
+    return [replace(nbest, source=source) for nbest, source in zip(lists, sources, strict=True)]
+
+
+@dataclass(frozen=True)
 class ReferenceFiles:
     """Files of references, one line per list; without any, the lists have to bring theirs.
 
     ``by`` says which line belongs to which list, see :mod:`attlm_fairseq.nbest.references`. ``source`` is a file of the sentences that
-    were translated, matched in the same way; only an external metric sees them.
+    were translated, matched in the same way; translation models and an external metric see them.
     """
 
     paths: tuple[str, ...] = ()
@@ -72,10 +109,7 @@ class ReferenceFiles:
     def attach(self, lists: Iterable[NbestList]) -> list[NbestList]:
         """Return the lists with their references. Raises InputError."""
         found = attach_references(lists, read_references(self.paths) if self.paths else None, self.by, note)
-        if self.source is None:
-            return found
-        sources = match_lines([nbest.id for nbest in found], read_text_file(self.source, "one source sentence per line"), self.by).texts
-        return [replace(nbest, references=with_source(nbest.references, source)) for nbest, source in zip(found, sources, strict=True)]
+        return found if self.source is None else SourceFile(self.source, self.by).attach(found)
 
 
 # files; or texts, one (or several alternatives) per list in the order of the lists, or by the list's id
@@ -130,7 +164,15 @@ def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, floa
 
 
 def with_references(lists: Iterable[NbestList], references: References | None) -> list[NbestList]:
-    """Return the lists with these references; without any, every list must bring its own. Raises InputError."""
+    """Return the lists with these references, which know the source sentence; without any, every list must bring its own.
+
+    Raises InputError.
+    """
+    found = _with_references(lists, references)
+    return [nbest if nbest.source is None else replace(nbest, references=with_source(nbest.references, nbest.source)) for nbest in found]
+
+
+def _with_references(lists: Iterable[NbestList], references: References | None) -> list[NbestList]:
     if references is None:
         return ReferenceFiles().attach(lists)
     if (files := reference_files(references)) is not None:

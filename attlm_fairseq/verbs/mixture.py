@@ -24,7 +24,7 @@ from attlm_fairseq.scoring.oov_policy import UNK
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config, text_lines
-from attlm_fairseq.verbs.text import load_scorers, note_penalties, note_scorers
+from attlm_fairseq.verbs.text import load_scorers, note_penalties, note_scorers, source_lines
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ def estimate_mixture(
     *,
     name: str = "mix",
     config: RunConfig | FilePath | None = None,
+    source: FilePath | Iterable[str] | None = None,
     on_progress: OnProgress = None,
 ) -> Mixture:
     """Find the weights of ``p(w | h) = sum of weight * p_lm(w | h)`` under which a text is most probable, by EM.
@@ -79,6 +80,7 @@ def estimate_mixture(
         lms: two LMs or more by name, files or objects.
         name: the name of the mixture.
         config: LMs and text steps, also an ``attlm.toml``.
+        source: what each line translates, for translation models: a file or lines.
         on_progress: called with the number of lines finished since the last call.
 
     Raises:
@@ -87,10 +89,11 @@ def estimate_mixture(
     mixture, run = with_mixture(run_config(config, lms=lms), check_name(name))
     estimated = replace(mixture, oov=UNK)  # the mixture's own policy has no effect on the weights
     mixed = RunConfig((*(lm for lm in run.lms if not lm.mixture), estimated), run.text, devices=run.devices, context=run.context)
-    source = text_lines(text)
+    lines = text_lines(text)
     (scorer,) = load_scorers(mixed)
     members, texts = scorer.members, list(mixed.texts.values()) * len(scorer.members)
-    scored = text_file.score_text(source, members, texts, on_progress, run.context)
+    sources = source_lines(mixed, source, list(mixed.source_texts.values()) * len(members))
+    scored = text_file.score_text(lines, members, texts, on_progress, run.context, sources)
     events = _events(scored, members, text)
     note_scorers(members, texts, scored)
     ppl = {member.name: perplexity(float(values.sum()), len(values)) for member, values in zip(members, events.log_probs, strict=True)}

@@ -32,7 +32,7 @@ from attlm_fairseq.nbest.run.rescoring import context_of
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text.subwords import SubwordMarks
-from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, NbestFile, OnProgress, lists_of, run_config
+from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, NbestFile, OnProgress, Sources, lists_of, run_config, with_sources
 from attlm_fairseq.verbs.run import (
     adds_candidates,
     require_lms,
@@ -107,6 +107,7 @@ def rescore(
     weights: Mapping[str, float] | None = None,
     *,
     config: RunConfig | FilePath | None = None,
+    source: Sources | None = None,
     output: RescoreOutput | None = None,
     on_progress: OnProgress = None,
 ) -> Rescored:
@@ -120,6 +121,8 @@ def rescore(
         lms: LMs by name, files or objects.
         weights: weights of LMs, of the lists' scores, of ``words``, ``rank``, ``NAME_oov``, ``NAME_tokens``, ``A_minus_B``.
         config: LMs, text steps, weights and decision, as :func:`tune` finds them or an ``attlm.toml`` holds them.
+        source: the sentences that the lists translate, for translation models: a file, or texts in the order of the lists. All
+            lists are then held in memory. None: what the lists bring themselves.
         output: where to write the lists instead of returning them.
         on_progress: called with the number of hypotheses finished since the last call.
 
@@ -141,7 +144,7 @@ def rescore(
     deciding = _Deciding(run, features, writer.confidence if writer else run.confidence)
     kept: list[NbestList] = []
     try:
-        first, read = _first(with_candidates(opened, run))
+        first, read = _first(with_candidates(with_sources(opened, source), run))
         with scoring(run, features, on_progress, cache, context_of(run, first, run.weights)) as rescorer:
             decided = deciding.decide_all(rescorer.score(read))
             if writer:

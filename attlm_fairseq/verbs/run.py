@@ -37,7 +37,7 @@ def scoring(
     """Load the LMs of the run on its devices; at the end, tell what they did not know and what else there is to know about the scores."""
     note_texts(run.texts)
     with open_workers(run, features) as workers:
-        rescorer = Rescorer(workers, on_progress, cache, context)
+        rescorer = Rescorer(workers, run, on_progress, cache, context)
         yield rescorer
         warn_of_oov(rescorer.oov.values(), workers.advise)
     for line in rescorer.notes.values():
@@ -107,7 +107,7 @@ def require_lms(run: RunConfig) -> None:
 def require_weights(run: RunConfig) -> list[str]:
     """Return which of the weights are of features of LMs. Raises InputError for an LM without a weight."""
     names = [lm.name for lm in run.scored]
-    features = [name for name in run.weights if is_lm_feature(name, names)]
+    features = [name for name in run.weights if is_lm_feature(name, run.feature_texts)]
     weighted = {*run.weights, *(lm for name in features for lm in differing_lms(name, names) or ())}
     if missing := [name for name in names if name not in weighted]:
         others = [name for name in run.weights if name not in {*names, *features, *COMPUTED}]

@@ -75,6 +75,7 @@ def score_text(
     lms: Mapping[str, LM] | None = None,
     *,
     config: RunConfig | FilePath | None = None,
+    source: FilePath | Iterable[str] | None = None,
     on_progress: OnProgress = None,
 ) -> ScoredText:
     """Score every line of a text with every LM, each with its own text steps.
@@ -83,6 +84,7 @@ def score_text(
         text: a file (``-`` is standard input, gzip is recognised), or lines. Blank lines are empty sentences.
         lms: LMs by name, files or objects.
         config: LMs and text steps, also an ``attlm.toml``.
+        source: what each line translates, for translation models: a file or lines.
         on_progress: called with the number of lines finished since the last call.
 
     Returns:
@@ -94,9 +96,10 @@ def score_text(
     """
     run = run_config(config, lms=lms)
     require_lms(run)
-    source = text_lines(text)
+    lines_to_score = text_lines(text)
     scorers = load_scorers(run)
-    scored = text_file.score_text(source, scorers, list(run.texts.values()), on_progress, run.context)
+    sources = source_lines(run, source, run.source_texts.values())
+    scored = text_file.score_text(lines_to_score, scorers, list(run.texts.values()), on_progress, run.context, sources)
 
     def lines() -> Iterable[text_file.ScoredLine]:
         yield from scored.lines
@@ -110,6 +113,7 @@ def perplexity(
     lms: Mapping[str, LM] | None = None,
     *,
     config: RunConfig | FilePath | None = None,
+    source: FilePath | Iterable[str] | None = None,
     on_progress: OnProgress = None,
 ) -> list[Perplexity]:
     """Compute the perplexities of a text under every LM. Arguments as of :func:`score_text`.
@@ -121,7 +125,7 @@ def perplexity(
     names = list(run.texts)
     counters = [PerplexityCounter() for _ in names]
     words_read = 0
-    for number, line in enumerate(score_text(text, config=run, on_progress=on_progress).lines, 1):
+    for number, line in enumerate(score_text(text, config=run, source=source, on_progress=on_progress).lines, 1):
         words_read += len(line.text.split())
         for name, counter, score in zip(names, counters, line.scores, strict=True):
             if not math.isfinite(score.total):
@@ -146,6 +150,19 @@ def perplexity(
         )
         for name, counter in zip(names, counters, strict=True)
     ]
+
+
+def source_lines(run: RunConfig, source: FilePath | Iterable[str] | None, texts: Iterable[TextPipeline]) -> text_file.SourceLines | None:
+    """Return the source sentences of a text for LMs that see ``texts``. Raises InputError if they are missing, or for nobody."""
+    translating = [lm.name for lm in run.lms if lm.uses_source]
+    if source is None:
+        if translating:
+            raise InputError(f"{', '.join(translating)} scores translations: give the source sentences with --source FILE, one per line")
+        return None
+    if not translating:
+        raise InputError("--source is for translation models, and there is none: --mt takes one")
+    lines = os.fspath(source) if isinstance(source, str | os.PathLike) else source
+    return text_file.SourceLines(lines, [text.load() for text in texts])
 
 
 def load_scorers(run: RunConfig) -> list[Scorer]:

@@ -309,10 +309,11 @@ def _judge(tuned: Tuned, options: TuneOptions) -> str:
 
 def _lm_features(run: RunConfig, extra: Sequence[str]) -> list[str]:
     """What the LMs say besides their scores: the usual features, and those asked for. Raises InputError."""
+    lms = run.feature_texts
     for name in extra:
-        if not is_lm_feature(name, run.texts):
-            raise InputError(f"--feature {name}: expected LM_oov, LM_tokens or LM_minus_LM; the LMs are {', '.join(run.texts) or 'none'}")
-    return list(dict.fromkeys([*default_features(run.texts), *extra]))
+        if not is_lm_feature(name, lms):
+            raise InputError(f"--feature {name}: expected LM_oov, LM_tokens or LM_minus_LM; the LMs are {', '.join(lms) or 'none'}")
+    return list(dict.fromkeys([*default_features(lms), *extra]))
 
 
 def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], options: TuneOptions) -> list[str]:

@@ -6,7 +6,7 @@ import click
 import cloup
 
 from attlm_cli.decision_options import DecisionChoice, decision_options
-from attlm_cli.options import Results, measured_reference_options, metric_options, result_options, seed_option
+from attlm_cli.options import Results, check_source, measured_reference_options, metric_options, result_options, seed_option
 from attlm_cli.overwriting import check_outputs, check_standard_input
 from attlm_cli.printing import echo_json, hypotheses_bar, print_systems, this_command
 from attlm_cli.run_options import run_options
@@ -29,7 +29,7 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 )
 @measured_reference_options
 @metric_options()
-@run_options(several_devices=True, only_if_named=True, candidates=True)
+@run_options(several_devices=True, only_if_named=True, candidates=True, lists=True)
 @decision_options
 @cloup.option(
     "--confidence",
@@ -64,6 +64,7 @@ def eval_command(
       attlm eval test.json test.rescored.json --metric wer
       attlm eval test.json --config attlm.toml
     """
+    check_source(refs.source, run, metric)
     check_standard_input(*nbest, *refs.files)
     decided = choice.apply(run or RunConfig(), metric)
     if run is not None or choice.weights or results.report or decided.decision.rule != "max":

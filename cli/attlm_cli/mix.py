@@ -6,8 +6,8 @@ from pathlib import Path
 
 import cloup
 
-from attlm_cli.options import config_output_option, warn_of_unused
-from attlm_cli.overwriting import check_outputs
+from attlm_cli.options import config_output_option, source_option, warn_of_unused
+from attlm_cli.overwriting import check_outputs, check_standard_input
 from attlm_cli.printing import echo_fields, lines_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -18,8 +18,9 @@ from attlm_fairseq.verbs.mixture import Mixture, estimate_mixture
 @cloup.argument("text", help="A text that no LM was trained on, one sentence per line; - is standard input.")
 @cloup.option("--name", default="mix", show_default=True, help="Name of the mixture.")
 @config_output_option
+@source_option
 @run_options()
-def mix_command(text: str, name: str, output: Path, run: RunConfig) -> None:
+def mix_command(text: str, name: str, output: Path, source: str | None, run: RunConfig) -> None:
     """Find the weights of a linear mixture of the LMs, p(w | h) = sum of weight * p_lm(w | h), and write them to attlm.toml.
 
     The weights are those under which TEXT (- is standard input; a sentence a line, not one of those that the LMs were
@@ -35,10 +36,11 @@ def mix_command(text: str, name: str, output: Path, run: RunConfig) -> None:
     Example:
       attlm mix valid.txt --lm neural=checkpoint_best.pt --kenlm ngram=lm.arpa
     """
-    check_outputs({"the output": output}, {"the text": [text]}, run)
+    check_outputs({"the output": output}, {"the text": [text], "the source": [source]}, run)
     warn_of_unused(output, run, found=(f"[lm.{name}]",))
+    check_standard_input(text, source or "")
     with lines_bar(text) as bar:
-        mixture = estimate_mixture(text, name=name, config=run, on_progress=bar.update)
+        mixture = estimate_mixture(text, name=name, config=run, source=source, on_progress=bar.update)
     print_mixture(mixture)
     mixture.save(output, this_command())
 

@@ -22,7 +22,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, unused
 from attlm_fairseq.scoring.compute import parse_device
 from attlm_fairseq.text import TextPipeline, remarks
-from attlm_fairseq.verbs.inputs import ReferenceFiles
+from attlm_fairseq.verbs.inputs import ReferenceFiles, SourceFile
 
 Decorator = Callable[[Callable], Callable]
 
@@ -76,12 +76,37 @@ dictionary_option = cloup.option(
     "--dict",
     "dictionary",
     type=click.Path(path_type=Path),
-    help="dict.txt of neural LMs. Default: next to the checkpoint, then its data folder.",
+    help="dict.txt of neural LMs; the folder with both dictionaries of translation models. Default: next to the checkpoint, then its data "
+    "folder.",
 )
 
 seed_option = cloup.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Random seed of the bootstrap.")
 
 json_option = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+source_option = cloup.option(
+    "--source",
+    metavar="FILE",
+    help="The sentences that TEXT translates, one per line, for translation models (--mt).",
+)
+
+list_source_options = grouped(
+    "Source sentences",
+    "source",
+    lambda source, source_by: SourceFile(source, source_by, "--source-by") if source else None,
+    cloup.option(
+        "--source",
+        metavar="FILE",
+        help="The sentences that were translated, one per list, for translation models (--mt). Lists are then held in memory. Default: "
+        "those in NBEST.",
+    ),
+    cloup.option(
+        "--source-by",
+        type=click.Choice(["order", "number", "id"], case_sensitive=False),
+        help="Match source sentences by order, by number (the list's id is the line number from 0) or by id (each line carries one). "
+        "Default: id if every line carries the id of a list, else order.",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -144,7 +169,8 @@ measured_reference_options = grouped(
     cloup.option(
         "--source",
         metavar="FILE",
-        help="The sentences that were translated, matched as references are: the first column of what --metric external:COMMAND reads.",
+        help="The sentences that were translated, matched as references are: for translation models (--mt), and the first column of what "
+        "--metric external:COMMAND reads. Default: those in NBEST.",
     ),
 )
 
@@ -198,6 +224,12 @@ def metric_options(choice: bool = True) -> Decorator:
             help="sacreBLEU's tokenisation: 13a, none, zh, intl, .." + ("" if choice else " For --mbr bleu. Default: as tuned, else none."),
         ),
     )
+
+
+def check_source(source: str | None, run: RunConfig | None, metric: Metric) -> None:
+    """Raise InputError if source sentences are given and nothing asks for them."""
+    if source and metric.name != "external" and not (run and any(lm.uses_source for lm in run.lms)):
+        raise InputError(f"--source is for translation models (--mt) and --metric {PREFIX}COMMAND, and there is neither")
 
 
 def warn_of_unused(output: Path, run: RunConfig, found: tuple[str, ...] = ()) -> None:

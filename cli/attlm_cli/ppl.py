@@ -6,7 +6,8 @@ from dataclasses import astuple, fields
 
 import cloup
 
-from attlm_cli.options import json_option
+from attlm_cli.options import json_option, source_option
+from attlm_cli.overwriting import check_standard_input
 from attlm_cli.printing import echo_fields, echo_json, lines_bar
 from attlm_cli.run_options import run_options
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -16,8 +17,9 @@ from attlm_fairseq.verbs.text import Perplexity, perplexity
 @cloup.command("ppl")
 @cloup.argument("text", help="A text, one sentence per line; - is standard input.")
 @json_option
+@source_option
 @run_options()
-def ppl_command(text: str, as_json: bool, run: RunConfig) -> None:
+def ppl_command(text: str, as_json: bool, source: str | None, run: RunConfig) -> None:
     """Perplexity of TEXT (- is standard input), a sentence a line, blank ones included, for each LM.
 
     \b
@@ -35,8 +37,9 @@ def ppl_command(text: str, as_json: bool, run: RunConfig) -> None:
     Example:
       attlm ppl test.txt --lm checkpoint_best.pt --kenlm lm.arpa
     """
+    check_standard_input(text, source or "")
     with lines_bar(text) as bar:
-        found = perplexity(text, config=run, on_progress=bar.update)
+        found = perplexity(text, config=run, source=source, on_progress=bar.update)
     if as_json:
         echo_json([of_lm.as_dict() for of_lm in found])
         return

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import click
 import cloup
 
 from attlm_cli.decision_options import DecisionChoice, decision_options
-from attlm_cli.options import format_option, given_option, grouped, metric_options
-from attlm_cli.overwriting import check_outputs
+from attlm_cli.options import format_option, given_option, grouped, list_source_options, metric_options
+from attlm_cli.overwriting import check_outputs, check_standard_input
 from attlm_cli.printing import hypotheses_bar
 from attlm_cli.run_options import run_options
 from attlm_cli.shards import rescore_by_ray
@@ -15,7 +18,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.verbs.inputs import NbestFile
+from attlm_fairseq.verbs.inputs import NbestFile, SourceFile
 from attlm_fairseq.verbs.rescore import OUTPUTS, RescoreOutput, rescore
 
 output_options = grouped(
@@ -51,7 +54,8 @@ output_options = grouped(
     show_default=True,
     help="ray: NBEST is a pattern or folder of files, -o a folder; each of --devices is an actor of Ray Data, here or on a cluster.",
 )
-@run_options(several_devices=True, candidates=True)
+@list_source_options
+@run_options(several_devices=True, candidates=True, lists=True)
 @decision_options
 @metric_options(choice=False)
 def rescore_command(
@@ -61,6 +65,7 @@ def rescore_command(
     engine: str,
     choice: DecisionChoice,
     metric: Metric,
+    source: SourceFile | None,
     run: RunConfig,
 ) -> None:
     """Put the best hypothesis of each list of NBEST (- is standard input) first.
@@ -86,10 +91,18 @@ def rescore_command(
     run = choice.apply(run, metric)
     if run.decision.rule == "max" and (option := given_option("metric_text", "bleu_tokenize")):
         raise InputError(f"{option} is for --mbr or --consensus, none of which is given; to measure rescored lists use `attlm eval`")
+    if source and not any(lm.uses_source for lm in run.lms):
+        raise InputError("--source is for translation models, and there is none: --mt takes one")
     if engine == "ray":
+        if source:
+            raise InputError("--source is one file, --engine ray reads many: give lists that have their source sentences")
         rescore_by_ray(nbest, output, run, format_name)
         return
-    check_outputs({"the output": str(output.path)}, {"the input": [nbest], "the configuration": [run.path]}, run)
+    check_standard_input(nbest, source.path if source else "")
+    inputs: dict[str, Sequence[str | Path | None]] = {"the input": [nbest], "the configuration": [run.path]}
+    if source:
+        inputs["the source"] = [source.path]
+    check_outputs({"the output": str(output.path)}, inputs, run)
     with hypotheses_bar(nbest, format_name) as bar:
-        found = rescore(NbestFile(nbest, format_name), config=run, output=output, on_progress=bar.update)
+        found = rescore(NbestFile(nbest, format_name), config=run, source=source, output=output, on_progress=bar.update)
     note(found.summary)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from attlm_cli.types import (
     ENSEMBLE_WEIGHTS,
     FILE_OF_LM,
     FILES_OF_LM,
+    MARGIN_OF_LM,
     MIXTURE,
     NEURAL_CACHE_OF_LM,
     OOV_OF_LM,
@@ -34,11 +35,14 @@ from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
 from attlm_fairseq.scoring.cache import NeuralCache, UnigramCache
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
 from attlm_fairseq.scoring.lm_files import lm_kind
-from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
+from attlm_fairseq.scoring.lm_spec import Direction, LMSpec, check_name
 from attlm_fairseq.scoring.oov_policy import OOVPolicy
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
+
+TRANSLATIONS: dict[str, Direction] = {"mt": "forward", "mt_right_to_left": "right-to-left", "mt_reverse": "reverse"}
+"""The direction of translation models by the parameter that names them, which is also the default of their name."""
 
 Named = tuple[str | None, Any]  # an option's value for the LM of this name, or for all
 
@@ -58,6 +62,42 @@ MODELS = (
         type=click.Path(path_type=Path),
         help=f"LMs, text steps and weights, as written by attlm tune. Default: {DEFAULT_CONFIG} in this folder, unless --lm or --kenlm is "
         "given; none for attlm eval.",
+    ),
+)
+TRANSLATION_MODELS = (
+    cloup.option(
+        "--mt",
+        multiple=True,
+        type=FILES_OF_LM,
+        help="A translation model of fairseq (--task translation) as one more score: ln p(hypothesis | source). It needs --source. "
+        "Several checkpoints joined by colons are an ensemble. Repeatable.",
+    ),
+    cloup.option(
+        "--mt-right-to-left",
+        multiple=True,
+        type=FILES_OF_LM,
+        help="The same of a model that was trained on target sentences written backwards. Repeatable.",
+    ),
+    cloup.option(
+        "--mt-reverse",
+        multiple=True,
+        type=FILES_OF_LM,
+        help="A translation model of the other direction (noisy channel): ln p(source | hypothesis). Repeatable.",
+    ),
+    cloup.option(
+        "--source-text",
+        multiple=True,
+        type=TEXT_OF_LM,
+        help="What source sentences go through before all translation models (or NAME). Default: the same as hypotheses, see --text.",
+    ),
+)
+ONLY_CLOSE = (
+    cloup.option(
+        "--only-close",
+        multiple=True,
+        type=MARGIN_OF_LM,
+        help="Let all masked LMs (or NAME) score only hypotheses whose decoder's score is at most so far (natural log) below the best of "
+        "the list; the others get the lowest of those scores, so that none wins by it.",
     ),
 )
 COMBINED_MODELS = (
@@ -188,15 +228,19 @@ ARITHMETIC = (
 )
 
 
-def run_options(several_devices: bool = False, only_if_named: bool = False, scores: bool = True, candidates: bool = False) -> Decorator:
+def run_options(
+    several_devices: bool = False, only_if_named: bool = False, scores: bool = True, candidates: bool = False, lists: bool = False
+) -> Decorator:
     """The LMs, what they see and where they run, handed to the command as ``run``.
 
     ``several_devices``: whether the command shares its work among devices. ``only_if_named``: ``run`` is None unless LMs or a
     configuration are named; that of this folder does not count then. ``scores``: whether the command scores, so that policies for
     unknown words, precision, memory and combinations of LMs mean something. ``candidates``: whether lists can be expanded.
+    ``lists``: whether the command reads n-best lists.
     """
     groups = (
-        ("Models", MODELS + (COMBINED_MODELS if scores else ())),
+        ("Models", MODELS + (COMBINED_MODELS if scores else ()) + (ONLY_CLOSE if lists else ())),
+        *((("Translation models", TRANSLATION_MODELS),) if scores else ()),
         *((("Candidates beyond the lists", CANDIDATES),) if candidates else ()),
         ("Text", TEXT + (UNKNOWN_WORDS + SENTENCE_TOKENS if scores else ())),
         *((("Context", CONTEXT_OPTIONS),) if scores else ()),
@@ -207,11 +251,12 @@ def run_options(several_devices: bool = False, only_if_named: bool = False, scor
         @wraps(command)
         def wrapper(**given: Any) -> Any:
             options = {name: given.pop(name) for name in names}
-            lm, kenlm, config = options.pop("lm"), options.pop("kenlm"), options.pop("config")
+            config = options.pop("config")
+            models = {name: options.pop(name, ()) for name in ("lm", "kenlm", *TRANSLATIONS)}
             context = options.pop("context", None)
             spec = {name: options.pop(name, None) for name in ("corrections", "phrases", "candidates")}
-            named = bool(lm or kenlm or config)
-            run = make_run(lm, kenlm, config if named or only_if_named or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG)
+            named = bool(config or any(models.values()))
+            run = make_run(models, config if named or only_if_named or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG)
             if context is not None:
                 run = replace(run, context=context)
             if not run.lms and (option := given_option(*options)):  # ignoring it would let the user believe that it changed something
@@ -247,16 +292,19 @@ def with_candidate_options(run: RunConfig, corrections: Path | None, phrases: Pa
     return replace(run, candidates=spec)
 
 
-def make_run(lm: Iterable[Named], kenlm: Iterable[Named], config: Path | None) -> RunConfig:
-    """Return the LMs of options, added to those of a configuration. Raises InputError."""
+def make_run(models: Mapping[str, Iterable[Named]], config: Path | None) -> RunConfig:
+    """Return the LMs of options, by parameter, added to those of a configuration. Raises InputError."""
     run = read_config(config) if config else RunConfig()
     lms = {spec.name: spec for spec in run.lms}
-    for option, name, files in [*(("lm", *given) for given in lm), *(("kenlm", *given) for given in kenlm)]:
+    for option, name, files in [(option, *given) for option, of_option in models.items() for given in of_option]:
         if name is None:
             name = next(free for free in numbered(option) if free not in lms)
         elif check_name(name) in lms:
-            raise InputError(f"two LMs are called {name!r}; name them apart: --{option} NAME=FILE")
-        lms[name] = LMSpec.of_files(name, files)
+            raise InputError(f"two LMs are called {name!r}; name them apart: --{option.replace('_', '-')} NAME=FILE")
+        direction = TRANSLATIONS.get(option)
+        lms[name] = (
+            LMSpec.of_files(name, files) if direction is None else LMSpec(name, checkpoints=tuple(map(Path, files)), translation=direction)
+        )
     return replace(run, lms=tuple(lms.values()))
 
 
@@ -277,8 +325,14 @@ def changed_run(
     else:
         placed = parse_devices(devices, precision, parse_memory(memory))
     if dictionary is not None:
-        run = replace(run, lms=tuple(replace(lm, dictionary=dictionary) if lm.checkpoints else lm for lm in run.lms))
+        run = replace(run, lms=tuple(map(partial(_with_dictionary, dictionary=dictionary), run.lms)))
     return replace(LMChanges(text=steps, **changes).apply(run), devices=placed)
+
+
+def _with_dictionary(lm: LMSpec, dictionary: Path) -> LMSpec:
+    """Return the LM with this dictionary, if it can be its own: a folder is a translation model's, a file another checkpoint's."""
+    fits = bool(lm.checkpoints) and dictionary.is_dir() == (lm.translation is not None)
+    return replace(lm, dictionary=dictionary) if fits else lm
 
 
 @dataclass(frozen=True)
@@ -296,6 +350,8 @@ class LMChanges:
     unigram_cache: tuple[tuple[str | None, UnigramCache], ...] = ()
     temperature: tuple[tuple[str | None, float], ...] = ()
     adapt: tuple[tuple[str | None, Path], ...] = ()
+    source_text: tuple[tuple[str | None, TextPipeline], ...] = ()
+    only_close: tuple[tuple[str | None, float], ...] = ()
 
     def apply(self, run: RunConfig) -> RunConfig:
         """Return the run with these. Raises InputError."""
@@ -322,12 +378,22 @@ class LMChanges:
         for option, choices in (("sentence_start", self.sentence_start), ("sentence_end", self.sentence_end)):
             for name, token in choices:
                 given = named(lms, name, f"--{option.replace('_', '-')}")
-                chosen = [lm for lm in given if name or (lm.checkpoints and all(lm_kind(path) == "huggingface" for path in lm.checkpoints))]
+                chosen = [lm for lm in given if name or (_plain(lm) and all(lm_kind(path) == "huggingface" for path in _plain(lm)))]
                 if not chosen:
                     raise InputError(f"--{option.replace('_', '-')} {token!r}: there is no LM of Hugging Face")
                 for lm in chosen:
                     begins = option == "sentence_start"
                     lms[lm.name] = replace(lm, sentence_start=token) if begins else replace(lm, sentence_end=token)
+        for name, steps in self.source_text:
+            translating = [lm for lm in named(lms, name, "--source-text") if lm.translation]
+            if not translating:
+                raise InputError("--source-text: there is no translation model" + (f" called {name!r}" if name else ""))
+            lms |= {lm.name: replace(lm, source_text=steps) for lm in translating}
+        for name, margin in self.only_close:
+            slow = [lm for lm in named(lms, name, "--only-close") if name or any(lm_kind(path) == "masked" for path in _plain(lm))]
+            if not slow:
+                raise InputError("--only-close: there is no masked LM; for another LM give NAME=NUMBER")
+            lms |= {lm.name: replace(lm, only_close=margin) for lm in slow}
         return replace(run, lms=tuple(lms.values()), text=text)
 
     def _mixed(self, lms: dict[str, LMSpec], name: str | None, members: tuple[tuple[str, float], ...]) -> dict[str, LMSpec]:
@@ -347,6 +413,11 @@ class LMChanges:
                 f"expected {len(ensembles[0].checkpoints)} numbers, not {len(shares)}"
             )
         return {ensembles[0].name: replace(ensembles[0], ensemble_weights=shares)}
+
+
+def _plain(lm: LMSpec) -> tuple[Path, ...]:
+    """The files of an LM that is not a translation model."""
+    return () if lm.translation else lm.checkpoints
 
 
 def named(lms: dict[str, LMSpec], name: str | None, option: str) -> list[LMSpec]:

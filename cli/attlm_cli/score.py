@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import cloup
 
+from attlm_cli.options import source_option
+from attlm_cli.overwriting import check_standard_input
 from attlm_cli.printing import echo_fields, lines_bar
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
@@ -19,8 +21,9 @@ from attlm_fairseq.verbs.text import score_text
 @cloup.argument("text", help="A text, one sentence per line; - is standard input.")
 @cloup.option("--words", "each_word", is_flag=True, help="One line for each word and sentence end instead of one for each sentence.")
 @cloup.option("--header/--no-header", default=True, show_default=True, help="Name the columns in a first line.")
+@source_option
 @run_options()
-def score_command(text: str, each_word: bool, header: bool, run: RunConfig) -> None:
+def score_command(text: str, each_word: bool, header: bool, source: str | None, run: RunConfig) -> None:
     """Natural-log probability of each line of TEXT (- is standard input), a sentence a line, blank ones included.
 
     Tab-separated columns: line number, number of words, and for each LM its score (summed over the words and the
@@ -36,8 +39,9 @@ def score_command(text: str, each_word: bool, header: bool, run: RunConfig) -> N
     names, differ = list(run.texts), len(set(run.texts.values())) > 1
     if each_word and differ:
         raise InputError(f"--words needs LMs that see the same words; {', '.join(names)} do not: run it for each alone")
+    check_standard_input(text, source or "")
     with lines_bar(text) as bar:
-        scored = score_text(text, config=run, on_progress=bar.update)
+        scored = score_text(text, config=run, source=source, on_progress=bar.update)
         if header:
             columns = [column for name in names for column in (name, f"{name}_oov", *([f"{name}_tokens"] if differ else []))]
             echo_fields("line", "word" if each_word else "words", *columns)

@@ -11,6 +11,7 @@ import cloup
 from attlm_cli.decision_options import rule_options
 from attlm_cli.options import (
     Results,
+    check_source,
     config_output_option,
     format_option,
     grouped,
@@ -110,7 +111,7 @@ trust_options = grouped(
 @format_option
 @measured_reference_options
 @metric_options()
-@run_options(several_devices=True, candidates=True)
+@run_options(several_devices=True, candidates=True, lists=True)
 @rule_options
 @search_options
 @trust_options
@@ -149,6 +150,7 @@ def tune_command(
       attlm tune dev.nbest --refs dev.en --metric bleu --lm news=lm.pt --mbr bleu -o news.toml
       attlm tune dev.json --kenlm lm.arpa --fix am_score=1 --interval kenlm=0:2
     """
+    check_source(refs.source, run, metric)
     options = TuneOptions(**search, **trust, **others)
     check_standard_input(nbest, *refs.files)
     check_outputs({"the output": output, "--report": results.report}, {"the input": [nbest], "the references": refs.files}, run)

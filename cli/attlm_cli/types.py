@@ -143,6 +143,13 @@ def _files(text: str) -> tuple[str, ...]:
     return files
 
 
+def _margin(text: str) -> float:
+    margin = _number(text, "a number, such as 10")
+    if not 0 <= margin < math.inf:
+        raise InputError("expected a finite number that is not negative")
+    return margin
+
+
 def _steps(text: str) -> TextPipeline:
     return parse_steps(filter(None, text.split(",")))
 
@@ -173,4 +180,5 @@ NEURAL_CACHE_OF_LM = NameValue("SIZE:THETA:WEIGHT", parse_neural_cache, optional
 UNIGRAM_CACHE_OF_LM = NameValue("SIZE:WEIGHT[:DECAY]", parse_unigram_cache, optional=True)
 FILE_OF_LM = NameValue("FILE", Path, optional=True)
 SENTENCES_OF_LM = NameValue("K", _sentences, optional=True)
+MARGIN_OF_LM = NameValue("NUMBER", _margin, optional=True)
 TOKEN_OF_LM = NameValue("TOKEN", str, optional=True)

@@ -42,8 +42,8 @@ class FairseqFormat(NbestFormat):
 
     Scores: ``fairseq`` is the sum of the P-line times ln 2, the model's natural-log probability of the hypothesis with its end of
     sentence (and a fused LM, if there was one); ``H`` is the H-line's number times ln 2, divided by length^lenpen as fairseq
-    leaves it. A file without P-lines has ``H`` alone. The T-line is the reference, with ``<<unk>>`` as fairseq writes it. Any
-    other line (log, ``Generate test with beam=5: ...``) is kept in its place.
+    leaves it. A file without P-lines has ``H`` alone. The S-line is the source, the T-line the reference, with
+    ``<<unk>>`` as fairseq writes it. Any other line (log, ``Generate test with beam=5: ...``) is kept in its place.
 
     Written: the H- and D-line's number becomes ``total`` / ln 2, the P-line stays, and after it comes
     ``L-12<TAB>name=value name=value``, the LM scores in natural log, which are read back as scores. Its last one is ``H``, fairseq's own
@@ -183,6 +183,8 @@ def _take(line: _Line, nbest: NbestList, of_list: ListText) -> None:
         of_list.before += line.text
         if line.kind == "T":
             nbest.references = (content,)
+        if line.kind == "S":
+            nbest.source = content
         return
     hypothesis = nbest.hypotheses[-1]
     of_hypothesis = text_of_hypothesis(nbest, hypothesis)

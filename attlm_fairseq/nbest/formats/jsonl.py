@@ -42,13 +42,14 @@ _MATCHES = re.compile(r'\s*\{\s*["}]')
 
 
 class JsonlFormat(NbestFormat):
-    """``{"id": ..., "ref": "..." or ["...", ...], "hyps": [{"text": "...", "scores": {name: value}}, ...]}``, one a line.
+    """``{"id": ..., "source": "...", "ref": "..." or ["...", ...], "hyps": [{"text": "...", "scores": {name: value}}, ...]}``, one a line.
 
-    Scores are natural logarithms and sums and written exactly. ``id`` (else the number from 0), ``ref`` and ``scores`` may be missing; all
-    other keys, of the list and of each hypothesis, are kept. ``"sparse": true``, as lists from Moses' format have it, says that a score
-    which a hypothesis does not name is 0. ``"times"`` of a hypothesis, ``[begin, end]`` in seconds for each word, goes to ctm files.
-    Written: the LM scores go into ``scores``, the total next to it as ``total``; word confidences of the first hypothesis, if there are
-    any, as ``word_confidences`` of the list, ``[word, confidence]`` each. Lists from any other format can be written.
+    Scores are natural logarithms and sums and written exactly. ``id`` (else the number from 0), ``source`` (what the hypotheses
+    translate), ``ref`` and ``scores`` may be missing; all other keys, of the list and of each hypothesis, are kept. ``"sparse": true``, as
+    lists from Moses' format have it, says that a score which a hypothesis does not name is 0. ``"times"`` of a hypothesis,
+    ``[begin, end]`` in seconds for each word, goes to ctm files. Written: the LM scores go into ``scores``, the total next to it as
+    ``total``; word confidences of the first hypothesis, if there are any, as ``word_confidences`` of the list, ``[word, confidence]``
+    each. Lists from any other format can be written.
     """
 
     name = "jsonl"
@@ -106,7 +107,8 @@ def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:
     if not isinstance(sparse, bool):
         raise place.error(f"is {quoted(json.dumps(sparse))}: expected true or false", "sparse")
     references = place.references(value.get("ref"), "ref")
-    return NbestList(place.id(value.get("id"), count), hypotheses, references, line, sparse=sparse, path=path)
+    source = None if value.get("source") is None else place.text(value["source"], "source")
+    return NbestList(place.id(value.get("id"), count), hypotheses, references, line, sparse=sparse, path=path, source=source)
 
 
 def _hypothesis(value: Any, index: int, place: Place) -> Hypothesis:
@@ -176,6 +178,8 @@ def _new_line(nbest: NbestList) -> str:
     """The line of a list that was read from another format."""
     references = list(nbest.references)
     value: dict[str, Any] = {"id": nbest.id}
+    if nbest.source is not None:
+        value["source"] = nbest.source
     if references:
         value["ref"] = references[0] if len(references) == 1 else references
     if nbest.sparse:

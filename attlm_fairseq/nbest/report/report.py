@@ -259,6 +259,8 @@ def _word_scores(
     shown = list(dict.fromkeys(text for change in changes for text in (change.first, change.answer)))
     found: dict[str, list] = {text: [] for text in shown}
     for scorer, pipeline in zip(scorers, texts, strict=True):
+        if scorer.uses_source:  # two lists may have the same text
+            continue
         sentences = [pipeline.words(text) for text in shown]
         for text, sentence, score in zip(shown, sentences, scorer.score(sentences), strict=True):
             words = list(zip([*sentence, END], score.log_probs, [*score.oov, False], strict=True))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from attlm_fairseq.nbest.features.lm_features import lm_feature
+from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.advice import advise
 from attlm_fairseq.scoring.compute import DeviceConfig
@@ -27,24 +29,48 @@ class BlockScores:
 class BlockScorer:
     """LMs, the text steps before each, and the features wanted besides the LMs' scores (see :mod:`lm_features`)."""
 
-    def __init__(self, scorers: Sequence[Scorer], texts: Sequence[TextPipeline], features: Sequence[str] = ()) -> None:
-        """``texts`` has one pipeline per LM."""
+    def __init__(
+        self,
+        scorers: Sequence[Scorer],
+        texts: Sequence[TextPipeline],
+        features: Sequence[str] = (),
+        source_texts: Sequence[TextPipeline] | None = None,
+        margins: Mapping[str, float] | None = None,
+    ) -> None:
+        """Take LMs.
+
+        Args:
+            scorers: the LMs.
+            texts: one pipeline per LM, before the hypotheses.
+            features: the features wanted.
+            source_texts: one pipeline per LM, before the source sentences; None: those of the hypotheses.
+            margins: by LM, how far below the best of its list a hypothesis may be to be scored; see :func:`scored_if_close`.
+        """
         if len(texts) != len(scorers):
             raise ValueError(f"{len(scorers)} LMs need as many text pipelines, not {len(texts)}")
         self.scorers = tuple(scorers)
         self.texts = tuple(texts)
         self.features = tuple(features)
+        self.source_texts = self.texts if source_texts is None else tuple(source_texts)
+        self.margins = dict(margins or {})
 
     @classmethod
     def load(cls, config: RunConfig, compute: DeviceConfig, features: Sequence[str] = ()) -> BlockScorer:
         """Load the LMs and text steps of a run. Raises InputError."""
         scorers = config.load(compute)
-        return cls(scorers, [text.load() for text in config.texts.values()], features)
+        margins = {lm.name: lm.only_close for lm in config.scored if lm.only_close is not None}
+        source_texts = [text.load() for text in config.source_texts.values()]
+        return cls(scorers, [text.load() for text in config.texts.values()], features, source_texts, margins)
 
-    def score(self, texts: Sequence[str]) -> BlockScores:
-        """Score the texts of some hypotheses. A score is the natural log of the probability of the words and the sentence end."""
-        seen = list(split_texts(self.texts, texts))
-        return self.block([(sentences, scorer.score(sentences)) for scorer, sentences in zip(self.scorers, seen, strict=True)])
+    def score(self, block: Block) -> BlockScores:
+        """Score some hypotheses. A score is the natural log of the probability of the words and the sentence end."""
+        sources = split_texts(self.source_texts, block.source_of_each()) if any(scorer.uses_source for scorer in self.scorers) else None
+        columns = []
+        for place, (scorer, sentences) in enumerate(zip(self.scorers, split_texts(self.texts, block.texts), strict=True)):
+            of_sources = sources[place] if sources and scorer.uses_source else None
+            margin = self.margins.get(scorer.name, math.inf)
+            columns.append((sentences, scored_if_close(scorer, sentences, of_sources, block, margin)))
+        return self.block(columns)
 
     def block(self, columns: Sequence[tuple[Sequence[Sentence], Sequence[SentenceScore]]]) -> BlockScores:
         """Return the scores of some hypotheses, given for each LM what it saw of them and what it says of them."""
@@ -61,11 +87,46 @@ class BlockScorer:
     def advise(self, count: OOVCount) -> str | None:
         """The text steps that would make the unknown words of an LM known."""
         lms = {scorer.name: (scorer, text) for scorer, text in zip(self.scorers, self.texts, strict=True)}
-        return advise(count, *lms[count.lm_name])
+        scorer, text = lms[count.lm_name]
+        return None if scorer.uses_source else advise(count, scorer, text)
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:
         """By LM, what is needed to get the same scores again."""
-        return {
-            scorer.name: dict(scorer.signature()) | {"text": text.signature()}
-            for scorer, text in zip(self.scorers, self.texts, strict=True)
-        }
+        found: dict[str, Mapping[str, Any]] = {}
+        for scorer, text, source_text in zip(self.scorers, self.texts, self.source_texts, strict=True):
+            source = {"source text": source_text.signature()} if scorer.uses_source else {}
+            close = {"only close": self.margins[scorer.name]} if scorer.name in self.margins else {}
+            found[scorer.name] = dict(scorer.signature()) | {"text": text.signature()} | source | close
+        return found
+
+
+def scored_if_close(
+    scorer: Scorer, sentences: Sequence[Sequence[str]], sources: Sequence[Sequence[str]] | None, block: Block, margin: float
+) -> list[SentenceScore]:
+    """Score the hypotheses whose decoder's score is at most ``margin`` below the best of their list; the others get the least of theirs.
+
+    A hypothesis that is not scored thus has no advantage over any that is, as long as the LM's weight is not negative: it cannot win
+    by this score. All of its value stands at the sentence end, and none of its words counts as unknown.
+
+    Args:
+        scorer: the LM.
+        sentences: the words of each hypothesis of the block.
+        sources: the words of each one's source sentence; None for an LM that uses none.
+        block: the lists.
+        margin: natural log; infinite: all are scored.
+    """
+    rows = [row for row in range(len(block)) if margin == math.inf or block.distances[row] <= margin]
+    texts = [sentences[row] for row in rows]
+    scores = scorer.score(texts) if sources is None else scorer.score_translations(texts, [sources[row] for row in rows])
+    if len(rows) == len(block):
+        return scores
+    of_row = dict(zip(rows, scores, strict=True))
+    found, begin = [], 0
+    for size in block.sizes:
+        of_list = range(begin, begin + size)
+        least = min(of_row[row].total for row in of_list if row in of_row)
+        for row in of_list:
+            count = len(sentences[row])
+            found.append(of_row[row] if row in of_row else SentenceScore((*[0.0] * count, least), (False,) * count))
+        begin += size
+    return found

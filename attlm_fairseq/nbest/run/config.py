@@ -42,6 +42,8 @@ class RunConfig:
                     raise InputError(
                         f"[lm.{lm.name}] mixes {member!r}, which is not an LM of this run; there are {', '.join(sorted(plain))}"
                     )
+        if self.context is not None and (names := [lm.name for lm in self.lms if lm.uses_source or lm.only_close is not None]):
+            raise InputError(f"{', '.join(names)}: translation models and --only-close do not go with --context; leave one of them out")
 
     @property
     def scored(self) -> tuple[LMSpec, ...]:
@@ -53,6 +55,18 @@ class RunConfig:
     def texts(self) -> dict[str, TextPipeline]:
         """What each scored LM sees, by name. Raises InputError where the members of a mixture cannot be mixed word by word."""
         return {lm.name: self._text_of_mixture(lm) if lm.mixture else lm.text or self.text for lm in self.scored}
+
+    @property
+    def source_texts(self) -> dict[str, TextPipeline]:
+        """What each scored LM sees of a source sentence, by name; it matters to translation models alone."""
+        texts = self.texts
+        return {lm.name: self._source_text(lm, texts[lm.name]) for lm in self.scored}
+
+    @property
+    def feature_texts(self) -> dict[str, TextPipeline]:
+        """Those of :attr:`texts` whose LMs have further features, such as their unknown words: LMs that score every hypothesis."""
+        texts = self.texts
+        return {lm.name: texts[lm.name] for lm in self.scored if lm.only_close is None}
 
     def with_weights(self, weights: Mapping[str, float]) -> RunConfig:
         """Return the run with these weights added.
@@ -86,6 +100,13 @@ class RunConfig:
         members = [next(lm for lm in self.lms if lm.name == name) for name, _ in mixture.mixture]
         default = self.text if mixture.text is None else mixture.text
         return [(lm, default if lm.text is None else lm.text) for lm in members]
+
+    def _source_text(self, lm: LMSpec, default: TextPipeline) -> TextPipeline:
+        """The steps of a translation model, or of the one among the members of a mixture. Raises InputError if members differ."""
+        own = {member.source_text or text for member, text in self._members(lm) if member.uses_source}
+        if len(own) > 1:
+            raise InputError(f"[lm.{lm.name}] mixes translation models that see different source words: give them the same source_text")
+        return next(iter(own), None) or lm.source_text or default
 
     def _text_of_mixture(self, mixture: LMSpec) -> TextPipeline:
         """What all members see; words, where only some of them cut these into subwords, or each in its own way."""

@@ -7,6 +7,11 @@
     [lm.ngram]
     kenlm = "lm.arpa"
 
+    [lm.mt]                         # a translation model of fairseq: forward, right-to-left or reverse
+    checkpoint = "mt.pt"
+    translation = "forward"
+    source_text = { steps = [] }    # before source sentences; without it the LM's text steps
+
     oov = "spread:100000"           # what an unknown word costs: unk (default), penalty:LOGPROB, spread:TYPES
     context_sentences = 5           # how many sentences before it is told of a conversation; default: all
     temperature = 0.95              # divides the logits of this package's neural LMs
@@ -14,6 +19,7 @@
     unigram_cache = "500:0.1:0.99"  # SIZE:WEIGHT:DECAY, of any LM
     adapt = "lm.adaptation"         # dynamic evaluation, as `attlm fit` found it
     text = { steps = ["lowercase"] }  # instead of the steps of [text]
+    only_close = 10.0               # score hypotheses that the decoder put so near to the best, natural log
 
     [lm.mix]                        # linear over words; its members then have no score of their own
     mixture = { attentive = 0.6, ngram = 0.4 }
@@ -66,7 +72,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.numeric import is_number
 from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
-from attlm_fairseq.scoring.lm_spec import LMSpec, are_shares, check_name
+from attlm_fairseq.scoring.lm_spec import DIRECTIONS, LMSpec, are_shares, check_name
 from attlm_fairseq.scoring.oov_policy import parse_policy
 from attlm_fairseq.text import Step, TextPipeline, parse_steps
 
@@ -75,8 +81,10 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = Path("attlm.toml")
 SKETCH = "reference_sketch"  # the entry of [tuning] that tells the lists tuned on
-COMMON = {"text", "oov", "context_sentences", "temperature", "neural_cache", "unigram_cache", "adapt"}  # what an entry of any kind may hold
-ENTRIES = {"kenlm": COMMON, "checkpoint": {"dict", "ensemble_weights", "sentence_start", "sentence_end"} | COMMON, "mixture": COMMON}
+# what an entry of any kind may hold
+COMMON = {"text", "oov", "context_sentences", "temperature", "neural_cache", "unigram_cache", "adapt", "only_close"}
+OF_CHECKPOINTS = {"dict", "ensemble_weights", "sentence_start", "sentence_end", "translation", "source_text"}
+ENTRIES = {"kenlm": COMMON, "checkpoint": OF_CHECKPOINTS | COMMON, "mixture": COMMON}
 
 
 def read_config(path: Path) -> RunConfig:
@@ -336,7 +344,13 @@ def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
     if sentences is not None and (isinstance(sentences, bool) or not isinstance(sentences, int) or sentences < 0):
         raise InputError(f"{where} context_sentences = {sentences!r}, expected a whole number, 0 for none", path=path)
     try:
-        spec = LMSpec(name, text=text, oov=parse_policy(policy), context_sentences=sentences)
+        spec = LMSpec(
+            name,
+            text=text,
+            oov=parse_policy(policy),
+            context_sentences=sentences,
+            only_close=_read_margin(entry, where, path),
+        )
     except InputError as error:
         raise InputError(f"{where} oov: {error}", path=path) from None
     spec = replace(spec, **_read_adjustments(entry, where, path))
@@ -356,8 +370,14 @@ def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
     for token in ("sentence_start", "sentence_end"):
         if not isinstance(entry.get(token, ""), str):
             raise InputError(f"{where} {token} = {entry[token]!r}, expected a token of the LM", path=path)
+    direction = entry.get("translation")
+    if direction not in (None, *DIRECTIONS):
+        raise InputError(f"{where} translation = {direction!r}, expected one of {', '.join(DIRECTIONS)}", path=path)
+    source = read_text(table(entry, "source_text", path, f"lm.{name}.source_text"), f"[lm.{name}.source_text]", path)
     return replace(
         spec,
+        translation=direction,
+        source_text=source if "source_text" in entry else None,
         checkpoints=tuple(folder / file for file in files),
         sentence_start=entry.get("sentence_start"),
         sentence_end=entry.get("sentence_end"),
@@ -383,6 +403,13 @@ def _read_adjustments(entry: Mapping[str, Any], where: str, path: Path) -> dict[
         except InputError as error:
             raise InputError(f"{where} {key}: {error}", path=path) from None
     return found
+
+
+def _read_margin(entry: Mapping[str, Any], where: str, path: Path) -> float | None:
+    margin = entry.get("only_close")
+    if margin is not None and (not is_number(margin) or not 0 <= margin < math.inf):
+        raise InputError(f"{where} only_close = {margin!r}, expected a finite number that is not negative", path=path)
+    return None if margin is None else float(margin)
 
 
 def _read_mixture(mixture: Any, where: str, path: Path) -> tuple[tuple[str, float], ...]:
@@ -429,6 +456,12 @@ def written_lm(lm: LMSpec, folder: Path) -> dict[str, Any]:
         entry |= {
             key: token for key, token in (("sentence_start", lm.sentence_start), ("sentence_end", lm.sentence_end)) if token is not None
         }
+        if lm.translation is not None:
+            entry["translation"] = lm.translation
+        if lm.source_text is not None:
+            entry["source_text"] = written_text(lm.source_text, folder)
+    if lm.only_close is not None:
+        entry["only_close"] = lm.only_close
     if lm.oov.kind != "unk":
         entry["oov"] = str(lm.oov)
     if lm.context_sentences is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
@@ -20,10 +20,10 @@ def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: Nbes
         nbest: any of the lists.
         tell: gets a line if the weights change, or if the decoder's score cannot be told from others.
     """
-    own = _own_scores(run, nbest)
+    own = _own_scores(nbest, {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)})
     if not any(weights.get(lm.name) for lm in run.scored) or any(name in weights for name in (*own, "rank")) or not own:
         return dict(weights)
-    decoder = own[0] if len(own) == 1 else next((name for name in DECODER_SCORES if name in own), None)
+    decoder = _decoder_score(own)
     if decoder is None:
         tell(f"WARNING: none of the lists' own scores ({', '.join(own)}) has a weight: the LMs decide alone")
         return dict(weights)
@@ -31,8 +31,32 @@ def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: Nbes
     return {**weights, decoder: 1.0}
 
 
-def _own_scores(run: RunConfig, nbest: NbestList) -> list[str]:
+def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
+    """Return by how much the decoder's own score of each hypothesis is below the best of the list: natural log, 0 or more.
+
+    Args:
+        nbest: a list.
+        lms: the names of the LMs' scores, which do not count.
+
+    Raises:
+        InputError: the list has no score of its own, or the decoder's cannot be told from others.
+    """
+    own = _own_scores(nbest, lms)
+    name = _decoder_score(own)
+    if name is None or any(name not in hypothesis.scores for hypothesis in nbest.hypotheses):
+        found = f"several, none of which is called {' or '.join(DECODER_SCORES)}: {', '.join(own)}" if len(own) > 1 else "none"
+        raise nbest.error(
+            f"list {nbest.id!r}: --only-close goes by the decoder's own score, expected one score for each hypothesis, found {found}"
+        )
+    best = max(hypothesis.scores[name] for hypothesis in nbest.hypotheses)
+    return [best - hypothesis.scores[name] for hypothesis in nbest.hypotheses]
+
+
+def _decoder_score(own: Sequence[str]) -> str | None:
+    return own[0] if len(own) == 1 else next((name for name in DECODER_SCORES if name in own), None)
+
+
+def _own_scores(nbest: NbestList, replaced: Collection[str]) -> list[str]:
     """The scores that came with a list, but for those that the LMs of this run replace."""
     names = dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores)
-    replaced = {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored), *COMPUTED}
-    return [name for name in names if name not in replaced]
+    return [name for name in names if name not in {*replaced, *COMPUTED}]

@@ -50,8 +50,7 @@ class ShardRescorer:
         os.chdir(folder)
         self._config = config
         self._format_name = format_name
-        names = [lm.name for lm in config.scored]
-        features = [name for name in config.weights if is_lm_feature(name, names)]
+        features = [name for name in config.weights if is_lm_feature(name, config.feature_texts)]
         self._workers = OneProcess(BlockScorer.load(config, device, features))
         self._settings = {"precision": device.precision, "memory": device.memory, "device": device.device, "features": sorted(features)}
         self._settings |= {} if config.context is None else {"context": str(config.context)}
@@ -70,7 +69,8 @@ class ShardRescorer:
         lists = iterator if first is None else chain([first], iterator)
         notes: list[str] = []
         cache = ScoreCache.of_output(output, self._settings, notes.append)
-        rescorer = Rescorer(self._workers, cache=cache, context=context_of(self._config, first, self._config.weights))
+        context = context_of(self._config, first, self._config.weights)
+        rescorer = Rescorer(self._workers, self._config, cache=cache, context=context)
         weights = self._config.weights
         count = 0
 

@@ -6,14 +6,16 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, repeat
 
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
+from attlm_fairseq.nbest.run.decoder_score import distances_from_best, with_decoder_score
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.walk import Choice, Group, Turn, with_scores
 from attlm_fairseq.nbest.run.workers import Workers
@@ -36,15 +38,24 @@ class Rescorer:
     def __init__(
         self,
         workers: Workers,
+        config: RunConfig,
         on_progress: Callable[[int], None] | None = None,
         cache: ScoreCache | None = None,
         context: Context | None = None,
     ) -> None:
-        """``on_progress`` is called with the number of hypotheses finished since the last call; what ``cache`` holds is not scored.
+        """Take the LMs of a run, at work.
 
-        ``context``: the conversations that the lists belong to; None: each list by itself.
+        Args:
+            workers: the LMs.
+            config: the run: what its LMs need to know of a list besides the texts.
+            on_progress: called with the number of hypotheses finished since the last call.
+            cache: what it holds is not scored.
+            context: the conversations that the lists belong to; None: each list by itself.
         """
         self.workers = workers
+        self.translations = [lm.name for lm in config.lms if lm.uses_source]
+        measured = any(lm.only_close is not None for lm in config.scored)
+        self.distances = partial(distances_from_best, lms={lm.name for lm in config.lms}) if measured else None
         self.oov: dict[str, OOVCount] = {}
         self.notes: dict[str, str] = {}
         self.on_progress = on_progress
@@ -58,12 +69,13 @@ class Rescorer:
             return
         waiting: deque[list[NbestList]] = deque()
 
-        def texts() -> Iterator[list[str]]:
-            for block in batch_by_size(lists, growing_limits(FIRST_BLOCK_CHARACTERS, BLOCK_CHARACTERS), characters):
+        def blocks() -> Iterator[Block]:
+            sourced = map(self._with_source, lists) if self.translations else lists
+            for block in batch_by_size(sourced, growing_limits(FIRST_BLOCK_CHARACTERS, BLOCK_CHARACTERS), characters):
                 waiting.append(block)
-                yield [hypothesis.text for nbest in block for hypothesis in nbest.hypotheses]
+                yield Block.of_lists(block, self.distances)
 
-        for scores in self.cache.score(self.workers, texts()):
+        for scores in self.cache.score(self.workers, blocks()):
             yield from self._scored(waiting.popleft(), scores)
 
     def _in_context(self, lists: Iterable[NbestList], context: Context) -> Iterator[NbestList]:
@@ -89,6 +101,14 @@ class Rescorer:
                     yield from zip(places, self._scored(of_turn, scores), strict=True)
 
         return in_order(scored())
+
+    def _with_source(self, nbest: NbestList) -> NbestList:
+        """Return the list. Raises InputError if it has no source sentence."""
+        if nbest.source is None:
+            raise nbest.error(
+                f"list {nbest.id!r} has no source sentence, which {', '.join(self.translations)} needs: give --source FILE, one per line"
+            )
+        return nbest
 
     def _scored(self, block: Sequence[NbestList], scores: BlockScores) -> Iterator[NbestList]:
         for name, count in scores.oov.items():

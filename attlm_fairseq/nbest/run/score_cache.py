@@ -1,6 +1,6 @@
 """The scores of an unfinished run on disk, so that the same command continues after an interruption with the same bytes.
 
-A SQLite table from a hash to the scores of a block of hypotheses. The hash is over their texts, the LMs' signatures and the settings that
+A SQLite table from a hash to the scores of a block of hypotheses. The hash is over the block, the LMs' signatures and the settings that
 decide on scores, so another list, LM, precision or feature finds nothing; weights may differ, since they come after. Each block is one
 transaction and has a checksum: a kill at any moment leaves whole blocks, and what a disk has damaged is scored again.
 """
@@ -13,7 +13,7 @@ import math
 import os
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain, islice
@@ -23,6 +23,7 @@ from typing import Any
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
+from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScores
 from attlm_fairseq.nbest.run.walk import Group, History, Turn, TurnScores
 from attlm_fairseq.nbest.run.workers import Workers
@@ -51,7 +52,7 @@ class ScoreCache:
         place = Path(os.path.realpath(output))
         return cls(place.with_name(f"{place.name}.unfinished"), settings, tell)
 
-    def score(self, workers: Workers, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
+    def score(self, workers: Workers, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         """Yield the scores of each block in order, as ``workers.score`` does, without scoring again what the cache holds.
 
         Raises InputError if the file cannot be written, is held by another run, or is not attlm's.
@@ -104,7 +105,7 @@ class ScoreCache:
             yield turn.scores
 
     def _continued(
-        self, database: sqlite3.Connection, path: Path, identity: str, workers: Workers, blocks: Iterator[Sequence[str]]
+        self, database: sqlite3.Connection, path: Path, identity: str, workers: Workers, blocks: Iterator[Block]
     ) -> Iterator[BlockScores]:
         held = 0
         for block in blocks:
@@ -121,7 +122,7 @@ class ScoreCache:
             self._tell(f"continued: the scores of {held} hypotheses were in {path.name} already")
         keys: deque[str] = deque()  # of the blocks that are being scored
 
-        def missing() -> Iterator[Sequence[str]]:
+        def missing() -> Iterator[Block]:
             for block in blocks:
                 keys.append(_key(identity, block))
                 yield block
@@ -157,18 +158,8 @@ class ScoreCache:
             raise InputError(f"cannot be written: {error}", path=path) from None
 
 
-def text_hash(texts: Sequence[str]) -> str:
-    """Return the SHA-256 of the texts of a block, in hexadecimal."""
-    digest = hashlib.sha256()
-    for text in texts:
-        content = text.encode("utf-8", "surrogatepass")
-        digest.update(len(content).to_bytes(8, "little"))
-        digest.update(content)
-    return digest.hexdigest()
-
-
-def _key(identity: str, block: Sequence[str]) -> str:
-    return hashlib.sha256(f"{identity} {text_hash(block)}".encode()).hexdigest()
+def _key(identity: str, block: Block) -> str:
+    return hashlib.sha256(f"{identity} {block.digest()}".encode()).hexdigest()
 
 
 def _looked_up(database: sqlite3.Connection, key: str, size: int) -> BlockScores | None:

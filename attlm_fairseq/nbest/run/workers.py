@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.walk import Group, TurnScores, light, walk
@@ -39,8 +40,8 @@ class Workers(Protocol):
         """The LMs in this process, also after the context; None if only other processes have them."""
         ...
 
-    def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
-        """Yield the scores of each block of texts, in order."""
+    def score(self, blocks: Iterable[Block]) -> Iterator[BlockScores]:
+        """Yield the scores of each block, in order."""
         ...
 
     def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
@@ -62,7 +63,7 @@ class OneProcess(contextlib.AbstractContextManager):
     def __init__(self, scorer: BlockScorer) -> None:
         self.scorer = scorer
 
-    def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
+    def score(self, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         return map(self.scorer.score, blocks)
 
     def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
@@ -102,7 +103,7 @@ class Processes(contextlib.AbstractContextManager):
         self._count = len(computes)
         self._pool = ProcessPoolExecutor(self._count, context, _start, (config, places, tuple(features), threads))
 
-    def score(self, blocks: Iterable[Sequence[str]]) -> Iterator[BlockScores]:
+    def score(self, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         return self._in_order(_score, blocks)
 
     def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
@@ -166,8 +167,8 @@ def _loaded() -> BlockScorer:
     return _scorer
 
 
-def _score(texts: Sequence[str]) -> BlockScores:
-    return _loaded().score(texts)
+def _score(block: Block) -> BlockScores:
+    return _loaded().score(block)
 
 
 def _walk(group: Group) -> list[TurnScores]:

@@ -1,0 +1,50 @@
+"""Hypotheses of some lists in the form that travels to the LMs: between processes, and as the key of a score cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from itertools import chain, repeat
+
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+
+@dataclass(frozen=True)
+class Block:
+    """The hypotheses of consecutive lists.
+
+    Attributes:
+        texts: of all hypotheses, list by list.
+        sizes: number of hypotheses of each list.
+        sources: what each list translates; None if that is not known.
+        distances: by how much the decoder's score of each hypothesis is below the best of its list, natural log; empty if no LM asks.
+    """
+
+    texts: tuple[str, ...]
+    sizes: tuple[int, ...]
+    sources: tuple[str | None, ...]
+    distances: tuple[float, ...] = ()
+
+    @classmethod
+    def of_lists(cls, lists: Sequence[NbestList], distances: Callable[[NbestList], Sequence[float]] | None = None) -> Block:
+        """Return the hypotheses of some lists."""
+        return cls(
+            tuple(hypothesis.text for nbest in lists for hypothesis in nbest.hypotheses),
+            tuple(len(nbest.hypotheses) for nbest in lists),
+            tuple(nbest.source for nbest in lists),
+            tuple(chain.from_iterable(map(distances, lists))) if distances else (),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of hypotheses."""
+        return len(self.texts)
+
+    def source_of_each(self) -> list[str]:
+        """Return the source sentence of each hypothesis; "" if it is not known."""
+        return [source or "" for source, size in zip(self.sources, self.sizes, strict=True) for source in repeat(source, size)]
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all that there is, in hexadecimal."""
+        return hashlib.sha256(json.dumps(astuple(self)).encode()).hexdigest()
