@@ -68,7 +68,9 @@ def test_source_sentences_come_from_a_file(program):
         assert json.loads(result.stdout)["systems"][0]["score"] == pytest.approx(1.0)  # (1 + (2 - 1)) / 2
     Path("short").write_text("good\n")
     assert "short: 1 lines, but there are 2 lists" in refused("eval", "dev.jsonl", "--metric", f"external:{program}", "--source", "short")
-    assert "--source is for --metric external:COMMAND, not for wer" in refused("eval", "dev.jsonl", "--source", "in_order")
+    assert "--source is for translation models (--mt) and --metric external:COMMAND, and there is neither" in refused(
+        "eval", "dev.jsonl", "--source", "in_order"
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from lm_files import write_checkpoint
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
+from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.rescoring import growing_limits
@@ -30,6 +31,17 @@ from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 
 WORDS = [f"w{number}" for number in range(40)]
+
+
+def block_of(texts: list[str]) -> Block:
+    """The hypotheses of one list."""
+    return Block(tuple(texts), (len(texts),), (None,))
+
+
+def blocks_of(blocks: list[list[str]]) -> list[Block]:
+    return list(map(block_of, blocks))
+
+
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 SMALL_BLOCKS = "from attlm_fairseq.nbest.run import rescoring; rescoring.BLOCK_CHARACTERS = 3000; from attlm_cli.main import main; main()"
 
@@ -128,13 +140,13 @@ def test_processes_end_with_the_one_that_started_them(folder, how):
 def test_bad_input_in_a_process_is_one_line(folder):
     config = RunConfig((LMSpec("lm", checkpoints=(folder / "text",)),))
     with Processes(config, [DeviceConfig()]) as workers, pytest.raises(InputError, match=r"text: .*checkpoint"):
-        next(workers.score([["w1"]]))
+        next(workers.score(blocks_of([["w1"]])))
 
 
 def test_blocks_come_back_in_order_and_are_not_read_far_ahead(folder):
     config = RunConfig((LMSpec("kenlm", kenlm=folder / "lm.arpa"),))
     taken = []
-    blocks = ([f"w{number % 40}"] * (1 + number % 7) for number in range(60) if taken.append(number) or True)
+    blocks = (block_of([f"w{number % 40}"] * (1 + number % 7)) for number in range(60) if taken.append(number) or True)
     with Processes(config, [DeviceConfig(), DeviceConfig()], ["kenlm_oov"]) as workers:
         scores = workers.score(blocks)
         sizes = [len(next(scores).values["kenlm"]) for _ in range(10)]
@@ -148,9 +160,9 @@ class Counting(BlockScorer):
         super().__init__(lms.scorers, lms.texts, features)
         self.scored = 0
 
-    def score(self, texts: list[str]) -> BlockScores:
+    def score(self, block: Block) -> BlockScores:
         self.scored += 1
-        return super().score(texts)
+        return super().score(block)
 
 
 def kenlm(folder: Path, features: tuple[str, ...] = ("kenlm_oov",)) -> Counting:
@@ -165,7 +177,7 @@ def contents(scored: list[BlockScores]) -> list[object]:
 
 def test_a_cache_gives_back_what_it_was_given(folder, tmp_path):
     lms = kenlm(folder)
-    blocks = [["w1 w2", "unheard-of \u00e9"], ["w3"], [""], ["w4 w5"], ["w6"]]
+    blocks = blocks_of([["w1 w2", "unheard-of \u00e9"], ["w3"], [""], ["w4 w5"], ["w6"]])
     place = tmp_path / "out.unfinished"
     cache = ScoreCache(place)
     assert len(list(cache.score(OneProcess(lms), blocks[:1]))) == 1
@@ -188,7 +200,7 @@ def test_a_cache_gives_back_what_it_was_given(folder, tmp_path):
 def test_a_damaged_cache_is_scored_again_in_one_line(folder, tmp_path):
     """Bits that flip, files cut short, and rows of another shape with the right checksum: never a traceback, always the same scores."""
     lms = kenlm(folder)
-    blocks = [["w1 w2"], ["w3"], ["w4 w5", "unheard-of"], ["w6"]]
+    blocks = blocks_of([["w1 w2"], ["w3"], ["w4 w5", "unheard-of"], ["w6"]])
     place = tmp_path / "out.unfinished"
     whole = contents(list(ScoreCache(place).score(OneProcess(lms), blocks)))
     content = place.read_bytes()
@@ -232,18 +244,18 @@ def test_a_damaged_cache_is_scored_again_in_one_line(folder, tmp_path):
 
 def test_a_cache_is_of_one_run_at_a_time(folder, tmp_path):
     lms, place = kenlm(folder), tmp_path / "out.unfinished"
-    first = ScoreCache(place).score(OneProcess(lms), [["w1"], ["w2"]])
+    first = ScoreCache(place).score(OneProcess(lms), blocks_of([["w1"], ["w2"]]))
     next(first)
     with pytest.raises(InputError, match=r"out\.unfinished: another attlm is using this file"):
-        next(ScoreCache(place).score(OneProcess(lms), [["w1"], ["w2"]]))
+        next(ScoreCache(place).score(OneProcess(lms), blocks_of([["w1"], ["w2"]])))
     assert len(list(first)) == 1
-    assert len(list(ScoreCache(place).score(OneProcess(lms), [["w1"], ["w2"]]))) == 2
+    assert len(list(ScoreCache(place).score(OneProcess(lms), blocks_of([["w1"], ["w2"]])))) == 2
 
 
 def test_a_file_of_an_older_attlm_is_one_line(folder, tmp_path):
     place, told = tmp_path / "out.unfinished", []
     place.write_bytes(b'{"attlm": "0.1.0", "scores of": "x", "check": "y"}\n{"block": ')
-    assert len(list(ScoreCache(place, tell=told.append).score(OneProcess(kenlm(folder)), [["w1"], ["w2"]]))) == 2
+    assert len(list(ScoreCache(place, tell=told.append).score(OneProcess(kenlm(folder)), blocks_of([["w1"], ["w2"]])))) == 2
     assert told == ["note: out.unfinished is of an older attlm: its lists are scored again"]
 
 
@@ -256,9 +268,9 @@ def test_a_cache_of_other_lms_settings_or_hypotheses_is_not_continued(folder, tm
 
     def scored_again(scorer: Counting, settings: object, blocks: list[list[str]]) -> int:
         place.unlink(missing_ok=True)
-        list(ScoreCache(place, "float32").score(OneProcess(lms), [["w1 w2"], ["w3"], ["w4 w5"]]))
+        list(ScoreCache(place, "float32").score(OneProcess(lms), blocks_of([["w1 w2"], ["w3"], ["w4 w5"]])))
         before = scorer.scored
-        assert len(list(ScoreCache(place, settings).score(OneProcess(scorer), blocks))) == len(blocks)
+        assert len(list(ScoreCache(place, settings).score(OneProcess(scorer), blocks_of(blocks)))) == len(blocks)
         return scorer.scored - before
 
     assert scored_again(lms, "float32", blocks) == 0

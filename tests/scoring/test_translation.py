@@ -77,7 +77,7 @@ def test_fairseq_gives_the_same_scores(folder, arch):
         scorer.score_translations([target], [source])[0].log_probs for target, source in zip(words(TARGETS), words(SOURCES), strict=True)
     ]
     for found, alone in zip(scored(scorer), one_by_one, strict=True):
-        assert found == pytest.approx(alone, abs=1e-5)
+        assert found == pytest.approx(alone, abs=1e-4)
     [score] = scorer.score_translations([["la", "unheard-of"]], [["ba"]])
     assert score.oov == (False, True)
 
@@ -104,7 +104,7 @@ def test_reverse_scores_the_source_given_the_hypothesis(folder):
     expected = of_fairseq(folder, [path], pair="yx")
     scores = load_translation_models([path], direction="reverse").score_translations(words(TARGETS), words(SOURCES))
     for score, exact, target in zip(scores, expected, TARGETS, strict=True):
-        assert score.total == pytest.approx(sum(exact), abs=1e-4)
+        assert score.total == pytest.approx(sum(exact), abs=1e-4 * len(exact))  # each is printed with 4 digits
         assert score.log_probs[:-1] == (0.0,) * len(target.split())
         assert score.oov == tuple(word == "unheard-of" for word in target.split())
 
