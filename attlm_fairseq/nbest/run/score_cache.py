@@ -89,7 +89,7 @@ class ScoreCache:
         history, turns = History(), iter(group.turns)
         for turn in turns:
             read.append(turn)
-            scores = _looked_up(database, _key(identity, [history.key(turn)]), sum(len(nbest.hypotheses) for nbest in turn.values()))
+            scores = _looked_up(database, _key(identity, history.key(turn)), sum(len(nbest.hypotheses) for nbest in turn.values()))
             if scores is None:
                 break
             known.append(scores)
@@ -101,7 +101,7 @@ class ScoreCache:
     def _written(self, database: sqlite3.Connection, path: Path, identity: str, found: Iterable[TurnScores]) -> Iterator[BlockScores]:
         for turn in found:  # on the disk before they are handed on
             if not turn.known:
-                _write(database, path, _key(identity, [turn.key]), turn.scores)
+                _write(database, path, _key(identity, turn.key), turn.scores)
             yield turn.scores
 
     def _continued(
@@ -109,7 +109,7 @@ class ScoreCache:
     ) -> Iterator[BlockScores]:
         held = 0
         for block in blocks:
-            key = _key(identity, block)
+            key = _key(identity, block.digest())
             scores = _looked_up(database, key, len(block))
             if scores is None:
                 if _holds(database, key):
@@ -124,7 +124,7 @@ class ScoreCache:
 
         def missing() -> Iterator[Block]:
             for block in blocks:
-                keys.append(_key(identity, block))
+                keys.append(_key(identity, block.digest()))
                 yield block
 
         for scores in workers.score(missing()):  # on the disk before they are handed on
@@ -158,8 +158,9 @@ class ScoreCache:
             raise InputError(f"cannot be written: {error}", path=path) from None
 
 
-def _key(identity: str, block: Block) -> str:
-    return hashlib.sha256(f"{identity} {block.digest()}".encode()).hexdigest()
+def _key(identity: str, what: str) -> str:
+    """``what``: the hash of what is scored."""
+    return hashlib.sha256(f"{identity} {what}".encode()).hexdigest()
 
 
 def _looked_up(database: sqlite3.Connection, key: str, size: int) -> BlockScores | None:
