@@ -38,6 +38,11 @@ def with_source(references: Sequence[str], source: str) -> SourcedReferences:
     return made
 
 
+def source_of(references: Sequence[str]) -> str:
+    """Return the source sentence that references know; "" if they know none."""
+    return references.source if isinstance(references, SourcedReferences) else ""
+
+
 class ExternalMetric:
     """The mean, over the lists, of what a program answers. Of several references the one with the highest answer counts.
 
@@ -67,6 +72,23 @@ class ExternalMetric:
         pairs = [(hypothesis.text, nbest.references) for nbest in lists for hypothesis in nbest.hypotheses]
         self._ask([line for text, references in pairs for line in self._lines(text, references)])
 
+    def losses_within(self, lists: Iterable[Sequence[str]], sources: Iterable[str]) -> list[np.ndarray]:
+        """Return for the n hypotheses of each list what choosing one loses if another is right: minus the answers, (n, n).
+
+        Row i, column j is hypothesis i with hypothesis j as the reference. One run of the program is for all lists.
+        """
+        pairs = list(self._within(lists, sources))
+        self._ask([line for rows in pairs for row in rows for line in row])
+        return [np.array([[-self._answers[line] for line in row] for row in rows], dtype=np.float64) for rows in pairs]
+
+    def compare_within(self, lists: Iterable[Sequence[str]], sources: Iterable[str]) -> None:
+        """Have the program answer, in one run, what :meth:`losses_within` will ask."""
+        self._ask([line for rows in self._within(lists, sources) for row in rows for line in row])
+
+    def _within(self, lists: Iterable[Sequence[str]], sources: Iterable[str]) -> Iterator[list[list[Line]]]:
+        for texts, source in zip(lists, sources, strict=True):
+            yield [[(_field(source), _field(text), _field(truth)) for truth in texts] for text in texts]
+
     def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
         lines = [list(self._lines(text, references)) for text in hypotheses]
         self._ask([line for of_text in lines for line in of_text])
@@ -87,7 +109,7 @@ class ExternalMetric:
         return text.split()
 
     def _lines(self, hypothesis: str, references: Sequence[str]) -> Iterator[Line]:
-        source = references.source if isinstance(references, SourcedReferences) else ""
+        source = source_of(references)
         for reference in references:
             yield _field(source), _field(self.prepared(hypothesis)), _field(self.prepared(reference))
 

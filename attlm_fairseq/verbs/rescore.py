@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 from attlm_fairseq import __version__
+from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.confidence import Confidence, with_confidences
@@ -44,6 +45,7 @@ from attlm_fairseq.verbs.run import (
 
 ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
 OF_WORDS: dict[str, Callable[[Iterable[NbestList], str], None]] = {"ctm": write_ctm, "sausage": write_sausages}  # need confidences
+COMPARISONS = 1 << 18  # of hypotheses with each other, in one run of the program of mbr-external
 OUTPUTS = ("same", *CONVERTIBLE, *ONE_BEST, *OF_WORDS)
 
 
@@ -181,7 +183,7 @@ class _Deciding:
         self.marks = SubwordMarks(run.decision.text)
 
     def decide_all(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        for scored in lists:
+        for scored in self._prepared(lists):
             if not self.counts["list_count"]:
                 self.weights = with_decoder_score(self.run, self.weights, scored, note)
                 self._tell_formula()
@@ -190,6 +192,16 @@ class _Deciding:
             if self.confidence is not None:
                 decided = with_confidences(scored, decided, self.weights, self.run.decision, self.confidence)
             yield decided
+
+    def _prepared(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+        """Yield the lists; many are read ahead if a program compares their hypotheses, which takes all of them in one run."""
+        decision = self.run.decision
+        if not decision.asks_program:
+            yield from lists
+            return
+        for some in batch_by_size(lists, repeat(COMPARISONS), lambda nbest: len(nbest.hypotheses) ** 2):
+            decision.prepare(some)
+            yield from some
 
     def _count(self, scored: NbestList, decided: NbestList) -> None:
         self.marks.add(scored.hypotheses[0].text)

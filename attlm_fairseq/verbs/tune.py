@@ -120,8 +120,18 @@ class Tuned:
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
         """Write LMs, text steps, weights, decision and record as an ``attlm.toml``, which ``attlm rescore`` finds. Raises InputError."""
-        write_config(Path(path), self.config, ({"command": command} if command else {}) | self.record)
+        write_config(
+            Path(path), replace(self.config, decision=self._written_decision()), ({"command": command} if command else {}) | self.record
+        )
         note(f"wrote {path}" + ("" if self.config.lms or self.config.candidates.anything else ": there is no LM in it"))
+
+    def _written_decision(self) -> Decision:
+        """The decision as a file may hold it: which program to run is for the user to say each time."""
+        found = self.config.decision
+        if not found.asks_program:
+            return found
+        note(f"note: attlm.toml never says what to run: `--mbr {found.rule.removeprefix('mbr-')}` applies the rule, with the scale found")
+        return replace(found, rule="max", scale=1.0, scales={**found.scales, found.rule: found.scale})
 
     def write_report(self, path: FilePath, command: str | None = None) -> None:
         """Write the page that shows table, weights and what changed on the lists tuned on. Raises InputError."""

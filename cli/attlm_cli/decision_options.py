@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import click
 import cloup
 
 from attlm_cli.options import grouped
-from attlm_cli.types import WEIGHT, FiniteRange
+from attlm_cli.types import WEIGHT, FiniteRange, Loss
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text, loss_tokenizer
-from attlm_fairseq.nbest.decision.mbr import LOSSES
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 
 BLEU_LOSS = "BLEU is sacreBLEU's sentence BLEU, with its exponential smoothing, tokenised as --bleu-tokenize says, else at white space"
+EXTERNAL_LOSS = (
+    "external:COMMAND asks a program how good each hypothesis is if another one is right (see --metric); attlm.toml holds its scale, "
+    "never the command as the rule"
+)
 
 
 def _rules(mbr: tuple[str, ...], consensus: bool) -> tuple[str, ...]:
@@ -29,9 +31,9 @@ rule_options = grouped(
     _rules,
     cloup.option(
         "--mbr",
-        type=click.Choice(LOSSES, case_sensitive=False),
+        type=Loss(),
         multiple=True,
-        help=f"Try minimum Bayes risk with this loss as well. {BLEU_LOSS}; text as --metric-text makes it. Repeatable.",
+        help=f"Try minimum Bayes risk with this loss as well. {BLEU_LOSS}; text as --metric-text makes it. {EXTERNAL_LOSS}. Repeatable.",
     ),
     cloup.option(
         "--consensus",
@@ -87,8 +89,8 @@ decision_options = grouped(
     ),
     cloup.option(
         "--mbr",
-        type=click.Choice(LOSSES, case_sensitive=False),
-        help=f"Choose the hypothesis with the least expected loss of this kind, of text as --metric-text makes it. {BLEU_LOSS}.",
+        type=Loss(),
+        help=f"Choose the hypothesis with the least expected loss of this kind, of text as --metric-text makes it. {BLEU_LOSS}. {EXTERNAL_LOSS}.",
     ),
     cloup.option(
         "--consensus",

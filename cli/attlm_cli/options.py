@@ -181,8 +181,6 @@ def _metric(metric_text: TextPipeline, bleu_tokenize: str, metric: str = "", ter
     metric = metric or ("bleu" if tokenize_given else "wer")
     if tokenize_given and metric != "bleu":
         raise InputError(f"--bleu-tokenize is for --metric bleu, not for {metric}; --metric-text says what {metric} is to see")
-    if (option := given_option("source")) and not metric.startswith(PREFIX):
-        raise InputError(f"{option} is for --metric {PREFIX}COMMAND, not for {metric}, which compares hypotheses with references alone")
     if ter_case_sensitive and metric != "ter":
         raise InputError(f"--ter-case-sensitive is for --metric ter; {metric} is case-sensitive unless --metric-text has lowercase")
     for line in remarks([metric_text.load()]):

@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.decision.decision import is_rule
+from attlm_fairseq.nbest.decision.mbr import LOSSES
 from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.features.combination import LARGEST
 from attlm_fairseq.nbest.metrics import METRICS
@@ -81,6 +83,20 @@ class MetricName(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not value.startswith(PREFIX) and value.lower() not in METRICS:
             self.fail(f"{value!r} is not one of {', '.join(sorted(METRICS))} and {PREFIX}COMMAND.", param, ctx)
+        return value if value.startswith(PREFIX) else value.lower()
+
+
+class Loss(click.ParamType):
+    """The name of a loss of minimum Bayes risk, in any case, or ``external:COMMAND``."""
+
+    name = "loss"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"[{'|'.join(LOSSES)}|{PREFIX}COMMAND]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_rule(f"mbr-{value if value.startswith(PREFIX) else value.lower()}"):
+            self.fail(f"{value!r} is not one of {', '.join(LOSSES)} and {PREFIX}COMMAND.", param, ctx)
         return value if value.startswith(PREFIX) else value.lower()
 
 

@@ -94,3 +94,52 @@ def test_commands_that_cannot_be(program):
         ExternalMetric("./no-such-program").statistics(["a"], ["a"])
     assert "names no command" in refused("eval", "dev.jsonl", "--metric", "external:")
     assert "is for --metric ter" in refused("eval", "dev.jsonl", "--metric", "external:x", "--ter-case-sensitive")
+
+
+LOSS = """
+import pathlib, sys
+lines = sys.stdin.read().splitlines()
+with pathlib.Path("mbr_runs").open("a") as file:
+    file.write(f"{len(lines)}\\n")
+for line in lines:
+    source, hypothesis, reference = line.split("\\t")
+    common = len(set(hypothesis.split()) & set(reference.split()))
+    print(common / max(1, len(set(hypothesis.split()) | set(reference.split()))) - (source == "worse"))
+"""
+
+
+def overlap(one: str, other: str) -> float:
+    return len({*one.split()} & {*other.split()}) / max(1, len({*one.split()} | {*other.split()}))
+
+
+def test_mbr_expects_the_losses_of_a_program(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("loss.py").write_text(LOSS)
+    random_ = random.Random(4)
+    lists = [
+        {"id": f"u{number}", "hyps": [{"text": " ".join(random_.choices("abcd", k=4)), "scores": {"am": -place}} for place in range(5)]}
+        for number in range(8)
+    ]
+    Path("lists").write_text("".join(json.dumps(nbest) + "\n" for nbest in lists))
+    rule = ["--mbr", f"external:{sys.executable} loss.py"]
+    run("rescore", "lists", "--weight", "am=0.3", "--scale", "1", *rule, "-o", "out")
+    assert len(Path("mbr_runs").read_text().split()) == 1  # all lists in one run
+    for nbest, line in zip(lists, Path("out").read_text().splitlines(), strict=True):
+        texts = [hypothesis["text"] for hypothesis in nbest["hyps"]]
+        shares = [math.exp(-0.3 * place) for place in range(5)]
+        risks = [-sum(share * overlap(text, truth) for share, truth in zip(shares, texts, strict=True)) / sum(shares) for text in texts]
+        found = json.loads(line)["hyps"]
+        assert found[0]["total"] == pytest.approx(-min(risks))
+        assert found[0]["text"] in [text for text, risk in zip(texts, risks, strict=True) if risk == pytest.approx(min(risks))]
+
+
+def test_a_file_never_says_which_program_decides(program):
+    rule = f"external:{sys.executable} loss.py"
+    Path("loss.py").write_text(LOSS)
+    tuned = run("tune", "dev.jsonl", "--mbr", rule, "--folds", "0", "-o", "attlm.toml")
+    assert f"mbr-{rule}" in tuned.stdout
+    assert f'rule = "mbr-{rule}' not in Path("attlm.toml").read_text()
+    run("rescore", "dev.jsonl", "--mbr", rule, "--weight", "am=1", "-o", "out")
+    Path("attlm.toml").write_text(f"[decision]\nrule = 'mbr-{rule}'\n")
+    assert "a file never says what to run; give --mbr external:" in refused("rescore", "dev.jsonl", "--weight", "am=1")
+    assert "is not one of wer" in run("rescore", "dev.jsonl", "--mbr", "external:", code=2).output

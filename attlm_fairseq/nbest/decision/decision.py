@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
-from attlm_fairseq.nbest.decision.mbr import LOSSES, loss_metric
+from attlm_fairseq.nbest.decision.mbr import LOSSES, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.decision.rules import LeastRisk, Maximum, Rule, Vote
+from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric, source_of
 from attlm_fairseq.nbest.features.combination import combine
 from attlm_fairseq.nbest.features.within_lists import standard_deviation
 from attlm_fairseq.nbest.metrics import BLEU, Metric, corpus_score
@@ -17,12 +19,15 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text import Step, TextPipeline
 
 RULES = ("max", *(f"mbr-{loss}" for loss in LOSSES), "consensus")
+EXTERNAL_RULE = f"mbr-{PREFIX}"  # and a command, which answers how good each hypothesis is if another one is right
 STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0)  # scales tried, in units of the totals' spread
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Decision:
-    """A rule (one of RULES) and, for all but the maximum, the scale of the posteriors: ``softmax(scale * total)``.
+    """A rule and, for all but the maximum, the scale of the posteriors: ``softmax(scale * total)``.
+
+    The rule is one of RULES, or EXTERNAL_RULE and a command.
 
     ``text`` are the steps before the losses of mbr and the votes of a consensus, those of the metric (see :func:`compared_text`):
     subwords are no words. ``tokenize`` is sacreBLEU's tokenizer in the loss of ``mbr-bleu``. ``scales`` are those of other rules with
@@ -36,14 +41,32 @@ class Decision:
     tokenize: str = "none"
 
     def __post_init__(self) -> None:
-        if self.rule not in RULES:
-            raise ValueError(f"rule {self.rule!r}, expected one of {', '.join(RULES)}")
+        if not is_rule(self.rule):
+            raise ValueError(f"rule {self.rule!r}, expected one of {', '.join(RULES)}, {EXTERNAL_RULE}COMMAND")
         if not 0 <= self.scale < math.inf:
             raise ValueError(f"scale is {self.scale}, expected a finite number that is not negative")
 
     def scale_of(self, rule: str) -> float | None:
         """The scale of this or another rule; None where there is none."""
         return self.scale if rule == self.rule else self.scales.get(rule)
+
+    @cached_property
+    def loss(self) -> Metric:
+        """The metric whose losses a rule of minimum Bayes risk expects; an external one keeps the answers of its program."""
+        return loss_metric(self.rule.removeprefix("mbr-"), self.tokenize)
+
+    @property
+    def asks_program(self) -> bool:
+        """Whether another program computes the losses."""
+        return self.rule.startswith(EXTERNAL_RULE)
+
+    def prepare(self, lists: Sequence[NbestList]) -> None:
+        """Let the program, if there is one, compare the hypotheses of all these lists in one run. Raises InputError."""
+        if isinstance(self.loss, ExternalMetric):
+            self.loss.compare_within(
+                ([self.text.prepared(hypothesis.text) for hypothesis in nbest.hypotheses] for nbest in lists),
+                (nbest.source or "" for nbest in lists),
+            )
 
     @property
     def makes_text(self) -> bool:
@@ -55,6 +78,11 @@ class Decision:
             return self.rule
         tokenized = f", tokenized {self.tokenize}" if self.rule == "mbr-bleu" and self.tokenize != "none" else ""
         return f"{self.rule} at {self.scale:g}{' over ' if self.text.steps else ''}{','.join(map(str, self.text.steps))}{tokenized}"
+
+
+def is_rule(name: str) -> bool:
+    """Whether a rule has this name: one of RULES, or ``mbr-external:COMMAND``."""
+    return name in RULES or (name.startswith(EXTERNAL_RULE) and len(name) > len(EXTERNAL_RULE))
 
 
 def compared_text(metric: Metric, text: TextPipeline | None = None) -> TextPipeline:
@@ -94,16 +122,18 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
     if decision.rule == "max":
         return combine(nbest, weights)
     as_read = sorted(combine(nbest, posterior_weights(weights)).hypotheses, key=lambda hypothesis: hypothesis.rank)
-    rule = _rule_over_texts(decision, [[hypothesis.text for hypothesis in as_read]])
+    rule = _rule_over_texts(decision, [[hypothesis.text for hypothesis in as_read]], [nbest.source or ""])
     totals = np.array([hypothesis.total for hypothesis in as_read])
     return replace(nbest, hypotheses=rule.decided(as_read, totals, decision.scale))
 
 
-def _rule_over_texts(decision: Decision, texts: Sequence[Sequence[str]]) -> LeastRisk | Vote:
-    """Prepare the rule of a decision, any but the maximum, for lists of hypotheses in input order."""
+def _rule_over_texts(decision: Decision, texts: Sequence[Sequence[str]], sources: Sequence[str]) -> LeastRisk | Vote:
+    """Prepare the rule of a decision, any but the maximum, for lists of hypotheses in input order, and what each list translates."""
     compared = [[decision.text.prepared(text) for text in of_list] for of_list in texts]
     if decision.rule != "consensus":
-        return LeastRisk(texts, compared, loss_metric(decision.rule.removeprefix("mbr-"), decision.tokenize))
+        if isinstance(decision.loss, ExternalMetric):
+            return LeastRisk(texts, decision.loss.losses_within(compared, sources))
+        return LeastRisk(texts, [pairwise_losses(of_list, decision.loss) for of_list in compared])
     written = written_text(decision.text)
     return Vote(compared, [[written.prepared(text) for text in of_list] for of_list in texts])
 
@@ -124,7 +154,7 @@ class Decider:
         metric: Metric,
     ) -> None:
         self.decision, self.texts, self.references, self.metric = decision, texts, references, metric
-        self._rule: Rule = Maximum(texts) if decision.rule == "max" else _rule_over_texts(decision, texts)
+        self._rule: Rule = Maximum(texts) if decision.rule == "max" else _rule_over_texts(decision, texts, list(map(source_of, references)))
         self._measured = [dict(zip(of_list, rows, strict=True)) for of_list, rows in zip(texts, statistics, strict=True)]
 
     def answers(self, lists: Sequence[int], totals: Sequence[np.ndarray], scale: float) -> list[tuple[str, np.ndarray]]:

@@ -12,9 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from attlm_fairseq.nbest.decision.consensus import confusion_network, disputed, vote, winner
-from attlm_fairseq.nbest.decision.mbr import expected_losses, least_risk, pairwise_losses
+from attlm_fairseq.nbest.decision.mbr import expected_losses, least_risk
 from attlm_fairseq.nbest.decision.posterior import posteriors
-from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis
 
 
@@ -37,11 +36,12 @@ class Maximum:
 
 
 class LeastRisk:
-    """The hypothesis with the least expected loss. Losses are between the ``compared`` texts; answers are of ``texts``."""
+    """The hypothesis with the least expected loss."""
 
-    def __init__(self, texts: Sequence[Sequence[str]], compared: Sequence[Sequence[str]], loss: Metric) -> None:
+    def __init__(self, texts: Sequence[Sequence[str]], losses: Sequence[np.ndarray]) -> None:
+        """``losses`` (n, n) of each list: row i, column j, what choosing hypothesis i loses if hypothesis j is right."""
         self.texts = texts
-        self._losses = [pairwise_losses(of_list, loss) for of_list in compared]
+        self._losses = losses
 
     def answers(self, lists: Sequence[int], totals: np.ndarray, scale: float) -> list[str]:
         rows = least_risk(np.stack([self._losses[i] for i in lists]), posteriors(totals, scale))[:, 0]

@@ -66,7 +66,7 @@ from attlm_fairseq.files import is_stream, whole_file
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.confidence import Confidence
-from attlm_fairseq.nbest.decision.decision import RULES, Decision
+from attlm_fairseq.nbest.decision.decision import EXTERNAL_RULE, RULES, Decision, is_rule
 from attlm_fairseq.nbest.decision.mbr import loss_metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.numeric import is_number
@@ -186,10 +186,12 @@ def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
     """The ``[decision]`` of an ``attlm.toml``. Raises InputError."""
     only(entries, {"rule", "scale", "text", "scales", "tokenize"}, "an entry of [decision]", path)
     rule, scale = entries.get("rule", "max"), entries.get("scale", 1.0)
+    if isinstance(rule, str) and rule.startswith(EXTERNAL_RULE):
+        raise InputError(f"[decision] rule = {rule!r}: a file never says what to run; give --mbr {rule.removeprefix('mbr-')}", path=path)
     if rule not in RULES:
         raise InputError(f"[decision] rule = {rule!r}, expected one of {', '.join(RULES)}", path=path)
     scales = table(entries, "scales", path, "decision.scales")
-    only(scales, {*RULES} - {"max"}, "a rule with a scale", path)
+    only(scales, {*RULES, *(name for name in scales if is_rule(name))} - {"max"}, "a rule with a scale", path)
     for name, value in (("[decision] scale", scale), *((f"[decision.scales] {name}", value) for name, value in scales.items())):
         if not is_number(value) or not 0 <= value < math.inf:
             raise InputError(f"{name} = {value!r}, expected a finite number that is not negative", path=path)
