@@ -90,7 +90,8 @@ decision_options = grouped(
     cloup.option(
         "--mbr",
         type=Loss(),
-        help=f"Choose the hypothesis with the least expected loss of this kind, of text as --metric-text makes it. {BLEU_LOSS}. {EXTERNAL_LOSS}.",
+        help=f"Choose the hypothesis with the least expected loss of this kind, of text as --metric-text makes it. {BLEU_LOSS}. "
+        f"{EXTERNAL_LOSS}.",
     ),
     cloup.option(
         "--consensus",
