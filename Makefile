@@ -28,7 +28,7 @@ step = @mkdir -p "$(dir $(LOG))"; echo "-- $(1)"; { $(2); } >"$(LOG)" 2>&1 || { 
 # lmplz is compiled while the environment is installed, which keeps one core busy at a time.
 MAKEFLAGS += -j2
 
-.PHONY: all help install kenlm demo test lint bench docs fuzz
+.PHONY: all help install kenlm demo test lint bench docs fuzz gpu
 .DELETE_ON_ERROR:
 
 all: install kenlm
@@ -41,6 +41,7 @@ help:
 	@echo "make lint     check style and types alone"
 	@echo "make kenlm    build KenLM's programs into $(VENV)/bin"
 	@echo "make bench    run the benchmarks"
+	@echo "make gpu      what a GPU can tell: tests, speed, PTB=FOLDER; all of it in build/gpu/report.txt (under 40 minutes)"
 	@echo "make docs     build the documentation into build/docs"
 	@echo "make fuzz     damaged and hostile input for SECONDS=600, runs killed at random"
 	@echo "make install  make or refresh $(VENV) without KenLM's programs"
@@ -106,3 +107,7 @@ docs: install
 
 bench: install kenlm
 	@for benchmark in $(BENCHMARKS); do echo "-- $$benchmark"; PATH="$(BIN):$$PATH" "$(BIN)/python" $$benchmark || exit 1; done
+
+# Resumable: run again, it adds to the report, and PTB goes on.
+gpu: install
+	@PATH="$(BIN):$$PATH" "$(BIN)/python" tools/measure_gpu.py $(if $(PTB),--ptb "$(PTB)")

@@ -37,6 +37,8 @@ MODELS = {
     "averaging": ("averaging_lstm_lm", SIZE, []),
     "selection": ("amsrn_lm", SIZE, ["--selection", "tied", "--output-layer", "untied"]),
     "key-value-predict": ("kvp_lstm_lm", 651, ["--kvp-mode", "key-value-predict", "--output-layer", "untied"]),
+    "RNN": ("rnn_lm", SIZE, []),
+    "HORNN": ("hornn_lm", SIZE, []),
     "4-gram": ("ngram_rnn_lm", 652, ["--ngram-order", "4", "--output-layer", "untied"]),
 }
 LSTM_OPERATIONS = (
@@ -70,7 +72,7 @@ def arguments(model: str, dtype: str, data: Path, device: str) -> list[str]:
     arch, hidden, own = MODELS[model]
     words += ["--user-dir", str(ROOT / "attlm_fairseq"), "--task", "sentence_reset_lm", "--criterion", "lm_cross_entropy", "--arch", arch]
     own = [*own, "--output-bias", "zero"]  # there is no training text to count words in
-    return [*words, *sizes, "--decoder-hidden-size", str(hidden), *own, *(["--compute-dtype", dtype] if dtype != "float32" else [])]
+    return [*words, *sizes, "--decoder-hidden-size", str(hidden), *own, *(["--compute-dtype", dtype] if dtype == "bf16" else [])]
 
 
 def work(model: str, dtype: str, device: str) -> None:
@@ -84,6 +86,7 @@ def work(model: str, dtype: str, device: str) -> None:
     from fairseq.trainer import Trainer
     from torch.profiler import ProfilerActivity, profile
 
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"  # float32 is float32
     answer = os.fdopen(os.dup(1), "w")  # fairseq prints where it likes
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory() as folder:
@@ -162,7 +165,8 @@ def matmul_rate(device: str, dtype: str) -> float:
     """Floating-point operations a second of the output layer's product, the best of ten; in bf16 with sizes that suit its instructions."""
     import torch
 
-    words, size, kind = (VOCABULARY, SIZE, torch.float32) if dtype == "float32" else (10_016, 672, torch.bfloat16)
+    words, size, kind = (10_016, 672, torch.bfloat16) if dtype == "bf16" else (VOCABULARY, SIZE, torch.float32)
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
     rows, weight = (torch.randn(count, size, device=device, dtype=kind) for count in (SENTENCES * WORDS, words))
     out, best = torch.empty(len(rows), words, device=device, dtype=kind), 0.0
     for _ in range(10):
@@ -217,7 +221,9 @@ class Worker:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS), help="joined by commas: %(default)s")
-    parser.add_argument("--dtypes", help="joined by commas; default float32, and bf16 where there are instructions for it")
+    parser.add_argument(
+        "--dtypes", help="joined by commas: float32, tf32 (GPUs), bf16; default float32, and bf16 if there are instructions for it"
+    )
     parser.add_argument("--steps", type=int, default=5, help="measured for each model, after one that is not; default %(default)s")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--worker", nargs=2, metavar=("MODEL", "DTYPE"), help=argparse.SUPPRESS)

@@ -25,6 +25,8 @@ PRESETS = {
     "averaging_lstm_lm_ptb": {"decoder_hidden_size": 650, "decoder_layers": 2, "dropout": 0.5, "forget_bias": 1.0},
     "averaging_lstm_lm_wikitext2": {"decoder_embed_dim": 1000, "dropout": 0.65, "forget_bias": 1.0, "output_bias": "zero"},
     "amsrn_lm_independent": {"decoder_layers": 1, "decoder_hidden_size": 50, "selection": "independent", "output_layer": "untied"},
+    "amsrn_lm_tied": {"selection": "tied", "dropout": 0.0, "forget_bias": 0.0, "output_bias": "zero", "init_biases": "zero"},
+    "amsrn_lm_tied_ours": {"selection": "tied", "dropout": 0.3, "forget_bias": 1.0, "output_bias": "unigram", "decoder_hidden_size": 50},
     "kvp_lstm_lm_key_value": {"decoder_hidden_size": 560, "kvp_mode": "key-value", "attention_window": 10, "init_range": 0.1},
     "ngram_rnn_lm_2gram": {"decoder_hidden_size": 564, "decoder_embed_dim": 300, "ngram_order": 2, "dropout": 0.0},
     "ngram_rnn_lm_3gram": {"decoder_hidden_size": 786, "ngram_order": 3},
@@ -33,7 +35,25 @@ PRESETS = {
     "amsrn_lm_complementary": {"decoder_layers": 1, "decoder_embed_dim": 50, "selection": "complementary"},
     "rnn_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 307, "output_layer": "untied", "init_range": 0.1},
     "hornn_lm_gated": {"decoder_layers": 1, "decoder_hidden_size": 297, "hornn_order": 3, "hornn_feedback": "gated"},
-    "plain_lstm_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 300, "output_layer": "untied", "init_range": 0.1},
+    "plain_lstm_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 300, "output_layer": "untied", "init_biases": "uniform"},
+    "zaremba_medium": {"decoder_hidden_size": 650, "output_layer": "untied", "init_range": 0.05, "dropout": 0.5, "init_biases": "uniform"},
+    "zaremba_large": {"decoder_hidden_size": 1500, "output_layer": "untied", "init_range": 0.04, "dropout": 0.65, "forget_bias": 0.0},
+    "variational_large_tied": {"decoder_hidden_size": 1500, "output_layer": "tied", "locked_dropout": True, "dropout_words": 0.3},
+    "awd_lstm_lm": {"decoder_layers": 3, "dropout_in": 0.4, "dropout_between": 0.25, "dropout_out": 0.4, "weight_drop": 0.5},
+    "awd_averaging": {"decoder_hidden_size": 650, "dropout_words": 0.1, "locked_dropout": True, "weight_drop": 0.5},
+    "awd_attentive": {"decoder_hidden_size": 650, "attention_score": "single", "locked_dropout": True, "init_biases": "zero"},
+}
+MILLIONS = {  # at V = 10,001, and 33,278 for WikiText-2
+    "attentive_lstm_lm_ptb": 14.54,
+    "attentive_lstm_lm_wikitext2": 52.32,
+    "averaging_lstm_lm_ptb": 14.12,
+    "averaging_lstm_lm_wikitext2": 51.32,
+    "zaremba_medium": 19.78,
+    "zaremba_large": 66.03,
+    "variational_large_tied": 51.02,
+    "awd_lstm_lm": 24.36,
+    "awd_averaging": 14.12,
+    "awd_attentive": 14.54,
 }
 
 
@@ -74,6 +94,26 @@ def test_parameters_of_higher_order(feedback, hidden, of_daniluk, small):
     assert (model.parameter_count() - 77_000 * 300) / 1e6 == pytest.approx(of_daniluk, abs=0.01)
     sizes = ["--decoder-embed-dim", "50", "--decoder-hidden-size", "50"]
     assert build_language_model("hornn_lm", of_command_line(f"hornn_lm_{feedback}", *sizes), 10_001, PAD).parameter_count() == small
+
+
+@pytest.mark.parametrize("name", MILLIONS)
+def test_parameters_of_the_other_presets(name):
+    with torch.device("meta"):
+        model = build_language_model(find_family(name, Path(name)), of_command_line(name), 33_278 if "wikitext" in name else 10_001, PAD)
+    assert round(model.parameter_count() / 1e6, 2) == MILLIONS[name]
+
+
+def test_biases_of_daniluk_are_drawn_too():
+    """All but the forget gates'; torch's second biases, which the models do not have, stay 0."""
+    config = of_command_line("plain_lstm_lm_daniluk2017")
+    model = build_language_model("plain_lstm_lm", config, 101, PAD)
+    model.initialise(config.init_range, biases_too=str(config.init_biases) == "uniform")
+    i, f, g, o = model.lstm.bias_ih_l0.chunk(4)
+    assert bool((f == 1).all())
+    for drawn in (i, g, o, model.output.bias):
+        assert drawn.abs().max() <= 0.1
+        assert drawn.std() > 0.03
+    assert not model.lstm.bias_hh_l0.any()
 
 
 def test_hydra_trains_the_preset_that_the_checkpoint_names(data):

@@ -1,0 +1,91 @@
+"""On a GPU, with TF32 off: values, gradients, scores and training agree with the CPU. `make gpu` runs these tests."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from fairseq_runs import LOGGING, ROOT, fairseq, logged, measured
+from lm_files import write_checkpoint
+from small_models import VARIANTS, make_model, sentences
+
+from attlm_fairseq.modules.families import FAMILIES
+from attlm_fairseq.modules.kernels.linear_nll import LossTerms
+from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.neural import NeuralScorer
+
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU that torch can use")]
+
+
+@pytest.fixture(autouse=True)
+def full_float32(monkeypatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+
+
+def on_both(variant: str, **options: object) -> tuple[torch.nn.Module, torch.nn.Module]:
+    model = make_model(variant, torch.float32, size=12, **options)
+    return model, copy.deepcopy(model).cuda()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("terms", [LossTerms(), LossTerms(0.1, 0.1)])
+def test_loss_and_gradients(variant, terms):
+    found = []
+    for model in on_both(variant):
+        tokens = sentences().to(model.embedding.weight.device)
+        features, _ = model.train().extract_features(tokens)
+        loss = model.output.loss(features.flatten(0, 1), tokens.flatten(), None, terms).total
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        found.append([part.cpu() for part in (loss, *torch.autograd.grad(loss, trained))])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("variant", ["plain", "rnn", "HORNN gated", "combined"])
+def test_what_is_left_out_stays_in_evaluation(variant):
+    options = {"dropout_in": 0.4, "dropout_out": 0.4, "dropout_words": 0.2, "weight_drop": 0.5, "locked_dropout": True}
+    model, other = on_both(variant, **options)
+    torch.testing.assert_close(other(sentences().cuda())[0].cpu(), model(sentences())[0], rtol=1e-4, atol=1e-4)
+    logits = other.train()(sentences().cuda())[0]
+    logits.square().sum().backward()
+    assert all(bool(weights.grad.isfinite().all()) for weights in other.parameters() if weights.requires_grad)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores(family, tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", ["a", "b"], _name=family)
+    texts = [["a", "b"], ["a"], [], ["b", "a", "b", "a"]]
+    for precision, tolerance in (("float32", 1e-4), ("bfloat16", 0.2)):
+        own = NeuralScorer.load([path]).score(texts)
+        found = NeuralScorer.load([path], compute=DeviceConfig(device="cuda", precision=precision)).score(texts)
+        for one, other in zip(own, found, strict=True):
+            assert one.log_probs == pytest.approx(other.log_probs, abs=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bf16"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_validates_as_it_scores(data, family, dtype):
+    folder = data / f"{family} {dtype} cuda"
+    result = fairseq(
+        "train", data / "bin", "--user-dir", ROOT / "attlm_fairseq", "--task", "sentence_reset_lm", "--arch", family, "--criterion",
+        "lm_cross_entropy", "--compute-dtype", dtype, "--decoder-embed-dim", 12, "--decoder-hidden-size", 12, "--output-layer", "untied",
+        "--optimizer", "adam", "--lr", 0.01, "--batch-size", 8, "--max-epoch", 2, "--save-dir", folder, *LOGGING,
+    )  # fmt: skip
+    validated = float(logged(result, "valid")[-1]["valid_ppl"])
+    assert measured(data, folder / "checkpoint_last.pt").ppl == pytest.approx(validated, rel=2e-3 if dtype == "float32" else 0.05)
+
+
+@pytest.mark.several_gpus
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are no two GPUs")
+def test_two_gpus_have_the_loss_of_one(data):
+    options = [
+        "--user-dir", ROOT / "attlm_fairseq", "--task", "sentence_reset_lm", "--arch", "attentive_lstm_lm",
+        "--criterion", "lm_cross_entropy", "--decoder-embed-dim", 12, "--decoder-hidden-size", 12, "--dropout", 0,
+        "--optimizer", "sgd", "--lr", 0.1, "--max-epoch", 2, *LOGGING,
+    ]  # fmt: skip
+    found = []
+    for name, own in (("one", ["--batch-size", 8, "--update-freq", 2]), ("two", ["--batch-size", 8, "--distributed-world-size", 2])):
+        result = fairseq("train", data / "bin", *options, *own, "--save-dir", data / f"{name} GPUs")
+        found.append([float(line["valid_loss"]) for line in logged(result, "valid")])
+    assert found[0] == pytest.approx(found[1], rel=1e-3)

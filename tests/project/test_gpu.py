@@ -1,0 +1,61 @@
+"""`make gpu`: without a GPU one line; its steps are there, end in time, and leave what they found."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return importlib.import_module("measure_gpu")
+
+
+def test_without_a_gpu_it_is_one_line(tmp_path):
+    command = [sys.executable, ROOT / "tools" / "measure_gpu.py", "--output", tmp_path / "gpu"]
+    ran = subprocess.run(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    [line] = ran.stderr.splitlines()
+    assert line == "measure_gpu.py: there is no GPU that torch can use; run `make gpu CUDA=1` on a machine that has one"
+    assert not (tmp_path / "gpu").exists()
+    printed = subprocess.run(["make", "-n", "gpu", "PTB=texts"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert 'tools/measure_gpu.py --ptb "texts"' in printed
+
+
+def test_the_steps_are_there(tool, tmp_path):
+    alone, both = tool.steps(tmp_path, None, 1), tool.steps(tmp_path, tmp_path, 2)
+    assert list(alone) == ["tests", "training speed", "rescoring and decoding"]
+    assert list(both) == ["tests", "training speed", "rescoring and decoding", "several GPUs", "PTB"]
+    files = [word for command in both.values() for word in command if word.startswith(("benchmarks/", "examples/"))]
+    assert len(files) == 3
+    assert all((ROOT / file).is_file() for file in files)
+    assert sum(tool.LIMITS.values()) < 38 * 60
+
+
+def test_a_step_that_fails_or_takes_too_long_is_recorded(tool, tmp_path):
+    with (tmp_path / "report.txt").open("a") as report:
+        assert tool.run([sys.executable, "-c", "print('found')"], 60, report).startswith("done after ")
+        assert tool.run([sys.executable, "-c", "import sys; sys.exit('broken')"], 60, report).startswith("failed with exit code 1 after ")
+        assert tool.run(["sh", "-c", "echo begun; sleep 600 & wait"], 1, report) == "stopped after 1 s"
+    assert (tmp_path / "report.txt").read_text() == "found\nbroken\nbegun\n"
+
+
+def test_scoring_at_toy_size(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = importlib.import_module("gpu_scoring")
+    for constant, value in {"SIZE": 12, "VOCABULARY": 50, "WORDS": 5, "HYPOTHESES": 3}.items():
+        monkeypatch.setattr(module, constant, value)
+    monkeypatch.setattr(sys, "argv", ["gpu_scoring.py", "--device", "cpu", "--lists", "2", "--steps", "3"])
+    module.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 * (2 + 3)
+    assert all("words/s" in line or "microseconds a step" in line for line in lines)
