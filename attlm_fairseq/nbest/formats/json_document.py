@@ -65,9 +65,9 @@ def _write_new_document(lists: Iterable[NbestList], out: TextIO, brackets: str, 
 
 @dataclass(slots=True)
 class Item:
-    """A value directly inside the document: its key (in an object), its text and the text since the item before, its first line."""
+    """A value directly inside the document: its key (None in an array), its text and the text since the item before, its first line."""
 
-    key: str
+    key: str | None
     before: str
     raw: str
     value: Any
@@ -83,7 +83,7 @@ def whole_item(source: TextSource, file: FileText) -> Item:
     file.start = text.take(at)
     raw = text.take(end - at)
     file.end = text.take_end(0)
-    return Item("", "", raw, value, line)
+    return Item(None, "", raw, value, line)
 
 
 def stream_items(source: TextSource, file: FileText, opening: str, start: int = 0) -> Iterator[Item]:
@@ -109,7 +109,7 @@ def stream_items(source: TextSource, file: FileText, opening: str, start: int = 
                 raise text.error(f"expected ',' or '{closing}' after item {count}", at)
             at = text.skip_space(at + 1)
         count += 1
-        key = ""
+        key = None
         if opening == "{":
             key, at = text.value(at, f"the key of item {count}")
             at = text.skip_space(at)

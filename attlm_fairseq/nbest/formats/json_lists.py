@@ -172,7 +172,7 @@ def _items_of_lines(source: TextSource, file: FileText) -> Iterator[Item]:
             value = DECODER.decode(body)
         except (ValueError, RecursionError) as error:
             raise InputError(f"not valid JSON ({error}): expected one whole value per line", path=source.name, line=line_number) from None
-        yield Item("", before, line, value, line_number)
+        yield Item(None, before, line, value, line_number)
         before = ""
     file.end = before
 
@@ -185,9 +185,11 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
     is_row = False
     count = 0
     for number, item in enumerate(items, 1):
-        place = Place(f"utterance {quoted(item.key)}" if item.key else f"item {number}", item.raw.lstrip(" \t"), reader.path, item.line)
+        place = Place(
+            f"utterance {quoted(item.key)}" if item.key is not None else f"item {number}", item.raw.lstrip(" \t"), reader.path, item.line
+        )
         record = reader.record(item.value, place, first=number == 1)
-        name = place.text(item.key) if item.key else place.id(record.id, count)
+        name = place.text(item.key) if item.key is not None else place.id(record.id, count)
         if not (current is not None and is_row and record.is_row and record.id is not None and name == current.id):
             if not seen.add(name):
                 raise InputError(
@@ -247,7 +249,7 @@ class Batch:
             value = dict(zip(self.per_list, members, strict=True)) | self.shared
             if "ids" in self.per_list:
                 value["id"] = value.pop("ids")
-            yield Item("", "", dumped(value), value, line)
+            yield Item(None, "", dumped(value), value, line)
 
     def document(self, utterances: list[dict[str, Any]]) -> dict[str, Any]:
         """The document with these utterances, as :meth:`items` gave them or changed."""

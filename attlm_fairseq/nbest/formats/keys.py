@@ -78,7 +78,7 @@ class Normalised:
 
 
 _WHISPER = Normalised(LOGPROB, unlisted=1)  # Whisper and faster-whisper divide by the number of tokens and one more for the end
-_GENERATE = Normalised("sequences_score", has_penalty=True)  # Hugging Face: sum / generated tokens ** length_penalty
+_GENERATE = Normalised("score", has_penalty=True)  # Hugging Face: sum / generated tokens ** length_penalty
 NORMALISED = {
     **dict.fromkeys(("avg_logprob", "avg_log_prob", "mean_logprob", "mean_log_prob", "avg_logprobs"), _WHISPER),
     **dict.fromkeys(("sequences_scores", "sequences_score", "sequence_score"), _GENERATE),
@@ -113,9 +113,9 @@ def is_score_column(key: str) -> bool:
 
 
 def as_member(name: str) -> str:
-    """Return the key under which the score of an LM is written, so that it is read back as a score of that value."""
+    """Return the key under which a score is written, so that it is read back as a score of that value."""
     taken = name in NORMALISED or name in COSTS or name == SCORES or name in (*TEXTS, *TEXTS_OR_REFERENCES, *REFERENCES, *HYPOTHESES)
-    return name if is_score(name) and not taken else f"{name}_lm"
+    return name if is_score(name) and not taken else f"{name}_score"
 
 
 def as_column(name: str) -> str:

@@ -40,8 +40,8 @@ class MlmFormat(NbestFormat):
         file = FileText(self.name)
         seen = SeenIds()
         for item in stream_items(source, file, "{"):
-            if not seen.add(item.key):
-                raise InputError(f"the utterance {quoted(item.key)} is there twice", path=source.name, line=item.line)
+            if not seen.add(item.key or ""):
+                raise InputError(f"the utterance {quoted(item.key or '')} is there twice", path=source.name, line=item.line)
             nbest = _nbest_list(item, source.name)
             nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses))
             yield nbest
@@ -52,13 +52,13 @@ class MlmFormat(NbestFormat):
 
 def _nbest_list(item: Item, path: str) -> NbestList:
     value = item.value
-    place = Place(f"utterance {quoted(item.key)}", item.raw, path, item.line)
+    place = Place(f"utterance {quoted(item.key or '')}", item.raw, path, item.line)
     if not isinstance(value, dict) or not any(map(_HYPOTHESIS.fullmatch, value)):
         raise place.error(f'is {quoted(item.raw)}: expected {{"hyp_1": {{"score": ..., "text": ...}}, ..., "ref": ...}}')
     hypotheses: list[Hypothesis] = []
     for key in sorted(filter(_HYPOTHESIS.fullmatch, value), key=_number):
         hypotheses.append(_hypothesis(value[key], key, len(hypotheses) + 1, place))
-    return NbestList(place.text(item.key), hypotheses, place.references(value.get("ref"), "ref"), item.line, path=path)
+    return NbestList(place.text(item.key or ""), hypotheses, place.references(value.get("ref"), "ref"), item.line, path=path)
 
 
 def _hypothesis(value: Any, key: str, rank: int, place: Place) -> Hypothesis:

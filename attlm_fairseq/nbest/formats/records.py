@@ -178,10 +178,10 @@ class Reader:
             elif is_number(found) and keys.is_score(key):
                 score = at.number(found, key)
                 normalised = keys.CTRANSLATE2 if are_tokens and key == keys.SCORES else keys.NORMALISED.get(key)
+                name = at.name(keys.name_of(key, members))
                 if normalised:
-                    name, score = self._sum(key, score, normalised, length, penalty)
-                else:
-                    name = at.name(keys.name_of(key, members))
+                    taken = normalised.sum_name in members or normalised.sum_name in hypothesis.scores
+                    name, score = self.sum_of(key, score, normalised, length, penalty, taken)
                 hypothesis.scores[name] = -score if key in keys.COSTS else score
             else:
                 continue
@@ -190,8 +190,13 @@ class Reader:
             hypothesis.scores[keys.LOGPROB] = logprob
         return hypothesis, unread
 
-    def _sum(self, key: str, score: float, normalised: keys.Normalised, length: int | None, penalty: Any) -> tuple[str, float]:
-        """The name and value of a score that is divided by length: its sum if the length is known."""
+    def sum_of(
+        self, key: str, score: float, normalised: keys.Normalised, length: int | None, penalty: Any = 1.0, taken: bool = False
+    ) -> tuple[str, float]:
+        """Return the name and value of a score that is divided by length: its sum if the length is known.
+
+        If the usual name of the sum is ``taken``, it gets one from that of the score.
+        """
         power = float(penalty) if normalised.has_penalty and is_number(penalty) else 1.0
         by = f"(its tokens + {normalised.unlisted})" if normalised.unlisted else "the number of its tokens"
         by += f" to the power {power:g}" if power != 1 else ""
@@ -202,8 +207,9 @@ class Reader:
             )
             name = key
         else:
-            told = f"{key} of a hypothesis is divided by {by}: read as the sum, the score {normalised.sum_name}"
-            name, score = normalised.sum_name, score * (length + normalised.unlisted) ** power
+            name = f"{key}_sum" if taken else normalised.sum_name
+            told = f"{key} of a hypothesis is divided by {by}: read as the sum, the score {name}"
+            score = score * (length + normalised.unlisted) ** power
         if told not in self._told:
             self._told.add(told)
             self.tell(f"note: {self.path}: {told}")

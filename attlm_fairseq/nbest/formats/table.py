@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
@@ -26,6 +28,7 @@ from attlm_fairseq.nbest.formats.lines import (
     text_of_hypothesis,
 )
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
+from attlm_fairseq.nbest.formats.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
@@ -171,6 +174,7 @@ def _rows(source: TextSource, file: FileText, delimiter: str) -> Iterator[_Row]:
 
 def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str) -> Iterator[NbestList]:
     seen = SeenIds()
+    reader = Reader(path, note)
     current: NbestList | None = None
     text = ListText(file)
     for row in rows:
@@ -189,17 +193,29 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str) ->
             reference = "" if columns.reference is None else row.fields[columns.reference]
             text = ListText(file, row.before, extras=tuple(columns.extras))
             current = NbestList(name, [], (reference,) if reference else (), row.line, text, path=path)
-        scores = {}
-        for place, score_name in columns.scores.items():
-            if row.fields[place] != "":
-                score = number(row.fields[place], f"the column {score_name}", path, row.line)
-                scores[score_name] = -score if score_name.lower() in keys.COSTS else score
+        scores = _scores(row, columns, reader)
         raw = (row.before if text.size else "") + row.raw
         current.hypotheses.append(Hypothesis(row.fields[columns.text], scores, text.size + 1, verbatim=HypothesisText(raw)))
         text.size += 1
     if current is None:
         raise InputError("no n-best list in it: a header alone", path=path)
     yield current
+
+
+def _scores(row: _Row, columns: Columns, reader: Reader) -> dict[str, float]:
+    """The scores of a row; one that is divided by length is a sum again if a column has the number of tokens."""
+    scores: dict[str, float] = {}
+    by_name = {name.lower(): value for name, value in zip(columns.names, row.fields, strict=True)}
+    length = next((int(by_name[key]) for key in keys.LENGTHS if re.fullmatch("[1-9][0-9]{0,8}", by_name.get(key, ""))), None)
+    for place, name in columns.scores.items():
+        key = name.lower()
+        if row.fields[place] == "":
+            continue
+        score = number(row.fields[place], f"the column {name}", reader.path, row.line)
+        if (normalised := keys.NORMALISED.get(key)) is not None:
+            name, score = reader.sum_of(name, score, normalised, length, taken=normalised.sum_name in by_name)
+        scores[name] = -score if key in keys.COSTS else score
+    return scores
 
 
 @dataclass(slots=True)
@@ -262,5 +278,5 @@ class _Table:
 
 def _line(fields: Sequence[str], delimiter: str, end: str) -> str:
     out = io.StringIO(newline="")
-    csv.writer(out, delimiter=delimiter, lineterminator=end).writerow(fields)
-    return out.getvalue()
+    csv.writer(out, delimiter=delimiter, lineterminator="\r\n").writerow(fields)  # so that a field with either of them is quoted
+    return out.getvalue()[:-2] + end

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 
@@ -15,6 +17,7 @@ from attlm_fairseq.errors import InputError
 FAST = settings(max_examples=40, deadline=None)
 SETTINGS = {"blacklist_categories": ["Cs"]}
 WORDS = st.text(st.characters(**SETTINGS, blacklist_characters="\n\r\t|\ufeff"), max_size=12)
+CELLS = st.text(st.characters(**SETTINGS, blacklist_characters="\0"), max_size=12)
 ANYTHING = st.text(st.characters(**SETTINGS), max_size=12)
 SCORES = st.floats(allow_nan=False, allow_infinity=False)
 ENDS = st.sampled_from(["\n", "\r\n"])
@@ -104,7 +107,7 @@ def jsonl_files(draw: st.DrawFn) -> tuple[str, list]:
             hypotheses.append({"text": draw(ANYTHING), "scores": draw(st.dictionaries(ANYTHING, SCORES, max_size=2)), "z": draw(ANYTHING)})
             meant.append((str(number), hypotheses[-1]["text"], hypotheses[-1]["scores"]))
         line = json.dumps({"id": number, "ref": draw(ANYTHING), "hyps": hypotheses}, ensure_ascii=draw(st.booleans()))
-        lines += [draw(SPACES) + draw(st.sampled_from(["", "\r"])) + line, *[""] * draw(st.integers(0, 1))]
+        lines += [draw(SPACES) + line, *[""] * draw(st.integers(0, 1))]
     return finished(draw, lines), meant
 
 
@@ -156,7 +159,42 @@ def srilm_files(draw: st.DrawFn) -> tuple[str, list]:
     return finished(draw, lines), meant
 
 
+@st.composite
+def json_files(draw: st.DrawFn) -> tuple[str, list]:
+    shape = draw(st.sampled_from(["by id", "columns", "rows", "items"]))
+    names = draw(st.lists(ANYTHING, unique=True, min_size=1, max_size=4)) if shape == "by id" else [f"u{i}" for i in range(4)]
+    meant, values = [], {}
+    for name, size in zip(names, draw(SIZES), strict=False):
+        values[name] = [{"text": draw(ANYTHING), "am_score": draw(SCORES), "z": draw(ANYTHING)} for _ in range(size)]
+        meant += [(name, value["text"], {"am_score": value["am_score"]}) for value in values[name]]
+    layout = {"ensure_ascii": draw(st.booleans()), "indent": draw(st.sampled_from([None, 1]))}
+    if shape == "by id":
+        return draw(BOM) + json.dumps(values, **layout) + draw(st.sampled_from(["", "\n"])), meant
+    if shape == "rows":
+        lines = [json.dumps({"id": name} | row, ensure_ascii=layout["ensure_ascii"]) for name, rows in values.items() for row in rows]
+        return finished(draw, lines), meant
+    if shape == "items":
+        return draw(BOM) + json.dumps([{"utt": name, "nbest": rows} for name, rows in values.items()], **layout), meant
+    columns = [{key: [row[key] for row in rows] for key in ("text", "am_score")} | {"id": name} for name, rows in values.items()]
+    return draw(BOM) + json.dumps(columns, **layout), meant
+
+
+@st.composite
+def csv_files(draw: st.DrawFn) -> tuple[str, list]:
+    out, meant = io.StringIO(newline=""), []
+    table = csv.writer(out, quoting=draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])))
+    table.writerow(["id", "hyp", "score", "note"])
+    for number, size in enumerate(draw(SIZES)):
+        for _ in range(size):
+            text, score, note = draw(CELLS), draw(SCORES), draw(CELLS)
+            table.writerow([f"u{number}", text, repr(score), f"x{note}"])
+            meant.append((f"u{number}", text, {"score": score}))
+    return draw(BOM) + out.getvalue(), meant
+
+
 FILES = {
+    "json": json_files(),
+    "csv": csv_files(),
     "moses": moses_files(),
     "fairseq": fairseq_files(),
     "hyporadise": hyporadise_files(),

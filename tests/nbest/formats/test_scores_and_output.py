@@ -387,3 +387,53 @@ def test_a_score_that_is_not_finite_is_not_written(name, text, bad):
         hypothesis.lm_scores = {"lm": bad}
     with pytest.raises(InputError, match=f"list {lists[0].id}: the score lm is {bad}: only finite scores can be written"):
         write(lists, name)
+
+
+JSON_SCORES = [
+    # what is divided by length is a sum again where the length is known
+    ('{"texts": ["a b"], "sequences_scores": [-0.5], "num_tokens": [4]}', {"score": -2.0}),
+    ('{"texts": ["a b"], "sequences_scores": [-0.5], "num_tokens": [4], "length_penalty": 2.0}', {"score": -8.0}),
+    ('{"texts": ["a b"], "sequences_scores": [-0.5]}', {"sequences_scores": -0.5}),
+    ('{"texts": ["a b"], "sequences_scores": [-0.5], "num_tokens": [4], "score": [-3]}', {"sequences_scores_sum": -2.0, "score": -3.0}),
+    ('[[{"text": "a b", "avg_logprob": -0.5, "tokens": [1, 2, 3]}]]', {"logprob": -2.0}),
+    ('[[{"text": "a b", "avg_logprob": -0.5, "token_logprobs": [-1, -0.5], "tokens": [1, 2, 3]}]]', {"logprob": -2.0}),
+    ('[{"hypotheses": [["a", "b"]], "scores": [-0.5]}]', {"score": -1.0}),
+    # names
+    ('[{"hypotheses": ["a"], "scores": [-0.5]}]', {"score": -0.5}),
+    ('[[{"text": "a", "cost": 2.5, "nll": -1}]]', {"cost": -2.5, "nll": 1.0}),
+    ('[[{"text": "a", "am": -1, "lm": -2, "start": 3, "wer": 0.5, "rank": 1, "total": 7}]]', {"am": -1.0, "lm": -2.0}),
+    ('[[{"text": "a", "scores": {"am": -1, "start": -2}}]]', {"am": -1.0, "start": -2.0}),
+    ('[["a", -1.5, -2.5]]', {"f1": -1.5, "f2": -2.5}),
+    ('[[["a", null, [["a", [0, 1]]], -1.5, -2.5]]]', {"logit_score": -1.5, "score": -2.5}),
+    ('[{"text": "a", "ys_log_probs": [-0.5, -0.25]}]', {"logprob": -0.75}),
+    ('[{"transcription": [{"text": " a", "tokens": [{"p": 0.5}, {"p": 0.0}]}]}]', {"logprob": math.log(0.5) + math.log(5e-7)}),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), JSON_SCORES)
+def test_json_scores(text, expected):
+    assert scores(read(text, "json")[0])[0] == pytest.approx(expected)
+
+
+def test_a_table_with_numbers_of_tokens():
+    (nbest,) = read("id,hyp,avg_logprob,num_tokens,cost\nu,a b,-0.5,3,2\nu,a,-0.25,,1\n", "csv")
+    assert scores(nbest) == [{"logprob": -2.0, "cost": -2.0}, {"avg_logprob": -0.25, "cost": -1.0}]
+
+
+REFERENCES = [
+    ('[{"nbest": ["a"], "text": "b"}]', ()),  # the 1-best once more, as sherpa-onnx has it
+    ('[{"nbest": ["a"], "text": "b", "pred_text": "a"}]', ("b",)),
+    ('[{"nbest": ["a"], "audio_filepath": "x", "text": "b"}]', ("b",)),
+    ('[{"nbest": ["a"], "text_reference": "b"}]', ("b",)),
+    ('[{"nbest": ["a"], "refs": ["b", "c"]}]', ("b", "c")),
+    ('[{"hyp": "a", "text": "b"}]', ("b",)),
+    ('[{"text": "a", "ref": "b"}]', ("b",)),
+    ('{"u": {"input": ["a"], "output": "b"}}', ("b",)),
+    ('{"u": {"nbest": ["a"], "output": "b"}}', ()),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), REFERENCES)
+def test_references_within_json(text, expected):
+    (nbest,) = read(text, "json")
+    assert (texts(nbest), nbest.references) == (["a"], expected)
