@@ -37,6 +37,8 @@ rule_options = grouped(
     ),
     cloup.option(
         "--consensus",
+        "--rover",
+        "consensus",
         is_flag=True,
         help="Try the combination of the list's words (ROVER), as --metric-text makes them, as well; its text may be new.",
     ),
@@ -95,6 +97,8 @@ decision_options = grouped(
     ),
     cloup.option(
         "--consensus",
+        "--rover",
+        "consensus",
         is_flag=True,
         help="Combine the hypotheses word by word (ROVER), as --metric-text makes them, so the output can be a sentence that is in no "
         "list; it is written as 1-best text.",

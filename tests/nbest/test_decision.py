@@ -16,10 +16,10 @@ from decision_lists import some_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attlm_fairseq.nbest.decision.consensus import ConfusionNetwork, confusion_network, disputed, vote, winner
 from attlm_fairseq.nbest.decision.decision import RULES, STEPS, Decider, Decision, compared_text, decide, posterior_weights
 from attlm_fairseq.nbest.decision.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.decision.posterior import posteriors
+from attlm_fairseq.nbest.decision.rover import ConfusionNetwork, confusion_network, disputed, vote, winner
 from attlm_fairseq.nbest.features.combination import combine
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attlm_fairseq.nbest.decision.consensus import ConfusionNetwork, confusion_network, disputed, vote
 from attlm_fairseq.nbest.decision.decision import Decision, posterior_weights, written_text
 from attlm_fairseq.nbest.decision.posterior import posteriors
+from attlm_fairseq.nbest.decision.rover import ConfusionNetwork, confusion_network, disputed, vote
 from attlm_fairseq.nbest.features.combination import combine
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage, WordShare
 

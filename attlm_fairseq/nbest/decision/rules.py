@@ -11,9 +11,9 @@ from typing import Protocol
 
 import numpy as np
 
-from attlm_fairseq.nbest.decision.consensus import confusion_network, disputed, vote, winner
 from attlm_fairseq.nbest.decision.mbr import expected_losses, least_risk
 from attlm_fairseq.nbest.decision.posterior import posteriors
+from attlm_fairseq.nbest.decision.rover import confusion_network, disputed, vote, winner
 from attlm_fairseq.nbest.nbest_list import Hypothesis
 
 

@@ -1,6 +1,6 @@
-"""Word-level combination of a list: a confusion network by iterative alignment, and a vote in each of its slots.
+"""ROVER (Fiscus 1997): a confusion network of a list by iterative alignment, and a vote in each of its slots.
 
-As in ROVER (Fiscus 1997) and in consensus decoding (Mangu, Brill and Stolcke 2000): what wins is not one of the hypotheses but the
+As in consensus decoding (Mangu, Brill and Stolcke 2000), what wins is not one of the hypotheses but the
 most probable word, or no word, in each slot. Shapes: n hypotheses, K slots.
 """
 
