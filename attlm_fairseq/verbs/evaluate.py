@@ -82,8 +82,8 @@ class Evaluation:
 
     def write_report(self, path: FilePath, command: str | None = None) -> None:
         """Write the page that shows table, weights and what rescoring changed. Raises InputError."""
-        table = Table(self.rows, AGAINST, self.notes)
-        write_report(path, self.title, self.run, self.measurement, self.metric, table, command=command, calibration=self.calibration)
+        table = Table(self.title, self.rows, AGAINST, self.notes, calibration=self.calibration)
+        write_report(path, self.run, self.measurement, self.metric, table, command)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as JSON can hold it."""

@@ -11,7 +11,7 @@ from attlm_fairseq import __version__
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.metrics import Metric
-from attlm_fairseq.nbest.report.report import ReportBuilder
+from attlm_fairseq.nbest.report.report import Report, ReportBuilder
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import Interval
@@ -24,24 +24,20 @@ from attlm_fairseq.verbs.run import Measurement
 
 @dataclass(frozen=True)
 class Table:
-    """The systems compared: their rows, what the first one is compared ``against``, and what else the reader is to know."""
+    """The systems compared: their rows, what these are compared ``against``, and what else the reader is to know.
 
+    ``influence`` is the share of each weight in the decisions, ``calibration`` whether the confidences of words hold.
+    """
+
+    title: str
     rows: Sequence[Row]
     against: str
     notes: Sequence[str]
+    influence: Mapping[str, float] | None = None
+    calibration: Calibration | None = None
 
 
-def write_report(
-    path: FilePath,
-    title: str,
-    run: RunConfig,
-    found: Measurement,
-    metric: Metric,
-    table: Table,
-    influence: Mapping[str, float] | None = None,
-    command: str | None = None,
-    calibration: Calibration | None = None,
-) -> None:
+def write_report(path: FilePath, run: RunConfig, found: Measurement, metric: Metric, table: Table, command: str | None = None) -> None:
     """Write the page: table, weights and decision of ``run``, what changed on the lists of ``found``, and whether confidences hold.
 
     It appears whole or not at all. The LMs score the words of the utterances shown. Raises InputError.
@@ -55,23 +51,23 @@ def write_report(
     facts |= {"metric": metric.signature(found.lists.references), "attlm": __version__}
     for scorer in lms.scorers:
         facts[f"LM {scorer.name}"] = ", ".join(f"{key}: {value}" for key, value in scorer.signature().items())
-    page = builder.html(
-        title=title,
+    page = Report(
+        title=table.title,
         rows=table.rows,
         against=table.against,
         weights=run.weights,
-        influence=influence,
+        influence=table.influence,
         decision=str(run.decision),
         oov=found.oov,
         notes=table.notes,
         facts=facts,
         scorers=lms.scorers,
         texts=lms.texts,
-        calibration=calibration,
+        calibration=table.calibration,
     )
     with whole_file(os.fspath(path)) as out:
         # what file names and the command hold that is not UTF-8 must not cost the page
-        out.write(page.encode("utf-8", "backslashreplace").decode())
+        out.write(builder.html(page).encode("utf-8", "backslashreplace").decode())
     note(f"wrote {path}")
 
 

@@ -136,8 +136,8 @@ class Tuned:
     def write_report(self, path: FilePath, command: str | None = None) -> None:
         """Write the page that shows table, weights and what changed on the lists tuned on. Raises InputError."""
         influence = self.system.result.influence if any(self.weights.values()) else None
-        table = Table(self.rows, AGAINST, self.notes)
-        write_report(path, self.title, self.config, self.measurement, self.metric, table, influence, command)
+        table = Table(self.title, self.rows, AGAINST, self.notes, influence)
+        write_report(path, self.config, self.measurement, self.metric, table, command)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as JSON can hold it."""

@@ -13,7 +13,7 @@ from cli_runs import run
 from attlm_fairseq.nbest.metrics import make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.report import report
-from attlm_fairseq.nbest.report.report import ReportBuilder, differences
+from attlm_fairseq.nbest.report.report import Report, ReportBuilder, differences
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.evaluation import compare
 from attlm_fairseq.scoring.oov import OOVCount
@@ -90,7 +90,7 @@ def page_of(builder: ReportBuilder, lists, **more) -> str:
     first = np.array([builder.metric.statistics([nbest.hypotheses[0].text], nbest.references)[0] for nbest in lists])
     options = {"title": "A report", "weights": {"am": 1.0, "lengths": 0.25}, "decision": "max", "scorers": [Lengths()]}
     rows = compare([("first as read", first), ("again", first)], builder.metric)
-    return builder.html(rows=rows, against="against", texts=[TextPipeline()], **(options | more))
+    return builder.html(Report(rows=rows, against="against", texts=[TextPipeline()], **(options | more)))
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,28 @@ class _Scatter:
         self.seen += 1
 
 
+@dataclass(frozen=True)
+class Report:
+    """What a report shows besides the changes that its builder has seen.
+
+    ``rows`` are the systems, compared ``against`` the first; ``texts`` are the pipelines of the LMs ``scorers``; ``facts`` say what is
+    needed to get the same again.
+    """
+
+    title: str
+    rows: Sequence[Row]
+    against: str
+    weights: Mapping[str, float]
+    decision: str
+    influence: Mapping[str, float] | None = None
+    scorers: Sequence[Scorer] = ()
+    texts: Sequence[TextPipeline] = ()
+    oov: Sequence[OOVCount] = ()
+    notes: Sequence[str] = ()
+    facts: Mapping[str, object] = field(default_factory=dict)
+    calibration: Calibration | None = None
+
+
 class ReportBuilder:
     """Sees each list once, with its answer; keeps the largest changes and what the plots need."""
 
@@ -140,46 +162,31 @@ class ReportBuilder:
         prepared = list(map(self._compared.prepared, texts))
         return next((prepared.index(text) for text in (answer, self._compared.prepared(answer)) if text in prepared), None)
 
-    def html(
-        self,
-        *,
-        title: str,
-        rows: Sequence[Row],
-        against: str,
-        weights: Mapping[str, float],
-        decision: str,
-        influence: Mapping[str, float] | None = None,
-        scorers: Sequence[Scorer] = (),
-        texts: Sequence[TextPipeline] = (),
-        oov: Sequence[OOVCount] = (),
-        notes: Sequence[str] = (),
-        facts: Mapping[str, object] | None = None,
-        calibration: Calibration | None = None,
-    ) -> str:
-        """The page. ``texts`` are the LMs' pipelines; the LMs score the utterances shown again, now word by word."""
+    def html(self, page: Report) -> str:
+        """Return the page; the LMs score the utterances shown again, now word by word."""
         better, worse = ([change for *_, change in sorted(heap, key=lambda item: (-item[0], -item[1]))] for heap in self._heaps)
-        words = _word_scores([*better, *worse], scorers, texts)
+        words = _word_scores([*better, *worse], page.scorers, page.texts)
         return load_template("attlm_fairseq.nbest.report", "report.html").render(
-            title=title,
+            title=page.title,
             metric=self.metric,
             unit="errors" if isinstance(self.metric, ErrorRate) else f"points of sentence {self.metric.name} lost",
-            rows=rows,
-            against=against,
-            decision=decision,
-            weights=_weights(weights, influence),
-            shares=bool(influence),
+            rows=page.rows,
+            against=page.against,
+            decision=page.decision,
+            weights=_weights(page.weights, page.influence),
+            shares=bool(page.influence),
             builder=self,
             confusions=sorted(self._confusions.items(), key=lambda item: (-item[1], item[0]))[:COMMONEST],
             groups=[
-                ("Better", "better", self.better, [_shown(change, weights, words, self.metric, self._compared) for change in better]),
-                ("Worse", "worse", self.worse, [_shown(change, weights, words, self.metric, self._compared) for change in worse]),
+                ("Better", "better", self.better, [_shown(change, page.weights, words, self.metric, self._compared) for change in better]),
+                ("Worse", "worse", self.worse, [_shown(change, page.weights, words, self.metric, self._compared) for change in worse]),
             ],
             scatters=[_plot(name, scatter) for name, scatter in self._scatters.items() if scatter.points],
-            oov=[(count, sorted(count.unknown.items(), key=lambda item: (-item[1], item[0]))[:COMMONEST]) for count in oov],
-            texts={scorer.name: str(text) for scorer, text in zip(scorers, texts, strict=True)},
-            notes=notes,
-            facts=facts or {},
-            calibration=calibration,
+            oov=[(count, sorted(count.unknown.items(), key=lambda item: (-item[1], item[0]))[:COMMONEST]) for count in page.oov],
+            texts={scorer.name: str(text) for scorer, text in zip(page.scorers, page.texts, strict=True)},
+            notes=page.notes,
+            facts=page.facts,
+            calibration=page.calibration,
         )
 
 
