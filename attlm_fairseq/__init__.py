@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; _MODULES says the same 
     from attlm_fairseq.verbs.attention import show_attention as show_attention
     from attlm_fairseq.verbs.convert import Converted as Converted
     from attlm_fairseq.verbs.convert import convert as convert
+    from attlm_fairseq.verbs.corrections import JackknifeOptions as JackknifeOptions
     from attlm_fairseq.verbs.corrections import evaluate_corrections as evaluate_corrections
     from attlm_fairseq.verbs.corrections import jackknife as jackknife
     from attlm_fairseq.verbs.corrections import learn_corrections as learn_corrections
@@ -83,6 +84,7 @@ _MODULES = {
     "from_generate": "nbest.from_decoders",
     "from_nemo": "nbest.from_decoders",
     "from_sherpa": "nbest.from_decoders",
+    "JackknifeOptions": "verbs.corrections",
     "jackknife": "verbs.corrections",
     "learn_corrections": "verbs.corrections",
     "export_model": "verbs.export",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import fspath
 from pathlib import Path
 
@@ -64,29 +64,38 @@ def evaluate_corrections(
     return found
 
 
+@dataclass(frozen=True)
+class JackknifeOptions:
+    """What is learned for each fold from the references of the others.
+
+    Attributes:
+        folds: number of folds; lists of one utterance are in one fold.
+        ngram: the name of a KenLM 4-gram; None for none. The lists get the scores NAME and NAME_oov.
+        corrections: at most so many candidates that corrections add to each list; None for none.
+        language: of spelled numbers.
+        texts: a new folder that gets ``fold0.txt``, ..: the references of the other folds, to train LMs on.
+    """
+
+    folds: int = FOLDS
+    ngram: str | None = "ngram"
+    corrections: int | None = None
+    language: str = "en"
+    texts: Path | None = None
+
+
 def jackknife(
     lists: Lists,
     refs: References | None = None,
-    *,
-    folds: int = FOLDS,
-    ngram: str | None = "ngram",
-    corrections: int | None = None,
     lms: Mapping[str, Sequence[LM]] | None = None,
-    language: str = "en",
-    texts: Path | None = None,
+    options: JackknifeOptions | None = None,
 ) -> list[NbestList]:
     """Give each list the scores of LMs that have not seen its references.
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
         refs: references, as in :func:`learn_corrections`.
-        folds: number of folds; lists of one utterance are in one fold.
-        ngram: the name of a KenLM 4-gram, estimated for each fold from the references of the others; None for none. The lists get the
-            scores NAME and NAME_oov.
-        corrections: at most so many candidates that corrections learned from the other folds add to each list; None for none.
         lms: further LMs by name, one for each fold, trained without the references of that fold.
-        language: of spelled numbers.
-        texts: a new folder that gets ``fold0.txt``, ..: the references of the other folds, to train LMs on.
+        options: what is learned for each fold.
 
     Returns:
         The lists in order, with the scores of each LM (natural log, summed over words and sentence end) among their own.
@@ -94,20 +103,22 @@ def jackknife(
     Raises:
         InputError: unreadable or wrong input, nothing to learn, another number of LMs than folds.
     """
-    if not ngram and corrections is None and not lms and texts is None:
+    options = options or JackknifeOptions()
+    folds, ngram, corrections = options.folds, options.ngram, options.corrections
+    if not ngram and corrections is None and not lms and options.texts is None:
         raise InputError("there is nothing to learn: give --ngram a name, --corrections, --lm or --texts")
     read = with_references(lists_of(lists), refs)
     for name, of_folds in (lms or {}).items():
         if len(of_folds) != folds:
             raise InputError(f"the LM {name!r} has {len(of_folds)} files, expected one for each of the {folds} folds, in their order")
     fold_of = folds_of(read, folds)
-    if texts is not None:
-        _write_texts(read, list(splits(fold_of)), texts)
+    if options.texts is not None:
+        _write_texts(read, list(splits(fold_of)), options.texts)
     numbers = iter(range(folds))
 
     def learned(others: list[NbestList]) -> Callable[[NbestList], NbestList]:
         fold = next(numbers)
-        expander = learn(others, language=language) if corrections is not None else None
+        expander = learn(others, language=options.language) if corrections is not None else None
         with tempfile.TemporaryDirectory(prefix="attlm-jackknife-") as folder:
             of_fold: dict[str, LM] = {name: given[fold] for name, given in (lms or {}).items()}
             if ngram is not None:
@@ -143,4 +154,4 @@ def _write_texts(lists: Sequence[NbestList], folds: Sequence[tuple[int, list[int
             (place / f"fold{fold}.txt").write_text("".join(f"{line}\n" for line in lines if line), encoding="utf-8")
 
 
-__all__ = ["CANDIDATES", "evaluate_corrections", "jackknife", "learn_corrections"]
+__all__ = ["CANDIDATES", "JackknifeOptions", "evaluate_corrections", "jackknife", "learn_corrections"]

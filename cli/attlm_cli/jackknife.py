@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 import cloup
 
-from attlm_cli.options import format_option, reference_options
+from attlm_cli.options import format_option, grouped, reference_options
 from attlm_cli.overwriting import check_outputs, check_standard_input
 from attlm_cli.types import NameValue
 from attlm_fairseq.messages import note
-from attlm_fairseq.verbs.corrections import CANDIDATES, jackknife
+from attlm_fairseq.verbs.corrections import CANDIDATES, JackknifeOptions, jackknife
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 from attlm_fairseq.verbs.nbest_files import write_nbest
+
+
+def _learning(ngram: str, corrections: bool, candidates: int, **others: Any) -> JackknifeOptions:
+    return JackknifeOptions(ngram=ngram or None, corrections=candidates if corrections else None, **others)
+
+
+learning_options = grouped(
+    "What is learned",
+    "learning",
+    _learning,
+    cloup.option(
+        "--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Folds; lists of one utterance are in one fold."
+    ),
+    cloup.option("--ngram", default="ngram", show_default=True, help="Name of the 4-gram estimated for each fold; an empty name: none."),
+    cloup.option("--corrections", is_flag=True, help="Learn corrections for each fold, and let their candidates join the lists."),
+    cloup.option(
+        "--candidates", type=click.IntRange(0, 1000), default=CANDIDATES, show_default=True, help="At most so many for each list."
+    ),
+    cloup.option("--texts", type=click.Path(path_type=Path), help="A new folder for fold0.txt, ..: the references of the other folds."),
+    cloup.option("--language", default="en", show_default=True, help="Language of spelled numbers (num2words' code)."),
+)
 
 
 @cloup.command("jackknife")
@@ -21,30 +43,20 @@ from attlm_fairseq.verbs.nbest_files import write_nbest
 @cloup.option("-o", "--output", default="-", metavar="FILE", help="Where the lists go, as JSON lines; - is standard output (default).")
 @format_option
 @reference_options
-@cloup.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Folds; lists of one utterance are in one fold.")
-@cloup.option("--ngram", default="ngram", show_default=True, help="Name of the 4-gram estimated for each fold; an empty name: none.")
-@cloup.option("--corrections", is_flag=True, help="Learn corrections for each fold, and let their candidates join the lists.")
-@cloup.option("--candidates", type=click.IntRange(0, 1000), default=CANDIDATES, show_default=True, help="At most so many for each list.")
+@learning_options
 @cloup.option(
     "--lm",
     multiple=True,
     type=NameValue("FILE", str),
     help="An LM trained without the references of a fold, see --texts: once for each fold, in their order. Repeatable.",
 )
-@cloup.option("--texts", type=click.Path(path_type=Path), help="A new folder for fold0.txt, ..: the references of the other folds.")
-@cloup.option("--language", default="en", show_default=True, help="Language of spelled numbers (num2words' code).")
 def jackknife_command(
     nbest: str,
     output: str,
     format_name: str | None,
     refs: ReferenceFiles,
-    folds: int,
-    ngram: str,
-    corrections: bool,
-    candidates: int,
     lm: tuple[tuple[str, str], ...],
-    texts: Path | None,
-    language: str,
+    learning: JackknifeOptions,
 ) -> None:
     """Score NBEST with LMs and corrections that are learned, for each fold, from the references of the other folds.
 
@@ -61,15 +73,6 @@ def jackknife_command(
     lms: dict[str, list[str]] = {}
     for name, file in lm:
         lms.setdefault(name, []).append(file)
-    lists = jackknife(
-        NbestFile(nbest, format_name),
-        refs,
-        folds=folds,
-        ngram=ngram or None,
-        corrections=candidates if corrections else None,
-        lms=lms,
-        language=language,
-        texts=texts,
-    )
+    lists = jackknife(NbestFile(nbest, format_name), refs, lms, learning)
     write_nbest(lists, output)
     note(f"{len(lists)} lists, {sum(len(found.hypotheses) for found in lists)} hypotheses")

@@ -16,7 +16,7 @@ from attlm_fairseq.nbest.corrections.jackknife import by_folds, folds_of, splits
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec, expand_for_tuning
 from attlm_fairseq.nbest.corrections.usage import usage
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.verbs.corrections import jackknife
+from attlm_fairseq.verbs.corrections import JackknifeOptions, jackknife
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 CITIES = ["boston", "denver", "dallas", "oakland", "newark"]
@@ -104,4 +104,4 @@ def test_rules_are_judged_one_by_one(lists: list[NbestList]) -> None:
 def test_nothing_to_learn_is_refused() -> None:
     for ngram in (None, ""):
         with pytest.raises(InputError, match="there is nothing to learn: give --ngram a name"):
-            jackknife([["a", "b"]], ["a"], ngram=ngram)
+            jackknife([["a", "b"]], ["a"], options=JackknifeOptions(ngram=ngram))
