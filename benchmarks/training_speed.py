@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,6 @@ def work(model: str, dtype: str, device: str) -> None:
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.trainer import Trainer
-    from torch.profiler import ProfilerActivity, profile
 
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"  # float32 is float32
     answer = os.fdopen(os.dup(1), "w")  # fairseq prints where it likes
@@ -125,18 +125,24 @@ def work(model: str, dtype: str, device: str) -> None:
         if line.strip() == "step":
             say(step())
         else:
-            if device == "cuda":
-                trainer.cuda_env = None  # with it fairseq's trainer starts again to look for the peak in the midst of a step
-                torch.cuda.reset_peak_memory_stats()
-                step()
-                peak = torch.cuda.max_memory_allocated()
-            else:
-                peak = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-            with profile(
-                activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU] if device == "cuda" else [ProfilerActivity.CPU]
-            ) as profiled:
-                step()
-            say({"peak": peak, "outside": share_outside(profiled.key_averages(), device)})
+            say(profiled(step, trainer, device, before))
+
+
+def profiled(step: Callable[[], Any], trainer: Any, device: str, before: int) -> dict[str, float | None]:
+    """The peak of the memory in bytes, on a CPU above ``before`` KiB, and the share of a step's time outside LSTM and output layer."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    if device == "cuda":
+        trainer.cuda_env = None  # with it fairseq's trainer starts again to look for the peak in the midst of a step
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        peak = torch.cuda.max_memory_allocated()
+    else:
+        peak = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]) as found:
+        step()
+    return {"peak": peak, "outside": share_outside(found.key_averages(), device)}
 
 
 def share_outside(events: Any, device: str) -> float | None:

@@ -226,34 +226,34 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
     elif held is None or written_text(held.text, folder) != written_text(config.text, folder):
         _set(document, "text", written_text(config.text, folder))
     _set(document, "weights", config.weights)
-    if config.decision != Decision():
-        decision: dict[str, Any] = {"rule": config.decision.rule, "scale": config.decision.scale}
-        if config.decision.text.steps:
-            decision["text"] = written_text(config.decision.text, folder)
-        if config.decision.tokenize != "none":
-            decision["tokenize"] = config.decision.tokenize
-        if config.decision.scales:
-            decision["scales"] = dict(config.decision.scales)
-        _set(document, "decision", decision)
-    else:
-        document.pop("decision", None)
-    if config.confidence is not None:
-        _set(document, "confidence", {"scale": config.confidence.scale, "coverage": config.confidence.coverage})
-    else:
-        document.pop("confidence", None)
-    if config.context is not None:
-        _set(document, "context", written_context(config.context, folder))
-    else:
-        document.pop("context", None)
-    if config.candidates.anything:
-        _set(document, "corrections", written_candidates(config.candidates, folder))
-    else:
-        document.pop("corrections", None)
+    confidence = config.confidence
+    tables = {
+        "decision": None if config.decision == Decision() else written_decision(config.decision, folder),
+        "confidence": None if confidence is None else {"scale": confidence.scale, "coverage": confidence.coverage},
+        "context": None if config.context is None else written_context(config.context, folder),
+        "corrections": written_candidates(config.candidates, folder) if config.candidates.anything else None,
+    }
+    for name, entries in tables.items():
+        if entries is None:
+            document.pop(name, None)
+        else:
+            _set(document, name, entries)
     if record_name != "tuning" and held is not None and held.weights != config.weights:
         document.pop("tuning", None)  # it tells of other weights
     document[record_name] = _encodable(record)
     with whole_file(str(path)) as out:
         out.write(tomlkit.dumps(document))
+
+
+def written_decision(decision: Decision, folder: Path) -> dict[str, Any]:
+    """The table ``[decision]``; files are relative to ``folder``."""
+    return {
+        "rule": decision.rule,
+        "scale": decision.scale,
+        **({"text": written_text(decision.text, folder)} if decision.text.steps else {}),
+        **({"tokenize": decision.tokenize} if decision.tokenize != "none" else {}),
+        **({"scales": dict(decision.scales)} if decision.scales else {}),
+    }
 
 
 def _encodable(value: Any) -> Any:
