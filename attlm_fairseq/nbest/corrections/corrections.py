@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -54,10 +54,6 @@ class Corrections:
         if len(words) > MAX_WORDS:
             return None
         return next(iter(search(self.channel.edges(words), self._search_lm, 1)), None)
-
-    def with_phrases(self, phrases: PhraseList) -> Corrections:
-        """The same corrections, and the phrases of a list as one more source of candidates."""
-        return replace(self, phrase_list=phrases)
 
     @cached_property
     def channel(self) -> Channel:
