@@ -1,6 +1,7 @@
 """The kinds of input, each a function of a seeded generator that raises nothing but InputError, or ends in an AssertionError: a failure.
 
-A kind keeps the files that it spoils in ``place``, a folder of its own, where the case is found after a failure.
+A kind keeps the files that it spoils in ``place``, a folder of its own, where the case is found after a failure. It returns how many
+processes it killed, None if killing is not its business.
 """
 
 from __future__ import annotations
@@ -10,10 +11,6 @@ import gzip
 import math
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -21,9 +18,11 @@ from random import Random
 
 import torch
 from damage import spoiled
-from lm_files import OPTIONS, write_arpa, write_checkpoint
+from killed_runs import kills, resume_file
+from lm_files import OPTIONS, write_checkpoint
 from nbest_samples import ALL_SAMPLES
 from pickle_programs import Programs, write_checkpoint_file
+from samples import TABLE, WORDS, ngram_model
 
 from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.checkpoints.vocabulary import Vocabulary
@@ -32,12 +31,10 @@ from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.references import attach_references, read_references
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.scoring.kenlm_programs import find_program
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.text.pipeline import parse_steps
 from attlm_fairseq.verbs.export import export_model
 
-WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
 LINES = [["the", "cat"], [], ["a", "xyz", "ran"], ["<s>", "mat"]]
 FAMILIES = ["attentive_lstm_lm", "averaging_lstm_lm", "plain_lstm_lm", "amsrn_lm", "kvp_lstm_lm", "ngram_rnn_lm"]
 
@@ -179,17 +176,6 @@ def folder(random: Random, place: Path) -> None:
     score(place / "folder")
 
 
-@cache
-def ngram_model(kind: str) -> bytes:
-    place = Path(os.environ["FUZZ_SHARED"])
-    arpa = write_arpa(place / f"{os.getpid()}.arpa", WORDS)
-    if kind == "arpa":
-        return arpa.read_bytes()
-    binary = arpa.with_suffix(f".{kind}")
-    subprocess.run([find_program("build_binary"), kind, arpa, binary], check=True, capture_output=True)
-    return binary.read_bytes()
-
-
 def score_ngrams(path: Path) -> None:
     for found in KenLMScorer(path).score(LINES):
         assert sum(found.log_probs) < 0.01, "ln p above 0"
@@ -216,21 +202,6 @@ def text_files(random: Random, place: Path) -> None:
         assert "\n" not in " ".join(parse_steps([step]).words(text))
 
 
-TABLE = """\
-# attlm corrections 1
-# lm = lm.arpa
-# language = en
-# lists = 40
-kind\tsource\ttarget\tln_p\tcount\texamples
-phrase\tmad\tmat\t-0.105\t14.2\ton the mad
-phrase\t<s> dock\t<s> dog\t-0.5\t3
-keep\tcat\tcat\t-0.012\t2731.4
-number\t3\tpairs\t-0.437\t42.4
-letter\ty\ty\t-0.1
-letter\ty\ti\t-4.1
-"""
-
-
 def corrections(random: Random, place: Path) -> None:
     """A table of corrections, and what it makes of a list."""
     from attlm_fairseq.nbest.corrections.corrections import Corrections
@@ -245,110 +216,10 @@ def corrections(random: Random, place: Path) -> None:
         assert {hypothesis.text for hypothesis in nbest.hypotheses} <= set(texts), "a hypothesis was lost"
 
 
-LONG_LIST = 300  # lists
-SMALL_BLOCKS = """
-import time
-import attlm_fairseq.nbest.run.rescoring
-from attlm_cli.main import main
-from attlm_fairseq.scoring.kenlm import KenLMScorer
-
-attlm_fairseq.nbest.run.rescoring.BLOCK_CHARACTERS = 3000
-score = KenLMScorer.score
-KenLMScorer.score = lambda scorer, sentences: time.sleep(0.05) or score(scorer, sentences)
-main()
-"""
-ATTLM = [sys.executable, "-c", SMALL_BLOCKS]
-
-
-def rescoring(place: Path) -> list[str]:
-    """The command of a run that takes a second or two, in ``place``, with its files."""
-    if not (place / "list").exists():
-        made = Random(5)
-        (place / "lm.arpa").write_bytes(ngram_model("arpa"))
-        rows = [f"{i} ||| {' '.join(made.choices(WORDS, k=9))} ||| F= {-j} ||| {-j}\n" for i in range(LONG_LIST) for j in range(10)]
-        (place / "list").write_text("".join(rows))
-    return [*ATTLM, "rescore", "list", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out"]
-
-
-def finished(place: Path, command: list[str]) -> subprocess.CompletedProcess:
-    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=600)
-
-
-def whole_output(place: Path, command: list[str]) -> bytes:
-    """What the run writes if nothing stops it."""
-    if not (place / "whole").exists():
-        result = finished(place, command)
-        assert result.returncode == 0, result.stderr
-        (place / "out").rename(place / "whole")
-    return (place / "whole").read_bytes()
-
-
-def killed(random: Random, place: Path, command: list[str]) -> None:
-    """Start the run and kill it at a random moment."""
-    process = subprocess.Popen(command, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    unfinished = place / "out.unfinished"
-    while process.poll() is None and not unfinished.exists() and random.random() > 0.002:  # mostly within the scoring
-        time.sleep(0.01)
-    until = time.monotonic() + random.uniform(0, 2.5)
-    while process.poll() is None and time.monotonic() < until:
-        time.sleep(0.01)
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def kills(random: Random, place: Path) -> None:
-    """attlm rescore killed at random moments and started again: the same bytes, and nothing left behind."""
-    command = rescoring(place)
-    whole = whole_output(place, command)
-    (place / "out").unlink(missing_ok=True)
-    before = {path.name for path in place.iterdir()}
-    for _ in range(random.randint(1, 3)):
-        if not (place / "out").exists():
-            killed(random, place, command)
-    if (place / "out").exists():  # it was faster
-        assert (place / "out").read_bytes() == whole
-        (place / "out").unlink()
-    result = finished(place, command)
-    assert result.returncode == 0, result.stderr
-    assert (place / "out").read_bytes() == whole, "other bytes after a kill"
-    left = {path.name for path in place.iterdir()} - before - {"out"}
-    assert not left, f"left behind: {left}"
-
-
-def resume_file(random: Random, place: Path) -> None:
-    """The resume file of a killed run, damaged: the same bytes, or one line."""
-    command = rescoring(place)
-    whole = whole_output(place, command)
-    (place / "out").unlink(missing_ok=True)
-    unfinished = place / "out.unfinished"
-    if not (place / "resumed").exists():
-        for _ in range(20):
-            killed(Random(random.randrange(99)), place, command)
-            (place / "out").unlink(missing_ok=True)
-            if unfinished.exists():
-                unfinished.rename(place / "resumed")
-                break
-        else:
-            raise AssertionError("no kill left a resume file")
-    for path in place.glob("out.unfinished*"):
-        path.unlink()
-    unfinished.write_bytes(spoiled(random, (place / "resumed").read_bytes()))
-    result = finished(place, command)
-    if result.returncode == 2:
-        lines = [line for line in result.stderr.splitlines() if line.startswith("attlm: error: ")]
-        assert len(lines) == 1, result.stderr
-        raise InputError(lines[0])
-    assert result.returncode == 0, result.stderr
-    assert (place / "out").read_bytes() == whole, "other bytes after damage"
-
-
-KINDS: dict[str, Callable[[Random, Path], None]] = {
+KINDS: dict[str, Callable[[Random, Path], int | None]] = {
     kind.__name__: kind
     for kind in (
         lists, references, config, dictionary, options, pickles, checkpoint_bytes, folder, arpa, kenlm_binary, text_files, corrections,
         kills, resume_file,
     )
 }  # fmt: skip
-SLOW = {"kills": 4, "resume_file": 3}
-"""Kinds that start programs: how many shares of the time they get."""

@@ -1,4 +1,7 @@
-"""One kind of input in a process of its own: ``worker.py KIND FIRST_SEED SECONDS FOLDER``. ``run.py`` starts it and says what it saw."""
+"""One kind of input in a process of its own: ``worker.py KIND FIRST_SEED SECONDS CASES FOLDER``. ``run.py`` starts it and says what it saw.
+
+It ends after so many seconds or cases, whichever comes first, but not without a case.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ MEMORY = 16 << 30
 
 
 def main() -> None:
-    name, first, seconds, folder = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4])
+    name, first, seconds, cases, folder = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]), Path(sys.argv[5])
     warnings.simplefilter("ignore")
     from kinds import KINDS
 
@@ -33,15 +36,15 @@ def main() -> None:
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     faulthandler.register(signal.SIGPROF, chain=True)  # says where, and ends
-    counts = {"cases": 0, "refused": 0, "failures": 0}
+    counts = {"cases": 0, "refused": 0, "kills": 0, "failures": 0}
     end = time.monotonic() + seconds
     seed = first
-    while time.monotonic() < end or not counts["cases"]:
+    while not counts["cases"] or (time.monotonic() < end and counts["cases"] < cases):
         (folder / "seed").write_text(str(seed))
         faulthandler.dump_traceback_later(HANG, exit=True)
         signal.setitimer(signal.ITIMER_PROF, HANG_CPU)
         try:
-            KINDS[name](Random(f"{name} {seed}"), folder / "files")
+            counts["kills"] += KINDS[name](Random(f"{name} {seed}"), folder / "files") or 0
         except InputError as error:
             counts["refused"] += 1
             if "\n" in str(error):

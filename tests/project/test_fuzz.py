@@ -15,6 +15,7 @@ from attlm_fairseq.errors import InputError
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "fuzz"), str(TESTS / "nbest" / "formats")]
 
+import killed_runs  # noqa: E402
 import kinds  # noqa: E402
 import run  # noqa: E402
 
@@ -25,18 +26,20 @@ def shared(tmp_path_factory, monkeypatch):
 
 
 def test_every_kind_is_run():
-    assert set(run.KINDS) == set(kinds.KINDS)
-    assert run.SHARES == kinds.SLOW
+    assert set(run.SHARES) == set(kinds.KINDS)
 
 
-@pytest.mark.parametrize("name", sorted(set(kinds.KINDS) - set(kinds.SLOW)))
+QUICK = sorted(set(kinds.KINDS) - {"kills", "resume_file"})
+
+
+@pytest.mark.parametrize("name", QUICK)
 def test_damaged_input_is_used_or_refused(tmp_path, name):
     for seed in range(5):
         with contextlib.suppress(InputError):
             kinds.KINDS[name](Random(f"{name} {seed}"), tmp_path)
 
 
-@pytest.mark.parametrize("name", sorted(set(kinds.KINDS) - set(kinds.SLOW) - {"options", "pickles"}))
+@pytest.mark.parametrize("name", sorted(set(QUICK) - {"options", "pickles"}))
 def test_whole_input_is_taken(tmp_path, monkeypatch, name):
     """Or else a kind would only try how its own mistake is refused."""
     monkeypatch.setattr(kinds, "spoiled", lambda random, content: content)
@@ -50,3 +53,13 @@ def test_whole_input_is_taken(tmp_path, monkeypatch, name):
             if name not in ("references", "lists", "folder"):  # these draw what does not go together, too
                 raise
     assert taken
+
+
+@pytest.mark.parametrize("name", killed_runs.COMMANDS)
+def test_a_killed_run_continues_to_the_same_files(tmp_path, name):
+    assert killed_runs.kills(Random(3), tmp_path, name) > 0
+
+
+def test_a_damaged_resume_file_is_used_or_refused(tmp_path):
+    with contextlib.suppress(InputError):
+        killed_runs.resume_file(Random(1), tmp_path)
