@@ -12,7 +12,7 @@ README = HERE / "README.md"
 VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "attlm_fairseq" / "__init__.py").read_text("utf-8"), re.MULTILINE)[1]
 
 DECODING = ["flashlight-text", 'pyctcdecode; python_version < "3.13"', "transformers"]  # pyctcdecode needs numpy 1 too
-SUBWORD = ["sentencepiece", "subword-nmt"]
+SUBWORD = ["sentencepiece>=0.2.1", "subword-nmt"]  # before it, a model file can corrupt memory (CVE-2026-1260)
 RAY = ["ray[data]", "pyarrow<22"]  # later versions of pyarrow need numpy 2, which fairseq cannot use
 # fairseq 0.12.2 cannot be imported from Python 3.11 on; fairseq-fixed is its main branch with 53 added lines. Both need numpy 1
 # (np.compat), which has no wheels for Python 3.13.
@@ -70,7 +70,7 @@ setup(
     package_data={"attlm_fairseq": ["py.typed", "*/templates/*", "*/*/templates/*"]},
     entry_points={"console_scripts": ["attlm = attlm_cli.main:main"]},
     install_requires=[
-        "torch>=2.6",  # earlier versions run code hidden in checkpoints unless told not to
+        "torch>=2.10",  # checkpoints/reading.py says why
         "numpy>=1.26.4",
         'kenlm; python_version < "3.13"',
         # The kenlm 0.3.0 of PyPI does not compile on Python 3.13; these are wheels of the same module.
@@ -80,7 +80,7 @@ setup(
         "cloup",  # options in groups
         "sacrebleu<3",
         "rapidfuzz",
-        "num2words",  # the ways to say a number, for corrections
+        "num2words!=0.5.15,!=0.5.16",  # the ways to say a number, for corrections; these two held malware
         "tabulate",
         "tqdm",
         "tomlkit",

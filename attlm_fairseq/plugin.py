@@ -21,7 +21,7 @@ from fairseq.distributed.utils import _TensorPlaceholder
 
 from attlm_fairseq.checkpoints.fairseq_loading import refuse_unusable
 from attlm_fairseq.checkpoints.plain_arrays import STAND_INS
-from attlm_fairseq.checkpoints.reading import SafeGlobals, allowed_globals
+from attlm_fairseq.checkpoints.reading import SafeGlobals, allowed_globals, require_safe_torch
 from attlm_fairseq.errors import InputError
 
 FILE_GLOBALS: SafeGlobals = [argparse.Namespace, *STAND_INS]
@@ -78,9 +78,7 @@ def register() -> None:
 
 def refuse_unsafe_loading() -> None:
     """Raise InputError if this torch, as it is set up, would run code hidden in a checkpoint that fairseq loads."""
-    major, minor = torch.__version__.split(".")[:2]
-    if (int(major), int(minor)) < (2, 6):
-        raise InputError(f"torch {torch.__version__} runs code hidden in checkpoints when fairseq loads them; install torch 2.6 or later")
+    require_safe_torch()
     name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     if os.environ.get(name, "0").lower() in ("1", "y", "yes", "true"):
         raise InputError(f"{name} is set: fairseq would run code hidden in checkpoints; unset it")

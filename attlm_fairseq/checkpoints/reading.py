@@ -32,6 +32,8 @@ SafeGlobals = list[Callable[..., Any] | tuple[Callable[..., Any], str]]
 
 PLAIN_GLOBALS: SafeGlobals = [argparse.Namespace]  # fairseq saves some options as one; a container, it runs nothing
 torch.serialization.add_safe_globals(PLAIN_GLOBALS)  # so that torch.load reads what this package wrote
+# Before it, a checkpoint can corrupt memory in spite of weights_only (CVE-2026-24747), before 2.6 run code (CVE-2025-32434).
+SAFE_TORCH = (2, 10)
 _ALLOWING = threading.RLock()
 
 
@@ -200,11 +202,20 @@ def allowed_globals(names: Sequence[Any]) -> Iterator[None]:
             torch.serialization.add_safe_globals(before)
 
 
+def require_safe_torch() -> None:
+    """Raise InputError if checkpoints can have this torch run code that is hidden in them."""
+    major, minor = torch.__version__.split(".")[:2]
+    if (int(major), int(minor)) < SAFE_TORCH:
+        wanted = ".".join(map(str, SAFE_TORCH))
+        raise InputError(f"torch {torch.__version__} can run code hidden in checkpoints; install torch {wanted} or later")
+
+
 def read_plain_data(path: Path, mapped: bool = False) -> Any:
     """What torch saved in a file, on the CPU, if it is nothing but data. Raises InputError.
 
     ``mapped``: tensors are mapped from the file, so that a look at what else is there reads none of them (zip files only).
     """
+    require_safe_torch()
     try:
         if not path.is_file():
             raise InputError("there is no such file; give a checkpoint written by fairseq-train", path=path)

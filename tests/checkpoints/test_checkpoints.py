@@ -243,13 +243,20 @@ def test_plain_reading_allows_tensors_and_containers_alone(tmp_path):
     ("change", "message"),
     [
         (lambda patch: patch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1"), "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set: .* unset it"),
-        (lambda patch: patch.setattr(torch, "__version__", "2.5.1+cpu"), r"torch 2.5.1\+cpu runs code .* install torch 2.6 or later"),
+        (lambda patch: patch.setattr(torch, "__version__", "2.9.1+cpu"), r"torch 2.9.1\+cpu can run code .* install torch 2.10 or later"),
     ],
 )
 def test_a_torch_that_would_run_code_is_refused(monkeypatch, change, message):
     change(monkeypatch)
     with pytest.raises(InputError, match=message):
         refuse_unsafe_loading()
+
+
+def test_attlm_reads_no_checkpoint_with_a_torch_that_would_run_code(tmp_path, monkeypatch):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    monkeypatch.setattr(torch, "__version__", "2.9.1")
+    with pytest.raises(InputError, match=r"install torch 2\.10 or later"):
+        load_model(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04" + b"\0" * 100])
