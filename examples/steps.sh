@@ -2,8 +2,10 @@
 
 number=0
 changed=
+kept=" "
 
-# begin "PROGRAM .." [--fresh]: check the programs and the options, and go to the folder `work` next to the script.
+# begin "PROGRAM .." [--fresh]: check the programs and the options, and go to the folder `work` next to the script. It is locked for as
+# long as this script or a program that it started lives: what an ended script left running would write over what the next one makes.
 begin() {
     local programs=$1 command
     shift
@@ -18,25 +20,49 @@ begin() {
             exit 2
         fi
     done
+    mkdir -p "$work"
+    exec 9>>"$work/lock"
+    if ! python -c "$LOCK"; then
+        echo "run.sh: $work is in use: another run.sh, or a program of one that has ended, is at work there; wait for it or end it" >&2
+        exit 2
+    fi
     if [[ $# -eq 1 ]]; then
-        rm -rf "$work"
+        find "$work" -mindepth 1 -maxdepth 1 ! -name lock -exec rm -rf {} +
     fi
     mkdir -p "$work/logs" "$work/done"
     cd "$work"
+    trap 'echo; echo "interrupted; the same command continues with step $number"; exit 130' INT
 }
+
+# Locks file 9; not on file systems that have no locks.
+LOCK='
+import fcntl, sys
+try:
+    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    sys.exit(1)
+except OSError:
+    pass
+'
 
 # step NAME OUTPUT WHAT COMMAND: run the command unless its OUTPUT is there already, made by the same command from the same inputs.
 step() {
-    local name=$1 output=$2 what=$3 command=$4 started=$SECONDS
+    local name=$1 output=$2 what=$3 command=$4 started=$SECONDS mark
     number=$((number + 1))
     echo "[$number] $what"
     echo "    $command"
     if [[ ! $changed && -e $output && -e done/$name && $(<"done/$name") == "$command" ]]; then
         echo "    done before"
+        kept+="$name "
         return
     fi
-    changed=yes
-    rm -rf "$output" "done/$name"
+    if [[ ! $changed ]]; then  # what was made of an older output of this step is not done any more, whenever this run ends
+        changed=yes
+        for mark in done/*; do
+            [[ $kept == *" ${mark#done/} "* ]] || rm -f "$mark"
+        done
+    fi
+    rm -rf "$output"
     if ! bash -euo pipefail -c "$command" >"logs/$name.log" 2>&1; then
         echo "    failed; the end of $work/logs/$name.log:" >&2
         tail -n 15 "logs/$name.log" >&2

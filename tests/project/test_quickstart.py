@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import itertools
@@ -10,8 +11,10 @@ import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from random import Random
 
@@ -395,9 +398,11 @@ def test_references_of_another_length(texts):
 # --- run.sh ---
 
 STAND_IN = """#!/bin/sh
-# stands for each program: notes the call, fails where it is asked to, and makes what run.sh looks for afterwards
+# stands for each program: notes the call, fails or waits where it is asked to, and makes what run.sh looks for afterwards
+[ "$1" = -c ] && exec "$PYTHON" "$@"
 echo "$(basename "$0") $*" >> "$CALLS"
 case "$*" in *"$FAIL_AT"*) echo "what went wrong"; exit 3;; esac
+case "$*" in *"$WAIT_AT"*) touch "$CALLS.waits"; sleep 60;; esac
 echo "what it found"
 touch train.txt && mkdir -p data model
 while [ $# -gt 0 ]; do [ "$1" = -o ] && : > "$2"; shift; done
@@ -416,15 +421,30 @@ def run(tmp_path):
     shutil.copy(FOLDER / "run.sh", tmp_path / "quick start")
     shutil.copy(FOLDER.parent / "steps.sh", tmp_path)
 
-    def run(*arguments, fail_at="nowhere", path=f"{tmp_path}/bin:/usr/bin:/bin"):
-        calls = tmp_path / "calls"
+    def run(*arguments, fail_at="nowhere", path=f"{tmp_path}/bin:/usr/bin:/bin", wait_at="nowhere", how=None, alone=False):
+        """``how``: the signal that the run gets once it waits, ``alone`` or with the programs that it started."""
+        calls, waits = tmp_path / "calls", tmp_path / "calls.waits"
         calls.write_text("")
-        environment = os.environ | {"PATH": path, "CALLS": str(calls), "FAIL_AT": fail_at}
+        waits.unlink(missing_ok=True)
+        environment = os.environ | {"PATH": path, "CALLS": str(calls), "FAIL_AT": fail_at, "WAIT_AT": wait_at, "PYTHON": sys.executable}
         script = [shutil.which("bash"), f"{tmp_path}/quick start/run.sh", *arguments]
-        done = subprocess.run(script, env=environment, cwd="/", capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr, calls.read_text().splitlines()
+        with (tmp_path / "printed").open("w+") as printed:
+            process = subprocess.Popen(script, env=environment, cwd="/", stdout=printed, stderr=printed, text=True, start_new_session=True)
+            if how is not None:
+                while not waits.exists():
+                    assert process.poll() is None, (tmp_path / "printed").read_text()
+                    time.sleep(0.01)
+                (os.kill if alone else os.killpg)(process.pid, how)
+            process.wait()
+        if alone:
+            groups.append(process.pid)
+        return process.returncode, (tmp_path / "printed").read_text(), calls.read_text().splitlines()
 
-    return run
+    groups = []
+    yield run
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
 
 
 def test_run_does_each_step_once(run):
@@ -448,6 +468,44 @@ def test_run_shows_what_failed_and_goes_on_from_there(run):
     assert status == 0
     assert calls[0].startswith("attlm ngram")
     assert len(calls) == 14
+
+
+STEPS = ("--only-source", "--user-dir", "ngram train.txt", "noisy_channel.py corrupt dev", "tune dev.jsonl --kenlm", "eval test.jsonl")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_continues_with_the_step_it_was_in(run, how):
+    everything = run()[2]
+    run("--fresh", fail_at="corpus.py")
+    for place in STEPS:
+        status, output, calls = run(wait_at=place, how=how)
+        assert status == (130 if how == signal.SIGINT else -how)
+        assert place in calls[-1]
+        assert ("interrupted; the same command continues with step" in output) == (how == signal.SIGINT)
+        assert "Traceback" not in output
+    status, _, calls = run()
+    assert status == 0
+    assert calls == everything[everything.index(next(call for call in everything if STEPS[-1] in call)) :]
+
+
+def test_what_was_made_before_an_interruption_of_older_outputs_is_made_again(run, tmp_path):
+    """Killed between the end of one step and the beginning of the next, whose mark is from before."""
+    run()
+    work = tmp_path / "quick start" / "work"
+    before = {path.name: path.read_text() for path in (work / "done").iterdir()}
+    (work / "lm.arpa").unlink()
+    run(fail_at="corrupt dev")
+    left = {path.name for path in (work / "done").iterdir()}
+    assert left == {"corpus", "binarise", "train", "ngram"} < before.keys()
+
+
+def test_a_run_refuses_a_folder_in_which_programs_of_a_killed_one_work(run):
+    status, _, _ = run(wait_at="ngram train.txt", how=signal.SIGKILL, alone=True)
+    assert status == -signal.SIGKILL
+    for arguments in ([], ["--fresh"]):
+        status, output, calls = run(*arguments)
+        assert (status, calls) == (2, [])
+        assert re.fullmatch(r"run.sh: .*/work is in use: .* wait for it or end it\n", output)
 
 
 def test_run_repeats_whatever_follows_a_step_that_is_gone(run, tmp_path):
