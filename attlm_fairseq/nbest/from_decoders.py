@@ -27,7 +27,6 @@ def from_generate(
     prompt_length: int = 0,
     length_penalty: float = 1.0,
     ids: Iterable[str] | None = None,
-    references: Iterable[str] | None = None,
 ) -> list[NbestList]:
     """Return the lists of Hugging Face's ``model.generate(.., return_dict_in_generate=True)``.
 
@@ -38,7 +37,6 @@ def from_generate(
         prompt_length: tokens at the beginning of each sequence that were given, as for decoder-only models.
         length_penalty: as it was given to ``generate``: a score is divided by the number of generated tokens to this power.
         ids: names of the utterances; None: their places from 0.
-        references: one per utterance.
 
     Raises:
         InputError: the sequences are not N for each utterance.
@@ -56,7 +54,7 @@ def from_generate(
         for hypothesis, score, length in zip(hypotheses, normalised, lengths, strict=True):
             hypothesis.scores["score"] = score * length**length_penalty
     groups = [hypotheses[i : i + num_return_sequences] for i in range(0, len(hypotheses), num_return_sequences)]
-    return _lists(groups, ids, references)
+    return _lists(groups, ids)
 
 
 def _length(tokens: Sequence[int], processor: Any) -> int:
@@ -69,13 +67,13 @@ def _length(tokens: Sequence[int], processor: Any) -> int:
     return length
 
 
-def from_beams(beams: Sequence[Any], ids: Iterable[str] | None = None, references: Iterable[str] | None = None) -> list[NbestList]:
+def from_beams(beams: Sequence[Any], ids: Iterable[str] | None = None) -> list[NbestList]:
     """Return the lists of pyctcdecode's ``decode_beams`` (one utterance) or ``decode_beams_batch`` (several).
 
     Scores: ``logit_score``, and ``score``, which is that with what the decoder's LM and hotwords add (pyctcdecode's ``lm_score``).
     """
     one = len(beams) > 0 and len(beams[0]) > 0 and isinstance(beams[0][0], str)
-    return _read([beams] if one else beams, "from_beams", ids, references)
+    return _read([beams] if one else beams, "from_beams", ids)
 
 
 def from_ctranslate2(
@@ -84,7 +82,6 @@ def from_ctranslate2(
     decode: Callable[[list[Any]], str] | None = None,
     length_penalty: float = 1.0,
     ids: Iterable[str] | None = None,
-    references: Iterable[str] | None = None,
 ) -> list[NbestList]:
     """Return the lists of CTranslate2's ``translate_batch``, ``generate_batch`` or ``Whisper.generate``.
 
@@ -103,51 +100,46 @@ def from_ctranslate2(
         for hypothesis, words, score in zip(hypotheses, tokens, _plain(result.scores) or (), strict=False):
             hypothesis.scores["score"] = score * len(words) ** length_penalty
         groups.append(hypotheses)
-    return _lists(groups, ids, references)
+    return _lists(groups, ids)
 
 
-def from_sherpa(results: Iterable[Any], ids: Iterable[str] | None = None, references: Iterable[str] | None = None) -> list[NbestList]:
+def from_sherpa(results: Iterable[Any], ids: Iterable[str] | None = None) -> list[NbestList]:
     """Return the lists of sherpa-onnx results: their ``hypotheses``, or their one text."""
     values = []
     for result in map(_plain, results):
         values.append(result["hypotheses"] if isinstance(result, dict) and result.get("hypotheses") else [result])
-    return _read(values, "from_sherpa", ids, references)
+    return _read(values, "from_sherpa", ids)
 
 
-def from_nemo(hypotheses: Iterable[Any], ids: Iterable[str] | None = None, references: Iterable[str] | None = None) -> list[NbestList]:
+def from_nemo(hypotheses: Iterable[Any], ids: Iterable[str] | None = None) -> list[NbestList]:
     """Return the lists of NeMo's ``transcribe(.., return_hypotheses=True)`` with ``return_best_hypothesis=False``."""
     values = []
     for given in map(_plain, hypotheses):
         inner = given.get("n_best_hypotheses") if isinstance(given, dict) else given
         values.append([_without_lengths(one) for one in inner] if isinstance(inner, list) else [_without_lengths(given)])
-    return _read(values, "from_nemo", ids, references)
+    return _read(values, "from_nemo", ids)
 
 
 def _without_lengths(hypothesis: Any) -> Any:
     return {key: value for key, value in hypothesis.items() if key in ("text", "score")} if isinstance(hypothesis, dict) else hypothesis
 
 
-def _read(values: Iterable[Any], name: str, ids: Iterable[str] | None, references: Iterable[str] | None) -> list[NbestList]:
+def _read(values: Iterable[Any], name: str, ids: Iterable[str] | None) -> list[NbestList]:
     reader = Reader(name, note)
     groups = []
     for place, value in enumerate(values):
-        plain = _plain(value)
-        groups.append(reader.record(plain, Place(f"{name}: list {place}", "{}", None, 0), first=place == 0).hypotheses)
-    return _lists(groups, ids, references)
+        groups.append(reader.record(_plain(value), Place(f"{name}: list {place}", "{}", None, 0), first=place == 0).hypotheses)
+    return _lists(groups, ids)
 
 
-def _lists(groups: Sequence[list[Hypothesis]], ids: Iterable[str] | None, references: Iterable[str] | None) -> list[NbestList]:
+def _lists(groups: Sequence[list[Hypothesis]], ids: Iterable[str] | None) -> list[NbestList]:
     names = [str(place) for place, _ in enumerate(groups)] if ids is None else list(ids)
-    texts = None if references is None else list(references)
-    for what, given in (("ids", names), ("references", texts)):
-        if given is not None and len(given) != len(groups):
-            raise InputError(f"{len(given)} {what}, but there are {len(groups)} lists: expected one each")
-    lists = []
-    for place, (name, hypotheses) in enumerate(zip(names, groups, strict=True)):
+    if len(names) != len(groups):
+        raise InputError(f"{len(names)} ids, but there are {len(groups)} lists: expected one each")
+    for hypotheses in groups:
         for rank, hypothesis in enumerate(hypotheses, 1):
             hypothesis.rank = rank
-        lists.append(NbestList(name, hypotheses, () if texts is None else (texts[place],)))
-    return lists
+    return [NbestList(name, hypotheses) for name, hypotheses in zip(names, groups, strict=True)]
 
 
 def _plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.json_text import Place
 from attlm_fairseq.nbest.formats.lines import quoted
@@ -209,11 +210,20 @@ class Reader:
         else:
             name = f"{key}_sum" if taken else normalised.sum_name
             told = f"{key} of a hypothesis is divided by {by}: read as the sum, the score {name}"
-            score = score * (length + normalised.unlisted) ** power
+            score = self._multiplied(key, score, length + normalised.unlisted, power)
         if told not in self._told:
             self._told.add(told)
             self.tell(f"note: {self.path}: {told}")
         return name, score
+
+    def _multiplied(self, key: str, score: float, length: int, power: float) -> float:
+        try:
+            product = score * float(length) ** power
+        except (OverflowError, ZeroDivisionError):
+            product = math.inf
+        if not math.isfinite(product):
+            raise InputError(f"{key} times {quoted(str(length))} tokens to the power {power:g} is not a finite number", path=self.path)
+        return product
 
     def _not_an_utterance(self, value: Any, place: Place, first: bool) -> Exception:
         found = quoted(json.dumps(value, ensure_ascii=False))

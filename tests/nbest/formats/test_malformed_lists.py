@@ -155,6 +155,7 @@ BROKEN = [
     ("json", '{"texts": ["a"], "scores": [1]} x', 1, "found 'x' after the end of the JSON document"),
     ("json", '{"texts": ["a"], "scores": [1]', 1, "the file ends too early"),
     ("json", '{"u1": [["a", "b"], ["c"]]}', 1, "utterance 'u1': [0] is '[\"a\", \"b\"]': expected a hypothesis"),
+    ("json", '{"texts": ["a"], "sequences_scores": [-1], "num_tokens": [9], "length_penalty": 1e9}', None, "is not a finite number"),
     ("json", "{}", 1, "the JSON document is empty"),
     # tables
     ("csv", "id,hyp,score\nu1,a\n", 2, "found 2 fields: expected 3 as in the header"),
