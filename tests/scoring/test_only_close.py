@@ -1,0 +1,83 @@
+"""``--only-close``: slow LMs score what the decoder put near to the best; the others never win by that score."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_runs import refused, run
+from foreign_lms import write_bert
+from lm_files import write_arpa
+
+from attlm_fairseq.nbest.run.block import Block
+from attlm_fairseq.nbest.run.block_scores import scored_if_close
+from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.masked_lm import load_masked_lm
+
+WORDS = ["the", "cat", "sat", "on", "mat", "dog", "a", "ran"]
+LISTS = [
+    {"id": "u1", "ref": "the cat sat", "hyps": [("the cat sat", -1.0), ("the cat ran", -2.5), ("a", -9.0), ("the mat", -4.0)]},
+    {"id": "u2", "ref": "a dog", "hyps": [("a dog", -3.0), ("dog", -30.0)]},
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_bert(tmp_path / "bert")
+    write_arpa(tmp_path / "lm.arpa", WORDS)
+    lines = [nbest | {"hyps": [{"text": text, "scores": {"am": score}} for text, score in nbest["hyps"]]} for nbest in LISTS]
+    Path("lists").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path
+
+
+def scores(path: str, name: str) -> list[dict[str, float]]:
+    lists = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    return [{hypothesis["text"]: hypothesis["scores"][name] for hypothesis in nbest["hyps"]} for nbest in lists]
+
+
+def test_far_hypotheses_get_the_lowest_score_of_the_close_ones(folder):
+    run("rescore", "lists", "--lm", "bert=bert", "--only-close", "3", "--weight", "bert=1", "-o", "out")
+    first, second = scores("out", "bert")
+    exact = {text: score.total for text, score in zip(first, load_masked_lm("bert").score([text.split() for text in first]), strict=True)}
+    close = ("the cat sat", "the cat ran", "the mat")
+    assert {text: first[text] for text in close} == pytest.approx({text: exact[text] for text in close}, abs=1e-4)
+    assert first["a"] == min(first[text] for text in close)
+    assert exact["a"] > first["a"]  # a short text would have won by its own score
+    assert second["dog"] == second["a dog"]
+    run("rescore", "lists", "--lm", "bert=bert", "--only-close", "100", "--weight", "bert=1", "-o", "all")
+    assert scores("all", "bert")[0] == pytest.approx(exact, abs=1e-4)
+
+
+def test_only_the_close_ones_are_scored(folder, monkeypatch):
+    seen = []
+    lm = KenLMScorer(Path("lm.arpa"), "lm")
+    monkeypatch.setattr(lm, "score", lambda sentences, real=lm.score: seen.append(len(sentences)) or real(sentences))
+    block = Block(("a", "a cat", "cat", "the"), (3, 1), (None, None), (0.0, 2.0, 2.1, 0.0))
+    found = scored_if_close(lm, [text.split() for text in block.texts], None, block, 2.0)
+    assert seen == [3]
+    assert found[2].total == min(found[0].total, found[1].total)
+    assert (found[2].words, found[2].oov_count) == (1, 0)
+
+
+def test_tuning_writes_the_margin_and_leaves_further_features_out(folder):
+    found = run("tune", "lists", "--lm", "bert=bert", "--lm", "ngram=lm.arpa", "--only-close", "3", "--folds", "0", "-o", "attlm.toml")
+    assert "bert_oov" not in found.stdout
+    assert "only_close = 3.0" in Path("attlm.toml").read_text()
+    run("rescore", "lists", "-o", "out")
+    assert scores("out", "bert")[0]["a"] == min(scores("out", "bert")[0].values())
+
+
+def test_what_cannot_be_measured_is_one_line(folder):
+    arguments = ["rescore", "lists", "--lm", "bert=bert", "--weight", "bert=1"]
+    assert "there is no masked LM" in refused("rescore", "lists", "--lm", "lm.arpa", "--weight", "lm=1", "--only-close", "3")
+    assert "expected a finite number that is not negative" in refused(*arguments, "--only-close", "-1")
+    lines = [json.loads(line) for line in Path("lists").read_text().splitlines()]
+    for hypothesis in lines[1]["hyps"]:
+        hypothesis["scores"] = {"x": 1.0, "y": 2.0}
+    Path("two").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert "goes by the decoder's own score, expected one score for each hypothesis, found several" in refused(
+        "rescore", "two", *arguments[2:], "--only-close", "3"
+    )
+    run("rescore", "lists", "--lm", "ngram=lm.arpa", "--weight", "ngram=1", "--only-close", "ngram=3", "-o", "out")
