@@ -56,7 +56,7 @@ how in ``[tuning]`` and ``[mixing]``. What stays the same stays as it was writte
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -339,23 +339,7 @@ def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
         raise InputError(f"{where} needs either `kenlm`, `checkpoint` or `mixture`", path=path)
     kind = kinds.pop()
     only(entry, {kind} | ENTRIES[kind], f"an entry of {where}", path)
-    text = read_text(table(entry, "text", path, f"lm.{name}.text"), f"[lm.{name}.text]", path) if "text" in entry else None
-    if not isinstance(policy := entry.get("oov", "unk"), str):
-        raise InputError(f'{where} oov = {policy!r}, expected a policy such as "penalty:-12"', path=path)
-    sentences = entry.get("context_sentences")
-    if sentences is not None and (isinstance(sentences, bool) or not isinstance(sentences, int) or sentences < 0):
-        raise InputError(f"{where} context_sentences = {sentences!r}, expected a whole number, 0 for none", path=path)
-    try:
-        spec = LMSpec(
-            name,
-            text=text,
-            oov=parse_policy(policy),
-            context_sentences=sentences,
-            only_close=_read_margin(entry, where, path),
-        )
-    except InputError as error:
-        raise InputError(f"{where} oov: {error}", path=path) from None
-    spec = replace(spec, **_read_adjustments(entry, where, path))
+    spec = _read_common(name, entry, where, path)
     if kind == "mixture":
         return replace(spec, mixture=_read_mixture(entry["mixture"], where, path))
     files = entry[kind]
@@ -366,6 +350,28 @@ def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
     folder = path.parent
     if kind == "kenlm":
         return replace(spec, kenlm=folder / files[0])
+    return _read_checkpoints(spec, entry, [folder / file for file in files], path)
+
+
+def _read_common(name: str, entry: Mapping[str, Any], where: str, path: Path) -> LMSpec:
+    """What an entry of any kind may say. Raises InputError."""
+    text = read_text(table(entry, "text", path, f"lm.{name}.text"), f"[lm.{name}.text]", path) if "text" in entry else None
+    if not isinstance(policy := entry.get("oov", "unk"), str):
+        raise InputError(f'{where} oov = {policy!r}, expected a policy such as "penalty:-12"', path=path)
+    sentences = entry.get("context_sentences")
+    if sentences is not None and (isinstance(sentences, bool) or not isinstance(sentences, int) or sentences < 0):
+        raise InputError(f"{where} context_sentences = {sentences!r}, expected a whole number, 0 for none", path=path)
+    try:
+        oov = parse_policy(policy)
+    except InputError as error:
+        raise InputError(f"{where} oov: {error}", path=path) from None
+    spec = LMSpec(name, text=text, oov=oov, context_sentences=sentences, only_close=_read_margin(entry, where, path))
+    return replace(spec, **_read_adjustments(entry, where, path))
+
+
+def _read_checkpoints(spec: LMSpec, entry: Mapping[str, Any], files: Sequence[Path], path: Path) -> LMSpec:
+    """``spec`` with checkpoints and what may be said of these. Raises InputError."""
+    where = f"[lm.{spec.name}]"
     weights = entry.get("ensemble_weights")
     if weights is not None and (not isinstance(weights, list) or not are_shares(weights, len(files))):
         raise InputError(f"{where} ensemble_weights needs {len(files)} numbers, none negative, not all zero", path=path)
@@ -375,16 +381,16 @@ def read_lm(name: str, entry: Any, path: Path) -> LMSpec:
     direction = entry.get("translation")
     if direction not in (None, *DIRECTIONS):
         raise InputError(f"{where} translation = {direction!r}, expected one of {', '.join(DIRECTIONS)}", path=path)
-    source = read_text(table(entry, "source_text", path, f"lm.{name}.source_text"), f"[lm.{name}.source_text]", path)
+    source = read_text(table(entry, "source_text", path, f"lm.{spec.name}.source_text"), f"[lm.{spec.name}.source_text]", path)
     return replace(
         spec,
         translation=direction,
         source_text=source if "source_text" in entry else None,
-        checkpoints=tuple(folder / file for file in files),
+        checkpoints=tuple(files),
         sentence_start=entry.get("sentence_start"),
         sentence_end=entry.get("sentence_end"),
         ensemble_weights=None if weights is None else tuple(map(float, weights)),
-        dictionary=folder / entry["dict"] if "dict" in entry else None,
+        dictionary=path.parent / entry["dict"] if "dict" in entry else None,
     )
 
 
