@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; _MODULES says the same 
     from attlm_fairseq.verbs.corrections import evaluate_corrections as evaluate_corrections
     from attlm_fairseq.verbs.corrections import jackknife as jackknife
     from attlm_fairseq.verbs.corrections import learn_corrections as learn_corrections
+    from attlm_fairseq.verbs.corrections import write_correction_pairs as write_correction_pairs
     from attlm_fairseq.verbs.evaluate import evaluate as evaluate
     from attlm_fairseq.verbs.export import export_model as export_model
     from attlm_fairseq.verbs.fit import fit_context as fit_context
@@ -98,6 +99,7 @@ _MODULES = {
     "score_text": "verbs.text",
     "show_attention": "verbs.attention",
     "tune": "verbs.tune",
+    "write_correction_pairs": "verbs.corrections",
     "write_nbest": "verbs.nbest_files",
 }
 __all__ = sorted(_MODULES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import fspath
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from attlm_fairseq.nbest.corrections import learn_corrections as learn
 from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
 from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of, splits
+from attlm_fairseq.nbest.corrections.pairs import write_pairs
 from attlm_fairseq.nbest.corrections.usage import Usage, usage
 from attlm_fairseq.nbest.features.lm_features import default_features
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -38,6 +40,23 @@ def learn_corrections(lists: Lists, refs: References | None = None, *, lm: FileP
         InputError: unreadable or wrong input, no references.
     """
     return learn(with_references(lists_of(lists), refs), lm=None if lm is None else Path(fspath(lm)), language=language)
+
+
+def write_correction_pairs(lists: Lists, refs: References | None, folder: FilePath) -> dict[str, int]:
+    """Write pairs of a hypothesis and its reference to train a neural corrector on: see :func:`pairs.write_pairs`.
+
+    Args:
+        lists: n-best lists: NbestLists, lists of strings, or a file.
+        refs: references, as in :func:`learn_corrections`.
+        folder: a new folder for ``train.hyp``, ``train.ref``, ``valid.hyp`` and ``valid.ref``.
+
+    Returns:
+        The number of pairs of ``train`` and ``valid``.
+
+    Raises:
+        InputError: unreadable or wrong input, too few lists, a folder that is there already.
+    """
+    return write_pairs(with_references(lists_of(lists), refs), Path(fspath(folder)))
 
 
 def evaluate_corrections(
@@ -116,18 +135,18 @@ def jackknife(
         _write_texts(read, list(splits(fold_of)), options.texts)
     numbers = iter(range(folds))
 
-    def learned(others: list[NbestList]) -> Callable[[NbestList], NbestList]:
-        fold = next(numbers)
+    def learned(others: list[NbestList]) -> Callable[[list[NbestList]], list[NbestList]]:
+        return partial(_of_fold, others=others, fold=next(numbers))
+
+    def _of_fold(held_out: list[NbestList], others: list[NbestList], fold: int) -> list[NbestList]:
         expander = learn(others, language=options.language) if corrections is not None else None
         with tempfile.TemporaryDirectory(prefix="attlm-jackknife-") as folder:
             of_fold: dict[str, LM] = {name: given[fold] for name, given in (lms or {}).items()}
             if ngram is not None:
                 of_fold[ngram] = Path(folder) / "ngram.arpa"
                 estimate_search_lm([text for nbest in others for text in nbest.references], Path(folder) / "ngram.arpa")
-            held_out = [read[i] for i in (fold_of == fold).nonzero()[0]]
-            expanded = [expander.expand(nbest, corrections or 0) if expander else nbest for nbest in held_out]
-            done = dict(zip(map(id, held_out), _scored(expanded, run_config(lms=of_fold)), strict=True))
-        return lambda nbest: done[id(nbest)]
+            expanded = list(expander.expand_all(held_out, corrections or 0)) if expander else held_out
+            return _scored(expanded, run_config(lms=of_fold))
 
     return by_folds(read, fold_of, learned)
 
@@ -154,4 +173,11 @@ def _write_texts(lists: Sequence[NbestList], folds: Sequence[tuple[int, list[int
             (place / f"fold{fold}.txt").write_text("".join(f"{line}\n" for line in lines if line), encoding="utf-8")
 
 
-__all__ = ["CANDIDATES", "JackknifeOptions", "evaluate_corrections", "jackknife", "learn_corrections"]
+__all__ = [
+    "CANDIDATES",
+    "JackknifeOptions",
+    "evaluate_corrections",
+    "jackknife",
+    "learn_corrections",
+    "write_correction_pairs",
+]

@@ -41,10 +41,10 @@ from attlm_fairseq.verbs.report import Table, note_repeats, row_record, write_re
 from attlm_fairseq.verbs.run import (
     Measurement,
     measure,
+    require_candidate_weights,
     require_weights,
     warn_of_subwords,
     warn_of_unseen,
-    with_candidates,
 )
 
 AGAINST = "against the first"
@@ -130,9 +130,10 @@ def evaluate(
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
     read = _texts_or_lists(lists, files.by) if isinstance(lists, NbestFile) else lists_of(lists)
-    measured = list(with_candidates(with_references(read, refs), run))
-    context = context_of(run, measured[0] if measured else None, run.weights)
-    found = measure(measured, metric, run, features, on_progress, context)
+    require_candidate_weights(run)
+    referenced = with_references(read, refs)
+    context = context_of(run, referenced[0] if referenced else None, run.weights)
+    found = measure(referenced, metric, run, features, on_progress, context)
     systems, answers = [(name, found.lists.first)], None
     if config is not None and run != RunConfig(context=run.context):  # conversations alone say what is drawn together
         run, label, answers = _rescored(found, metric, run)

@@ -21,6 +21,7 @@ from attlm_fairseq.nbest.formats import (
     NbestFolderFormat,
     NbestFormat,
     find_format,
+    holding_new,
     write_nbest,
     write_one_best,
 )
@@ -35,12 +36,11 @@ from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text.subwords import SubwordMarks
 from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, NbestFile, OnProgress, Sources, lists_of, run_config, with_sources
 from attlm_fairseq.verbs.run import (
-    adds_candidates,
+    require_candidate_weights,
     require_lms,
     require_weights,
     scoring,
     warn_of_unseen,
-    with_candidates,
 )
 
 ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
@@ -139,6 +139,7 @@ def rescore(
     form, opened = lists.open() if isinstance(lists, NbestFile) else (None, lists_of(lists))
     run = run_config(config, lms=lms, weights=weights)
     features = require_weights(run)
+    require_candidate_weights(run)
     if not run.weights and run.decision.rule == "max":
         require_lms(run)
     writer = _writer(form, output, run) if output else None
@@ -146,9 +147,9 @@ def rescore(
     deciding = _Deciding(run, features, writer.confidence if writer else run.confidence)
     kept: list[NbestList] = []
     try:
-        first, read = _first(with_candidates(with_sources(opened, source), run))
+        first, read = _first(with_sources(opened, source))
         with scoring(run, features, on_progress, cache, context_of(run, first, run.weights)) as rescorer:
-            decided = deciding.decide_all(rescorer.score(read))
+            decided = deciding.decide_all(rescorer.score(rescorer.workers.expand(read)))
             if writer:
                 writer.write(decided)
             else:
@@ -242,8 +243,8 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
         if run.confidence is None:
             note("note: the confidences are posteriors at scale 1: `attlm tune --confidence` fits them to how often words are right")
         return _Writer(lambda lists: OF_WORDS[to](lists, path), run.confidence or Confidence())
-    if adds_candidates(run) and to == "same" and not run.decision.makes_text:
-        to = form.name if form is not None and form.name in CONVERTIBLE else "jsonl"
+    if run.adds_candidates and to == "same" and not run.decision.makes_text:
+        to = holding_new(form).name
         if form is not None and to != form.name:
             note(f"note: {form.name} cannot hold new hypotheses: lists are written as {to}; --to 1best writes text")
     if run.decision.makes_text and to not in ONE_BEST:

@@ -9,6 +9,7 @@ from typing import Any
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note, note_texts, warn_of_oov
+from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
 from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.features.lm_features import differing_lms, is_lm_feature
@@ -47,7 +48,7 @@ def scoring(
 def open_workers(run: RunConfig, features: Sequence[str]) -> OneProcess | Processes:
     """Return the LMs ready to score: in this process, or in one for each of several devices. Raises InputError."""
     if len(run.devices) == 1:
-        return OneProcess(BlockScorer.load(run, run.device, features))
+        return OneProcess(BlockScorer.load(run, run.device, features), run)
     if here := [lm.name for lm in run.lms if lm.loaded is not None]:
         raise InputError(f"{', '.join(here)}: an LM that is an object lives in this process; name its file to use several devices")
     return Processes(run, run.devices, features)
@@ -71,9 +72,12 @@ def measure(
     on_progress: OnProgress,
     context: Context | None = None,
 ) -> Measurement:
-    """Score lists that carry references, and measure every hypothesis. Lists of one conversation are one sample. Raises InputError."""
+    """Score lists that carry references, with the candidates of the run, and measure every hypothesis.
+
+    Lists of one conversation are one sample. Raises InputError.
+    """
     with scoring(run, features, on_progress, context=context) as rescorer:
-        measured = measure_lists(rescorer.score(lists), metric)
+        measured = measure_lists(rescorer.score(rescorer.workers.expand(lists)), metric)
         if run.context is not None:
             measured.conversations = run.context.numbers([nbest.id for nbest in measured.lists])
         signatures = rescorer.workers.signatures()
@@ -82,20 +86,10 @@ def measure(
     return Measurement(measured, rescorer.workers.scorer, signatures, list(rescorer.oov.values()))
 
 
-def adds_candidates(run: RunConfig) -> bool:
-    """Whether hypotheses join the lists: weights that are all 0 leave them as they are."""
-    return run.candidates.anything and (not run.weights or any(run.weights.values()))
-
-
-def with_candidates(lists: Iterable[NbestList], run: RunConfig) -> Iterable[NbestList]:
-    """Return the lists with the candidates of the run's corrections; as they are if no weight is other than 0. Raises InputError."""
-    spec = run.candidates
-    if not adds_candidates(run):
-        return lists
-    if not any(run.weights.get(name) for name in SCORES):
-        raise InputError("no weight for what corrections add to the lists: find the weights with `attlm tune --corrections` or `--phrases`")
-    corrections = spec.load()
-    return (corrections.expand(nbest, spec.candidates) for nbest in lists)
+def require_candidate_weights(run: RunConfig) -> None:
+    """Raise InputError if candidates are to join the lists and nothing weighs what tells them from the others."""
+    if run.adds_candidates and not any(run.weights.get(name) for name in (*SCORES, CORRECTOR)):
+        raise InputError("no weight for what corrections add to the lists: find the weights with `attlm tune` and the same options")
 
 
 def require_lms(run: RunConfig) -> None:

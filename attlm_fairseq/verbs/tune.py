@@ -195,15 +195,16 @@ def tune(
     read = with_references(lists_of(lists), refs)
     read = expanded_for_tuning(read, run, metric, options.folds)
     warn_of_exposure(read, run)
+    scored = replace(run, candidates=CandidateSpec())  # the lists have theirs
     lm_features = _lm_features(run, options.features)
     context = None if run.context is None else Context(run.context)  # first pass: after the 1-best texts as read
-    found = measure(read, metric, run, lm_features, on_progress, context)
+    found = measure(read, metric, scored, lm_features, on_progress, context)
     for line in note_of_means(read):
         note(line)
     names = _names(found.lists, run, lm_features, options)
     if context is not None:
         context = _second_pass(found.lists, metric, names, options, context)
-        found = measure(read, metric, run, lm_features, on_progress, context)
+        found = measure(read, metric, scored, lm_features, on_progress, context)
     system = tune_system(
         found.lists,
         metric,

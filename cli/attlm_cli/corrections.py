@@ -13,7 +13,7 @@ from attlm_cli.printing import echo_json
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections.usage import Usage
-from attlm_fairseq.verbs.corrections import evaluate_corrections, learn_corrections
+from attlm_fairseq.verbs.corrections import evaluate_corrections, learn_corrections, write_correction_pairs
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 
 count_option = cloup.option("-n", "--count", type=click.IntRange(min=1), default=20, show_default=True, help="How many to show.")
@@ -58,6 +58,22 @@ def learn_command(nbest: str, output: Path, format_name: str | None, refs: Refer
     learned.save(output)
     rules = sum(map(len, learned.phrases.rules.values()))
     note(f"wrote {output}: {rules} phrases, {len(learned.phrases.kept)} words, from {learned.lists} lists")
+
+
+@corrections_command.command("pairs")
+@cloup.argument("nbest", help="N-best lists; - is standard input.")
+@cloup.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@format_option
+@reference_options
+def pairs_command(nbest: str, output: Path, format_name: str | None, refs: ReferenceFiles) -> None:
+    """Write what a neural corrector is trained on: train.hyp, train.ref, valid.hyp and valid.ref, for fairseq-preprocess.
+
+    Each distinct hypothesis of NBEST stands with its reference. One list in 20 goes to valid, with its 1-best hypothesis.
+    """
+    check_standard_input(nbest, *refs.paths)
+    check_outputs({"the output": output}, {"the input": [nbest], "the references": refs.paths})
+    counts = write_correction_pairs(NbestFile(nbest, format_name), refs, output)
+    note(f"wrote {output}: {counts['train']} pairs to train on, {counts['valid']} to stop by")
 
 
 @corrections_command.command("show")

@@ -54,7 +54,7 @@ def files_of(config: RunConfig) -> Iterator[tuple[str, list[Path | None]]]:
         yield f"the dictionary of {lm.name}", [lm.dictionary]
         yield f"a text step of {lm.name}", _files_of_steps(lm.text)
     yield "a text step", _files_of_steps(config.text)
-    yield "the corrections", [config.candidates.table, config.candidates.phrases]
+    yield "the corrections", [config.candidates.table, config.candidates.phrases, config.candidates.corrector]
 
 
 def _files_of_steps(text: TextPipeline | None) -> list[Path | None]:

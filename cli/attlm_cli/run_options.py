@@ -187,6 +187,13 @@ CANDIDATES = (
         help="Names and terms, one per line (optional: tab, weight, tab, other spellings joined by |): offered where a stretch is spelled "
         "like one.",
     ),
+    cloup.option(
+        "--corrector",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="A translation model of fairseq-train from hypothesis to reference: its corrections of the 1-best join the lists, and its "
+        "ln p of every text is the score `corrector`.",
+    ),
     cloup.option("--candidates", type=int, metavar="K", help=f"At most so many candidates join a list.  [default: {DEFAULT_CANDIDATES}]"),
 )
 SENTENCE_TOKENS = (
@@ -254,7 +261,7 @@ def run_options(
             config = options.pop("config")
             models = {name: options.pop(name, ()) for name in ("lm", "kenlm", *TRANSLATIONS)}
             context = options.pop("context", None)
-            spec = {name: options.pop(name, None) for name in ("corrections", "phrases", "candidates")}
+            spec = {name: options.pop(name, None) for name in ("corrections", "phrases", "corrector", "candidates")}
             named = bool(config or any(models.values()))
             run = make_run(models, config if named or only_if_named or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG)
             if context is not None:
@@ -278,17 +285,20 @@ def run_options(
     return decorate
 
 
-def with_candidate_options(run: RunConfig, corrections: Path | None, phrases: Path | None, candidates: int | None) -> RunConfig:
+def with_candidate_options(
+    run: RunConfig, corrections: Path | None, phrases: Path | None, corrector: Path | None, candidates: int | None
+) -> RunConfig:
     """Return the run with these sources of candidates in place of those of the configuration. Raises InputError."""
     before = run.candidates
     spec = replace(
         before,
         table=before.table if corrections is None else corrections,
         phrases=before.phrases if phrases is None else phrases,
+        corrector=before.corrector if corrector is None else corrector,
         candidates=before.candidates if candidates is None else candidates,
     )
     if candidates is not None and not spec.anything:
-        raise InputError("--candidates is for --corrections or --phrases, none of which is given")
+        raise InputError("--candidates is for --corrections, --phrases or --corrector, none of which is given")
     return replace(run, candidates=spec)
 
 

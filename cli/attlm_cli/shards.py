@@ -11,7 +11,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.ray_engine import Shard, find_shards, rescore_shards
 from attlm_fairseq.verbs.rescore import RescoreOutput
-from attlm_fairseq.verbs.run import adds_candidates, require_weights
+from attlm_fairseq.verbs.run import require_candidate_weights, require_weights
 
 
 def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_name: str | None) -> None:
@@ -21,9 +21,8 @@ def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_n
     folder = Path(output.path)
     if is_stream(str(output.path)) and not folder.is_dir():
         raise InputError("--engine ray writes a file for each shard: give a folder for the rescored shards with -o")
-    if adds_candidates(run):
-        raise InputError("--engine ray writes lists in the format of their file, which cannot hold the hypotheses that corrections add")
     require_weights(run)
+    require_candidate_weights(run)
     files = find_shards(pattern)
     shards = rescore_shards(files, folder, run, run.devices[0], concurrency=len(run.devices), format_name=format_name)
     for line, paths in _by_line(shards).items():

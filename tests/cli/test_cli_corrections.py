@@ -9,6 +9,11 @@ import pytest
 from cli_runs import refused, run
 from lm_files import write_checkpoint
 
+from attlm_fairseq.nbest.corrections import corrections
+from attlm_fairseq.nbest.run.config_file import read_config
+from attlm_fairseq.nbest.run.ray_engine import ShardRescorer
+from attlm_fairseq.scoring.compute import DeviceConfig
+
 CITIES = ["boston", "denver", "dallas", "oakland", "newark", "tampa"]
 NUMBERS = ["one", "two", "three", "four", "five", "six"]
 
@@ -72,13 +77,19 @@ def test_without_a_gain_lists_stay_byte_for_byte(folder: Path) -> None:
     assert (folder / "same.json").read_bytes() == (folder / "right.json").read_bytes()
 
 
-def test_same_bytes_on_any_devices(folder: Path) -> None:
+def test_same_bytes_on_any_devices_and_by_an_actor_of_ray(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corrections, "LISTS_TOGETHER", 5)
     run("tune", "dev.json", "--corrections", "c.tsv", "--lm", "lm.pt", "--restarts", 1)
     outputs = []
     for devices in ("cpu", "cpu:2"):
         run("rescore", "dev.json", "-o", f"{devices}.jsonl", "--devices", devices)
         outputs.append((folder / f"{devices}.jsonl").read_bytes())
     assert outputs[0] == outputs[1]
+    actor = ShardRescorer(read_config(folder / "attlm.toml"), DeviceConfig(), str(folder))
+    found = actor({"path": str(folder / "dev.json"), "output": str(folder / "shard.jsonl")})
+    assert found["lists"] == 24
+    assert "hyporadise cannot hold new hypotheses: lists are written as jsonl" in found["notes"]
+    assert (folder / "shard.jsonl").read_bytes() == outputs[0]
 
 
 def test_phrases_are_tuned_and_those_that_never_match_named(folder: Path) -> None:
@@ -118,7 +129,5 @@ def test_refused_in_one_line(folder: Path) -> None:
     assert "--candidates is for" in refused("tune", "dev.json", "--candidates", 3)
     assert "0 to 1000" in refused("tune", "dev.json", "--corrections", "c.tsv", "--candidates", -1)
     assert "no weight for what corrections add" in refused("rescore", "dev.json", "--corrections", "c.tsv", "--weight", "am_score=1")
-    run("tune", "dev.json", "--corrections", "c.tsv", "--restarts", 0)
-    assert "cannot hold" in refused("rescore", "dev*.json", "-o", "shards", "--engine", "ray")
     assert "no weight for what corrections add" in refused("eval", "dev.json", "--corrections", "c.tsv")
     assert "would overwrite" in refused("corrections", "train.json", "-o", "train.json")

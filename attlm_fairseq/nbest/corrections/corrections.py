@@ -8,11 +8,14 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 
+from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, AlignedPair, align_list
+from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES, Channel, expand
 from attlm_fairseq.nbest.corrections.letters import LetterChannel, learn_letters
 from attlm_fairseq.nbest.corrections.numbers import NumberChannel, learn_numbers
@@ -26,6 +29,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 SEARCH_ORDER = 4
+LISTS_TOGETHER = 64  # that are expanded at a time: by a neural corrector, by one process
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,23 @@ class Corrections:
     lists: int = 0  # learned from
     learned_from: str = ""  # fingerprint of their references
     phrase_list: PhraseList | None = None
+    corrector: Corrector | None = None
     _folder: tempfile.TemporaryDirectory | None = field(default=None, repr=False, compare=False)
 
     def expand(self, nbest: NbestList, size: int = CANDIDATES) -> NbestList:
         """The list with at most ``size`` new hypotheses behind those as read: see :func:`expansion.expand`."""
-        return expand(nbest, self.channel, self._search_lm, size)
+        return next(self.expand_all([nbest], size))
+
+    def expand_all(self, lists: Iterable[NbestList], size: int = CANDIDATES) -> Iterator[NbestList]:
+        """Yield the lists, each expanded. A neural corrector searches LISTS_TOGETHER, and adds its candidates to the ``size`` others."""
+        if self.corrector is None:
+            yield from (expand(nbest, self.channel, self._search_lm, size) for nbest in lists)
+            return
+        for some in in_batches(lists):
+            texts = self.corrector.candidates([nbest.hypotheses[0].text for nbest in some])
+            yield from self.corrector.scored(
+                [expand(nbest, self.channel, self._search_lm, size, further) for nbest, further in zip(some, texts, strict=True)]
+            )
 
     def best_of(self, words: Sequence[str]) -> Candidate | None:
         """The best text of the search for one hypothesis, words as :func:`alignment.bounded` makes them; None if it is too long."""
@@ -146,9 +162,14 @@ def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, lan
     )
 
 
-def only_phrases(phrases: PhraseList) -> Corrections:
-    """Candidates from a phrase list alone, found without an LM."""
-    return Corrections(PhraseTable({}, {}), NumberChannel(), LetterChannel(), None, phrase_list=phrases)
+def without_table() -> Corrections:
+    """Corrections that have learned nothing, and no LM: for a phrase list or a neural corrector alone."""
+    return Corrections(PhraseTable({}, {}), NumberChannel(), LetterChannel(), None)
+
+
+def in_batches(lists: Iterable[NbestList]) -> Iterator[list[NbestList]]:
+    """Yield LISTS_TOGETHER lists at a time, in order."""
+    return batch_by_size(lists, repeat(LISTS_TOGETHER), lambda _: 1)
 
 
 def estimate_search_lm(texts: Iterable[str], output: Path) -> None:

@@ -80,14 +80,15 @@ class Channel:
         return left
 
 
-def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDATES) -> NbestList:
-    """The list with at most ``size`` new hypotheses behind those as read, and further scores for each.
+def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDATES, further: Sequence[str] = ()) -> NbestList:
+    """The list with at most ``size`` new hypotheses behind those as read, those of the texts ``further``, and more scores for each.
 
     ``channel``: ln p of the best way from a hypothesis as read to the text. ``source_rank``: how many stand before that hypothesis.
     ``rewrites``: how many pairs of adjacent words, sentence boundaries included, are in no hypothesis as read. ``search_lm``: ln p
     of words and sentence end under the LM of the search; ``search_oov``: words that it does not know. With a phrase list,
     ``phrases``: the weighted number of words inside its phrases. New hypotheses take the other scores of the hypothesis that
     they come from. Their ranks go on where those of the list end.
+    A text that no derivation reaches counts as one of the 1-best hypothesis, with a low ``channel``.
     What formats keep to write a list back as it was is dropped: no file has such a list.
     """
     sources = [tuple(bounded(hypothesis.text)) for hypothesis in nbest.hypotheses]
@@ -110,6 +111,10 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
         as_read.append(replace(hypothesis, scores=hypothesis.scores | scores(words, found), verbatim=None))
     as_sources = {*sources}
     new = sorted((item for item in best.items() if item[0] not in as_sources), key=lambda item: (-item[1].score, item[0]))[:size]
+    known_texts = {*as_sources, *(words for words, _ in new)}
+    for words in dict.fromkeys(tuple(bounded(text)) for text in further):
+        if words not in known_texts:
+            new.append((words, best.get(words, _Found(-math.inf, UNREACHED, 0, ()))))
     last = max(hypothesis.rank for hypothesis in nbest.hypotheses)
     added = []
     for number, (words, found) in enumerate(new, 1):

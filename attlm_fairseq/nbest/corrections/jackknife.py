@@ -5,7 +5,7 @@ Whatever has seen the references of a list looks better on that list than it is,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -30,14 +30,14 @@ def folds_of(lists: Sequence[NbestList], folds: int = FOLDS, metric: Metric | No
 def by_folds(
     lists: Sequence[NbestList],
     folds: np.ndarray,
-    learn: Callable[[list[NbestList]], Callable[[NbestList], NbestList]],
+    learn: Callable[[list[NbestList]], Callable[[list[NbestList]], Iterable[NbestList]]],
 ) -> list[NbestList]:
-    """The lists, in order, each through what ``learn`` makes of the lists of the other folds."""
+    """The lists, in order, those of each fold through what ``learn`` makes of the lists of the other folds."""
     done: list[NbestList | None] = [None] * len(lists)
     for _, others, held_out in splits(folds):
         apply = learn([lists[i] for i in others])
-        for i in held_out:
-            done[i] = apply(lists[i])
+        for i, nbest in zip(held_out, apply([lists[i] for i in held_out]), strict=True):
+            done[i] = nbest
     return [nbest for nbest in done if nbest is not None]
 
 

@@ -1,13 +1,14 @@
-"""Where a run finds candidates beyond its lists: a table of corrections, a phrase list, or both."""
+"""Where a run finds candidates beyond its lists: a table of corrections, a phrase list, a neural corrector, or several of these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.corrections.corrections import Corrections, learn_corrections, only_phrases
+from attlm_fairseq.nbest.corrections.corrections import Corrections, learn_corrections, without_table
+from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
 from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of
 from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
@@ -20,11 +21,15 @@ MAX_CANDIDATES = 1000
 
 @dataclass(frozen=True)
 class CandidateSpec:
-    """The ``[corrections]`` of an ``attlm.toml``: a table, a phrase list, and at most how many candidates join a list."""
+    """The ``[corrections]`` of an ``attlm.toml``: a table, a phrase list, a neural corrector, and at most how many candidates join a list.
+
+    The candidates of the corrector are not among these.
+    """
 
     table: Path | None = None
     phrases: Path | None = None
     candidates: int = CANDIDATES
+    corrector: Path | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.candidates <= MAX_CANDIDATES:
@@ -33,14 +38,13 @@ class CandidateSpec:
     @property
     def anything(self) -> bool:
         """Whether there is a source of candidates at all."""
-        return self.table is not None or self.phrases is not None
+        return any(path is not None for path in (self.table, self.phrases, self.corrector))
 
     def load(self) -> Corrections:
         """Read the files. Raises InputError."""
         phrases = PhraseList.load(self.phrases) if self.phrases else None
-        if self.table is None:
-            return only_phrases(phrases or PhraseList(()))
-        return replace(Corrections.load(self.table), phrase_list=phrases)
+        corrections = Corrections.load(self.table) if self.table else without_table()
+        return replace(corrections, phrase_list=phrases, corrector=Corrector.load(self.corrector) if self.corrector else None)
 
     def seen(self, corrections: Corrections, lists: Sequence[NbestList]) -> bool:
         """Whether the table was learned from most of these lists, so that it has to be learned from other folds for them."""
@@ -58,10 +62,11 @@ def expand_for_tuning(
     """
     loaded = spec.load()
     if not spec.seen(loaded, lists):
-        return [loaded.expand(nbest, spec.candidates) for nbest in lists], False
+        return list(loaded.expand_all(lists, spec.candidates)), False
 
-    def learn(others: list[NbestList]) -> Callable[[NbestList], NbestList]:
-        corrections = replace(learn_corrections(others, language=loaded.language), phrase_list=loaded.phrase_list)
-        return lambda nbest: corrections.expand(nbest, spec.candidates)
+    def learn(others: list[NbestList]) -> Callable[[list[NbestList]], Iterable[NbestList]]:
+        learned = learn_corrections(others, language=loaded.language)
+        corrections = replace(learned, phrase_list=loaded.phrase_list, corrector=loaded.corrector)
+        return lambda of_fold: corrections.expand_all(of_fold, spec.candidates)
 
     return by_folds(lists, folds_of(lists, folds, metric), learn), True

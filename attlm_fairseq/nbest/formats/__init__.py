@@ -41,6 +41,7 @@ __all__ = [
     "NbestFormat",
     "find_format",
     "format_of",
+    "holding_new",
     "open_nbest",
     "write_nbest",
     "write_one_best",
@@ -83,6 +84,11 @@ def find_format(name: str) -> NbestFormat | NbestFolderFormat:
     if name not in FORMATS:
         raise InputError(f"unknown n-best format {name!r}: expected one of {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size)")
     return FORMATS[name]
+
+
+def holding_new(form: NbestFormat | NbestFolderFormat | None) -> NbestFormat | NbestFolderFormat:
+    """Return the format in which lists of ``form`` are written once they have hypotheses that no file has: the same, or else jsonl."""
+    return find_format(form.name if form is not None and form.name in CONVERTIBLE else "jsonl")
 
 
 def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[NbestFormat | NbestFolderFormat, Iterator[NbestList]]:

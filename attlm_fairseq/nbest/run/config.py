@@ -84,6 +84,11 @@ class RunConfig:
         return in_use and known_share(references, self.tuned_on) > 0.5
 
     @property
+    def adds_candidates(self) -> bool:
+        """Whether hypotheses join the lists: weights that are all 0 leave them as they are."""
+        return self.candidates.anything and (not self.weights or any(self.weights.values()))
+
+    @property
     def device(self) -> DeviceConfig:
         """The device of a command that runs as one process. Raises InputError if there are several."""
         if len(self.devices) > 1:

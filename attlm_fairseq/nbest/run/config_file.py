@@ -47,6 +47,7 @@
     [corrections]                   # candidates that are in no list, see docs/corrections.md
     table = "corrections.tsv"       # learned by `attlm corrections`
     phrases = "names.txt"           # one phrase per line
+    corrector = "corrector.pt"      # a translation model from hypothesis to reference
     candidates = 20                 # at most so many join a list
 
 Paths are relative to the file. `attlm tune` and `attlm mix` write it: then it holds what that run used and found, and
@@ -148,9 +149,9 @@ def written_context(spec: ContextSpec, folder: Path) -> dict[str, Any]:
 
 def read_candidates(entries: Mapping[str, Any], path: Path) -> CandidateSpec:
     """The ``[corrections]`` of an ``attlm.toml``. Raises InputError."""
-    only(entries, {"table", "phrases", "candidates"}, "an entry of [corrections]", path)
+    only(entries, {"table", "phrases", "corrector", "candidates"}, "an entry of [corrections]", path)
     files: dict[str, Path] = {}
-    for name in ("table", "phrases"):
+    for name in ("table", "phrases", "corrector"):
         if name in entries:
             if not isinstance(entries[name], str):
                 raise InputError(f"[corrections] {name} = {entries[name]!r}, expected a file name", path=path)
@@ -159,14 +160,14 @@ def read_candidates(entries: Mapping[str, Any], path: Path) -> CandidateSpec:
     if isinstance(count, bool) or not isinstance(count, int):
         raise InputError(f"[corrections] candidates = {count!r}, expected a whole number", path=path)
     try:
-        return CandidateSpec(files.get("table"), files.get("phrases"), count)
+        return CandidateSpec(files.get("table"), files.get("phrases"), count, files.get("corrector"))
     except InputError as error:
         raise InputError(f"[corrections] {error}", path=path) from None
 
 
 def written_candidates(spec: CandidateSpec, folder: Path) -> dict[str, Any]:
     """The entries of ``[corrections]`` for a file in ``folder`` (absolute)."""
-    files = {"table": spec.table, "phrases": spec.phrases}
+    files = {"table": spec.table, "phrases": spec.phrases, "corrector": spec.corrector}
     return {name: _relative(file, folder) for name, file in files.items() if file} | {"candidates": spec.candidates}
 
 

@@ -20,6 +20,8 @@ def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: Nbes
         nbest: any of the lists.
         tell: gets a line if the weights change, or if the decoder's score cannot be told from others.
     """
+    if run.adds_candidates:  # their weights were tuned, with those of all scores
+        return dict(weights)
     own = _own_scores(nbest, {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)})
     if not any(weights.get(lm.name) for lm in run.scored) or any(name in weights for name in (*own, "rank")) or not own:
         return dict(weights)

@@ -20,7 +20,7 @@ from typing import Any
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import decide
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
-from attlm_fairseq.nbest.formats import open_nbest, write_nbest
+from attlm_fairseq.nbest.formats import holding_new, open_nbest, write_nbest
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -51,7 +51,7 @@ class ShardRescorer:
         self._config = config
         self._format_name = format_name
         features = [name for name in config.weights if is_lm_feature(name, config.feature_texts)]
-        self._workers = OneProcess(BlockScorer.load(config, device, features))
+        self._workers = OneProcess(BlockScorer.load(config, device, features), config)
         self._settings = {"precision": device.precision, "memory": device.memory, "device": device.device, "features": sorted(features)}
         self._settings |= {} if config.context is None else {"context": str(config.context)}
 
@@ -76,12 +76,17 @@ class ShardRescorer:
 
         def decided() -> Iterator[NbestList]:
             nonlocal count, weights
-            for nbest in rescorer.score(lists):
+            for nbest in rescorer.score(self._workers.expand(lists)):
                 if not count:
                     weights = with_decoder_score(self._config, weights, nbest, notes.append)
                 count += 1
                 yield decide(nbest, weights, self._config.decision)
 
+        if self._config.adds_candidates:
+            target = holding_new(form)
+            if target.name != form.name:
+                notes.append(f"note: {form.name} cannot hold new hypotheses: lists are written as {target.name}")
+            form = target
         write_nbest(decided(), form, output)
         cache.finish()
         return count, [*notes, *filter(None, (oov.warning() for oov in rescorer.oov.values())), *rescorer.notes.values()]

@@ -12,10 +12,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from functools import cache
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.corrections.corrections import Corrections, in_batches
+from attlm_fairseq.nbest.corrections.spec import CandidateSpec
+from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -40,6 +44,10 @@ class Workers(Protocol):
         """The LMs in this process, also after the context; None if only other processes have them."""
         ...
 
+    def expand(self, lists: Iterable[NbestList]) -> Iterable[NbestList]:
+        """Return the lists, in order, with the candidates of the run; as they are if it adds none."""
+        ...
+
     def score(self, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         """Yield the scores of each block, in order."""
         ...
@@ -60,8 +68,14 @@ class Workers(Protocol):
 class OneProcess(contextlib.AbstractContextManager):
     """Score in this process."""
 
-    def __init__(self, scorer: BlockScorer) -> None:
+    def __init__(self, scorer: BlockScorer, config: RunConfig | None = None) -> None:
+        """``config``: whose candidates join lists; none by default."""
         self.scorer = scorer
+        self._config = config or RunConfig()
+
+    def expand(self, lists: Iterable[NbestList]) -> Iterable[NbestList]:
+        spec = self._config.candidates
+        return spec.load().expand_all(lists, spec.candidates) if self._config.adds_candidates else lists
 
     def score(self, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         return map(self.scorer.score, blocks)
@@ -100,8 +114,14 @@ class Processes(contextlib.AbstractContextManager):
         places = context.SimpleQueue()
         for compute in computes:
             places.put(compute)
-        self._count = len(computes)
+        self._count, self._config = len(computes), config
         self._pool = ProcessPoolExecutor(self._count, context, _start, (config, places, tuple(features), threads))
+
+    def expand(self, lists: Iterable[NbestList]) -> Iterable[NbestList]:
+        if not self._config.adds_candidates:
+            return lists
+        some = ([*light(dict(enumerate(of_batch))).values()] for of_batch in in_batches(lists))
+        return chain.from_iterable(self._in_order(_expand, some))
 
     def score(self, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         return self._in_order(_score, blocks)
@@ -138,12 +158,13 @@ class Processes(contextlib.AbstractContextManager):
 
 
 _scorer: BlockScorer | InputError  # of a process of the pool
+_candidates: CandidateSpec
 
 
 def _start(config: RunConfig, places: Any, features: tuple[str, ...], threads: int | None) -> None:
-    global _scorer
+    global _scorer, _candidates
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    compute = places.get()
+    compute, _candidates = places.get(), config.candidates
     if threads is not None and "OMP_NUM_THREADS" not in os.environ:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is imported
     try:
@@ -165,6 +186,16 @@ def _loaded() -> BlockScorer:
     if isinstance(_scorer, InputError):
         raise _scorer
     return _scorer
+
+
+@cache
+def _corrections() -> Corrections:
+    """The corrections of the run, loaded when lists first need them."""
+    return _candidates.load()
+
+
+def _expand(lists: list[NbestList]) -> list[NbestList]:
+    return list(_corrections().expand_all(lists, _candidates.candidates))
 
 
 def _score(block: Block) -> BlockScores:

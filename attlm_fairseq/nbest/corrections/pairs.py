@@ -1,0 +1,45 @@
+"""What a neural corrector is trained on: pairs of a hypothesis and the reference, in files for ``fairseq-preprocess``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import whole_folder
+from attlm_fairseq.nbest.corrections.alignment import bounded, closest_reference
+from attlm_fairseq.nbest.nbest_list import NbestList
+
+VALID_EVERY = 20  # of so many lists one tells when to stop
+
+
+def write_pairs(lists: Iterable[NbestList], folder: Path) -> dict[str, int]:
+    """Write ``train.hyp``, ``train.ref``, ``valid.hyp`` and ``valid.ref`` into a new folder, one text per line.
+
+    Each distinct hypothesis of a list is paired with the closest reference. Every VALID_EVERY-th list goes to ``valid``, with its 1-best
+    hypothesis alone. White space becomes single spaces.
+
+    Returns:
+        The number of pairs by split.
+
+    Raises:
+        InputError: a list without references, fewer than VALID_EVERY lists, or a folder that is there already.
+    """
+    counts = {"train": 0, "valid": 0}
+    with whole_folder(str(folder)) as place:
+        lines: dict[str, list[str]] = {f"{split}.{side}": [] for split in counts for side in ("hyp", "ref")}
+        for number, nbest in enumerate(lists, 1):
+            if not nbest.references:
+                raise nbest.error(f"list {nbest.id!r} has no reference: a corrector is trained on lists with references")
+            split = "train" if number % VALID_EVERY else "valid"
+            references = list(map(bounded, nbest.references))
+            hypotheses = dict.fromkeys(tuple(bounded(hypothesis.text)) for hypothesis in nbest.hypotheses)
+            for words in list(hypotheses)[: None if split == "train" else 1]:
+                lines[f"{split}.hyp"].append(" ".join(words[1:-1]))
+                lines[f"{split}.ref"].append(" ".join(closest_reference(words, references)[1:-1]))
+                counts[split] += 1
+        if not counts["valid"]:
+            raise InputError(f"a corrector needs {VALID_EVERY} lists at least: one in {VALID_EVERY} tells when training is to stop")
+        for name, texts in lines.items():
+            (place / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return counts
