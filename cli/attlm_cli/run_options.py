@@ -266,7 +266,9 @@ def run_options(
             run = make_run(models, config if named or only_if_named or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG)
             if context is not None:
                 run = replace(run, context=context)
-            if not run.lms and (option := given_option(*options)):  # ignoring it would let the user believe that it changed something
+            expands = run.candidates.anything or any(spec.values())
+            about_lms = [name for name in options if not (expands and name == "devices")]
+            if not run.lms and (option := given_option(*about_lms)):  # ignoring it would let the user believe that it changed something
                 raise InputError(
                     f"{option} is about LMs, and there are none: give --config {DEFAULT_CONFIG}, --lm or --kenlm; what the metric compares "
                     "is changed by --metric-text"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CORRECTOR = "corrector"
 BEAM = 5
 SENTENCES = 32  # that are searched together
-LONGER = (1.5, 10)  # at most so many times the words of the source, and so many more
+MAX_LENGTH = 200  # words of a correction, as fairseq-generate has it
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Corrector:
         import torch
 
         words = [text.split() for text in texts]
-        todo = sorted((i for i, of_text in enumerate(words) if 0 < len(of_text) <= MAX_WORDS), key=lambda i: (len(words[i]), i))
+        todo = [i for i, of_text in enumerate(words) if 0 < len(of_text) <= MAX_WORDS]
+        todo.sort(key=lambda i: -len(words[i]))  # fairseq's LSTM encoders want the longest first
         found: list[list[str]] = [[] for _ in texts]
         with torch.inference_mode():
             for begin in range(0, len(todo), SENTENCES):
@@ -85,7 +86,4 @@ class Corrector:
     def _generator(self) -> Any:
         from fairseq.sequence_generator import SequenceGenerator
 
-        times, more = LONGER
-        return SequenceGenerator(
-            list(self.scorer.models.models), self._dictionary, beam_size=BEAM, max_len_a=times, max_len_b=more, normalize_scores=True
-        )
+        return SequenceGenerator(list(self.scorer.models.models), self._dictionary, beam_size=BEAM, max_len_b=MAX_LENGTH)

@@ -1,0 +1,103 @@
+"""A neural corrector: its candidates join lists, every text has its score, and the pairs that it is trained on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from cli_runs import refused, run
+from translation_files import SOURCE_WORDS, TARGET_WORDS, write_translation_model
+
+from attlm_fairseq import Hypothesis, NbestList
+from attlm_fairseq.checkpoints.vocabulary import EOS
+from attlm_fairseq.nbest.corrections import corrections as module
+from attlm_fairseq.nbest.corrections.corrections import without_table
+from attlm_fairseq.nbest.corrections.corrector import BEAM, CORRECTOR, Corrector
+from attlm_fairseq.scoring.translation import load_translation_models
+
+
+def lists(count: int = 9) -> list[NbestList]:
+    """The first hypothesis is of words that the model reads; an empty one is among the lists."""
+    found = []
+    for number in range(count):
+        words = [SOURCE_WORDS[(3 * number + place) % len(SOURCE_WORDS)] for place in range(number % 4)]
+        texts = [" ".join(words), f"{TARGET_WORDS[number % len(TARGET_WORDS)]} {TARGET_WORDS[0]}"]
+        hypotheses = [Hypothesis(text, {"am": -float(rank)}, rank) for rank, text in enumerate(texts, 1)]
+        found.append(NbestList(str(number), hypotheses, (texts[1],)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = write_translation_model(tmp_path_factory.mktemp("corrector") / "corrector.pt", "lstm")
+    saved = torch.load(path, weights_only=False)  # written here
+    saved["model"]["decoder.fc_out.bias"][EOS] += 2.5  # hypotheses of a few words
+    torch.save(saved, path)
+    return path
+
+
+def test_candidates_are_fairseqs_and_every_text_has_its_probability(checkpoint: Path) -> None:
+    corrections = without_table()
+    expanded = list(replace(corrections, corrector=Corrector.load(checkpoint)).expand_all(lists(), 20))
+    scorer = load_translation_models([checkpoint])
+    for before, after in zip(lists(), expanded, strict=True):
+        texts = [hypothesis.text for hypothesis in after.hypotheses]
+        assert texts[:2] == [hypothesis.text for hypothesis in before.hypotheses]
+        assert len(set(texts)) == len(texts) <= 2 + BEAM
+        assert bool(texts[2:]) == bool(texts[0])  # nothing is searched for an empty text
+        assert {word for text in texts[2:] for word in text.split()} <= {*TARGET_WORDS}
+        scores = scorer.score_translations([text.split() for text in texts], [texts[0].split()] * len(texts))
+        found = [hypothesis.scores[CORRECTOR] for hypothesis in after.hypotheses]
+        assert found == pytest.approx([score.total for score in scores], abs=1e-4)
+        assert all(hypothesis.scores["am"] == -1.0 for hypothesis in after.hypotheses[2:])
+
+
+def test_a_beam_of_one_list_is_that_of_many(checkpoint: Path) -> None:
+    corrector = Corrector.load(checkpoint)
+    texts = [nbest.hypotheses[0].text for nbest in lists()]
+    assert corrector.candidates(texts) == [corrector.candidates([text])[0] for text in texts]
+
+
+def test_by_the_command_line(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "LISTS_TOGETHER", 4)
+    corrector = Corrector.load(checkpoint)
+    items = []
+    for nbest in lists(40):  # the reference is what the corrector finds
+        first = nbest.hypotheses[0].text or "ba"
+        items.append({"input": [first, "ba be bi"], "output": corrector.candidates([first])[0][0], "am_score": [-1, -1]})
+    (tmp_path / "dev.json").write_text(json.dumps(items))
+    told = run("tune", "dev.json", "--corrector", checkpoint, "--restarts", 1, "--folds", 0).stderr
+    assert "new hypotheses in 40 lists" in told
+    config = (tmp_path / "attlm.toml").read_text()
+    assert f'corrector = "{checkpoint}"' in config
+    assert "corrector = " in config.split("[weights]")[1]
+    outputs = []
+    for devices in ("cpu", "cpu:2"):
+        run("rescore", "dev.json", "--to", "jsonl", "-o", f"{devices}.jsonl", "--devices", devices)
+        outputs.append((tmp_path / f"{devices}.jsonl").read_bytes())
+    assert outputs[0] == outputs[1]
+    rows = [json.loads(line)["hyps"][0]["text"] for line in outputs[0].splitlines()]
+    assert sum(row == item["output"] for row, item in zip(rows, items, strict=True)) >= 36
+    (tmp_path / "broken.pt").write_bytes(b"PK\x03\x04")
+    assert "broken.pt" in refused("tune", "dev.json", "--corrector", "broken.pt")
+    assert "there is no such file" in refused("tune", "dev.json", "--corrector", "none.pt")
+
+
+def test_pairs_for_fairseq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    items = [{"input": [f"a  {number}", f"b {number}", f"a {number}"], "output": f"c {number}"} for number in range(1, 41)]
+    (tmp_path / "train.json").write_text(json.dumps(items))
+    assert "76 pairs to train on, 2 to stop by" in run("corrections", "pairs", "train.json", "-o", "pairs").stderr
+    texts = {path.name: path.read_text().splitlines() for path in (tmp_path / "pairs").iterdir()}
+    assert texts["valid.hyp"] == ["a 20", "a 40"]
+    assert texts["valid.ref"] == ["c 20", "c 40"]
+    assert texts["train.hyp"][:3] == ["a 1", "b 1", "a 2"]
+    assert texts["train.ref"][:3] == ["c 1", "c 1", "c 2"]
+    assert "there already" in refused("corrections", "pairs", "train.json", "-o", "pairs")
+    (tmp_path / "few.json").write_text(json.dumps(items[:3]))
+    assert "20 lists at least" in refused("corrections", "pairs", "few.json", "-o", "few")
+    assert not (tmp_path / "few").exists()
