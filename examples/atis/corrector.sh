@@ -21,7 +21,7 @@ python "$here/prepare.py" "$lists" .
 training=(pairs-bin --user-dir attlm_fairseq --task translation -s hyp -t ref --arch attentive_lstm \
     --encoder-embed-dim 192 --encoder-hidden-size 96 --encoder-bidirectional --decoder-embed-dim 192 --decoder-hidden-size 192 \
     --dropout 0.2 --optimizer adam --lr 0.0015 --lr-scheduler inverse_sqrt --warmup-updates 300 --warmup-init-lr 1e-5 --clip-norm 1 \
-    --batch-size 32 --max-epoch 12 --best-checkpoint-metric ppl --no-epoch-checkpoints --no-last-checkpoints \
+    --batch-size 32 --max-epoch 30 --best-checkpoint-metric ppl --no-epoch-checkpoints --no-last-checkpoints \
     --cpu --distributed-world-size 1 --num-workers 0 --no-progress-bar --save-dir corrector)
 keep_to corrector "${training[*]}"
 [ -e corrector/done ] || { fairseq-train "${training[@]}" > corrector.log 2>&1; touch corrector/done; }
