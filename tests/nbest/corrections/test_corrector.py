@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from cli_runs import refused, run
-from translation_files import SOURCE_WORDS, TARGET_WORDS, write_translation_model
+from lm_files import write_checkpoint, write_dictionary
 
 from attlm_fairseq import Hypothesis, NbestList
 from attlm_fairseq.checkpoints.vocabulary import EOS
 from attlm_fairseq.nbest.corrections import corrections as module
 from attlm_fairseq.nbest.corrections.corrections import without_table
 from attlm_fairseq.nbest.corrections.corrector import BEAM, CORRECTOR, Corrector
-from attlm_fairseq.scoring.translation import load_translation_models
+
+SOURCE_WORDS = [f"{first}{second}" for first in "bdfgk" for second in "aeio"]
+TARGET_WORDS = [f"{first}{second}" for first in "lmn" for second in "aeiou"]
 
 
 def lists(count: int = 9) -> list[NbestList]:
@@ -32,26 +35,54 @@ def lists(count: int = 9) -> list[NbestList]:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = write_translation_model(tmp_path_factory.mktemp("corrector") / "corrector.pt", "lstm")
-    saved = torch.load(path, weights_only=False)  # written here
-    saved["model"]["decoder.fc_out.bias"][EOS] += 2.5  # hypotheses of a few words
-    torch.save(saved, path)
+    """fairseq's LSTM with random weights, as fairseq-train saved models before 2021, and its dictionaries next to it."""
+    from fairseq.data import Dictionary
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+    path = tmp_path_factory.mktemp("corrector") / "corrector.pt"
+    words = {"hyp": SOURCE_WORDS, "ref": TARGET_WORDS}
+    source, target = (Dictionary.load(str(write_dictionary(path.with_name(f"dict.{side}.txt"), words[side]))) for side in words)
+    sizes = {f"{side}_{what}": 12 for side in ("encoder", "decoder") for what in ("embed_dim", "hidden_size")}
+    arguments = Namespace(
+        **{**sizes, "encoder_bidirectional": True, "decoder_out_embed_dim": 12, "arch": "lstm", "task": "translation", "data": "elsewhere"},
+        **{"criterion": "cross_entropy", "source_lang": "hyp", "target_lang": "ref", "left_pad_source": True, "left_pad_target": False},
+    )
+    ARCH_CONFIG_REGISTRY["lstm"](arguments)
+    torch.manual_seed(1)
+    model = ARCH_MODEL_REGISTRY["lstm"].build_model(arguments, Namespace(source_dictionary=source, target_dictionary=target))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)
+        model.decoder.fc_out.bias[EOS] += 2.5  # hypotheses of a few words
+    history = [{"num_updates": 1, "optimizer_name": "FairseqNAG", "lr_scheduler_state": {}}]
+    extra = {"train_iterator": {"epoch": 2, "iterations_in_epoch": 0}}
+    torch.save({"args": arguments, "model": model.state_dict(), "optimizer_history": history, "extra_state": extra}, path)
     return path
+
+
+def of_fairseq(corrector: Corrector, read: str, written: str) -> float:
+    """ln p of a text and its end by the model's full pass: an independent sum."""
+    source, target = corrector.task.source_dictionary, corrector.task.target_dictionary
+    tokens = torch.tensor([[*map(source.index, read.split()), source.eos()]])
+    words = [*map(target.index, written.split()), target.eos()]
+    with torch.no_grad():
+        output = corrector.model(tokens, torch.tensor([tokens.size(1)]), torch.tensor([[target.eos(), *words[:-1]]]))
+        log_probs = torch.log_softmax(output[0][0].double(), dim=-1)
+    return float(log_probs[torch.arange(len(words)), words].sum())
 
 
 def test_candidates_are_fairseqs_and_every_text_has_its_probability(checkpoint: Path) -> None:
     corrections = without_table()
     expanded = list(replace(corrections, corrector=Corrector.load(checkpoint)).expand_all(lists(), 20))
-    scorer = load_translation_models([checkpoint])
+    corrector = Corrector.load(checkpoint)
     for before, after in zip(lists(), expanded, strict=True):
         texts = [hypothesis.text for hypothesis in after.hypotheses]
         assert texts[:2] == [hypothesis.text for hypothesis in before.hypotheses]
         assert len(set(texts)) == len(texts) <= 2 + BEAM
         assert bool(texts[2:]) == bool(texts[0])  # nothing is searched for an empty text
         assert {word for text in texts[2:] for word in text.split()} <= {*TARGET_WORDS}
-        scores = scorer.score_translations([text.split() for text in texts], [texts[0].split()] * len(texts))
         found = [hypothesis.scores[CORRECTOR] for hypothesis in after.hypotheses]
-        assert found == pytest.approx([score.total for score in scores], abs=1e-4)
+        assert found == pytest.approx([of_fairseq(corrector, texts[0], text) for text in texts], abs=1e-4)
         assert all(hypothesis.scores["am"] == -1.0 for hypothesis in after.hypotheses[2:])
 
 
@@ -85,6 +116,10 @@ def test_by_the_command_line(checkpoint: Path, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "broken.pt").write_bytes(b"PK\x03\x04")
     assert "broken.pt" in refused("tune", "dev.json", "--corrector", "broken.pt")
     assert "there is no such file" in refused("tune", "dev.json", "--corrector", "none.pt")
+    (tmp_path / "alone.pt").write_bytes(checkpoint.read_bytes())
+    assert "dict.hyp.txt and dict.ref.txt are neither next to it" in refused("tune", "dev.json", "--corrector", "alone.pt")
+    write_checkpoint(tmp_path / "lm.pt", TARGET_WORDS)
+    assert "not a model of fairseq's task translation" in refused("tune", "dev.json", "--corrector", "lm.pt")
 
 
 def test_pairs_for_fairseq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
