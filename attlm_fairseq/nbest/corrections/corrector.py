@@ -146,8 +146,8 @@ def _loaded(path: Path) -> tuple[Any, Any]:
     content = read_plain_data(path)
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise InputError("holds no model of fairseq-train", path=path)
-    config = content.get("cfg") or {"task": content.get("args")}
-    task = config.get("task") if isinstance(config.get("task"), dict) else vars(config["task"])
+    given = (content.get("cfg") or {"task": content.get("args")}).get("task")  # before 2021 one Namespace
+    task: dict[str, Any] = given if isinstance(given, dict) else vars(given) if given else {}
     names = [f"dict.{task.get(side)}.txt" for side in ("source_lang", "target_lang")]
     if not all(task.get(side) for side in ("source_lang", "target_lang")):
         raise InputError("is not a model of fairseq's task translation", path=path)
