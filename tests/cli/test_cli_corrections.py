@@ -55,7 +55,7 @@ def test_tuned_corrections_are_what_rescore_applies(folder: Path) -> None:
     references = [x["output"] for x in json.loads((folder / "dev.json").read_text())]
     run("rescore", "dev.json", "--to", "1best", "-o", "out.txt")
     assert (folder / "out.txt").read_text().splitlines() == references
-    run("rescore", "dev.json", "-o", "out.jsonl")
+    run("rescore", "dev.json", "--to", "jsonl", "-o", "out.jsonl")
     lists = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     assert [nbest["hyps"][0]["text"] for nbest in lists] == references
     assert {"channel", "rewrites", "am_score"} <= set(lists[0]["hyps"][0]["scores"])
