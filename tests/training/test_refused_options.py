@@ -29,6 +29,7 @@ OURS = ["--criterion", "lm_cross_entropy"]
 TASK = {
     "amp": False, "fp16": False, "bf16": False, "cpu": True, "curriculum": 0, "grouped_shuffling": False, "update_epoch_batch_itr": False,
     "skip_remainder_batch": False, "finetune_from_model": None, "continue_once": None,
+    "average": "none", "average_window": 5, "average_decay": 0.999,
 }  # fmt: skip
 MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
 
@@ -39,6 +40,8 @@ MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
         ({"amp": True}, {}, "--amp .*--compute-dtype bf16"),
         ({"fp16": True}, {}, "--fp16 .*--compute-dtype bf16"),
         ({"bf16": True}, {}, "--bf16 .*--compute-dtype bf16"),
+        ({"average": "ema", "average_decay": 1.0}, {}, "--average-decay 1.0: expected a number between 0 and 1"),
+        ({"average": "nt-asgd", "average_window": 0}, {}, "--average-window 0: expected at least 1"),
         ({"curriculum": 2}, {}, "--curriculum .*--batch-order"),
         ({"grouped_shuffling": True}, {}, "--grouped-shuffling .*--batch-order"),
         ({"update_epoch_batch_itr": True}, {}, "--update-epoch-batch-itr .*--batch-order"),
@@ -51,6 +54,13 @@ MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
 def test_options_without_effect(task, model, message):
     with pytest.raises(InputError, match=message):
         refuse_options(OmegaConf.create(TASK | task), OmegaConf.create(MODEL | model))
+
+
+def test_weights_in_half_precision_are_not_averaged(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    task = {**TASK, "average": "ema", "fp16": True, "cpu": False}
+    with pytest.raises(InputError, match=r"--average .*--compute-dtype bf16"):
+        refuse_options(OmegaConf.create(task), OmegaConf.create(MODEL))
 
 
 def test_options_with_effect():
