@@ -253,10 +253,13 @@ class Batch:
 
     def document(self, utterances: list[dict[str, Any]]) -> dict[str, Any]:
         """The document with these utterances, as :meth:`items` gave them or changed."""
-        added = [key for key in utterances[0] if key not in self.per_list and key not in self.shared and key != "id"]
-        columns = {key: [utterance["id" if key == "ids" else key] for utterance in utterances] for key in [*self.per_list, *added]}
+        known = {*self.per_list, *self.shared, "id"}
+        added = dict.fromkeys(key for utterance in utterances for key in utterance if key not in known)
+        columns = {key: [utterance.get("id" if key == "ids" else key) for utterance in utterances] for key in [*self.per_list, *added]}
         if self.returned:
-            columns = {key: list(chain(*column)) if isinstance(column[0], list) else column for key, column in columns.items()}
+            columns = {
+                key: list(chain(*column)) if all(isinstance(part, list) for part in column) else column for key, column in columns.items()
+            }
         return columns | self.shared
 
 

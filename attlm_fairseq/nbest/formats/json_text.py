@@ -19,6 +19,7 @@ SHAPES = (
     'the JSON that is read: {"id": .., "hyps": [{"text": ..}, ..]} on one line each (jsonl), [{"input": [texts], "output": reference}, ..] '
     '(hyporadise), {"id": {"hyp_1": {"score": .., "text": ..}, ..}, ..} (mlm), and other shapes (json, see docs/formats.md)'
 )
+_HALF = re.compile("[\ud800-\udfff]")
 SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -53,7 +54,8 @@ def first_value(head: str) -> Any:
 
 def dumped(value: Any) -> str:
     """JSON with the text readable and floats exact."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text) if _has_half(text) else text  # UTF-8 cannot hold it, an escape can
 
 
 def exact(value: float, name: str, nbest: NbestList) -> str:
@@ -216,4 +218,4 @@ class Place:
 
 def _has_half(text: str) -> bool:
     """Whether a text holds half a surrogate pair, which JSON can write and UTF-8 cannot."""
-    return not text.isascii() and re.search("[\ud800-\udfff]", text) is not None
+    return not text.isascii() and _HALF.search(text) is not None

@@ -437,3 +437,11 @@ REFERENCES = [
 def test_references_within_json(text, expected):
     (nbest,) = read(text, "json")
     assert (texts(nbest), nbest.references) == (["a"], expected)
+
+
+def test_half_a_surrogate_pair_in_another_member_stays_an_escape():
+    text = '{"texts": [["a", "b"], ["c", "d"]], "x": "\\ud800", "y\\udc00": [[1, 2], [3, 4]]}'
+    assert swapped(text, "json").encode() == (
+        b'{"texts": [["b", "a"], ["c", "d"]], "x": "\\ud800", "y\\udc00": [[1, 2], [3, 4]], '
+        b'"att-lm_score": [[-3.5, -4.25], null], "total_score": [[-1.0, -2.0], null]}\n'
+    )
