@@ -257,9 +257,10 @@ class Batch:
         added = dict.fromkeys(key for utterance in utterances for key in utterance if key not in known)
         columns = {key: [utterance.get("id" if key == "ids" else key) for utterance in utterances] for key in [*self.per_list, *added]}
         if self.returned:
-            columns = {
-                key: list(chain(*column)) if all(isinstance(part, list) for part in column) else column for key, column in columns.items()
-            }
+            for key, column in columns.items():
+                parts = [part for part in column if isinstance(part, list)]
+                if len(parts) == len(column):
+                    columns[key] = list(chain(*parts))
         return columns | self.shared
 
 
