@@ -10,6 +10,7 @@ import importlib.util
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -51,11 +52,12 @@ class Corrector:
         """
         if importlib.util.find_spec("fairseq") is None:
             raise InputError("a corrector is a model of fairseq, which is not installed: pip install 'attlm-fairseq[train]'", path=path)
-        from fairseq.models import FairseqEncoderDecoderModel
-
         from attlm_fairseq.checkpoints.reading import check_finite
 
-        model, task = _loaded(path)
+        with _quiet():
+            from fairseq.models import FairseqEncoderDecoderModel
+
+            model, task = _loaded(path)
         if not isinstance(model, FairseqEncoderDecoderModel):
             raise InputError(f"holds a {type(model).__name__}, not a translation model", path=path)
         check_finite(model, path)
@@ -137,7 +139,7 @@ class Corrector:
 
 
 def _loaded(path: Path) -> tuple[Any, Any]:
-    """The model and the task of a checkpoint. Nothing that it holds is run, and fairseq says nothing. Raises InputError."""
+    """The model and the task of a checkpoint. Nothing that it holds is run. Raises InputError."""
     from fairseq import checkpoint_utils
 
     from attlm_fairseq.checkpoints.reading import MISSHAPEN, misshapen, read_plain_data
@@ -153,19 +155,26 @@ def _loaded(path: Path) -> tuple[Any, Any]:
         raise InputError("is not a model of fairseq's task translation", path=path)
     folder = _folder_of(path, str(task.get("data") or ""), names)
     register()  # fairseq then refuses checkpoints with code, in options too
+    try:
+        overrides = {"data": str(folder), "eval_bleu": False}
+        [model], _, loaded_task = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
+    except MISSHAPEN as error:
+        raise misshapen(error, path) from None
+    return model, loaded_task
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep fairseq from telling of each dictionary, module and missing package."""
     logger = logging.getLogger("fairseq")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # it tells of each dictionary and module
+    logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            overrides = {"data": str(folder), "eval_bleu": False}
-            [model], _, loaded_task = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
-    except MISSHAPEN as error:
-        raise misshapen(error, path) from None
+            yield
     finally:
         logger.setLevel(level)
-    return model, loaded_task
 
 
 def _folder_of(path: Path, data: str, names: Sequence[str]) -> Path:
