@@ -27,6 +27,7 @@ from attlm_fairseq.checkpoints.vocabulary import PAD, SPECIAL_SYMBOLS, Vocabular
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.espnet import EspnetLM
 from attlm_fairseq.decoding.fusion_lm import FusionLM
+from attlm_fairseq.decoding.huggingface import FusionLogitsProcessor
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
@@ -74,13 +75,26 @@ def one_by_one(lm: DecoderLM, count: int, tokens: Callable[[int], torch.Tensor])
 
 
 def by_prefix(lm: EspnetLM, count: int, tokens: Callable[[int], torch.Tensor]) -> Step:
-    """ESPnet, and the logits processor for Hugging Face, which does the same."""
+    """ESPnet's beam search."""
     states: list = [None] * count
     rows, x = torch.full((count, 1), lm.fusion.size - 1), torch.zeros(1)
 
     def step(number: int) -> None:
         nonlocal states, rows
         _, states = lm.batch_score(rows, states, x)
+        rows = torch.cat((rows, tokens(number).unsqueeze(1)), dim=1)
+
+    return step
+
+
+def by_processor(fusion: TokenFusion, count: int, tokens: Callable[[int], torch.Tensor]) -> Step:
+    """The logits processor of Hugging Face's generate; every row begins with one token that is not text."""
+    processor = FusionLogitsProcessor(fusion, prompt_length=1)
+    rows, scores = torch.zeros((count, 1), dtype=torch.int64), torch.zeros(count, fusion.size)
+
+    def step(number: int) -> None:
+        nonlocal rows
+        processor(rows, scores)
         rows = torch.cat((rows, tokens(number).unsqueeze(1)), dim=1)
 
     return step
@@ -137,10 +151,13 @@ def main() -> None:
     adapters: dict[str, Callable[[DecoderLM, int, Callable], Step]] = {
         "DecoderLM (a batch)": batched,
         "flashlight-text, pyctcdecode": one_by_one,
-        "ESPnet, Hugging Face; tokens": lambda lm, *rest: by_prefix(
+        "ESPnet; tokens": lambda lm, *rest: by_prefix(
             EspnetLM(TokenFusion(LogLinearLM([StatefulNeuralLM(lm)]), tokens_of_words, ends=[0])), *rest
         ),
-        "ESPnet, Hugging Face; LM of words": lambda lm, *rest: by_prefix(
+        "Hugging Face; tokens": lambda lm, *rest: by_processor(
+            TokenFusion(LogLinearLM([StatefulNeuralLM(lm)]), tokens_of_words, ends=[0]), *rest
+        ),
+        "ESPnet; LM of words": lambda lm, *rest: by_prefix(
             EspnetLM(LookAheadWordLM(LogLinearLM([StatefulNeuralLM(lm)]), [*texts, b""], ends=[len(texts)])), *rest
         ),
     }

@@ -36,7 +36,7 @@ def random_whisper() -> tuple[Any, Any, dict[str, torch.Tensor]]:
     sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 32, "num_mel_bins": 8, "init_std": 0.3}
     tokens = {"pad_token_id": 0, "eos_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1}
     config = WhisperConfig(
-        **sizes, **tokens, vocab_size=len(symbols), max_source_positions=50, suppress_tokens=None, begin_suppress_tokens=None
+        **sizes, **tokens, vocab_size=len(symbols), max_source_positions=50, suppress_tokens=[1], begin_suppress_tokens=None
     )
     return WhisperForConditionalGeneration(config).eval(), tokenizer, {"input_features": torch.randn(2, 8, 100)}
 
