@@ -13,7 +13,7 @@ from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.calibration import Calibration, JudgedWords, fit_confidence
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
-from attlm_fairseq.nbest.tuning.tuning import assign_folds
+from attlm_fairseq.nbest.tuning.folds import assign_folds
 
 FOLDS = 5
 

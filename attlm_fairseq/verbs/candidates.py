@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.corrections.exposure import held_share, warning_of_exposure
 from attlm_fairseq.nbest.corrections.jackknife import FOLDS
 from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
 from attlm_fairseq.nbest.corrections.spec import expand_for_tuning
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.scoring.kenlm_files import load_kenlm
 
 NAMED = 5  # phrases that never match
 
@@ -57,11 +55,3 @@ def note_phrases(phrases: PhraseList, lists: Sequence[NbestList], expanded: Sequ
         named = ", ".join(f"{' '.join(phrase.words)!r} (line {phrase.line})" for phrase in never[:NAMED])
         more_lines = f" and {len(never) - NAMED} more" if len(never) > NAMED else ""
         note(f"WARNING: phrases that can never match, for their letters are in none of the lists: {named}{more_lines}")
-
-
-def warn_of_exposure(lists: Sequence[NbestList], run: RunConfig) -> None:
-    """Warn of each n-gram LM of the run that was estimated from the references of these lists."""
-    texts = [text for nbest in lists for text in nbest.references]
-    for lm in run.lms:
-        if lm.kenlm is not None and (warning := warning_of_exposure(lm.name, held_share(load_kenlm(lm.kenlm), texts))):
-            note(warning)

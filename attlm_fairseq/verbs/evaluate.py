@@ -20,8 +20,9 @@ from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
 from attlm_fairseq.nbest.run.rescoring import context_of
 from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare, measure_lists
+from attlm_fairseq.nbest.tuning.oracle import oracle
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
-from attlm_fairseq.nbest.tuning.tuning import oracle, selection
+from attlm_fairseq.nbest.tuning.tuning import selection
 from attlm_fairseq.verbs.calibration import calibrate
 from attlm_fairseq.verbs.inputs import (
     FilePath,

@@ -15,6 +15,7 @@ import numpy as np
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.corrections.exposure import SAMPLE
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import write_config
 from attlm_fairseq.scoring import text_file
@@ -23,6 +24,7 @@ from attlm_fairseq.scoring.mixture import ENOUGH, EMIteration, em_weights, mix
 from attlm_fairseq.scoring.oov_policy import UNK
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.verbs.exposure import warn_if_seen
 from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config, text_lines
 from attlm_fairseq.verbs.text import load_scorers, note_penalties, note_scorers, source_lines
 
@@ -59,6 +61,7 @@ class _Events:
     unknown: np.ndarray  # (E,) whether no LM knows it
     words: int
     disputed: int  # words that some of the LMs alone know
+    sample: list[text_file.ScoredLine]  # the first lines that differ
 
 
 def estimate_mixture(
@@ -96,6 +99,8 @@ def estimate_mixture(
     scored = text_file.score_text(lines, members, texts, on_progress, run.context, sources)
     events = _events(scored, members, text)
     note_scorers(members, texts, scored)
+    for place, lm in enumerate(lm for lm in run.lms if not lm.mixture):
+        warn_if_seen(lm, [line.words[place] for line in events.sample], [line.scores[place] for line in events.sample], "the text")
     ppl = {member.name: perplexity(float(values.sum()), len(values)) for member, values in zip(members, events.log_probs, strict=True)}
     as_unk = any(lm.oov.kind == "unk" for lm in run.lms if lm.name in ppl)
     counted = ~events.unknown if as_unk else np.ones(len(events.unknown), dtype=bool)
@@ -124,7 +129,10 @@ def _events(scored: text_file.ScoredText, members: Sequence[Scorer], text: objec
     log_probs = [array("d") for _ in members]
     unknown = array("b")
     disputed = words = 0
+    sample: dict[str, text_file.ScoredLine] = {}
     for line in scored.lines:
+        if len(sample) < SAMPLE:
+            sample.setdefault(line.text, line)
         for values, score in zip(log_probs, line.scores, strict=True):
             values.extend(score.log_probs)
         words += line.scores[0].words
@@ -136,7 +144,7 @@ def _events(scored: text_file.ScoredText, members: Sequence[Scorer], text: objec
         if not np.isfinite(values).all():
             path = text if isinstance(text, str | os.PathLike) else None
             raise InputError(f"{member.name} gives a word of the text probability 0: it cannot be mixed", path=path)
-    return _Events(matrix, np.array(unknown, dtype=bool), words, disputed)
+    return _Events(matrix, np.array(unknown, dtype=bool), words, disputed, list(sample.values()))
 
 
 def _note_doubts(iterations: Sequence[EMIteration], events: _Events, left_out: int, name: str, ppl: float, as_unk: bool) -> None:

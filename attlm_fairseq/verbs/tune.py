@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,17 +20,18 @@ from attlm_fairseq.nbest.features.length import note_of_means
 from attlm_fairseq.nbest.features.lm_features import default_features, differing_lms, is_lm_feature
 from attlm_fairseq.nbest.fingerprints import fingerprint
 from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import SKETCH, write_config
 from attlm_fairseq.nbest.run.rescoring import Context
 from attlm_fairseq.nbest.run.walk import Choice
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
-from attlm_fairseq.nbest.tuning.risk_tuning import tune_by_risk
+from attlm_fairseq.nbest.tuning.folds import MIN_FOLDS, NOTHING, tuner_of_folds
+from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
-from attlm_fairseq.nbest.tuning.tuning import SearchOptions, TuningResult, cross_validate
-from attlm_fairseq.nbest.tuning.tuning import tune as tune_weights
 from attlm_fairseq.verbs.calibration import fit
-from attlm_fairseq.verbs.candidates import expanded_for_tuning, warn_of_exposure
+from attlm_fairseq.verbs.candidates import expanded_for_tuning
+from attlm_fairseq.verbs.exposure import warn_of_seen_references
 from attlm_fairseq.verbs.inputs import (
     LM,
     FilePath,
@@ -61,9 +63,10 @@ class TuneOptions:
         start: weights from which the search also starts; with ``l2``, None is rank = -1, the input order.
         l2: pull towards the start, in percent points for a squared distance of 1 between weights of length 1.
         objective: ``metric`` of the best totals, or ``risk``, the expected loss, which is smooth.
-        folds: folds of the cross-validation, which tells the score to expect on other lists; 0 for none.
-        max_p: a gain counts if its cross-validated p-value is at most this.
-        no_gain: without such a gain ``keep`` the input order (all weights 0), ``write`` the tuned weights nevertheless, or ``fail``.
+        folds: folds of the cross-validation, which tells the score to expect on other lists and chooses the strength; 0 for none.
+        strength: how far the weights are trusted, from 0 (the input order) to 1 (the weights as they were found); None chooses it by
+            cross-validation, without which it is 1.
+        no_gain: if no strength has a cross-validated gain, ``keep`` the input order (all weights 0), or ``fail``.
         restarts: random starting points.
         seed: random seed of restarts and bootstrap.
         confidence: also fit scale and coverage of the confidences of words, which ``rescore`` then writes; for the metric ``wer``.
@@ -77,8 +80,8 @@ class TuneOptions:
     l2: float = 0.0
     objective: Literal["metric", "risk"] = "metric"
     folds: int = 5
-    max_p: float = 0.05
-    no_gain: Literal["keep", "write", "fail"] = "keep"
+    strength: float | None = None
+    no_gain: Literal["keep", "fail"] = "keep"
     restarts: int = 10
     seed: int = 1
     confidence: bool = False
@@ -86,6 +89,10 @@ class TuneOptions:
     def __post_init__(self) -> None:
         if self.objective == "risk" and (self.intervals or self.start or self.l2):
             raise InputError("--interval, --fix, --start and --l2 are of the line search: they do not go with --objective risk")
+        if self.folds and self.folds < MIN_FOLDS:
+            raise InputError(f"--folds {self.folds}: expected at least {MIN_FOLDS}, or 0 for no cross-validation")
+        if self.strength is not None and not 0 <= self.strength <= 1:
+            raise InputError(f"--strength {self.strength:g}: expected a number from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ class Tuned:
         rows: the systems compared, with 95 % intervals: the input order first, the oracle last.
         system: the weights found, their influence, the scales of all rules.
         rules: the rules tried besides the maximum.
-        gain: whether cross-validation shows a gain over the input order; None without cross-validation.
+        gain: whether cross-validation bears the weights out; None without cross-validation, and if the strength was given.
         record: what is needed to get the same again.
     """
 
@@ -117,6 +124,11 @@ class Tuned:
     def weights(self) -> dict[str, float]:
         """The weights to use from now on."""
         return self.config.weights
+
+    @property
+    def strength(self) -> float:
+        """How far the weights are trusted: 0 leaves lists as they are, 1 takes the weights as they were found."""
+        return 0.0 if self.gain is False else self.system.setting.strength
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
         """Write LMs, text steps, weights, decision and record as an ``attlm.toml``, which ``attlm rescore`` finds. Raises InputError."""
@@ -146,6 +158,7 @@ class Tuned:
             "weights": self.weights,
             "decision": {"rule": self.config.decision.rule, "scale": self.config.decision.scale},
             "gain": self.gain,
+            "strength": self.strength,
             "tuned weights": self.system.result.weights,
             "influence": {name: round(share, 6) for name, share in influence.items()},
             "scales": {rule: self.system.decision.scale_of(rule) for rule in self.rules},
@@ -174,8 +187,8 @@ def tune(
 ) -> Tuned:
     """Find the weights of LMs, scores of the lists, unknown words, number of words and rank that make the 1-best hypotheses best.
 
-    The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) finds the weights, and cross-validation tells
-    what they are worth on other lists. If it shows no gain, all weights are 0, which keeps the input order.
+    The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) finds the weights. Cross-validation tells what
+    they are worth on other lists and how far to trust them. If it shows no gain, all weights are 0, which keeps the input order.
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
@@ -190,60 +203,66 @@ def tune(
         InputError: unreadable or wrong input, references that do not fit, an option of no feature; NoGainError if that was asked for.
     """
     options, metric, run = options or TuneOptions(), metric_of(metric), run_config(config, lms=lms)
+    read = _read(lists, refs, run, metric, options.folds)
+    found, names = _measured(read, metric, replace(run, candidates=CandidateSpec()), options, on_progress)  # the lists have theirs
+    system = _system(found, metric, names, options)
+    return _judged(found, metric, run, system, options, title_of("Tuning", lists))
+
+
+def _read(lists: Lists, refs: References | None, run: RunConfig, metric: Metric, folds: int) -> list[NbestList]:
+    """Return the lists with references and with all candidates; warns if there is no LM."""
     if not run.lms and not run.candidates.table:
         note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
-    read = with_references(lists_of(lists), refs)
-    read = expanded_for_tuning(read, run, metric, options.folds)
-    warn_of_exposure(read, run)
-    scored = replace(run, candidates=CandidateSpec())  # the lists have theirs
+    return expanded_for_tuning(with_references(lists_of(lists), refs), run, metric, folds)
+
+
+def _measured(
+    read: list[NbestList], metric: Metric, run: RunConfig, options: TuneOptions, on_progress: OnProgress
+) -> tuple[Measurement, list[str]]:
+    """Return the scored lists, in conversations scored twice, and the features to tune; tells what is odd about them."""
     lm_features = _lm_features(run, options.features)
     context = None if run.context is None else Context(run.context)  # first pass: after the 1-best texts as read
-    found = measure(read, metric, scored, lm_features, on_progress, context)
+    found = measure(read, metric, run, lm_features, on_progress, context)
     for line in note_of_means(read):
         note(line)
     names = _names(found.lists, run, lm_features, options)
     if context is not None:
         context = _second_pass(found.lists, metric, names, options, context)
-        found = measure(read, metric, scored, lm_features, on_progress, context)
-    system = tune_system(
+        found = measure(read, metric, run, lm_features, on_progress, context)
+    warn_of_seen_references(found, run)
+    return found, names
+
+
+def _system(found: Measurement, metric: Metric, names: Sequence[str], options: TuneOptions) -> TunedSystem:
+    """Tune the features ``names`` by these options. Raises InputError."""
+    return tune_system(
         found.lists,
         metric,
         names=names,
         lm_names=list(found.signatures),
         rules=options.rules,
         folds=options.folds,
-        tuner=tune_by_risk if options.objective == "risk" else tune_weights,
+        strength=options.strength,
         options=_search(options, names),
     )
+
+
+def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSystem, options: TuneOptions, title: str) -> Tuned:
+    """Return what is to be used from now on: the tuned system, or the input order if cross-validation does not bear it out."""
     repeats = note_repeats(system.utterances, ", and stay in one fold")
-    rows = compare(
-        system.systems, metric, seed=options.seed, in_sample=system.in_sample, folds=system.folds, groups=list(system.utterances)
-    )
-    gain = system.beats_lists(metric, options.max_p)
-    weights, decision = system.weights, system.decision
-    if gain is False and options.no_gain == "keep":
-        weights, decision = dict.fromkeys(names, 0.0), Decision(text=compared_text(metric))
-    record = _record(found, metric, rows, system, gain, weights, options.seed)
-    tuned = Tuned(
-        config=replace(
-            run,
-            weights=weights,
-            decision=decision,
-            candidates=run.candidates if any(weights.values()) else CandidateSpec(),
-            confidence=fit(found.lists, metric, weights, decision) if options.confidence else None,
-            tuned_on=record[SKETCH],
-        ),
-        metric=metric,
-        rows=rows,
-        system=system,
-        rules=tuple(options.rules),
-        gain=gain,
-        record=record,
-        measurement=found,
-        title=title_of("Tuning", lists),
-        notes=repeats,
-    )
-    return replace(tuned, notes=[_judge(tuned, options), *repeats])
+    groups = system.utterances.tolist()
+    rows = compare(system.systems, metric, seed=options.seed, in_sample=system.in_sample, folds=system.folds, groups=groups)
+    gain = system.setting.trusted if system.gain is not None and options.strength is None else None
+    weights, decision, candidates = system.weights, system.decision, run.candidates
+    if gain is False:
+        weights, decision = dict.fromkeys(system.weights, 0.0), Decision(text=compared_text(metric))
+    if not any(weights.values()):
+        candidates = CandidateSpec()
+    record = _record(found, metric, rows, system, gain, options.seed)
+    confidence = fit(found.lists, metric, weights, decision) if options.confidence else None
+    config = replace(run, weights=weights, decision=decision, candidates=candidates, confidence=confidence, tuned_on=record[SKETCH])
+    tuned = Tuned(config, metric, rows, system, tuple(options.rules), gain, record, found, title, repeats)
+    return replace(tuned, notes=[_verdict(tuned, options, run.candidates), *repeats])
 
 
 def _second_pass(measured: MeasuredLists, metric: Metric, names: Sequence[str], options: TuneOptions, first: Context) -> Context:
@@ -251,20 +270,12 @@ def _second_pass(measured: MeasuredLists, metric: Metric, names: Sequence[str], 
 
     They are tuned on the other folds, the same as in the cross-validation that follows; on all lists if there are no folds.
     """
-    columns = [measured.names.index(name) for name in names]
-    features = [of_list[:, columns] for of_list in measured.features]
-    tuner: Callable[..., TuningResult] = tune_by_risk if options.objective == "risk" else tune_weights
-    search = _search(options, names)
     samples = measured.utterances(metric)
     conversations = first.spec.conversations([nbest.id for nbest in measured.lists])
-    folds = min(options.folds, len(set(samples)))
-    if folds < 2 or len(conversations) < 2:
-        result = tuner(features, measured.statistics, metric, names=names, options=search)
-        return replace(first, choice=Choice(result.weights))
-    validated = cross_validate(
-        features, measured.statistics, metric, names=names, folds=folds, groups=samples.tolist(), tuner=tuner, options=search
-    )
-    choices = {name: Choice(validated.results[validated.folds[places[0]]].weights) for name, places in conversations.items()}
+    tuner = tuner_of_folds(measured, metric, names, options.folds, samples, _search(options, names))
+    if len(tuner.folds()) == 1 or len(conversations) == 1:
+        return replace(first, choice=Choice(tuner.without(NOTHING).weights))
+    choices = {name: Choice(tuner.without(frozenset({int(tuner.fold_of[places[0]])})).weights) for name, places in conversations.items()}
     return replace(first, choices=choices)
 
 
@@ -274,7 +285,6 @@ def _record(
     rows: Sequence[Row],
     system: TunedSystem,
     gain: bool | None,
-    weights: Mapping[str, float],
     seed: int,
 ) -> dict[str, Any]:
     """What ``[tuning]`` of an ``attlm.toml`` holds besides the command."""
@@ -283,8 +293,10 @@ def _record(
         "hypotheses": sum(map(len, found.lists.features)),
         "metric": metric.signature(found.lists.references),
         **{row.label.replace(" ", "_").replace(",", ""): rounded(row.interval) for row in rows},
-        **({} if system.gain is None or system.gain.p_value is None else {"p": round(system.gain.p_value, 6), "gain": gain}),
-        **({"tuned_weights": system.result.weights} if weights != system.result.weights else {}),
+        **({} if system.gain is None or system.gain.p_value is None else {"p": round(system.gain.p_value, 6)}),
+        **({} if gain is None else {"gain": gain}),
+        "strength": 0.0 if gain is False else system.setting.strength,
+        **({"tuned_weights": system.result.weights} if gain is False else {}),
         "seed": seed,
         SKETCH: fingerprint(found.lists.references),
         "attlm": __version__,
@@ -292,30 +304,41 @@ def _record(
     }
 
 
-def _judge(tuned: Tuned, options: TuneOptions) -> str:
+def _verdict(tuned: Tuned, options: TuneOptions, candidates: CandidateSpec) -> str:
     """Tell what the weights are worth on other lists, and return it for the page. Raises NoGainError if that was asked for."""
-    if tuned.gain is None:
-        note("note: without cross-validation (2 different lists and --folds 2 at least) nothing tells what the weights are worth elsewhere")
+    system = tuned.system
+    if system.gain is None:
+        note(
+            f"note: without cross-validation ({MIN_FOLDS} different lists and --folds {MIN_FOLDS} at least) nothing tells what the weights "
+            "are worth elsewhere"
+        )
     if tuned.gain is not False:
+        if tuned.gain and tuned.strength < 1:
+            note(f"note: strength {tuned.strength:g}: cross-validation bears the weights out in part, so the rank has more weight")
         if tuned.rules:
             note(f"decision: {tuned.config.decision}")
         return (
             "The changes below are on the lists that the weights were tuned on, and flatter them: elsewhere expect the cross-validated row."
         )
-    gain, metric = tuned.system.gain, tuned.metric
+    gain = system.gain
     assert gain is not None, "a gain that is not there was cross-validated"
     found = (
-        f"cross-validation shows no gain over the lists as read ({tuned.system.label}: {gain.difference.score:+.2f} {metric.name}, "
-        f"p = {gain.p_value:.3f}, --max-p {options.max_p:g})"
+        f"cross-validation shows no gain over the input order to rely on ({system.label}: {gain.difference.score:+.2f} {tuned.metric.name})"
     )
     if options.no_gain == "fail":
         raise NoGainError(f"{found}; nothing is written", tuned)
-    if options.no_gain == "keep":
-        warning = f"{found}: the weights written are 0 and leave the lists as they are; `--no-gain write` would take those above"
-    else:
-        warning = f"{found}: the weights written may make other lists worse"
+    warning = f"{found}: the weights written are 0 and leave the lists as they are"
+    if any(system.result.weights.values()):
+        warning += f". To use the best ones found: attlm rescore {_as_options(system.result.weights, candidates)}"
     note(f"WARNING: {warning}")
     return warning
+
+
+def _as_options(weights: Mapping[str, float], candidates: CandidateSpec) -> str:
+    """Return the options of ``attlm rescore`` that apply these weights, and the candidates that they were found with."""
+    files = {"--corrections": candidates.table, "--phrases": candidates.phrases, "--corrector": candidates.corrector}
+    parts = [f"{option} {shlex.quote(str(file))}" for option, file in files.items() if file]
+    return " ".join([*parts, *(f"--weight {name}={weight:g}" for name, weight in weights.items() if weight)])
 
 
 def _lm_features(run: RunConfig, extra: Sequence[str]) -> list[str]:
@@ -375,7 +398,9 @@ def _search(options: TuneOptions, names: Sequence[str]) -> SearchOptions:
         for name in of_option:
             if name not in names:
                 raise InputError(f"{option} {name}: the features are {', '.join(names)}")
-    return SearchOptions(options.restarts, options.seed, _start(options, names), intervals=dict(options.intervals), l2=options.l2)
+    return SearchOptions(
+        options.objective, options.restarts, options.seed, _start(options, names), intervals=dict(options.intervals), l2=options.l2
+    )
 
 
 def _start(options: TuneOptions, names: Sequence[str]) -> np.ndarray | None:

@@ -87,21 +87,21 @@ trust_options = grouped(
         type=click.IntRange(min=0),
         default=TuneOptions.folds,
         show_default=True,
-        help="Folds of the cross-validation that tells the score to expect; 0: none.",
+        help="Folds of the cross-validation that chooses the strength and tells the score to expect; 0: none.",
     ),
     cloup.option(
-        "--max-p",
+        "--strength",
         type=FiniteRange(0, 1),
-        default=TuneOptions.max_p,
-        show_default=True,
-        help="A gain counts if its cross-validated p-value is at most this.",
+        default=TuneOptions.strength,
+        help="How far the weights are trusted: 1 takes them as found, less gives weight to the rank, 0 leaves the lists as they are. "
+        "Default: the strength with the best cross-validated gain.",
     ),
     cloup.option(
         "--no-gain",
-        type=click.Choice(["keep", "write", "fail"], case_sensitive=False),
+        type=click.Choice(["keep", "fail"], case_sensitive=False),
         default=TuneOptions.no_gain,
         show_default=True,
-        help="Without such a gain: keep the input order (all weights 0), write the tuned weights nevertheless, or fail and write nothing.",
+        help="If no strength has a cross-validated gain: keep the input order (all weights 0), or fail and write nothing.",
     ),
 )
 
@@ -141,8 +141,8 @@ def tune_command(
     (cross-validation), each LM alone, and the best that the lists hold (oracle; for BLEU and chrF they hold at least that).
     With --mbr or --consensus these rules are tuned as well, and the one with the best cross-validated score is written.
 
-    If cross-validation shows no gain over the input order, all weights written are 0, and the lists will stay as they are
-    (see --no-gain).
+    Cross-validation also says how far to trust the weights: between the weights as they were found and the input order
+    (see --strength). If it shows no gain to rely on, all weights written are 0, and the lists will stay as they are.
 
     \b
     Examples:

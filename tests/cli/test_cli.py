@@ -27,13 +27,13 @@ from attlm_fairseq.text import parse_steps
 
 
 def test_tune_then_rescore_then_eval(folder):
-    tuned = run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa", "--no-gain", "write")
+    tuned = run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa", "--strength", "1")
     assert re.search(r"^first as read +18\.18 ", tuned.stdout, re.MULTILINE)
     assert re.search(r"^oracle +0\.00 ", tuned.stdout, re.MULTILINE)
     weights = read_config(folder / "attlm.toml").weights
     assert set(weights) == {"am_score", "neural", "kenlm", "neural_oov", "words", "rank"}  # kenlm_oov is the same
     first = (folder / "attlm.toml").read_bytes()
-    run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa", "--no-gain", "write")
+    run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa", "--strength", "1")
     assert (folder / "attlm.toml").read_bytes() == first
 
     run("rescore", "dev.json", "-o", "out.json")
@@ -823,9 +823,17 @@ def test_a_folder_that_is_sorted_as_text_is_doubted(folder):
 
 
 def test_options_out_of_range_are_refused(folder):
-    for options in (["--folds", "-3"], ["--restarts", "-1"], ["--max-p", "2"], ["--max-p", "nan"], ["--l2", "nan"], ["--l2", "inf"]):
+    for options in (
+        ["--folds", "-3"],
+        ["--restarts", "-1"],
+        ["--strength", "2"],
+        ["--strength", "nan"],
+        ["--l2", "nan"],
+        ["--l2", "inf"],
+    ):
         result = run("tune", "dev.json", *options, code=2)
         assert f"Invalid value for '{options[0]}': " in result.stderr
+    assert "--folds 2: expected at least 3, or 0 for no cross-validation" in refused("tune", "dev.json", "--folds", "2")
     assert "no feature is left to tune: --without leaves out all that there are (am_score, words, rank)" in refused(
         "tune", "dev.json", "--without", "*"
     )
@@ -841,7 +849,7 @@ def test_a_feature_that_nothing_depends_on_here_can_be_fixed(folder):
     """Unknown words may be in other lists than those tuned on."""
     known = [{"input": ["a dog ran", "a cat ran"], "output": "a cat ran", "am_score": [-1, -2]}] * 3
     (folder / "known.json").write_text(json.dumps(known))
-    options = ["tune", "known.json", "--kenlm", "lm.arpa", "--no-gain", "write"]
+    options = ["tune", "known.json", "--kenlm", "lm.arpa", "--strength", "1"]
     run(*options)
     assert "kenlm_oov" not in read_config(folder / "attlm.toml").weights
     run(*options, "--fix", "kenlm_oov=-1")

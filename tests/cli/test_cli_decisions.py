@@ -22,7 +22,7 @@ SENTENCES = ["the cat sat on the mat", "a dog sat on a mat", "the dog ran", "a c
 
 @pytest.fixture
 def lists(folder):
-    """Lists on which the n-gram helps (helps.json), and lists with the best already first (good.json)."""
+    """Lists on which the n-gram helps (helps.json), with the best already first (good.json), with one that is not (once.json)."""
     generator = np.random.default_rng(5)
     helps, good = [], []
     for number, parts in enumerate(list(itertools.product(SENTENCES, repeat=3))[::3][:40]):
@@ -35,6 +35,7 @@ def lists(folder):
         good.append({"input": [reference, *wrong] if number % 8 else wrong, "output": reference})
     (folder / "helps.json").write_text(json.dumps(helps))
     (folder / "good.json").write_text(json.dumps(good))
+    (folder / "once.json").write_text(json.dumps([*good[2:8], helps[1], *good[10:16]]))
     return folder
 
 
@@ -84,13 +85,27 @@ def test_lists_that_repeat_another_are_told(lists):
 
 def test_without_a_gain_the_lists_stay_as_read(lists):
     result = run("tune", "good.json", "--kenlm", "lm.arpa")
-    assert "WARNING: cross-validation shows no gain over the lists as read (tuned, 5-fold: " in result.stderr
+    assert "WARNING: cross-validation shows no gain over the input order to rely on (tuned, 5-fold: " in result.stderr
     config = read_config(lists / "attlm.toml")
     assert set(config.weights.values()) == {0.0}
     run("rescore", "good.json", "-o", "out.json")
     before, after = (json.loads((lists / name).read_text()) for name in ("good.json", "out.json"))
     assert [item["input"] for item in before] == [item["input"] for item in after]
-    assert tomlkit.parse((lists / "attlm.toml").read_text())["tuning"]["gain"] is False
+    record = tomlkit.parse((lists / "attlm.toml").read_text())["tuning"]
+    assert record["gain"] is False
+    assert record["strength"] == 0
+
+
+def test_weights_that_are_not_trusted_can_be_used_without_another_run(lists):
+    """A gain in one list is no ground for trust. The warning names the options, and attlm.toml the weights."""
+    result = run("tune", "once.json", "--kenlm", "lm.arpa", "--json")
+    options = re.search(r"To use the best ones found: attlm rescore ((?:--weight \S+ ?)+)$", result.stderr, re.MULTILINE)[1].split()
+    record = tomlkit.parse((lists / "attlm.toml").read_text())["tuning"]
+    assert options == [part for name, weight in record["tuned_weights"].items() if weight for part in ("--weight", f"{name}={weight:g}")]
+    found = json.loads(result.stdout)
+    assert found["strength"] == 0
+    assert found["tuned weights"] == record["tuned_weights"]
+    assert "total = " in run("rescore", "once.json", *options, "-o", "out.json").stderr
 
 
 def test_refusal_writes_nothing(lists):
@@ -98,9 +113,9 @@ def test_refusal_writes_nothing(lists):
     result = run("tune", *options, "--no-gain", "fail", code=2)
     assert "nothing is written" in result.stderr
     assert not (lists / "attlm.toml").exists()
-    result = run("tune", *options, "--no-gain", "write")
-    assert "may make other lists worse" in result.stderr
-    assert (lists / "attlm.toml").exists()
+    assert "To use the best ones found" not in result.stderr
+    run("tune", "once.json", "--kenlm", "lm.arpa", "--strength", "1")
+    assert any(read_config(lists / "attlm.toml").weights.values())
 
 
 def test_without_cross_validation_it_says_so(lists):
@@ -373,7 +388,7 @@ def test_the_loss_of_unspaced_text_is_tokenised_as_the_metric_is(tmp_path, monke
     texts = ["今天 天气", "我喜欢北京的苹果", "我喜欢北京的平果", "我很喜欢北京的苹果"]
     lists = [{"id": f"u{n}", "ref": texts[1], "hyps": [{"text": text, "scores": {"am": 0.0}} for text in texts]} for n in range(6)]
     Path("zh.jsonl").write_text("".join(json.dumps(nbest) + "\n" for nbest in lists))
-    run("tune", "zh.jsonl", "--metric", "bleu", "--bleu-tokenize", "zh", "--mbr", "bleu", "--no-gain", "write")
+    run("tune", "zh.jsonl", "--metric", "bleu", "--bleu-tokenize", "zh", "--mbr", "bleu", "--strength", "1")
     assert 'tokenize = "zh"' in Path("attlm.toml").read_text()
     run("rescore", "zh.jsonl", "--mbr", "bleu", "--scale", 0, "--to", "1best", "-o", "tuned.txt")
     plain = ["rescore", "zh.jsonl", "--weight", "am=1", "--config", "none.toml", "--mbr", "bleu", "--scale", 0, "--to", "1best"]

@@ -144,7 +144,7 @@ def test_one_conversation_is_answered_as_it_comes(many_lists):
 def test_tuning_in_two_passes_and_evaluation_by_conversations(many_lists):
     write(many_lists / "in.jsonl", some_lists(60, 12))
     options = ("in.jsonl", "--lm", "lm=lm.pt", "--context", "id:^[0-9]+")
-    run("tune", *options, "--folds", "4", "--no-gain", "write", "--restarts", "1")
+    run("tune", *options, "--folds", "4", "--strength", "1", "--restarts", "1")
     written = (many_lists / "attlm.toml").read_text()
     assert '[context]\nconversations = "id:^[0-9]+"' in written
     config = attlm.run_config("attlm.toml")

@@ -15,7 +15,7 @@ from sacrebleu.metrics import TER as SacreTER  # noqa: N811
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest import metrics
 from attlm_fairseq.nbest.metrics import BLEU, METRICS, ChrF, corpus_score, make_metric
-from attlm_fairseq.nbest.tuning.tuning import oracle
+from attlm_fairseq.nbest.tuning.oracle import oracle
 from attlm_fairseq.text import parse_steps
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "nbest"

@@ -262,7 +262,7 @@ def test_lms_are_loaded_once(folder, monkeypatch):
     load = RunConfig.load
     monkeypatch.setattr(RunConfig, "load", lambda config, compute: loaded.append(config) or load(config, compute))
     lms = ["--lm", "neural=lm.pt", "--kenlm", "lm.arpa"]
-    for command in (["tune", *lms, "--no-gain", "write"], ["eval", "--config", "attlm.toml"]):
+    for command in (["tune", *lms, "--strength", "1"], ["eval", "--config", "attlm.toml"]):
         loaded.clear()
         run(command[0], "dev.json", *command[1:], "--report", "page.html")
         assert len(loaded) == 1
@@ -279,7 +279,7 @@ def test_repeated_lists_count_as_one(folder):
 
 
 def test_commands_write_it(folder):
-    run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa", "--no-gain", "write", "--report", "tune.html")
+    run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa", "--strength", "1", "--report", "tune.html")
     run("eval", "dev.json", "--config", "attlm.toml", "--report", "eval.html")
     run("eval", "dev.json", "--config", "attlm.toml", "--report", "mbr.html", "--mbr", "wer")
     (folder / "texts").write_text("the cat sad\nthe cat sat\n\na mad\na mat\n")

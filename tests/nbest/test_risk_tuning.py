@@ -11,8 +11,11 @@ from tuning_lists import BLEU, WER, bleu_lists, wer_lists
 from attlm_fairseq.nbest.decision.posterior import posteriors
 from attlm_fairseq.nbest.metrics import corpus_score
 from attlm_fairseq.nbest.run.config_file import read_config
-from attlm_fairseq.nbest.tuning.risk_tuning import RIDGE, tune_by_risk
-from attlm_fairseq.nbest.tuning.tuning import SearchOptions, cross_validate, selection
+from attlm_fairseq.nbest.tuning.risk import RIDGE
+from attlm_fairseq.nbest.tuning.search_options import SearchOptions
+from attlm_fairseq.nbest.tuning.tuning import selection, tune
+
+RISK = SearchOptions("risk")
 
 
 def expected_wer(matrices, statistics, weight) -> float:
@@ -25,7 +28,7 @@ def expected_wer(matrices, statistics, weight) -> float:
 @pytest.mark.parametrize("seed", range(3))
 def test_one_weight_is_the_minimum_of_the_expected_loss(seed):
     matrices, statistics = wer_lists(seed, 40, 1)
-    found = tune_by_risk(matrices, statistics, WER, names=["x"], options=SearchOptions(restarts=2))
+    found = tune(matrices, statistics, WER, names=["x"], options=SearchOptions("risk", restarts=2))
     best = minimize_scalar(lambda weight: expected_wer(matrices, statistics, weight), bounds=(-20, 20), method="bounded")
     assert found.weights["x"] == pytest.approx(best.x, rel=1e-2)
     assert expected_wer(matrices, statistics, found.weights["x"]) == pytest.approx(best.fun, abs=1e-4)
@@ -35,8 +38,8 @@ def test_one_weight_is_the_minimum_of_the_expected_loss(seed):
 def test_what_is_reported_is_what_the_weights_give(metric):
     metric, (matrices, statistics) = (WER, wer_lists(4, 50, 4)) if metric == "wer" else (BLEU, bleu_lists(4, 30, 3))
     names = list("abcd")[: matrices[0].shape[1]]
-    found = tune_by_risk(matrices, statistics, metric, names=names)
-    assert found == tune_by_risk(matrices, statistics, metric, names=names)
+    found = tune(matrices, statistics, metric, names=names, options=RISK)
+    assert found == tune(matrices, statistics, metric, names=names, options=RISK)
     assert found.score == corpus_score(metric, selection(matrices, statistics, found.weights, names=names))
     assert found.score >= found.first_best_score if metric.higher_is_better else found.score <= found.first_best_score
     assert sum(found.influence.values()) == pytest.approx(1.0 if any(found.weights.values()) else 0.0)
@@ -45,24 +48,13 @@ def test_what_is_reported_is_what_the_weights_give(metric):
 def test_features_that_never_vary_and_lists_that_are_best_as_read():
     matrices, statistics = wer_lists(5, 20, 2)
     constant = [np.concatenate([m, np.ones((len(m), 1))], axis=1) for m in matrices]
-    assert tune_by_risk(constant, statistics, WER, names=["a", "b", "c"], options=SearchOptions(restarts=1)).weights["c"] == 0
+    assert tune(constant, statistics, WER, names=["a", "b", "c"], options=SearchOptions("risk", restarts=1)).weights["c"] == 0
     best_first = [s[np.argsort(s[:, 0], kind="stable")] for s in statistics]
     noise = [np.random.default_rng(i).normal(size=m.shape) for i, m in enumerate(matrices)]
-    assert set(tune_by_risk(noise, best_first, WER, names=["a", "b"], options=SearchOptions(restarts=1)).weights.values()) == {0.0}
-
-
-def test_cross_validation_tunes_by_it():
-    matrices, statistics = wer_lists(2, 30, 2)
-    held_out = cross_validate(matrices, statistics, WER, names=["a", "b"], folds=3, options=SearchOptions(restarts=1), tuner=tune_by_risk)
-    rest = [i for i in range(30) if i % 3 != 2]
-    alone = tune_by_risk(
-        [matrices[i] for i in rest], [statistics[i] for i in rest], WER, names=["a", "b"], options=SearchOptions(restarts=1)
-    )
-    assert held_out.results[2] == alone
-    assert any(alone.weights.values())
+    assert set(tune(noise, best_first, WER, names=["a", "b"], options=SearchOptions("risk", restarts=1)).weights.values()) == {0.0}
 
 
 def test_command(folder):
-    run("tune", "dev.json", "--kenlm", "lm.arpa", "--objective", "risk", "--no-gain", "write", "--mbr", "wer")
+    run("tune", "dev.json", "--kenlm", "lm.arpa", "--objective", "risk", "--strength", "1", "--mbr", "wer")
     assert any(read_config(folder / "attlm.toml").weights.values())
     assert "--objective risk" in refused("tune", "dev.json", "--kenlm", "lm.arpa", "--objective", "risk", "--l2", "1")

@@ -14,8 +14,13 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.features.combination import combine, feature_names, features
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.tuning import tuning
-from attlm_fairseq.nbest.tuning.tuning import SearchOptions, cross_validate, oracle, selection, tune
+from attlm_fairseq.nbest.tuning import corpus as corpus_module
+from attlm_fairseq.nbest.tuning.corpus import Corpus
+from attlm_fairseq.nbest.tuning.folds import FoldTuner, assign_folds
+from attlm_fairseq.nbest.tuning.line_search import LineSearch
+from attlm_fairseq.nbest.tuning.oracle import oracle
+from attlm_fairseq.nbest.tuning.search_options import SearchOptions
+from attlm_fairseq.nbest.tuning.tuning import selection, tune
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "nbest"
 
@@ -40,16 +45,16 @@ def crossings(matrices, point, direction) -> list[float]:
     return sorted(found)
 
 
-def search_over(matrices, statistics, metric) -> tuning._LineSearch:
-    corpus = tuning._Corpus(matrices, statistics, range(matrices[0].shape[1]))
-    return tuning._LineSearch(corpus, metric, None, np.array([[-math.inf], [math.inf]]).repeat(matrices[0].shape[1], axis=1), 0.0)
+def search_over(matrices, statistics, metric) -> LineSearch:
+    corpus = Corpus(matrices, statistics, range(matrices[0].shape[1]))
+    return LineSearch(corpus, metric, None, np.array([[-math.inf], [math.inf]]).repeat(matrices[0].shape[1], axis=1), 0.0)
 
 
 @pytest.mark.parametrize("block", [1 << 15, 7])
 @pytest.mark.parametrize("case", ["wer", "ties", "bleu"])
 @pytest.mark.parametrize("seed", range(6))
 def test_scores_along_a_line_against_all_crossings(seed, case, block, monkeypatch):
-    monkeypatch.setattr(tuning, "BLOCK_HYPOTHESES", block)
+    monkeypatch.setattr(corpus_module, "BLOCK_HYPOTHESES", block)
     metric = BLEU if case == "bleu" else WER
     matrices, statistics = bleu_lists(seed, 8, 3) if case == "bleu" else wer_lists(seed, 8, 3, integers=case == "ties")
     search = search_over(matrices, statistics, metric)
@@ -102,7 +107,7 @@ def test_many_features_against_random_search():
     matrices, statistics = wer_lists(1, 60, 5)
     result = tune(matrices, statistics, WER, names=list("abcde"), options=SearchOptions(restarts=3))
     generator = np.random.default_rng(1)
-    corpus = tuning._Corpus(matrices, statistics, range(5))
+    corpus = Corpus(matrices, statistics, range(5))
     tried = [corpus_score(WER, corpus.chosen(generator.normal(size=5))) for _ in range(20_000)]
     assert result.score <= min(tried)
     assert result.score < result.first_best_score
@@ -368,43 +373,44 @@ def test_written_weights_are_short():
     assert all(float(f"{weight:.3g}") == weight for weight in weights.values())
 
 
-@pytest.mark.parametrize("folds", [2, 3])
-def test_cross_validation_by_hand(folds):
-    matrices, statistics = wer_lists(9, 31, 3)
-    result = cross_validate(matrices, statistics, WER, names=list("abc"), folds=folds, options=SearchOptions(restarts=2, seed=5))
-    expected = np.empty((31, 2))
-    for fold in range(folds):
-        rest = [i for i in range(31) if i % folds != fold]
-        weights = tune(
-            [matrices[i] for i in rest], [statistics[i] for i in rest], WER, names=list("abc"), options=SearchOptions(restarts=2, seed=5)
-        ).weights
-        assert result.results[fold].weights == weights
-        for i in range(fold, 31, folds):
-            expected[i] = choose([matrices[i]], [statistics[i]], [weights[name] for name in "abc"])[0]
-    assert np.array_equal(result.statistics, expected)
-    assert result.score == corpus_score(WER, expected)
+def held_out(matrices, statistics, names, fold_of, restarts=1) -> np.ndarray:
+    """Each list's answer with weights tuned without its fold."""
+
+    def tuned_on(lists):
+        return tune(
+            [matrices[i] for i in lists], [statistics[i] for i in lists], WER, names=names, options=SearchOptions(restarts=restarts)
+        )
+
+    tuner, answers = FoldTuner(fold_of, tuned_on), [None] * len(matrices)
+    for fold in tuner.folds():
+        weights = tuner.without(frozenset({fold})).weights
+        for i in tuner.lists([fold]):
+            answers[i] = selection([matrices[i]], [statistics[i]], weights, names=names)[0]
+    return np.array(answers)
+
+
+def test_folds_are_left_out_one_and_two_at_a_time():
+    calls = []
+    tuner = FoldTuner(np.array([0, 1, 2, 0, 1, 2, 3]), lambda lists: calls.append(lists) or len(calls))
+    assert tuner.folds() == [0, 1, 2, 3]
+    assert tuner.folds(frozenset({1, 3})) == [0, 2]
+    assert tuner.lists([1, 3]) == [1, 4, 6]
+    assert [tuner.without(frozenset(left_out)) for left_out in ([], [1], [1, 3], [3, 1], [1])] == [1, 2, 3, 3, 2]
+    assert calls == [[0, 1, 2, 3, 4, 5, 6], [0, 2, 3, 5, 6], [0, 2, 3, 5]]
+    alone = FoldTuner(np.zeros(3, dtype=int), list)
+    assert alone.without(frozenset({0})) == [0, 1, 2]  # no other fold is left: there is no cross-validation
 
 
 def test_groups_stay_in_one_fold():
-    assert tuning.assign_folds(range(31), 5).tolist() == [i % 5 for i in range(31)]
-    assert tuning.assign_folds([0, 1, 2, 0, 4, 2, 2, 7], 3).tolist() == [1, 2, 0, 1, 2, 0, 0, 1]
+    assert assign_folds(range(31), 5).tolist() == [i % 5 for i in range(31)]
+    assert assign_folds([0, 1, 2, 0, 4, 2, 2, 7], 3).tolist() == [1, 2, 0, 1, 2, 0, 0, 1]
     generator = np.random.default_rng(14)
     for folds in (2, 5):
         groups = generator.integers(0, 40, size=200)
-        found = tuning.assign_folds(groups, folds)
+        found = assign_folds(groups, folds)
         assert all(len(set(found[groups == group])) == 1 for group in groups)
         sizes = np.bincount(found, minlength=folds)
         assert sizes.max() - sizes.min() <= np.bincount(groups).max()
-    matrices, statistics = wer_lists(9, 6, 2)
-    groups = [0, 1, 0, 3, 3, 1]
-    result = cross_validate(matrices, statistics, WER, names=["a", "b"], folds=3, groups=groups, options=SearchOptions(restarts=1))
-    assert result.folds.tolist() == [0, 1, 0, 2, 2, 1]
-    rest = [0, 2, 3, 4]
-    assert result.results[1] == tune(
-        [matrices[i] for i in rest], [statistics[i] for i in rest], WER, names=["a", "b"], options=SearchOptions(restarts=1)
-    )
-    with pytest.raises(InputError, match="3 lists cannot be cross-validated in 4 folds"):
-        cross_validate(matrices, statistics, WER, names=["a", "b"], folds=4, groups=groups)
 
 
 def test_cross_validation_is_not_fooled_by_noise():
@@ -412,12 +418,10 @@ def test_cross_validation_is_not_fooled_by_noise():
     matrices = [generator.normal(size=(10, 12)) for _ in range(30)]
     statistics = [np.stack([generator.integers(0, 8, size=10), np.full(10, 8)], axis=1).astype(float) for _ in range(30)]
     tuned = tune(matrices, statistics, WER, names=list("abcdefghijkl"), options=SearchOptions(restarts=1))
-    honest = cross_validate(matrices, statistics, WER, names=list("abcdefghijkl"), options=SearchOptions(restarts=1))
+    honest = corpus_score(WER, held_out(matrices, statistics, list("abcdefghijkl"), assign_folds(range(30), 5)))
     average = corpus_score(WER, np.array([of_list.mean(axis=0) for of_list in statistics]))
     assert tuned.score < average - 15
-    assert abs(honest.score - average) < 8
-    with pytest.raises(InputError, match="30 lists cannot be cross-validated in 31 folds"):
-        cross_validate(matrices, statistics, WER, names=list("abcdefghijkl"), folds=31)
+    assert abs(honest - average) < 8
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -510,7 +514,7 @@ def test_atis_scores_that_came_with_the_lists():
         for item in items
     ]
     result = tune(matrices, statistics, WER, names=["am", "words", "rank"], options=SearchOptions(restarts=3))
-    honest = cross_validate(matrices, statistics, WER, names=["am", "words", "rank"], options=SearchOptions(restarts=3))
+    answers = held_out(matrices, statistics, ["am", "words", "rank"], assign_folds(range(len(items)), 5), restarts=3)
     assert round(result.first_best_score, 2) == 7.66
-    assert result.score < honest.score < 7.5
+    assert result.score < corpus_score(WER, answers) < 7.5
     assert result.weights["am"] > 0 > result.weights["rank"]

@@ -9,9 +9,9 @@ import pytest
 from cli_runs import LISTS, run
 from tuning_lists import WER, wer_lists
 
-from attlm_fairseq.nbest.decision.decision import Decider, Decision
+from attlm_fairseq.nbest.decision.decision import scale_in_units
 from attlm_fairseq.nbest.features.within_lists import are_outliers, outliers, standard_deviation
-from attlm_fairseq.nbest.tuning.risk_tuning import tune_by_risk
+from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuning import tune
 
 
@@ -37,28 +37,27 @@ def test_an_outlying_list_does_not_count():
     assert are_outliers(np.array([1.0, 1.0, 1e7])).tolist() == [False, False, True]
 
 
-@pytest.mark.parametrize("tuner", [tune, tune_by_risk])
-def test_one_logarithm_of_zero_does_not_change_what_is_found(tuner):
+@pytest.mark.parametrize("objective", ["metric", "risk"])
+def test_one_logarithm_of_zero_does_not_change_what_is_found(objective):
     matrices, statistics = wer_lists(1, 60, 3, sizes=(3, 9))
-    usual = tuner(matrices, statistics, WER, names=list("abc"))
+    usual = tune(matrices, statistics, WER, names=list("abc"), options=SearchOptions(objective))
     worst = max(range(60), key=lambda i: len(matrices[i]))
     row = int(statistics[worst][:, 0].argmax())
     matrices = [matrix.copy() for matrix in matrices]
     matrices[worst][row, 0] = -1e10
-    found = tuner(matrices, statistics, WER, names=list("abc"))
+    found = tune(matrices, statistics, WER, names=list("abc"), options=SearchOptions(objective))
     assert found.score == pytest.approx(usual.score, abs=0.3)
     assert found.influence == pytest.approx(usual.influence, abs=0.1)
     assert found.weights["a"] == pytest.approx(usual.weights["a"], rel=0.3)
 
 
-def test_one_logarithm_of_zero_does_not_change_the_scale_of_a_rule():
-    matrices, statistics = wer_lists(2, 30, 1, sizes=(4, 4))
+def test_one_logarithm_of_zero_does_not_change_the_unit_of_scales():
+    matrices, _ = wer_lists(2, 30, 1, sizes=(4, 4))
     totals = [matrix[:, 0] for matrix in matrices]
-    texts = [[str(place) for place, _ in enumerate(of_list)] for of_list in totals]
-    decider = Decider(Decision("mbr-wer"), texts, [("x",)] * 30, statistics, WER)
-    usual = decider.best_scale(range(30), totals)
+    usual = scale_in_units(2.0, standard_deviation(totals))
     totals[7] = np.array([-1.0, -1e10, -2.0, -3.0])
-    assert 0.2 * usual < decider.best_scale(range(30), totals) < 5 * usual
+    assert scale_in_units(2.0, standard_deviation(totals)) == pytest.approx(usual, rel=0.1)
+    assert scale_in_units(2.0, 0.0) == scale_in_units(0.0, 3.0) == 1.0
 
 
 def test_the_user_is_told(tmp_path, monkeypatch):

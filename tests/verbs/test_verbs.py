@@ -148,7 +148,7 @@ def test_what_a_newcomer_meets(folder):
 
 
 def test_lists_that_the_folders_weights_were_tuned_on_get_no_p(folder):
-    run("tune", "dev.json", "--kenlm", "lm.arpa", "--no-gain", "write")
+    run("tune", "dev.json", "--kenlm", "lm.arpa", "--strength", "1")
     run("rescore", "dev.json", "-o", "out.json")
     result = run("eval", "dev.json", "out.json")
     assert "the weights of attlm.toml were tuned on these lists" in result.stderr

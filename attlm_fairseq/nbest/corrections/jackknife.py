@@ -13,7 +13,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.fingerprints import same_utterance
 from attlm_fairseq.nbest.metrics import Metric, make_metric
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.tuning.tuning import assign_folds
+from attlm_fairseq.nbest.tuning.folds import assign_folds
 
 FOLDS = 5
 

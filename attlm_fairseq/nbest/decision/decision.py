@@ -13,8 +13,7 @@ from attlm_fairseq.nbest.decision.mbr import LOSSES, loss_metric, pairwise_losse
 from attlm_fairseq.nbest.decision.rules import LeastRisk, Maximum, Rule, Vote
 from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric, source_of
 from attlm_fairseq.nbest.features.combination import combine
-from attlm_fairseq.nbest.features.within_lists import standard_deviation
-from attlm_fairseq.nbest.metrics import BLEU, Metric, corpus_score
+from attlm_fairseq.nbest.metrics import BLEU, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text import Step, TextPipeline
 
@@ -112,6 +111,11 @@ def posterior_weights(weights: Mapping[str, float]) -> dict[str, float]:
     return dict(weights) if any(weights.values()) else {**weights, "rank": -1.0}
 
 
+def scale_in_units(step: float, unit: float) -> float:
+    """Return ``step / unit``, ``unit`` being the totals' standard deviation within lists; 1 if totals never differ, or for step 0."""
+    return float(f"{step / unit:.3g}") if step and unit else 1.0
+
+
 def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -> NbestList:
     """Return the list with its answer under these weights first.
 
@@ -170,18 +174,6 @@ class Decider:
     def statistics_of(self, lists: Sequence[int], totals: Sequence[np.ndarray], scale: float) -> np.ndarray:
         """Return the statistics (len(lists), S) of their answers."""
         return np.array([statistics for _, statistics in self.answers(lists, totals, scale)])
-
-    def best_scale(self, lists: Sequence[int], totals: Sequence[np.ndarray]) -> float:
-        """Return the scale with the best corpus score on the named lists; of equally good ones the largest, nearest to the maximum.
-
-        Tried are STEPS over the standard deviation of the totals within lists. 1 if totals never differ.
-        """
-        unit = standard_deviation([totals[i] for i in lists])
-        if not unit or self.decision.rule == "max":
-            return 1.0
-        sign = 1.0 if self.metric.higher_is_better else -1.0
-        scales = [float(f"{step / unit:.3g}") for step in STEPS]
-        return max(scales, key=lambda scale: (sign * corpus_score(self.metric, self.statistics_of(lists, totals, scale)), scale))
 
     def _statistics(self, i: int, text: str) -> np.ndarray:
         measured = self._measured[i]

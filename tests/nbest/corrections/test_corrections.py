@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.corrections import Corrections, learn_corrections
 from attlm_fairseq.nbest.features.combination import feature_names
 from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.tuning.tuning import oracle
+from attlm_fairseq.nbest.tuning.oracle import oracle
 
 ATIS = Path(__file__).parents[4] / "shared/data/nbest/atis-train.json.gz"
 

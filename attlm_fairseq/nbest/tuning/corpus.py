@@ -1,0 +1,66 @@
+"""N-best lists as arrays for the search of weights.
+
+Shapes: N lists, n_i hypotheses each, T = sum of n_i, F features, S statistics of the metric. The rows of a list stand in
+the order of their rank as read, because that order decides between equal totals, here as in :func:`combination.combine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from attlm_fairseq.nbest.features.combination import log_linear
+from attlm_fairseq.nbest.features.within_lists import pooled
+
+BLOCK_HYPOTHESES = 1 << 15  # hypotheses worked on at a time: memory stays small, and calls few
+
+
+class Corpus:
+    """All lists end to end: ``features`` (F, T) in the order given, ``statistics`` (T, S); list i begins at row ``starts[i]``.
+
+    ``scale`` (F,) is each feature's standard deviation within lists (see :mod:`within_lists`), 0 for one that is constant within every
+    list; ``standardised`` (F, T) are the features less their mean in the list, in this unit.
+    """
+
+    def __init__(self, feature_matrices: Sequence[np.ndarray], statistics: Sequence[np.ndarray], order: Sequence[int]) -> None:
+        if not len(feature_matrices) or len(feature_matrices) != len(statistics):
+            raise ValueError(
+                f"{len(feature_matrices)} feature matrices and {len(statistics)} statistics; expected equally many, at least 1"
+            )
+        self.sizes = np.array([len(matrix) for matrix in feature_matrices])
+        if (self.sizes < 1).any() or any(len(of_list) != size for of_list, size in zip(statistics, self.sizes, strict=True)):
+            raise ValueError("each list needs at least one hypothesis, and as many rows of statistics as of features")
+        self.starts = np.cumsum(self.sizes) - self.sizes
+        self.features = np.ascontiguousarray(np.concatenate(feature_matrices, axis=0, dtype=np.float64)[:, order].T)
+        if not np.isfinite(self.features).all():
+            raise ValueError("features must be finite")
+        self.statistics = np.concatenate(statistics, axis=0, dtype=np.float64)
+        self.blocks = [(lists, rows, self.features.take(rows, axis=1)) for lists, rows in self.split(np.arange(len(self.sizes)))]
+        # Within a list only differences count; centred, no precision is lost to a large common offset.
+        self.scale = np.zeros(len(self.features))
+        self.standardised = np.zeros_like(self.features)
+        for column, values in enumerate(self.features):
+            if (np.maximum.reduceat(values, self.starts) != np.minimum.reduceat(values, self.starts)).any():
+                centred = values - np.repeat(np.add.reduceat(values, self.starts) / self.sizes, self.sizes)
+                self.scale[column] = pooled(np.add.reduceat(np.square(centred), self.starts), self.sizes)
+                self.standardised[column] = centred / (self.scale[column] or 1.0)
+
+    def split(self, lists: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Blocks of lists (k,) with the rows of their hypotheses (k, n), each in one rectangle.
+
+        A list shorter than n is filled up with its first row again and again: a copy can never beat the first, which comes first.
+        """
+        by_size = lists[np.argsort(-self.sizes[lists], kind="stable")]  # so that blocks need little filling
+        while len(by_size):
+            place = np.arange(self.sizes[by_size[0]])
+            block, by_size = np.split(by_size, [max(1, BLOCK_HYPOTHESES // len(place))])
+            yield block, self.starts[block, None] + np.where(place < self.sizes[block, None], place, 0)
+
+    def chosen(self, weights: np.ndarray) -> np.ndarray:
+        """Statistics (N, S) of each list's best total under weights (F,) of the features as they are, ties to the first row."""
+        best = self.starts.copy()
+        if weights.any():
+            for lists, rows, columns in self.blocks:
+                best[lists] = rows[np.arange(len(lists)), log_linear(columns, weights).argmax(axis=1)]
+        return self.statistics[best]

@@ -1,0 +1,58 @@
+"""How weights are searched for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How weights are searched for.
+
+    Attributes:
+        objective: ``metric`` of the best totals (:mod:`line_search`), or ``risk``, the expected loss (:mod:`risk`), which uses of the other
+            options only ``restarts`` and ``seed``.
+        restarts: random points to begin from, besides the fixed ones.
+        seed: random seed of the points and directions.
+        start: weights (F,) to begin from as well.
+        random_directions: random directions in each round, next to the F features; None is F.
+        leaders: best end points; the last search goes along the lines that join them as well.
+        intervals: lowest and highest weight allowed by name, both included, -inf and inf for none; equal ends fix the weight.
+        l2: pull towards ``start``: percent points that the score must gain for a squared distance of 1 between the directions of
+            weights and ``start``, features in units of their standard deviation within lists (at a right angle they are 2 apart).
+    """
+
+    objective: Literal["metric", "risk"] = "metric"
+    restarts: int = 10
+    seed: int = 1
+    start: np.ndarray | None = None
+    random_directions: int | None = None
+    leaders: int = 5
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.intervals.items():
+            if not low <= high or low == math.inf or high == -math.inf:
+                raise ValueError(f"interval of {name!r} is {low} to {high}, expected the lower end first")
+
+    def allowed(self, names: Sequence[str]) -> np.ndarray:
+        """Return the lowest and highest weights allowed, (2, F)."""
+        return np.array([self.intervals.get(name, (-math.inf, math.inf)) for name in names], dtype=np.float64).T
+
+    def start_for(self, names: Sequence[str]) -> np.ndarray | None:
+        """Return the start (F,) as float64. Raises ValueError if it is not one finite weight for each name."""
+        if self.start is None:
+            return None
+        start = np.asarray(self.start, dtype=np.float64)
+        if start.shape != (len(names),) or not np.isfinite(start).all():
+            raise ValueError(f"start must be {len(names)} finite weights")
+        return start
+
+
+DEFAULT_SEARCH = SearchOptions()

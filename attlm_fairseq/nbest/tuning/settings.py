@@ -1,0 +1,146 @@
+"""What cross-validation chooses besides the weights: the decision rule's scale, and how far the weights are trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attlm_fairseq.nbest.decision.decision import STEPS, Decider, Decision, compared_text, loss_tokenizer, posterior_weights, scale_in_units
+from attlm_fairseq.nbest.features.combination import weighted_totals
+from attlm_fairseq.nbest.features.within_lists import standard_deviation
+from attlm_fairseq.nbest.metrics import Metric, corpus_score
+from attlm_fairseq.nbest.statistics.bootstrap import summed
+from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
+from attlm_fairseq.nbest.tuning.folds import NOTHING, tuner_of_folds
+from attlm_fairseq.nbest.tuning.search_options import SearchOptions
+from attlm_fairseq.nbest.tuning.shrinkage import STRENGTHS, gain_of, is_as_good, pulled, trusted_gain
+from attlm_fairseq.nbest.tuning.tuning import TuningResult, influence
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A rule, a strength of the weights (see :mod:`shrinkage`), and the scale of posteriors as a step of ``decision.STEPS``.
+
+    ``trusted``: the held-out answers bear it out, or it was not asked whether they do.
+    """
+
+    rule: str
+    strength: float
+    step: float
+    trusted: bool
+
+
+class SettingChooser:
+    """Answers of lists under any setting, with weights tuned on all lists or without some folds; and which setting is best.
+
+    Args:
+        folds: folds of the cross-validation, at most one per utterance; fewer than MIN_FOLDS mean none.
+        strength: the only strength to use; None chooses it by cross-validation, without which it is 1.
+    """
+
+    def __init__(
+        self,
+        measured: MeasuredLists,
+        metric: Metric,
+        names: Sequence[str],
+        *,
+        folds: int,
+        strength: float | None = None,
+        options: SearchOptions,
+    ) -> None:
+        self.measured, self.metric, self.names, self.first = measured, metric, names, measured.first
+        self.utterances = measured.utterances(metric)
+        columns = {name: measured.names.index(name) for name in names}
+        self.spreads = {name: standard_deviation([of_list[:, place] for of_list in measured.features]) for name, place in columns.items()}
+        self.tuner = tuner_of_folds(measured, metric, names, folds, self.utterances, options)
+        self.validated = len(self.tuner.folds()) > 1
+        self.strengths: Sequence[float] = (1.0,) if strength is None else (strength,)
+        self.compared = self.validated and strength is None
+        if self.compared and self.spreads.get("rank") and "rank" not in options.intervals:
+            self.strengths = STRENGTHS
+        self._deciders: dict[str, Decider] = {}
+
+    def best(self, rule: str, left_out: frozenset[int] = NOTHING) -> Setting:
+        """Return the best setting of this rule on the lists that are not left out, each answered as held out.
+
+        Of each strength the scale with the greatest trusted gain counts, of equally good ones the largest. Of the strengths with a trusted
+        gain it is the greatest that is as good as the best, see :func:`is_as_good`: differences that small are chance, and less weight on
+        the LMs costs where they help. Without cross-validation it is the best setting on the lists themselves.
+        """
+        if rule == "max" and not self.compared:
+            return Setting(rule, self.strengths[0], 0.0, trusted=True)
+        folds = self.tuner.folds(left_out)
+        lists = self.tuner.lists(folds)
+        first = summed(self.first[lists], self.utterances[lists])
+        tried: list[tuple[float, Setting, np.ndarray]] = []
+        for strength in self.strengths if rule == "max" or not self.compared else (0.0, *self.strengths):
+            best = (-math.inf, Setting(rule, strength, 0.0, trusted=False), first)
+            for step, answers in self._held_out_answers(rule, strength, left_out).items():
+                of_lists = summed(answers[lists], self.utterances[lists])
+                gain = trusted_gain(of_lists, first, self.metric, len(folds)) if self.validated else gain_of(of_lists, first, self.metric)
+                if gain >= best[0]:
+                    best = (gain, Setting(rule, strength, step, trusted=gain > 0 or not self.compared), of_lists)
+            tried.append(best)
+        most, setting, best_answers = max(tried, key=lambda of_strength: (of_strength[0], of_strength[1].strength))
+        if most <= 0 or not self.compared:
+            return setting
+        as_good = [other for gain, other, answers in tried if gain > 0 and is_as_good(answers, best_answers, self.metric, len(folds))]
+        return max(as_good, key=lambda other: other.strength)
+
+    def held_out(self, rule: str) -> np.ndarray:
+        """Return what the lists answer (N, S) with weights and setting found without each list's fold."""
+        answers = self.first.copy()
+        for fold in self.tuner.folds():
+            setting, lists = self.best(rule, frozenset({fold})), self.tuner.lists([fold])
+            if setting.trusted:
+                answers[lists] = self._answers(rule, setting.strength, [setting.step], frozenset({fold}), lists)[setting.step]
+        return answers
+
+    def final(self, setting: Setting) -> tuple[Decision, np.ndarray]:
+        """Return the decision of a setting with weights tuned on all lists, and what they answer (N, S)."""
+        totals = self._totals(setting.rule, setting.strength, NOTHING)
+        scale = scale_in_units(setting.step, standard_deviation(totals))
+        decision = replace(self._decider(setting.rule).decision, scale=scale)
+        everything = range(len(self.first))
+        return decision, self._decider(setting.rule).statistics_of(everything, totals, scale)
+
+    def result(self, setting: Setting) -> TuningResult:
+        """Return what the weights tuned on all lists are at the strength of this setting."""
+        found = self.tuner.without(NOTHING)
+        weights = pulled(found.weights, setting.strength, self.spreads)
+        _, answers = self.final(replace(setting, rule="max", step=0.0))
+        shares = influence(weights, self.spreads, self.names)
+        return replace(found, weights=weights, score=corpus_score(self.metric, answers), influence=shares)
+
+    def _held_out_answers(self, rule: str, strength: float, left_out: frozenset[int]) -> dict[float, np.ndarray]:
+        """For each step, what the lists of each fold answer with weights tuned without it and the folds left out, (N, S)."""
+        steps = (0.0,) if rule == "max" else STEPS
+        pooled = {step: self.first.copy() for step in steps}
+        for fold in self.tuner.folds(left_out):
+            lists = self.tuner.lists([fold])
+            for step, answers in self._answers(rule, strength, steps, left_out | {fold}, lists).items():
+                pooled[step][lists] = answers
+        return pooled
+
+    def _answers(
+        self, rule: str, strength: float, steps: Sequence[float], left_out: frozenset[int], lists: Sequence[int]
+    ) -> dict[float, np.ndarray]:
+        totals = self._totals(rule, strength, left_out)
+        unit = standard_deviation(totals)
+        return {step: self._decider(rule).statistics_of(lists, totals, scale_in_units(step, unit)) for step in steps}
+
+    def _totals(self, rule: str, strength: float, left_out: frozenset[int]) -> list[np.ndarray]:
+        """The totals (n_i,) of all lists with weights tuned without some folds."""
+        weights = pulled(self.tuner.without(left_out).weights, strength, self.spreads)
+        return weighted_totals(self.measured.features, self.measured.names, weights if rule == "max" else posterior_weights(weights))
+
+    def _decider(self, rule: str) -> Decider:
+        if rule not in self._deciders:
+            tokenize = loss_tokenizer(self.metric) if rule == "mbr-bleu" else "none"
+            decision = Decision(rule, text=compared_text(self.metric).load(), tokenize=tokenize)
+            measured = self.measured
+            self._deciders[rule] = Decider(decision, measured.texts, measured.references, measured.statistics, self.metric)
+        return self._deciders[rule]

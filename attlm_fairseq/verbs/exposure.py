@@ -1,0 +1,37 @@
+"""Warnings of LMs that have seen the text that weights are found on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.corrections.exposure import SAMPLE, held_share, rare_word_cost, warning_of_exposure
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.scoring.kenlm_files import load_kenlm
+from attlm_fairseq.scoring.lm_spec import LMSpec
+from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
+from attlm_fairseq.text import split_texts
+from attlm_fairseq.verbs.run import Measurement
+
+
+def warn_of_seen_references(found: Measurement, run: RunConfig) -> None:
+    """Warn of each LM of the run that has seen the references of the measured lists. Up to SAMPLE references are scored for it."""
+    texts = list(dict.fromkeys(text for of_list in found.lists.references for text in of_list))[:SAMPLE]
+    scorers: Sequence[Scorer | None] = [None] * len(run.scored)
+    if any(lm.kenlm is None for lm in run.scored):
+        scorers = found.loaded.scorers if found.loaded else run.load(run.device)
+    pipelines = [pipeline.load() for pipeline in run.texts.values()]
+    for lm, scorer, sentences in zip(run.scored, scorers, split_texts(pipelines, texts), strict=True):
+        by_words = scorer is not None and lm.kenlm is None and scorer.left_to_right
+        warn_if_seen(lm, sentences, scorer.score(sentences) if scorer and by_words else [], "the references")
+
+
+def warn_if_seen(lm: LMSpec, sentences: Sequence[Sentence], scores: Sequence[SentenceScore], text: str) -> None:
+    """Warn if the LM has seen these sentences of ``text``: an n-gram LM by its n-grams, any other by its scores, if there are any."""
+    share = cost = None
+    if lm.kenlm is not None:
+        share = held_share(load_kenlm(lm.kenlm), map(" ".join, sentences))
+    elif scores:
+        cost = rare_word_cost(zip(sentences, scores, strict=True))
+    if warning := warning_of_exposure(lm.name, share, cost, text):
+        note(warning)

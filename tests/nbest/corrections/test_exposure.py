@@ -1,0 +1,79 @@
+"""Words that occur once tell an LM that has seen a text from one that has not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from cli_runs import run
+
+import attlm_fairseq as attlm
+from attlm_fairseq.nbest.corrections.exposure import MIN_RARE, MIN_SCORED, SEEN_COST, rare_word_cost, warning_of_exposure
+from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+
+
+class Remembers(Scorer):
+    """Words cost their unigram frequency in a large text; those of the sentences that it has seen a part of that."""
+
+    name = "memory"
+
+    def __init__(self, seen=(), part: float = 0.3) -> None:
+        self.seen, self.part = {tuple(text.split()) for text in seen}, part
+
+    def score(self, sentences):
+        costs = [self.part if tuple(words) in self.seen else 1.0 for words in sentences]
+        return [
+            SentenceScore((*(-cost * (9.0 if word[0] == "r" else 2.0) for word in words), -1.0), tuple(word == "r0" for word in words))
+            for cost, words in zip(costs, sentences, strict=True)
+        ]
+
+    def signature(self):
+        return {"kind": "memory"}
+
+
+def texts(count: int) -> list[str]:
+    """Sentences of frequent words, f.., with a word each that occurs once, r..; the LM does not know r0."""
+    generator = np.random.default_rng(1)
+    return [" ".join([*(f"f{number}" for number in generator.integers(0, 9, 6)), f"r{place}"]) for place in range(count)]
+
+
+def test_the_cost_of_rare_words_plainly():
+    sentences = [text.split() for text in texts(MIN_SCORED)]
+    scores = Remembers().score(sentences)
+    assert rare_word_cost(zip(sentences, scores, strict=True)) == pytest.approx(9.0 / math.log(7 * MIN_SCORED))
+    again = [*zip(sentences, scores, strict=True)] * 2  # a repeated sentence counts once: its words would not be rare
+    assert rare_word_cost(again) == rare_word_cost(again[:MIN_SCORED])
+    assert rare_word_cost(again[: MIN_SCORED - 1]) is None
+    frequent = [["f1"] * (place + 1) for place in range(MIN_SCORED)]
+    assert rare_word_cost(zip(frequent, Remembers().score(frequent), strict=True)) is None
+    assert MIN_RARE < MIN_SCORED
+
+
+@pytest.mark.parametrize("verb", ["tune", "mix"])
+@pytest.mark.parametrize("seen", [True, False])
+def test_an_lm_that_has_seen_the_text_is_told(verb, seen, caplog):
+    references = texts(80)
+    lms = {"memory": Remembers(references if seen else []), "other": Remembers()}
+    if verb == "mix":
+        attlm.estimate_mixture(references, lms)
+    else:
+        lists = [[text.replace("f1", "f2"), text] for text in references]
+        attlm.tune(lists, references, lms, options=attlm.TuneOptions(folds=0, restarts=0))
+    told = [record.getMessage() for record in caplog.records if "seems to have seen" in record.getMessage()]
+    assert len(told) == seen
+    assert all("memory seems to have seen the " in line and "`attlm jackknife`" in line for line in told)
+
+
+def test_thresholds():
+    assert warning_of_exposure("lm", cost=SEEN_COST) is None
+    assert "words that occur once cost it 36% of what their frequency says" in warning_of_exposure("lm", cost=0.36)
+    assert warning_of_exposure("lm") is warning_of_exposure("lm", share=0.8) is None
+
+
+def test_an_ngram_lm_that_has_seen_the_text_is_told_by_mix(folder):
+    (folder / "seen.txt").write_text("\n".join(texts(80)) + "\n")
+    run("ngram", "seen.txt", "-o", "seen.arpa", "--discount-fallback")
+    told = run("mix", "seen.txt", "--kenlm", "lm.arpa", "--kenlm", "seen=seen.arpa").stderr
+    assert "WARNING: seen has seen the text: all n-grams of 100% of the sentences are in it" in told
+    assert "kenlm has seen" not in told
