@@ -116,7 +116,7 @@ def mixed(log_probs: np.ndarray, cached: np.ndarray, weight: float) -> np.ndarra
     """Return ``ln ((1 - weight) p + weight p_cache)``; ``ln p`` where ``cached`` is nan."""
     if not weight:
         return log_probs
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         found = np.logaddexp(log_probs + math.log1p(-weight), np.log(cached) + math.log(weight))
     return np.where(np.isnan(cached), log_probs, found)
 

@@ -15,6 +15,7 @@ from lm_files import write_checkpoint
 import attlm_fairseq as attlm
 from attlm_fairseq.nbest.run import rescoring, score_cache
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
+from attlm_fairseq.nbest.run.ray_engine import ShardRescorer, _split_conversations
 from attlm_fairseq.nbest.run.walk import Choice, Group, walk
 from attlm_fairseq.nbest.run.workers import OneProcess
 from attlm_fairseq.scoring import conversations
@@ -139,6 +140,19 @@ def test_one_conversation_is_answered_as_it_comes(many_lists):
     assert [nbest.id for nbest in answers] == [nbest.id for nbest in lists[1:]]
     first = walk(block, Group([{0: lists[0]}], [Choice()]))
     assert [found.known for found in first] == [False]
+
+
+def test_an_actor_of_ray_does_what_the_command_does(many_lists):
+    run("rescore", "in.jsonl", *OPTIONS, "-o", "one.jsonl")
+    config = attlm.run_config(lms={"lm": "lm.pt"}, weights=WEIGHTS, context="id:^.")
+    actor = ShardRescorer(config, attlm.DeviceConfig(), str(many_lists))
+    rows = [actor({"path": str(many_lists / "in.jsonl"), "output": str(many_lists / f"{name}.out")}) for name in ("a", "b")]
+    assert (many_lists / "a.out").read_bytes() == (many_lists / "one.jsonl").read_bytes()
+    assert sorted(json.loads(rows[0]["conversations"])) == ["0", "1", "2", "3", "4"]
+    [none, split] = _split_conversations(rows)
+    assert none == []
+    assert len(split) == 5
+    assert "is in in.jsonl too" in split[0]
 
 
 def test_tuning_in_two_passes_and_evaluation_by_conversations(many_lists):

@@ -8,13 +8,13 @@ replaced and goes on where it stopped, and the same command continues a run that
 from __future__ import annotations
 
 import glob
+import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from attlm_fairseq.errors import InputError
@@ -58,12 +58,12 @@ class ShardRescorer:
     def __call__(self, row: Mapping[str, str]) -> dict[str, Any]:
         """Rescore the shard ``row["path"]`` into ``row["output"]``; an InputError is that shard's alone, the others go on."""
         try:
-            lists, notes = self._rescore(row["path"], row["output"])
+            lists, notes, conversations = self._rescore(row["path"], row["output"])
         except InputError as error:
-            return {**row, "lists": 0, "error": str(error), "notes": ""}
-        return {**row, "lists": lists, "error": "", "notes": "\n".join(notes)}
+            return {**row, "lists": 0, "error": str(error), "notes": "", "conversations": ""}
+        return {**row, "lists": lists, "error": "", "notes": "\n".join(notes), "conversations": json.dumps(conversations)}
 
-    def _rescore(self, path: str, output: str) -> tuple[int, list[str]]:
+    def _rescore(self, path: str, output: str) -> tuple[int, list[str], list[str]]:
         form, opened = open_nbest(path, self._format_name)
         first = next(iterator := iter(opened), None)
         lists = iterator if first is None else chain([first], iterator)
@@ -89,7 +89,8 @@ class ShardRescorer:
             form = target
         write_nbest(decided(), form, output)
         cache.finish()
-        return count, [*notes, *filter(None, (oov.warning() for oov in rescorer.oov.values())), *rescorer.notes.values()]
+        told = [*notes, *filter(None, (oov.warning() for oov in rescorer.oov.values())), *rescorer.notes.values()]
+        return count, told, rescorer.conversations
 
 
 def find_shards(pattern: str) -> list[str]:
@@ -154,7 +155,25 @@ def rescore_shards(
     finally:
         if started:
             ray.shutdown()
-    return [Shard(**{**row, "notes": tuple(filter(None, row["notes"].split("\n")))}) for row in found]
+    return [
+        Shard(row["path"], row["output"], row["lists"], row["error"], (*filter(None, row["notes"].split("\n")), *split))
+        for row, split in zip(found, _split_conversations(found), strict=True)
+    ]
+
+
+def _split_conversations(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """For each shard, a warning about each of its conversations that an earlier shard has begun."""
+    first: dict[str, str] = {}
+    warnings: list[list[str]] = [[] for _ in found]
+    for row, of_shard in zip(found, warnings, strict=True):
+        for name in json.loads(row["conversations"] or "[]"):
+            if name in first:
+                of_shard.append(
+                    f"WARNING: conversation {name!r} is in {Path(first[name]).name} too, and each part was scored by itself: put all of "
+                    "its lists into one file"
+                )
+            first.setdefault(name, row["path"])
+    return warnings
 
 
 def _import_ray() -> ModuleType:

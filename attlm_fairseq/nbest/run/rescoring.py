@@ -61,6 +61,7 @@ class Rescorer:
         self.on_progress = on_progress
         self.cache = cache or ScoreCache(None)
         self.context = context
+        self.conversations: list[str] = []  # the names of those met so far; none of --context all
 
     def score(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Copies of the lists whose hypotheses carry a score per LM (natural log, summed over words and sentence end) and the features."""
@@ -91,6 +92,7 @@ class Rescorer:
             for conversations in going:
                 turns_read: deque[Mapping[int, tuple[int, NbestList]]] = deque()
                 waiting.append(turns_read)
+                self.conversations += filter(None, conversations.names)
                 yield Group(recorded(turns(conversations.lists), turns_read), [context.choice_of(name) for name in conversations.names])
 
         def scored() -> Iterator[tuple[int, NbestList]]:
