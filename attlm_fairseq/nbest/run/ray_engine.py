@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from attlm_fairseq.errors import InputError
