@@ -18,6 +18,7 @@ from attlm_fairseq.checkpoints.vocabulary import PAD, SPECIAL_SYMBOLS, Vocabular
 from attlm_fairseq.modules.families import FAMILIES, build_language_model
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.rescoring import Context, Rescorer
 from attlm_fairseq.nbest.run.workers import OneProcess
 from attlm_fairseq.scoring.context import SentenceWindow
@@ -50,7 +51,7 @@ def lists_of(conversations: int, lists: int, hypotheses: int, length: int) -> It
 
 def seconds(lm: Scorer, lists: list[NbestList], context: Context | None) -> float:
     """How long rescoring takes."""
-    rescorer = Rescorer(OneProcess(BlockScorer([lm], [TextPipeline()])), context=context)
+    rescorer = Rescorer(OneProcess(BlockScorer([lm], [TextPipeline()])), RunConfig(), context=context)
     begin = time.process_time()
     assert len(list(rescorer.score(lists))) == len(lists)
     return time.process_time() - begin

@@ -15,6 +15,7 @@ from lm_files import write_checkpoint
 import attlm_fairseq as attlm
 from attlm_fairseq.nbest.run import rescoring, score_cache
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.ray_engine import ShardRescorer, _split_conversations
 from attlm_fairseq.nbest.run.walk import Choice, Group, walk
 from attlm_fairseq.nbest.run.workers import OneProcess
@@ -134,7 +135,7 @@ def test_one_conversation_is_answered_as_it_comes(many_lists):
     block = BlockScorer([attlm.load_lm("lm.pt")], [TextPipeline()])
     read = []
     context = rescoring.Context(ContextSpec("all"), Choice({"am": 1.0}))
-    answers = rescoring.Rescorer(OneProcess(block), context=context).score(read.append(nbest) or nbest for nbest in lists)
+    answers = rescoring.Rescorer(OneProcess(block), RunConfig(), context=context).score(read.append(nbest) or nbest for nbest in lists)
     assert next(answers).id == lists[0].id
     assert len(read) == 1
     assert [nbest.id for nbest in answers] == [nbest.id for nbest in lists[1:]]
@@ -174,6 +175,8 @@ def test_tuning_in_two_passes_and_evaluation_by_conversations(many_lists):
 
 def test_what_makes_no_sense_is_refused(many_lists):
     assert "for lists give all" in refused("rescore", "in.jsonl", *OPTIONS[:-1], "blank")
+    close = ("--only-close", "lm=2", "--weight", "lm=1")
+    assert "--only-close do not go with --context" in refused("rescore", "in.jsonl", *OPTIONS[:2], *close, "--context", "all")
     assert "lines of text have no ids" in refused("ppl", "text", "--lm", "lm.pt", "--context", "id:.")
     assert "--context 'some'" in refused("ppl", "text", "--lm", "lm.pt", "--context", "some")
     assert "a whole number" in refused("ppl", "text", "--lm", "lm.pt", "--context-sentences", "few")
