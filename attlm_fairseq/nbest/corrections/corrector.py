@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS
+from attlm_fairseq.nbest.corrections.phrase_table import MAX_VANISHING
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 if TYPE_CHECKING:
@@ -64,7 +65,11 @@ class Corrector:
         return cls(model.eval(), task)
 
     def candidates(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return the BEAM most probable corrections of each text, the best first; none that has an unknown word."""
+        """Return the BEAM most probable corrections of each text, the best first.
+
+        Those with an unknown word are left out, and those that are more than MAX_VANISHING words shorter than the text:
+        small models end long sentences early.
+        """
         words = [text.split() for text in texts]
         todo = [i for i, of_text in enumerate(words) if 0 < len(of_text) <= MAX_WORDS]
         todo.sort(key=lambda i: -len(words[i]))  # fairseq's LSTM encoders want the longest first
@@ -72,7 +77,7 @@ class Corrector:
         for begin in range(0, len(todo), SENTENCES):
             batch = todo[begin : begin + SENTENCES]
             for i, corrected in zip(batch, self._searched([words[i] for i in batch]), strict=True):
-                found[i] = list(dict.fromkeys(corrected))
+                found[i] = [text for text in dict.fromkeys(corrected) if len(text.split()) >= len(words[i]) - MAX_VANISHING]
         return found
 
     def scored(self, lists: Sequence[NbestList]) -> list[NbestList]:

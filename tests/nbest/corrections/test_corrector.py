@@ -92,6 +92,11 @@ def test_a_beam_of_one_list_is_that_of_many(checkpoint: Path) -> None:
     assert corrector.candidates(texts) == [corrector.candidates([text])[0] for text in texts]
 
 
+def test_a_correction_that_loses_more_than_three_words_is_left_out(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Corrector, "_searched", lambda self, sentences: (["la le", "la", "la"] for _ in sentences))
+    assert Corrector.load(checkpoint).candidates(["ba be bi bo da", "ba", ""]) == [["la le"], ["la le", "la"], []]
+
+
 def test_by_the_command_line(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "LISTS_TOGETHER", 4)
