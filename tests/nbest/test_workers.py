@@ -15,11 +15,13 @@ import time
 from pathlib import Path
 
 import pytest
+from cli_runs import run
 from lm_files import write_checkpoint
 
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
+from attlm_fairseq.nbest.run import rescoring
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -43,7 +45,14 @@ def blocks_of(blocks: list[list[str]]) -> list[Block]:
 
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-SMALL_BLOCKS = "from attlm_fairseq.nbest.run import rescoring; rescoring.BLOCK_CHARACTERS = 3000; from attlm_cli.main import main; main()"
+BLOCK_CHARACTERS = 3000
+SMALL_BLOCKS = f"""
+from attlm_cli.main import main
+from attlm_fairseq.nbest.run import rescoring
+
+rescoring.BLOCK_CHARACTERS = {BLOCK_CHARACTERS}
+main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +87,16 @@ def test_blocks_grow_to_their_full_size():
     assert [len(block) for block in batch_by_size(range(7), growing_limits(50, 3), lambda item: 1)] == [3, 3, 1]
 
 
-def finish(arguments: list[str]) -> str:
-    result = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True, timeout=200, check=False)
-    assert result.returncode == 0, result.stderr
-    return result.stderr
+@pytest.fixture(autouse=True, scope="module")
+def small_blocks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rescoring, "BLOCK_CHARACTERS", BLOCK_CHARACTERS)
+        yield
+
+
+def finish(arguments: list[str], code: int = 0) -> str:
+    """Run to the end, in this process, which has imported everything. Returns what was said."""
+    return run(*arguments[arguments.index("rescore") :], code=code).stderr
 
 
 @pytest.fixture(scope="module")
@@ -322,9 +337,7 @@ def test_a_file_of_the_users_in_the_place_of_the_cache_stays(folder):
     for source in ("list", "mine.unfinished"):
         arguments = command(folder, "mine")
         arguments[arguments.index(str(folder / "list"))] = str(folder / source)
-        result = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-        assert result.returncode == 2
-        assert "mine.unfinished: is in the way" in result.stderr.splitlines()[-1]
+        assert "mine.unfinished: is in the way" in finish(arguments, code=2).splitlines()[-1]
         assert place.read_bytes() == (folder / "list").read_bytes()
     place.write_bytes(b"")  # of a run that was killed before it wrote
     finish(command(folder, "mine"))
@@ -334,6 +347,4 @@ def test_a_file_of_the_users_in_the_place_of_the_cache_stays(folder):
 def test_a_folder_in_the_place_of_the_cache_is_one_line(folder):
     place = folder / "other.unfinished"
     place.mkdir()
-    result = subprocess.run(command(folder, "other"), env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    assert result.returncode == 2
-    assert "other.unfinished: is in the way" in result.stderr.splitlines()[-1]
+    assert "other.unfinished: is in the way" in finish(command(folder, "other"), code=2).splitlines()[-1]

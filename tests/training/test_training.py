@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import socket
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq_programs import programs
 from fairseq_runs import LOGGING, ROOT, expect_one_line, fairseq, logged, measured
 from omegaconf import OmegaConf
 from small_models import make_model
@@ -271,26 +271,22 @@ def test_entropy_of_the_attention():
 
 
 def two_processes(*arguments: object) -> subprocess.CompletedProcess:
-    """fairseq-train --cpu by torchrun. legacy_ddp: fairseq's default backend names a device to torch's DDP, which refuses that here."""
+    """fairseq-train --cpu in two processes that know each other; what the first prints, then what the other does.
+
+    legacy_ddp: fairseq's default backend names a device to torch's DDP, which refuses that here.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    train = " ".join(f"'{argument}'" for argument in arguments)
-    train = f"'{Path(sys.executable).with_name('fairseq-train')}' {train} --distributed-world-size 2 --distributed-no-spawn"
-    train += " --distributed-init-method env:// --distributed-rank $RANK --distributed-backend gloo --ddp-backend legacy_ddp"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port), "--no-python"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    result = subprocess.run(
-        [*torchrun, "bash", "-c", train],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=500,
-        env=environment,
-    )
-    assert result.returncode == 0, result.stdout[-5000:]
-    return result
+    among = ["--distributed-world-size", 2, "--distributed-no-spawn", "--distributed-init-method", f"tcp://127.0.0.1:{port}"]
+    command = [programs() / "fairseq-train", *arguments, *among, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    processes = [
+        subprocess.Popen([*map(str, command), "--distributed-rank", str(rank)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for rank in (0, 1)
+    ]
+    printed = [process.communicate(timeout=500)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], [text[-3000:] for text in printed]
+    return subprocess.CompletedProcess(processes[0].args, 0, printed[0] + printed[1])
 
 
 def test_two_processes_are_one_with_twice_the_sentences(data):
