@@ -23,11 +23,35 @@ os.environ["PYTHONPATH"] = os.pathsep.join([*CHECKOUT, *filter(None, [os.environ
 pytest_plugins = ["cli_runs", "fairseq_runs", "small_models"]  # helpers with fixtures
 
 
-def pytest_configure() -> None:
-    """In every process of tests, whichever of them it runs: see there."""
+# By their time, of which the number of their tests says little.
+SLOWEST_FILES = (
+    "nbest/test_ray_engine.py",
+    "training/test_training.py",
+    "nbest/test_workers.py",
+    "project/test_examples.py",
+    "training/test_fairseq_commands.py",
+    "training/test_dictionary_of_weights.py",
+    "project/test_packaging.py",
+    "decoding/test_fairseq_fusion_commands.py",
+    "training/test_presets.py",
+    "checkpoints/test_hostile_pickles.py",
+    "cli/test_cli_corrections.py",
+    "project/test_fuzz.py",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In every process of tests, whichever of them it runs: see there. pytest-xdist keeps the order of the files."""
     import pretend_device
 
     pretend_device.register()
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slowest files: one that begins last keeps one process busy when the others have ended."""
+    places = {ROOT / "tests" / name: place for place, name in enumerate(SLOWEST_FILES)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture
