@@ -429,7 +429,10 @@ def run(tmp_path):
         environment = os.environ | {"PATH": path, "CALLS": str(calls), "FAIL_AT": fail_at, "WAIT_AT": wait_at, "PYTHON": sys.executable}
         script = [shutil.which("bash"), f"{tmp_path}/quick start/run.sh", *arguments]
         with (tmp_path / "printed").open("w+") as printed:
-            process = subprocess.Popen(script, env=environment, cwd="/", stdout=printed, stderr=printed, text=True, start_new_session=True)
+            process = subprocess.Popen(
+                script, env=environment, cwd="/", stdout=printed, stderr=printed, text=True, start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in what a script runs in the background
+            )  # fmt: skip
             if how is not None:
                 while not waits.exists():
                     assert process.poll() is None, (tmp_path / "printed").read_text()
