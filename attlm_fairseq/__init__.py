@@ -7,7 +7,7 @@
 
 Importing the package is cheap: a verb's module is imported when the verb is first used, torch with the first neural LM. Only if fairseq
 is loaded already, as in its own commands with ``--user-dir attlm_fairseq``, the models and tasks register themselves; see
-:mod:`attlm_fairseq.plugin`.
+``attlm_fairseq.plugin``.
 """
 
 import importlib

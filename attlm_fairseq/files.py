@@ -36,7 +36,7 @@ class TextSource:
     """The text of a file, ``-`` for standard input, gzip recognised by content; UTF-8, anything else is an InputError.
 
     ``name`` is the file's, for messages. ``head`` is the beginning of the text, at most 64 KiB, without a byte order mark.
-    :meth:`lines` or :meth:`pieces` gives the whole of it, once. With ``text`` that is the text, and ``path`` only names it.
+    ``lines`` or ``pieces`` gives the whole of it, once. With ``text`` that is the text, and ``path`` only names it.
     """
 
     def __init__(self, path: str, expected: str = "an n-best list", text: str | None = None) -> None:
@@ -311,7 +311,7 @@ def own_folder(place: Path, path: str) -> Iterator[Path]:
 
 
 def remove_left_behind(folder: Path, pattern: str) -> None:
-    """Remove the folders of these names that :func:`own_folder` made for processes that were killed."""
+    """Remove the folders of these names that ``own_folder`` made for processes that were killed."""
     for place in folder.glob(pattern):
         with contextlib.suppress(OSError):  # it has an owner, or is not ours to remove
             left = _lock_folder(place, must=True)

@@ -74,12 +74,12 @@ def notes_of(told: Sequence[str]) -> tuple[str, ...]:
 
 
 def picture_of_sentence(attention: SentenceAttention, lm: str, suffix: str) -> Picture:
-    """The heat map as a file; see :func:`draw`."""
+    """The heat map as a file; see ``draw``."""
     return draw(lambda: heat_map(attention, lm), suffix)
 
 
 def picture_of_text(profile: DistanceProfile, lm: str, suffix: str) -> Picture:
-    """Attention by distance as a file; see :func:`draw`."""
+    """Attention by distance as a file; see ``draw``."""
     return draw(lambda: distance_chart(profile, lm), suffix)
 
 

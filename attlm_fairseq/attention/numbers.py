@@ -42,7 +42,7 @@ def sentence_record(attention: SentenceAttention) -> dict[str, Any]:
 
 
 def distance_table(profile: DistanceProfile) -> Iterator[str]:
-    """Tab-separated lines, one a distance; the first names the columns, those of :class:`attlm_fairseq.attention.distance.AtDistance`."""
+    """Tab-separated lines, one a distance; the first names the columns, those of ``attlm_fairseq.attention.distance.AtDistance``."""
     yield "distance\tpredictions\tmean\tequal\tshare"
     for row in profile.rows():
         name = "h_0" if row.distance is None else row.distance

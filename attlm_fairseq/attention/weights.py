@@ -64,7 +64,7 @@ class SentenceAttention:
 
 
 def by_state(columns: Columns, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """A reader's weights (B, T, M) -> weights and mask as in :class:`SentenceAttention`, (B, T, T + 1), (T, T + 1)."""
+    """A reader's weights (B, T, M) -> weights and mask as in ``SentenceAttention``, (B, T, T + 1), (T, T + 1)."""
     length, first = weights.size(1), 0 if columns.initial else 1
     padded = torch.nn.functional.pad(weights, (first, length + 1 - first - weights.size(2)))
     return padded, memory_mask(length, columns)
@@ -116,7 +116,7 @@ def read_batch(trained: TrainedModel, ids: Sequence[Sequence[int]], with_log_pro
 def sentence_attention(
     trained: TrainedModel, sentences: Sequence[Sequence[str]], with_log_probs: bool = False
 ) -> Iterator[SentenceAttention]:
-    """The attention of each sentence, in order. The words are looked up as they are. Raises InputError as :func:`require_weights`."""
+    """The attention of each sentence, in order. The words are looked up as they are. Raises InputError as ``require_weights``."""
     require_weights(trained)
     ids = [trained.vocabulary.ids(words) for words in sentences]
     found: dict[int, SentenceAttention] = {}

@@ -37,7 +37,7 @@ class NumberType:
 
 
 class PlainArray(np.ndarray):
-    """Stands in for ``numpy.ndarray``; only :func:`reconstruct` makes one, empty, and only ``__setstate__`` fills it."""
+    """Stands in for ``numpy.ndarray``; only ``reconstruct`` makes one, empty, and only ``__setstate__`` fills it."""
 
     def __new__(cls, *arguments: Any) -> PlainArray:
         raise pickle.UnpicklingError("a numpy.ndarray that is called, expected an array as numpy saves it")

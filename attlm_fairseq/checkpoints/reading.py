@@ -51,7 +51,7 @@ class TrainedModel:
 def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", content: Any = None) -> TrainedModel:
     """Load a checkpoint of one of this package's models, or a folder written by ``attlm export``; float32 whatever it was trained in.
 
-    ``content`` is what :func:`read_plain_data` returned for a checkpoint that has been read already.
+    ``content`` is what ``read_plain_data`` returned for a checkpoint that has been read already.
     Without ``dictionary``, a checkpoint's ``dict.txt`` is looked for next to it and then in the data folder that it names; a folder has
     its own vocabulary. Raises InputError: no such file, not a checkpoint, another architecture, no dictionary or one that does not fit,
     options or weights that are not those of one model, weights that are no finite numbers.

@@ -1,1 +1,1 @@
-"""fairseq criterions. fairseq does not look here by itself: :mod:`attlm_fairseq.plugin` imports them."""
+"""fairseq criterions. fairseq does not look here by itself: ``attlm_fairseq.plugin`` imports them."""

@@ -59,7 +59,7 @@ class LMCrossEntropyCriterion(FairseqCriterion):
     - attention entropy (Liu et al. 2016): ``lambda sum_u sum_t H(alpha_t)``, over the predictions that count;
     - AR and TAR (Merity, Keskar and Socher 2018): ``N (alpha mean f^2 + beta mean (h_{t+1} - h_t)^2)`` for N predictions, features ``f``
       after dropout and outputs ``h`` of the recurrence before it; padding is left out;
-    - AdvSoft and self-normalisation: see :class:`LossTerms`.
+    - AdvSoft and self-normalisation: see ``LossTerms``.
 
     The same loss as fairseq's ``cross_entropy`` without terms, in less time and memory, and exact for the adaptive softmax. The entropy
     is over the columns of the reader's weights: a memory of fixed size that is carried from segment to segment is one of them.
@@ -119,7 +119,7 @@ class LMCrossEntropyCriterion(FairseqCriterion):
         return loss, sample_size, {**log, "loss": loss.detach(), "sample_size": sample_size}
 
     def entropy(self, model: torch.nn.Module, weights: Tensor | None, counted: Tensor) -> Tensor:
-        """:func:`attention_entropy` of the model's weights. Raises InputError for a model that has none to be trained."""
+        """``attention_entropy`` of the model's weights. Raises InputError for a model that has none to be trained."""
         if weights is None:
             raise InputError("--attention-entropy needs a model with attention weights; this one has none: leave the option out")
         entropy = attention_entropy(weights, counted)

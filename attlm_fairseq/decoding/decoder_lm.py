@@ -22,7 +22,7 @@ from attlm_fairseq.scoring.deviation import Deviation, measured_on
 
 
 class DecoderLM(SharedByCopies):
-    """A trained model as an :class:`~attlm_fairseq.decoding.incremental_lm.IncrementalLM`.
+    """A trained model as an ``IncrementalLM``.
 
     It runs on the device it was loaded to; tokens and rows may be on any.
 
@@ -31,7 +31,7 @@ class DecoderLM(SharedByCopies):
     """
 
     def __init__(self, trained: TrainedModel, precision: str = "float32") -> None:
-        """Take a model, and the precision of the weights that steps read, see :func:`stepping_model`. Raises ValueError."""
+        """Take a model, and the precision of the weights that steps read, see ``stepping_model``. Raises ValueError."""
         self.trained = trained
         self.model = trained.model
         self.precision = precision

@@ -49,7 +49,7 @@ class EspnetLM(nn.Module):
     def of_spelling(
         cls, lms: LogLinearLM, token_list: Sequence[str], style: str | None = None, unk_offset: float = UNK_OFFSET, look_ahead: bool = True
     ) -> EspnetLM:
-        """Use LMs of words for subwords or letters; ``<space>`` is a space. Options: :func:`token_texts` and :class:`LookAheadWordLM`.
+        """Use LMs of words for subwords or letters; ``<space>`` is a space. Options: ``token_texts`` and ``LookAheadWordLM``.
 
         Raises ValueError for another kind of list, and if the tokens do not show how they mark words.
         """
@@ -68,7 +68,7 @@ class EspnetLM(nn.Module):
         return
 
     def select_state(self, state: Sequence[Any] | None, i: int, new_id: int | None = None) -> Any:
-        """Return the state of a hypothesis from those that :meth:`batch_score` returned."""
+        """Return the state of a hypothesis from those that ``batch_score`` returned."""
         return None if state is None else state[i]
 
     def score(self, y: Tensor, state: Any, x: Tensor) -> tuple[Tensor, Any]:

@@ -42,7 +42,7 @@ class FusedLM:
 
 
 class FairseqLM:
-    """One of fairseq's own language models (``transformer_lm``, ``lstm_lm``, ..) as a :class:`IncrementalLM`.
+    """One of fairseq's own language models (``transformer_lm``, ``lstm_lm``, ..) as an ``IncrementalLM``.
 
     fairseq changes its incremental states in place: here a state is used up when it is stepped or selected from.
     """
@@ -93,12 +93,12 @@ class LoadOptions:
     fallback: Path | None = None
     """``dict.txt`` of a checkpoint that has neither."""
     by_symbol: bool = False
-    """Map an LM of another dictionary symbol by symbol, see :class:`MappedLM`."""
+    """Map an LM of another dictionary symbol by symbol, see ``MappedLM``."""
     unk_offset: float = UNK_OFFSET
     """Added to ln p(``<unk>``) for a word that an LM of words does not have."""
     device: str = "cpu"
     precision: str = "float32"
-    """Of the weights of this package's neural models, see :meth:`DecoderLM.load`."""
+    """Of the weights of this package's neural models, see ``DecoderLM.load``."""
 
 
 def load_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptions()) -> FusedLM:

@@ -36,7 +36,7 @@ def largest(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 class FastBeamSearch(BeamSearch):
-    """fairseq's beam search, with :func:`largest`."""
+    """fairseq's beam search, with ``largest``."""
 
     def step(
         self,

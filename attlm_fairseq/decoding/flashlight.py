@@ -58,7 +58,7 @@ class FlashlightLM(LM):
     ) -> FlashlightLM:
         """For a lexicon-free decoder of letters or subwords with LMs of words.
 
-        ``texts`` is what each token writes, from :func:`token_texts`; the other options are those of :class:`LookAheadWordLM`.
+        ``texts`` is what each token writes, from ``token_texts``; the other options are those of ``LookAheadWordLM``.
         """
         return cls(LookAheadWordLM(lms, texts, unk_offset=unk_offset, look_ahead=look_ahead))
 
@@ -79,7 +79,7 @@ class FlashlightLM(LM):
         """Return the state after the token, and the token's score.
 
         Raises:
-            IndexError: not a token of the dictionary; the sentence end is :meth:`finish`.
+            IndexError: not a token of the dictionary; the sentence end is ``finish``.
             RuntimeError: a state of an utterance before the last ``start``.
         """
         if not 0 <= usr_token_idx < self.fusion.size:

@@ -28,7 +28,7 @@ States = tuple[Any, ...]
 
 
 class FusionLM:
-    """A ShallowFusion as an :class:`~attlm_fairseq.decoding.incremental_lm.IncrementalLM`.
+    """A ShallowFusion as an ``IncrementalLM``.
 
     ``step`` returns what the fusion adds for each token, which is a distribution only if the fusion is one LM of the decoder's tokens.
     """
@@ -51,7 +51,7 @@ class FusionLM:
 
     @classmethod
     def of_words(cls, lm: StatefulLM, vocabulary: Vocabulary, unk_offset: float = UNK_OFFSET) -> FusionLM:
-        """Score subwords by an LM of words, see :class:`LookAheadWordLM`.
+        """Score subwords by an LM of words, see ``LookAheadWordLM``.
 
         ``<unk>`` and ``<s>`` are words that the LM does not know; ``<pad>`` scores 0. Raises ValueError if the vocabulary's symbols do
         not show how they are put together to words.

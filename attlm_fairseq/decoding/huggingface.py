@@ -33,7 +33,7 @@ def tokenizer_tokens(tokenizer: Any) -> list[str | None]:
 def tokenizer_texts(tokenizer: Any, lowercase: bool = False, ignore: str = "", style: str | None = None) -> list[bytes | None]:
     """Return what the tokens of a tokenizer write, by their ids, for a LookAheadWordLM; None for special and added ones.
 
-    Options: :func:`token_texts`.
+    Options: ``token_texts``.
     """
     units = tokens_by_id(tokenizer)
     no_text = special_ids(tokenizer) | {index for index, unit in enumerate(units) if unit is None}

@@ -68,8 +68,8 @@ class LogLinearLM:
                 weight, or one path, which weighs 1.
             kenlm: KenLM files, likewise.
             device: where neural models run.
-            cache_bytes: how much each neural model may keep of what it has computed, see :class:`StatefulNeuralLM`.
-            precision: of neural models' weights, see :meth:`DecoderLM.load`.
+            cache_bytes: how much each neural model may keep of what it has computed, see ``StatefulNeuralLM``.
+            precision: of neural models' weights, see ``DecoderLM.load``.
 
         Raises:
             InputError: unusable files.

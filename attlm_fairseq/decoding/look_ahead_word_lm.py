@@ -42,7 +42,7 @@ class WordState(NamedTuple):
 
 
 class LookAheadWordLM(SharedByCopies):
-    """Language models of words for a decoder of subwords or letters, a :class:`~attlm_fairseq.decoding.shallow_fusion.ShallowFusion`.
+    """Language models of words for a decoder of subwords or letters, a ``ShallowFusion``.
 
     A partial word w' after the history h has the look-ahead score ``sum_k weight_k ln P_k(w' | h)``, P_k being the sum of
     the LM's probabilities of all its words that begin with w'. A token is given the difference that it makes to that score; the space that
@@ -67,7 +67,7 @@ class LookAheadWordLM(SharedByCopies):
 
         Args:
             lms: language models of words.
-            texts: the text of each token as :func:`token_texts` gives it, None for a token without text.
+            texts: the text of each token as ``token_texts`` gives it, None for a token without text.
             ends: the tokens that end a sentence.
             unk_offset: added to ln p(``<unk>``) for a word that an LM does not have.
             look_ahead: without it a word's score comes at its end.

@@ -95,7 +95,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters that :meth:`reset_params` changes."""
+        """The parameters that ``reset_params`` changes."""
         return {name: getattr(self, name) for name in PARAMETERS}
 
     def reset_params(self, **params: Any) -> None:
@@ -117,7 +117,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
             setattr(self, name, value)
 
     def save_to_dir(self, filepath: str | Path) -> None:
-        """Save the parameters, unigrams and copies of the language models' files in a folder, for :meth:`load_from_dir`.
+        """Save the parameters, unigrams and copies of the language models' files in a folder, for ``load_from_dir``.
 
         Raises:
             InputError: a folder that is not empty, an LM of subwords, whose segmentation is code.
@@ -136,7 +136,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
 
     @classmethod
     def load_from_dir(cls, filepath: str | Path, device: str = "cpu") -> PyctcdecodeLM:
-        """Load what :meth:`save_to_dir` has saved. Raises InputError."""
+        """Load what ``save_to_dir`` has saved. Raises InputError."""
         folder = Path(filepath)
         try:
             unigrams = (folder / UNIGRAMS).read_text("utf-8").split("\n")[:-1]

@@ -64,7 +64,7 @@ class StatefulNeuralLM(SharedByCopies):
         cache_bytes: int = CACHE_BYTES,
         precision: str = "float32",
     ) -> StatefulNeuralLM:
-        """Load a model as :meth:`DecoderLM.load` does; ``cache_bytes`` bound what is kept of what was computed."""
+        """Load a model as ``DecoderLM.load`` does; ``cache_bytes`` bound what is kept of what was computed."""
         return cls(DecoderLM.load(path, dictionary, device, precision), cache_bytes)
 
     @property

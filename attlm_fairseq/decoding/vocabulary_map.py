@@ -25,7 +25,7 @@ SAME_UNITS = (
 
 
 class MappedLM:
-    """An LM whose tokens are those of another vocabulary, a :class:`IncrementalLM`.
+    """An LM whose tokens are those of another vocabulary, a ``IncrementalLM``.
 
     A symbol that both have is scored as it is, wherever it stands. The LM reads a symbol that it does not have as ``<unk>``, and gives all
     such symbols, ``<unk>`` itself included, equal shares of its ln p(``<unk>``): what it gives to the whole vocabulary then sums to one
@@ -60,7 +60,7 @@ def fit_vocabulary(lm: IncrementalLM, vocabulary: Vocabulary, name: object, by_s
     """The LM for a decoder with this vocabulary; ``name`` is the LM's in messages.
 
     Raises InputError where the LM's vocabulary differs in any row: scores of other words than the decoder's would look as good as right
-    ones. With ``by_symbol`` such an LM is mapped instead, see :class:`MappedLM`, unless it has none of the decoder's symbols.
+    ones. With ``by_symbol`` such an LM is mapped instead, see ``MappedLM``, unless it has none of the decoder's symbols.
     """
     if lm.vocabulary == vocabulary:
         return lm

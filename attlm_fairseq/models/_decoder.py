@@ -89,12 +89,12 @@ class LSTMLanguageModelConfig(LanguageModelConfig):
 
 
 def inherited(name: str, default: Any) -> Any:
-    """A field of :class:`LanguageModelConfig` again, with another default: for configs whose paper wants one."""
+    """A field of ``LanguageModelConfig`` again, with another default: for configs whose paper wants one."""
     return field(default=default, metadata=LanguageModelConfig.__dataclass_fields__[name].metadata)
 
 
 class IncrementalDecoder(FairseqIncrementalDecoder):
-    """fairseq's decoder interface around a :class:`LanguageModel`: its words, and its state in fairseq's incremental state."""
+    """fairseq's decoder interface around a ``LanguageModel``: its words, and its state in fairseq's incremental state."""
 
     def __init__(self, dictionary: Any, model: LanguageModel) -> None:
         super().__init__(dictionary)
@@ -151,7 +151,7 @@ class MemoryDecoder(IncrementalDecoder):
         """Token ids (B, T) -> logits (B, T, V) and ``{"attn": weights (B, T, M) or None}``.
 
         With targets (B, T): in place of logits the sum of their negative natural-log probabilities, without padding, with what ``terms``
-        add. The dictionary has the :class:`Loss`, the outputs of the recurrence as ``states`` (B, T, H), and the ``features`` (B, T, F)
+        add. The dictionary has the ``Loss``, the outputs of the recurrence as ``states`` (B, T, H), and the ``features`` (B, T, F)
         after dropout. The loss is computed here, not in the criterion, because DistributedDataParallel follows what happens within
         ``forward`` alone.
         With ``carried`` the rows (B,) go on with the state it holds for them, or from the initial state if ``starts`` (B,), and it gets the

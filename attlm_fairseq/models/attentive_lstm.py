@@ -1,7 +1,7 @@
 """``--arch attentive_lstm`` for ``--task translation``: an LSTM encoder and any language model of this package as its decoder.
 
 Salton, Ross and Kelleher (2017, section 6) announce the attentive language model as the decoder of a translation system. The decoder
-here reads its own earlier states through its memory reader and the source sentence through :class:`SourceAttention`.
+here reads its own earlier states through its memory reader and the source sentence through ``SourceAttention``.
 """
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
@@ -102,7 +102,7 @@ class TranslationDecoder(IncrementalDecoder):
 
 @register_model("attentive_lstm", dataclass=AttentiveLSTMTranslationConfig)
 class AttentiveLSTMTranslationModel(FairseqEncoderDecoderModel):
-    """fairseq's LSTM encoder with a :class:`TranslationDecoder`."""
+    """fairseq's LSTM encoder with a ``TranslationDecoder``."""
 
     @classmethod
     def build_model(cls, cfg: EncoderConfig, task: FairseqTask) -> "AttentiveLSTMTranslationModel":

@@ -32,12 +32,12 @@ class Inputs(NamedTuple):
 class LanguageModel(nn.Module):
     """A recurrent language model whose features come from a memory reader.
 
-    The whole sequence at once (:meth:`forward`), in pieces (:meth:`read`) and step by step (:meth:`step`) agree to rounding. State and
+    The whole sequence at once (``forward``), in pieces (``read``) and step by step (``step``) agree to rounding. State and
     memory are passed in and out, never kept on the module.
 
     Under autocast to bfloat16 the products of matrices are in bfloat16; the states, what is added up, and the loss are float32.
 
-    Dropout (:class:`Regularisation`) is applied to the embeddings, within the recurrence and to the features; the states in the memory
+    Dropout (``Regularisation``) is applied to the embeddings, within the recurrence and to the features; the states in the memory
     have none.
     """
 
@@ -129,7 +129,7 @@ class LanguageModel(nn.Module):
         return self.output(features, read), read
 
     def extract_features(self, tokens: Tensor, need_read: bool = False) -> tuple[Tensor, Read | None]:
-        """Token ids (B, T) -> features (B, T, F), the input of the output layer, and what was read as in :meth:`forward`."""
+        """Token ids (B, T) -> features (B, T, F), the input of the output layer, and what was read as in ``forward``."""
         outputs, _ = self.advance(tokens)
         return self.features(outputs, tokens, None, need_read)
 
@@ -139,7 +139,7 @@ class LanguageModel(nn.Module):
         return *self.features(outputs, tokens, state.memory, need_read), cast(LanguageModelState, after)
 
     def state_after(self, tokens: Tensor, state: LanguageModelState) -> LanguageModelState:
-        """Like :meth:`read`, but return only the state."""
+        """Like ``read``, but return only the state."""
         return cast(LanguageModelState, self.advance(tokens, state)[1])
 
     def initial_state(self, batch: int) -> LanguageModelState:
@@ -157,7 +157,7 @@ class LanguageModel(nn.Module):
         return Inputs(tokens, self.recurrence.inputs(self._embedded(tokens)))
 
     def step_features(self, inputs: Inputs, state: LanguageModelState) -> tuple[Tensor, Read | None, LanguageModelState]:
-        """Words as :meth:`inputs`, whose values are overwritten, and the state before -> features (B, F), what was read, state after.
+        """Words as ``inputs``, whose values are overwritten, and the state before -> features (B, F), what was read, state after.
 
         What was read is there if the output layer needs it, one prediction per row: (B, M).
         """

@@ -79,7 +79,7 @@ class LanguageModelState(NamedTuple):
 
     @property
     def has_slots(self) -> bool:
-        """Whether the memory has one slot per state, as :data:`Memory` describes, rather than sums or a fixed number of outputs."""
+        """Whether the memory has one slot per state, as ``Memory`` describes, rather than sums or a fixed number of outputs."""
         return bool(self.memory) and self.memory[-1].dtype == torch.bool
 
     def truncate(self, slots: int) -> LanguageModelState:

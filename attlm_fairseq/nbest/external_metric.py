@@ -82,7 +82,7 @@ class ExternalMetric:
         return [np.array([[-self._answers[line] for line in row] for row in rows], dtype=np.float64) for rows in pairs]
 
     def compare_within(self, lists: Iterable[Sequence[str]], sources: Iterable[str]) -> None:
-        """Have the program answer, in one run, what :meth:`losses_within` will ask."""
+        """Have the program answer, in one run, what ``losses_within`` will ask."""
         self._ask([line for rows in self._within(lists, sources) for row in rows for line in row])
 
     def _within(self, lists: Iterable[Sequence[str]], sources: Iterable[str]) -> Iterator[list[list[Line]]]:

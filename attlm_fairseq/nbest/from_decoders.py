@@ -1,6 +1,6 @@
 """N-best lists from the objects that decoders return in Python.
 
-Each function gives one :class:`NbestList` per utterance, best hypothesis first as the decoder has them. Scores are natural logs summed
+Each function gives one ``NbestList`` per utterance, best hypothesis first as the decoder has them. Scores are natural logs summed
 over tokens: what a decoder divides by length is multiplied by it again.
 """
 

@@ -82,7 +82,7 @@ class _OfText(Metric, ABC):
         return bool((ours == theirs).all())
 
     def compare_all(self, lists: Iterable[NbestList]) -> None:
-        del lists  # :meth:`statistics` compares on the spot
+        del lists  # ``statistics`` compares on the spot
 
     def prepared(self, text: str) -> str:
         return self.text.prepared(text)

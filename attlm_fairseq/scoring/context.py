@@ -39,7 +39,7 @@ def in_order(numbered: Iterable[tuple[int, Item]]) -> Iterator[Item]:
 
 
 class ContextWalk:
-    """LMs in the midst of conversations: :meth:`score` a turn of each, then :meth:`advance` them by what was said.
+    """LMs in the midst of conversations: ``score`` a turn of each, then ``advance`` them by what was said.
 
     Conversations do not depend on each other; the LMs score them together. A walk goes through conversations from their beginnings.
     """

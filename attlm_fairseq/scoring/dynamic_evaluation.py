@@ -4,7 +4,7 @@
 
 ``g`` is the gradient of a sentence's negative log-probability (the sum over its words and its end), the state before the sentence being
 a constant. ``theta_0`` are the trained weights, with which every conversation begins. The mean is over the sentences of a text, see
-:func:`gradient_scales`. A memory keeps what earlier weights have written into it.
+``gradient_scales``. A memory keeps what earlier weights have written into it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def sentence_gradients(model: LanguageModel, tokens: Sequence[int], state: Langu
 
 
 class AdaptingScorer(Scorer):
-    """A neural LM under dynamic evaluation: :meth:`after` returns it as it is after learning from the history, sentence by sentence.
+    """A neural LM under dynamic evaluation: ``after`` returns it as it is after learning from the history, sentence by sentence.
 
     Each history has weights of its own, so histories are scored one by one.
     """
@@ -148,7 +148,7 @@ def write_adaptation(path: Path, adaptation: Adaptation) -> None:
 
 
 def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
-    """Read what :func:`write_adaptation` has written for this LM. Raises InputError."""
+    """Read what ``write_adaptation`` has written for this LM. Raises InputError."""
     from safetensors import SafetensorError, safe_open
 
     expected = "expected a file that `attlm fit --find adaptation` wrote for this LM"
@@ -178,7 +178,7 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
 
 
 def adapting_scorer(scorer: Scorer, path: Path, carries: bool = True) -> AdaptingScorer:
-    """Return an LM under dynamic evaluation as a file of :func:`write_adaptation` has it. Raises InputError."""
+    """Return an LM under dynamic evaluation as a file of ``write_adaptation`` has it. Raises InputError."""
     check_adaptable(scorer)
     return AdaptingScorer(scorer, read_adaptation(path, cast(NeuralScorer, scorer)), carries)
 

@@ -195,7 +195,7 @@ def load_huggingface_lm(
     Args:
         name_or_folder: a folder with ``config.json``, ``*.safetensors`` and a tokenizer, or the name of a model in the local cache.
         name: the scorer's name.
-        start: the token before each sentence; see :class:`HuggingFaceTokenLM`.
+        start: the token before each sentence; see ``HuggingFaceTokenLM``.
         end: the token of the sentence end, or ``none``.
         compute: device, precision and memory.
 

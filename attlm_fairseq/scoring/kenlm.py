@@ -41,7 +41,7 @@ class NgramHistory:
 
 
 class KenLM:
-    """An n-gram model over histories, a :class:`~attlm_fairseq.decoding.stateful_lm.StatefulLM`.
+    """An n-gram model over histories, a ``StatefulLM``.
 
     A word costs KenLM about a microsecond; a distribution costs that for each word of the vocabulary. Words that the model does not
     have are scored as its ``<unk>``. So are ``<s>``, ``</s>`` and what KenLM cannot look up (an empty word, a space within).

@@ -30,12 +30,12 @@ DIRECTIONS: tuple[Direction, ...] = ("forward", "right-to-left", "reverse")
 class LMSpec:
     """The files of an LM (several are an ensemble), or a linear mixture of other LMs of the run.
 
-    ``checkpoints`` are files or folders of any kind that :mod:`lm_files` recognises; ``kenlm`` is a KenLM file. ``sentence_start`` and
-    ``sentence_end`` are tokens of Hugging Face LMs (see :class:`HuggingFaceTokenLM`). ``mixture`` are names and weights.
+    ``checkpoints`` are files or folders of any kind that ``lm_files`` recognises; ``kenlm`` is a KenLM file. ``sentence_start`` and
+    ``sentence_end`` are tokens of Hugging Face LMs (see ``HuggingFaceTokenLM``). ``mixture`` are names and weights.
     ``text`` are the LM's own text steps; without them those of the run hold.
     ``context_sentences``: how many of the sentences before, of a conversation, the LM is told; None: all.
-    ``temperature`` divides the logits of this package's neural LMs. ``neural_cache``, ``unigram_cache``: see :mod:`cache`.
-    ``adapt`` is a file of `attlm fit` for dynamic evaluation, see :mod:`dynamic_evaluation`.
+    ``temperature`` divides the logits of this package's neural LMs. ``neural_cache``, ``unigram_cache``: see ``cache``.
+    ``adapt`` is a file of `attlm fit` for dynamic evaluation, see ``dynamic_evaluation``.
     ``translation``: the checkpoints are translation models of fairseq, which need the source sentences of the lists; ``source_text`` are
     the steps before those, None: the LM's text steps.
     ``only_close``: hypotheses are scored whose decoder's score is at most so far (natural log) below the best of their list.

@@ -2,7 +2,7 @@
 
     p(w | h) = sum_k lambda_k p_k(w | h),    sum_k lambda_k = 1
 
-The weights come from EM on a text that no LM was trained on (Jelinek and Mercer 1980): see :func:`em_weights`.
+The weights come from EM on a text that no LM was trained on (Jelinek and Mercer 1980): see ``em_weights``.
 """
 
 from __future__ import annotations

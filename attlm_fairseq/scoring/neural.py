@@ -156,7 +156,7 @@ class NeuralScorer(Scorer):
         return [[score for score, _ in found] for found in self._scored(requests, features=False)]
 
     def score_with_features(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
-        """See :meth:`Scorer.score_with_features`; the features of an ensemble are those of its models side by side."""
+        """See ``Scorer.score_with_features``; the features of an ensemble are those of its models side by side."""
         return self._scored(requests, features=True)
 
     def _scored(
@@ -178,7 +178,7 @@ class NeuralScorer(Scorer):
     def _log_probs(
         self, scorers: Sequence[NeuralScorer], distinct: Sequence[tuple[int, ...]], precision: str
     ) -> dict[tuple[int, ...], tuple[float, ...]]:
-        """As :meth:`_events`, the log-probabilities alone."""
+        """As ``_events``, the log-probabilities alone."""
         return {sentence: events.log_probs for sentence, events in self._events(scorers, distinct, precision, False).items()}
 
     def _events(
@@ -261,7 +261,7 @@ def event_log_probs(
     The first result (N,) holds for each node the probability of its last token after its parent (0 for the root and the histories); the
     second (S,) that of ``</s>``; the third are the features (N, F) of the nodes. ``step_limit``: bytes for the intermediate results of a
     step, which takes a level in pieces. ``check`` is called between levels and pieces, and may raise what ends this. ``before`` and the
-    tree as of :func:`tree_features`.
+    tree as of ``tree_features``.
     """
     features = tree_features(model, tree, step_limit, check, before)
     starts = np.concatenate(([0], np.cumsum([1, *map(len, tree.tokens)])))

@@ -48,7 +48,7 @@ class Scorer(ABC):
 
     What every implementation promises, and the shared tests in ``tests/scoring/test_scorer_contract.py`` check:
 
-    - Order in = order out, one :class:`SentenceScore` per sentence.
+    - Order in = order out, one ``SentenceScore`` per sentence.
     - A sentence's score depends neither on the other sentences nor, beyond rounding, on the device.
     - The events are the words and the sentence end. An LM without a sentence end says so in its signature and scores the end 0.
     - Words are looked up as given: text is normalised before. An LM over pieces of words sums the pieces' log-probabilities.
@@ -70,7 +70,7 @@ class Scorer(ABC):
 
     @property
     def uses_source(self) -> bool:
-        """Whether the scores depend on what a sentence translates: :meth:`score` refuses, :meth:`score_translations` scores."""
+        """Whether the scores depend on what a sentence translates: ``score`` refuses, ``score_translations`` scores."""
         return any(member.uses_source for member in self.members)
 
     def score_translations(self, sentences: Sequence[Sequence[str]], sources: Sequence[Sequence[str]]) -> list[SentenceScore]:
@@ -88,7 +88,7 @@ class Scorer(ABC):
         model, returns itself: that is its probability given the history, too. ``lm.after(history) is lm`` tells such an LM.
 
         Args:
-            history: the sentences before, the oldest first, each a sequence of words as :meth:`score` takes them.
+            history: the sentences before, the oldest first, each a sequence of words as ``score`` takes them.
 
         Returns:
             A scorer of the same name. This scorer does not change.
@@ -99,7 +99,7 @@ class Scorer(ABC):
         """Score sentences after several histories together, which is faster than one history at a time.
 
         Args:
-            requests: scorers that :meth:`after` or :meth:`after_many` of this scorer have returned, or itself, each with sentences.
+            requests: scorers that ``after`` or ``after_many`` of this scorer have returned, or itself, each with sentences.
 
         Returns:
             For each request what ``scorer.score(sentences)`` returns, to rounding.
@@ -114,14 +114,14 @@ class Scorer(ABC):
         raise InputError(f"{self.name}: a temperature is for this package's neural LMs, whose logits it divides")
 
     def score_with_features(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
-        """As :meth:`score_many`, each score with the features (T, F) from which the LM predicts the sentence's T events.
+        """As ``score_many``, each score with the features (T, F) from which the LM predicts the sentence's T events.
 
         Raises InputError for an LM that has none.
         """
         raise InputError(f"{self.name}: a neural cache compares the states of this package's neural LMs, which this LM does not have")
 
     def after_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[Scorer]:
-        """Return ``scorer.after(history)`` for each request, computed together. Requests as of :meth:`score_many`."""
+        """Return ``scorer.after(history)`` for each request, computed together. Requests as of ``score_many``."""
         return [scorer.after(history) for scorer, history in requests]
 
     def notes(self) -> list[str]:
@@ -129,7 +129,7 @@ class Scorer(ABC):
         return [note for member in self.members for note in member.notes()]
 
     def oov_notes(self) -> list[str]:
-        """Return those of :meth:`notes` that are about the probability of unknown words. A policy with a fixed price leaves them out."""
+        """Return those of ``notes`` that are about the probability of unknown words. A policy with a fixed price leaves them out."""
         return [note for member in self.members for note in member.oov_notes()]
 
 

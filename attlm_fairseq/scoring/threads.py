@@ -22,7 +22,7 @@ class StoppedError(Exception):
 def side_by_side(function: Callable[[Part, Callable[[], None]], Result], parts: Sequence[Part]) -> list[Result]:
     """``function`` of each part, in their order: each in a thread of its own, with an even share of the threads that torch has.
 
-    The function also gets something to call now and then, which raises :class:`StoppedError` where its result is no longer wanted: Python
+    The function also gets something to call now and then, which raises ``StoppedError`` where its result is no longer wanted: Python
     waits for its threads. Programs that call this from several threads at once take turns.
 
     Threads that share one matrix product wait for each other hundreds of times a second, which costs little on idle cores and several

@@ -111,7 +111,7 @@ class TokenLM(ABC):
 
 
 class TokenScorer(Scorer):
-    """A :class:`TokenLM` as a Scorer. A word's log-probability is the sum over its tokens, natural log.
+    """A ``TokenLM`` as a Scorer. A word's log-probability is the sum over its tokens, natural log.
 
     ``compute.precision`` ``bfloat16`` rounds the matrix products' operands (torch's autocast); log-softmax and sums stay in float32.
     """
@@ -267,7 +267,7 @@ def linear_events(weight: Tensor, bias: Tensor | None, precision: str) -> EventL
 
 @dataclass(frozen=True)
 class StepMemory:
-    """Bytes of one row of a level: ``fixed`` plus ``token`` for each of its tokens. See :func:`split_into_blocks`."""
+    """Bytes of one row of a level: ``fixed`` plus ``token`` for each of its tokens. See ``split_into_blocks``."""
 
     fixed: int
     token: int

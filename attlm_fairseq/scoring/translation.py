@@ -217,7 +217,7 @@ def load_translation_models(
     Args:
         paths: the checkpoints.
         name: the scorer's name.
-        direction: what is scored, see :class:`TranslationScorer`.
+        direction: what is scored, see ``TranslationScorer``.
         weights: of an ensemble; None: equal.
         dictionaries: the folder with ``dict.SOURCE.txt`` and ``dict.TARGET.txt``; None looks next to the checkpoint, then in its data
             folder.

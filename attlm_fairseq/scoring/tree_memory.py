@@ -41,7 +41,7 @@ class TreeMemory:
     """What one model, or the largest of several that take turns, holds for a tree, without its weights.
 
     ``node``: bytes for every node, its features. ``word``: bytes for every distinct word, what it contributes to the recurrence.
-    :meth:`state`: bytes of one row's state and reader memory at a depth.
+    ``state``: bytes of one row's state and reader memory at a depth.
     """
 
     words_before = 0
@@ -65,7 +65,7 @@ class TreeMemory:
 
 
 class ForestMemory:
-    """What a :class:`TreeMemory` holds for sentences behind the number of their history: a level more, the root above all histories."""
+    """What a ``TreeMemory`` holds for sentences behind the number of their history: a level more, the root above all histories."""
 
     def __init__(self, tree: TreeMemory) -> None:
         self.node, self.word, self._tree = tree.node, tree.word, tree

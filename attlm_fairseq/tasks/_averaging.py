@@ -71,7 +71,7 @@ class WeightAverage:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was called."""
+        """Go on where ``state_dict`` was called."""
         self.average, self.own = ([part.clone() for part in saved[name]] for name in ("average", "own"))
         self.updates, self.perplexities = saved["updates"], list(saved["perplexities"])
         self.triggered = saved["triggered"] or self.kind == "ema"

@@ -62,7 +62,7 @@ class CarriedState:
         return {}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was taken, with whichever model takes next."""
+        """Go on where ``state_dict`` was taken, with whichever model takes next."""
         self._states = {}
         if saved:
             if "hidden" in saved:  # as 0.1 wrote it

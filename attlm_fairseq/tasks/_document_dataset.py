@@ -25,7 +25,7 @@ SHARE_OF_HALVES = 0.05
 
 
 class Segment(NamedTuple):
-    """What a batch's row reads: tokens of one document, and how the row goes on. An item of :class:`DocumentDataset`."""
+    """What a batch's row reads: tokens of one document, and how the row goes on. An item of ``DocumentDataset``."""
 
     row: int
     starts: bool  # whether the row starts from the initial state with it
@@ -48,7 +48,7 @@ class DocumentDataset(FairseqDataset):
 
     An item is a segment: up to ``segment`` tokens of one document. The input of a token is the one before it, that of a document's
     first token ``</s>``. Separators are markup: they are not predicted. A batch takes the next segment of each row, and a row is
-    one document after another: see :meth:`batches`.
+    one document after another: see ``batches``.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class DocumentDataset(FairseqDataset):
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Segments -> a batch: ``src_tokens`` and ``target`` (B, T) padded on the right; ``rows``, ``starts`` and ``ends`` (B,) as in
-        :class:`Segment`."""
+        ``Segment``."""
         if not samples:
             return {}
         pad = self.dictionary.pad()

@@ -226,7 +226,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
         }
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where :meth:`get_checkpoint_dict` was called. Raises InputError: in the midst of documents, with anything that decides on
+        """Go on where ``get_checkpoint_dict`` was called. Raises InputError: in the midst of documents, with anything that decides on
         the rows changed."""
         super().set_checkpoint_dict(saved)
         ranks = saved["ranks"]

@@ -204,7 +204,7 @@ class SentenceResetLMTask(FairseqTask):
         data_buffer_size: int = 0,
         **unused: Any,
     ) -> iterators.EpochBatchIterator:
-        """The whole dataset in the batches that :meth:`epoch_batches` makes."""
+        """The whole dataset in the batches that ``epoch_batches`` makes."""
 
         def batches(dataset: SentenceDataset, epoch: int) -> Sequence[Sequence[object]]:
             return self.epoch_batches(dataset, seed + epoch, max_sentences, max_tokens, num_shards)
@@ -288,7 +288,7 @@ class SentenceResetLMTask(FairseqTask):
         return {type(self).__name__: {"average": self.average.state_dict()}}
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where :meth:`get_checkpoint_dict` was called."""
+        """Go on where ``get_checkpoint_dict`` was called."""
         if self.average.kind != "none" and "average" in saved:
             self.average.load_state_dict(saved["average"])
 

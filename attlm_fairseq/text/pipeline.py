@@ -17,7 +17,7 @@ _MISTAKEN = {"cn": "zh", "cz": "cs", "gr": "el", "jp": "ja", "kr": "ko"}  # coun
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its name in :data:`steps.KINDS` and its argument, written ``name`` or ``name:argument``. See :func:`parse_step`."""
+    """One step: its name in ``steps.KINDS`` and its argument, written ``name`` or ``name:argument``. See ``parse_step``."""
 
     name: str
     argument: str = ""

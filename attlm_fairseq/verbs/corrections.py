@@ -43,11 +43,11 @@ def learn_corrections(lists: Lists, refs: References | None = None, *, lm: FileP
 
 
 def write_correction_pairs(lists: Lists, refs: References | None, folder: FilePath) -> dict[str, int]:
-    """Write pairs of a hypothesis and its reference to train a neural corrector on: see :func:`pairs.write_pairs`.
+    """Write pairs of a hypothesis and its reference to train a neural corrector on: see ``pairs.write_pairs``.
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
-        refs: references, as in :func:`learn_corrections`.
+        refs: references, as in ``learn_corrections``.
         folder: a new folder for ``train.hyp``, ``train.ref``, ``valid.hyp`` and ``valid.ref``.
 
     Returns:
@@ -66,7 +66,7 @@ def evaluate_corrections(
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
-        refs: references, as in :func:`learn_corrections`.
+        refs: references, as in ``learn_corrections``.
         table: corrections that were not learned from these lists. Default: each list meets those learned from the other folds.
         folds: number of folds if there is no table; lists of one utterance are in one fold.
         language: of spelled numbers, if there is no table.
@@ -112,7 +112,7 @@ def jackknife(
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
-        refs: references, as in :func:`learn_corrections`.
+        refs: references, as in ``learn_corrections``.
         lms: further LMs by name, one for each fold, trained without the references of that fold.
         options: what is learned for each fold.
 

@@ -56,7 +56,7 @@ class Evaluation:
     """What was measured.
 
     Attributes:
-        rows: the systems with 95 % intervals, the first one the lists as read, the last one the best that they hold.
+        rows: the systems with 95 % intervals, the first one the input order, the last one the best that they hold.
         metric: the metric.
         references: the references of each list.
         run: the LMs, weights and decision with which the lists were rescored.
@@ -105,7 +105,7 @@ def evaluate(
 ) -> Evaluation:
     """Score the 1-best hypotheses of lists, and of further systems on the same utterances, with 95 % bootstrap intervals.
 
-    With a ``config`` the lists are also rescored, and by each LM alone. Every system is compared with the lists as read: difference and
+    With a ``config`` the lists are also rescored, and by each LM alone. Every system is compared with the input order: difference and
     p-value of a paired permutation test. The last row is the best that the lists hold (for BLEU and chrF at least that).
 
     Weights get no p-value on the lists that they were tuned on. Without ``config``, an ``attlm.toml`` of the current folder that was tuned
@@ -118,7 +118,7 @@ def evaluate(
         config: LMs, weights and decision, also an ``attlm.toml``.
         metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``ter``, or a Metric.
         seed: random seed of the bootstrap.
-        confidence: judge the confidences of the words, see :func:`calibration.calibrate`; for the metric ``wer``.
+        confidence: judge the confidences of the words, see ``calibration.calibrate``; for the metric ``wer``.
         on_progress: called with the number of hypotheses scored since the last call.
 
     Raises:

@@ -61,7 +61,7 @@ class Fitted:
 
     Attributes:
         config: the LMs with temperature and caches.
-        adaptations: dynamic evaluation by name of LM; :meth:`save` writes it, and only then the LMs use it.
+        adaptations: dynamic evaluation by name of LM; ``save`` writes it, and only then the LMs use it.
         rows: the perplexity of each LM without and with what was found.
         record: what is needed to get the same again.
     """

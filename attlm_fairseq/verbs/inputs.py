@@ -93,7 +93,7 @@ def _with_sources(lists: Sequence[NbestList], sources: Sequence[str]) -> list[Nb
 class ReferenceFiles:
     """Files of references, one line per list; without any, the lists have to bring theirs.
 
-    ``by`` says which line belongs to which list, see :mod:`attlm_fairseq.nbest.references`. ``source`` is a file of the sentences that
+    ``by`` says which line belongs to which list, see ``attlm_fairseq.nbest.references``. ``source`` is a file of the sentences that
     were translated, matched in the same way; translation models and an external metric see them.
     """
 
@@ -119,7 +119,7 @@ References: TypeAlias = ReferenceFiles | FilePath | Sequence[str | Sequence[str]
 def lists_of(lists: Lists) -> Iterator[NbestList]:
     """Yield the lists, read from a file if they are one.
 
-    A list of strings becomes an :class:`NbestList` with its place from 0 as id. A hypothesis with one number has it as the score
+    A list of strings becomes an ``NbestList`` with its place from 0 as id. A hypothesis with one number has it as the score
     ``score``. Raises InputError.
     """
     if isinstance(lists, str | os.PathLike):

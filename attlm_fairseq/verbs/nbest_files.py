@@ -20,7 +20,7 @@ def read_nbest(path: FilePath, references: References | None = None, *, format: 
         format: the name of the format, such as ``"moses"`` or ``"nemo:8"``; None to recognise it by its content.
 
     Returns:
-        The lists in the order of the file. Scores are natural logarithms. :func:`rescore` with an output reads lists that are larger
+        The lists in the order of the file. Scores are natural logarithms. ``rescore`` with an output reads lists that are larger
         than memory.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The page that shows what changed: one HTML file, for :func:`tune` and :func:`evaluate`."""
+"""The page that shows what changed: one HTML file, for ``tune`` and ``evaluate``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def write_report(path: FilePath, run: RunConfig, found: Measurement, metric: Met
 
 
 def note_repeats(utterances: Iterable[int], also: str = "") -> list[str]:
-    """Tell, and return for the page, if lists repeat the utterance of another; ``utterances`` as :class:`RepeatedLists` numbers them."""
+    """Tell, and return for the page, if lists repeat the utterance of another; ``utterances`` as ``RepeatedLists`` numbers them."""
     utterances = list(utterances)
     repeats = len(utterances) - len(set(utterances))
     if not repeats:

@@ -122,7 +122,7 @@ def rescore(
         lists: n-best lists: NbestLists, lists of strings, or a file.
         lms: LMs by name, files or objects.
         weights: weights of LMs, of the lists' scores, of ``words``, ``rank``, ``NAME_oov``, ``NAME_tokens``, ``A_minus_B``.
-        config: LMs, text steps, weights and decision, as :func:`tune` finds them or an ``attlm.toml`` holds them.
+        config: LMs, text steps, weights and decision, as ``tune`` finds them or an ``attlm.toml`` holds them.
         source: the sentences that the lists translate, for translation models: a file, or texts in the order of the lists. All
             lists are then held in memory. None: what the lists bring themselves.
         output: where to write the lists instead of returning them.

@@ -116,10 +116,10 @@ def perplexity(
     source: FilePath | Iterable[str] | None = None,
     on_progress: OnProgress = None,
 ) -> list[Perplexity]:
-    """Compute the perplexities of a text under every LM. Arguments as of :func:`score_text`.
+    """Compute the perplexities of a text under every LM. Arguments as of ``score_text``.
 
     Raises:
-        InputError: as :func:`score_text`, and for an LM that gives a word probability 0.
+        InputError: as ``score_text``, and for an LM that gives a word probability 0.
     """
     run = run_config(config, lms=lms)
     names = list(run.texts)

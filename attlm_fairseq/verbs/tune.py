@@ -48,7 +48,7 @@ from attlm_fairseq.verbs.report import Table, note_repeats, rounded, row_record,
 from attlm_fairseq.verbs.run import Measurement, measure
 
 MANY_FEATURES = 100
-AGAINST = "against first as read"  # what the rows of the table are compared with
+AGAINST = "against input 1-best"  # what the rows of the table are compared with
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _measured(
 ) -> tuple[Measurement, list[str]]:
     """Return the scored lists, in conversations scored twice, and the features to tune; tells what is odd about them."""
     lm_features = _lm_features(run, options.features)
-    context = None if run.context is None else Context(run.context)  # first pass: after the 1-best texts as read
+    context = None if run.context is None else Context(run.context)  # first pass: after the input 1-best texts
     found = measure(read, metric, run, lm_features, on_progress, context)
     for line in note_of_means(read):
         note(line)
@@ -408,9 +408,7 @@ def _start(options: TuneOptions, names: Sequence[str]) -> np.ndarray | None:
     start = options.start
     if start is None and options.l2:
         if "rank" not in names:
-            raise InputError(
-                "--l2 pulls towards the lists as read, which needs rank: leave out `--without rank`, or say --start NAME=NUMBER"
-            )
+            raise InputError("--l2 pulls towards the input order, which needs rank: leave out `--without rank`, or say --start NAME=NUMBER")
         start = {"rank": -1.0}
     if start is None:
         return None

@@ -1,4 +1,4 @@
-"""The options that say which LMs run, what text they see and where they run: together a :class:`RunConfig`."""
+"""The options that say which LMs run, what text they see and where they run: together a ``RunConfig``."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def changed_run(
     steps: tuple[Named, ...] = (),
     **changes: tuple[Named, ...],
 ) -> RunConfig:
-    """Return the run with what the other options say. ``changes`` are those of :class:`LMChanges`. Raises InputError."""
+    """Return the run with what the other options say. ``changes`` are those of ``LMChanges``. Raises InputError."""
     if device is not None:
         placed: tuple[DeviceConfig, ...] = (DeviceConfig(parse_device(device), precision, parse_memory(memory)),)
     else:

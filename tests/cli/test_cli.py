@@ -28,7 +28,7 @@ from attlm_fairseq.text import parse_steps
 
 def test_tune_then_rescore_then_eval(folder):
     tuned = run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa", "--strength", "1")
-    assert re.search(r"^first as read +18\.18 ", tuned.stdout, re.MULTILINE)
+    assert re.search(r"^input 1-best +18\.18 ", tuned.stdout, re.MULTILINE)
     assert re.search(r"^oracle +0\.00 ", tuned.stdout, re.MULTILINE)
     weights = read_config(folder / "attlm.toml").weights
     assert set(weights) == {"am_score", "neural", "kenlm", "neural_oov", "words", "rank"}  # kenlm_oov is the same
@@ -787,7 +787,7 @@ def test_the_metric_may_see_another_text(folder):
 
     assert warning in run("tune", "gen", "--refs", "refs").stderr
     tuned = run("tune", "gen", "--refs", "refs", "--metric-text", steps)
-    assert (warning in tuned.stderr, bool(re.search(r"^first as read +0\.00 ", tuned.stdout, re.MULTILINE))) == (False, True)
+    assert (warning in tuned.stderr, bool(re.search(r"^input 1-best +0\.00 ", tuned.stdout, re.MULTILINE))) == (False, True)
     options = ("gen", "--weight", "rank=1", "--refs", "refs", "--report", "page.html")
     assert "--metric-text is for --mbr" in refused("rescore", "gen", "--weight", "rank=1", "-o", "out", "--metric-text", steps)
     assert warning in run("eval", *options).stderr

@@ -52,12 +52,12 @@ def test_a_real_gain_is_written_and_told(lists):
     result = run("tune", "helps.json", "--kenlm", "lm.arpa", "--mbr", "wer", "--consensus")
     rows = rows_of(result.stdout)
     assert list(rows) == [
-        "first as read",
+        "input 1-best",
         *(label for name in ("tuned", "mbr-wer", "consensus") for label in (name, f"{name}, 5-fold")),
         "kenlm alone",
         "oracle",
     ]
-    assert rows["first as read"][3:] == rows["oracle"][3:] == [None, None]
+    assert rows["input 1-best"][3:] == rows["oracle"][3:] == [None, None]
     for name in ("tuned", "mbr-wer", "consensus"):  # on the lists that they were tuned on, anything is significant
         assert rows[name][4] == "on the lists tuned on"
         assert 0 < float(rows[f"{name}, 5-fold"][4]) <= 1
@@ -145,7 +145,7 @@ def test_intervals_and_fixed_weights(lists):
         (["--fix", "kenlm=inf"], "expected a finite number"),
         (["--fix", "kenlm=1", "--interval", "kenlm=0:1"], "has been given"),
         (["--start", "x=1"], "the features are"),
-        (["--l2", "1", "--without", "rank"], "--l2 pulls towards the lists as read"),
+        (["--l2", "1", "--without", "rank"], "--l2 pulls towards the input order"),
         (["--l2", "1", "--start", "kenlm=0"], "nothing to pull towards"),
     ],
 )

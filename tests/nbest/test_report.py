@@ -89,7 +89,7 @@ def build(lists, answers, metric=WER) -> ReportBuilder:
 def page_of(builder: ReportBuilder, lists, **more) -> str:
     first = np.array([builder.metric.statistics([nbest.hypotheses[0].text], nbest.references)[0] for nbest in lists])
     options = {"title": "A report", "weights": {"am": 1.0, "lengths": 0.25}, "decision": "max", "scorers": [Lengths()]}
-    rows = compare([("first as read", first), ("again", first)], builder.metric)
+    rows = compare([("input 1-best", first), ("again", first)], builder.metric)
     return builder.html(Report(rows=rows, against="against", texts=[TextPipeline()], **(options | more)))
 
 

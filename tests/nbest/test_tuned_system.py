@@ -136,7 +136,7 @@ def test_every_row_by_its_definition(lists):
     found = tune_system(measured, WER, names=measured.names, lm_names=["am"], rules=RULES, folds=4, options=SearchOptions(restarts=1))
     systems = dict(found.systems)
     labels = [label for name in ("tuned", *RULES) for label in (name, f"{name}, 4-fold")]
-    assert list(systems) == ["first as read", *labels, "am alone", "oracle"]
+    assert list(systems) == ["input 1-best", *labels, "am alone", "oracle"]
     assert (systems["am alone"] == plain_answers(lists, {"am": 1.0}, Decision())).all()
     scores = {label: corpus_score(WER, statistics) for label, statistics in systems.items()}
     assert scores["oracle"] <= scores["tuned"]
@@ -252,7 +252,7 @@ def test_systems_tuned_on_the_lists_get_no_p_value(lists):
     assert {label for label, row in rows.items() if row.in_sample} == {"tuned", *RULES}
     assert {label: row.folds for label, row in rows.items() if row.folds} == {f"{name}, 4-fold": 4 for name in ("tuned", *RULES)}
     for label, row in rows.items():
-        if label in ("first as read", "oracle"):
+        if label in ("input 1-best", "oracle"):
             assert row.comparison is None
         else:
             assert (row.comparison.p_value is None) is row.in_sample

@@ -140,8 +140,6 @@ def test_what_a_newcomer_meets(folder):
     assert "there is no command 'recore': did you mean rescore" in refused("recore", "dev.json")
     assert "differs from float32" in run("score", "text", "--lm", "lm.pt", "--precision", "bf16").stderr
     assert "(weights are given for lm; the LMs are kenlm)" in refused("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "lm=0.3")
-    (folder / "recogs.txt").write_text("u1:\tref=['the', 'cat']\nu1:\thyp=['the', 'mat']\n")
-    assert "not recognised as an n-best list" in refused("rescore", "recogs.txt", "--weight", "words=1")
     (folder / "bom").write_text("\ufeffthe cat\n\ufeffthe\n", encoding="utf-8")
     lines = run("score", "bom", "--kenlm", "lm.arpa", "--words", "--no-header").stdout.splitlines()
     assert [line.split("\t")[1] for line in lines] == ["the", "cat", "</s>", "\ufeffthe", "</s>"]

@@ -20,7 +20,7 @@ DTYPE = torch.bfloat16
 def bfloat16_lstm_layer(
     inputs: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One layer as :func:`attlm_fairseq.modules.recurrence.torch_layers.lstm_layer`, with products in bfloat16.
+    """One layer as ``attlm_fairseq.modules.recurrence.torch_layers.lstm_layer``, with products in bfloat16.
 
     torch's own LSTM under autocast rounds the state to bfloat16 after every step, which a long sentence adds up; here ``h`` and ``c``
     are float32 throughout and only what enters a product, and what comes of it, is rounded.

@@ -1,6 +1,6 @@
 """Steps of an LSTM with products in bfloat16, laid out for scoring: weights are rounded once, not at every step.
 
-The plain version is :meth:`attlm_fairseq.modules.recurrence.lstm.LSTM.step` on the rows selected.
+The plain version is ``attlm_fairseq.modules.recurrence.lstm.LSTM.step`` on the rows selected.
 
 Shapes: N rows, L layers, H size of a state, P the same padded.
 """

@@ -49,7 +49,7 @@ def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) 
 
 
 def linear_loss(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, terms: LossTerms) -> Loss:
-    """As :func:`linear_nll`, with the terms: ``- ln softmax(..)[y] + alpha (ln Z)^2`` of logits that AdvSoft has moved.
+    """As ``linear_nll``, with the terms: ``- ln softmax(..)[y] + alpha (ln Z)^2`` of logits that AdvSoft has moved.
 
     AdvSoft adds ``delta . h`` to the target's logit, with ``delta = - epsilon |w_y| h / |h|`` as a constant in the gradients.
     """
@@ -120,7 +120,7 @@ class _LinearNLL(torch.autograd.Function):
 
 
 class _Sums:
-    """The sums of a :class:`Loss`, piece by piece, in float64."""
+    """The sums of a ``Loss``, piece by piece, in float64."""
 
     def __init__(self, terms: LossTerms, device: torch.device) -> None:
         self.terms = terms
@@ -147,7 +147,7 @@ class _Sums:
         return scale
 
     def found(self) -> tuple[Tensor, ...]:
-        """In the order of :class:`Loss`."""
+        """In the order of ``Loss``."""
         return self.nll if self.terms == PLAIN_LOSS else self.total, self.nll, self.norms, self.squares
 
 

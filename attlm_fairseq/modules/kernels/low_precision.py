@@ -68,7 +68,7 @@ def with_bfloat16_products(module: AnyModule) -> AnyModule:
 
 
 def select_rows(matrix: Tensor, rows: Tensor) -> Tensor:
-    """Return the rows (N,) of a matrix, then uninitialised ones up to :func:`round_up_rows`."""
+    """Return the rows (N,) of a matrix, then uninitialised ones up to ``round_up_rows``."""
     chosen = matrix.new_empty(round_up_rows(len(rows)), matrix.size(1))
     torch.index_select(matrix, 0, rows, out=chosen[: len(rows)])
     return chosen

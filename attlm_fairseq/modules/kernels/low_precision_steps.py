@@ -45,7 +45,7 @@ class LSTMSteps(nn.Module):
         return self.first(embedded)
 
     def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
-        """:meth:`inputs`, which are overwritten, and the state before -> output (N, H) and the state after."""
+        """``inputs``, which are overwritten, and the state before -> output (N, H) and the state after."""
         hidden: list[Tensor] = []
         cell: list[Tensor] = []
         for product, h, c in zip(self.products, before[0].unbind(1), before[1].unbind(1), strict=True):
@@ -104,7 +104,7 @@ def with_linear(module: nn.Module, make: MakeLinear) -> nn.Module:
 
 
 def with_changed_children(module: AnyModule, make: MakeLinear) -> AnyModule:
-    """Return a copy of a module with :func:`with_linear` of its children; it shares all else."""
+    """Return a copy of a module with ``with_linear`` of its children; it shares all else."""
     changed = copy.copy(module)
     changed._modules = {name: child and with_linear(child, make) for name, child in module.named_children()}
     return changed

@@ -50,7 +50,7 @@ class SoftmaxEvents:
         """Return ``ln sum_v exp(logit_v)`` (N,) for features (N, F).
 
         The sums are taken without subtracting the largest logit first: two passes over the logits instead of five. The few rows whose
-        sums come near what float32 can hold are computed again with :func:`plain_normalisers`.
+        sums come near what float32 can hold are computed again with ``plain_normalisers``.
         """
         norms = self._direct_normalisers(features, check)
         unsafe = (~(norms.abs() < MAX_LOG_NORMALISER)).nonzero().squeeze(1)  # infinite and undefined ones are, too
@@ -59,7 +59,7 @@ class SoftmaxEvents:
         return norms
 
     def _direct_normalisers(self, features: Tensor, check: Callable[[], None]) -> Tensor:
-        """As :meth:`normalisers`, infinite or undefined if float32 cannot hold the sum."""
+        """As ``normalisers``, infinite or undefined if float32 cannot hold the sum."""
         limits = limits_of(features.device)
         rows, words, summed = limits.rounded_softmax if self.rounds else limits.softmax
         rows = round_up_rows(min(rows, len(features))) if self.rounds else min(rows, len(features))

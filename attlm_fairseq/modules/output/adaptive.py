@@ -67,7 +67,7 @@ class AdaptiveOutput(nn.Module):
             return total
 
     def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
-        """As :meth:`nll`. Its clusters have a normaliser each, so there is no ln Z: it is given as 0."""
+        """As ``nll``. Its clusters have a normaliser each, so there is no ln Z: it is given as 0."""
         if terms != PLAIN_LOSS:
             raise ValueError(
                 "AdvSoft and self-normalisation are terms of a full softmax, not of the adaptive one: give --output-layer tied"
@@ -81,7 +81,7 @@ class AdaptiveOutput(nn.Module):
             return self.clusters(self._exact(features), targets).output
 
     def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
-        """As :meth:`forward`: the logits are log-probabilities already."""
+        """As ``forward``: the logits are log-probabilities already."""
         return self(features)
 
     @torch.no_grad()
@@ -117,7 +117,7 @@ class AdaptiveOutput(nn.Module):
 def events_log_probs(
     layer: AdaptiveOutput, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check
 ) -> Tensor:
-    """As :class:`EventLogProbs` has it. A cluster's normaliser is needed by its own events alone, so nothing is shared."""
+    """As ``EventLogProbs`` has it. A cluster's normaliser is needed by its own events alone, so nothing is shared."""
     at_once = max(1, limits_of(features.device).event_numbers // max(features.size(1), layer.widest))
     found = []
     for context, word in zip(contexts.split(at_once), words.split(at_once), strict=True):

@@ -26,7 +26,7 @@ class OutputLayer(Protocol):
 
     @property
     def bias(self) -> Tensor:
-        """The biases, which start at the log unigram distribution, see :meth:`init_bias`."""
+        """The biases, which start at the log unigram distribution, see ``init_bias``."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -58,7 +58,7 @@ class OutputLayer(Protocol):
         ...
 
     def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
-        """As :meth:`nll`, with what training may add to it.
+        """As ``nll``, with what training may add to it.
 
         Raises:
             ValueError: The layer does not have a term that is not 0.

@@ -26,7 +26,7 @@ FORGETTING = 0.6  # alpha of FOFE
 
 
 class HigherOrderLayer(nn.Module):
-    """One layer of :class:`HigherOrderRNN`."""
+    """One layer of ``HigherOrderRNN``."""
 
     def __init__(self, input_size: int, hidden_size: int, order: int, gated: bool) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class HigherOrderLayer(nn.Module):
         return torch.cat([layer(values).to(dtype) for layer in (self.from_input, *self.gate_inputs)], dim=-1)
 
     def feedback(self, regularisation: Regularisation) -> tuple[Sequence[Product], Sequence[Product]]:
-        """Return the products with W_n and with W_2n, in training of what :meth:`Regularisation.drop_weights` leaves of these."""
+        """Return the products with W_n and with W_2n, in training of what ``Regularisation.drop_weights`` leaves of these."""
         modules = cast("Sequence[nn.Linear]", self.from_states), cast("Sequence[nn.Linear]", self.gate_states)
         if not (self.training and regularisation.weight_drop):
             return modules
@@ -53,7 +53,7 @@ class HigherOrderLayer(nn.Module):
         return of_states, of_gates
 
     def step(self, inputs: Tensor, before: Tensor, from_states: Sequence[Product], gate_states: Sequence[Product]) -> Tensor:
-        """:meth:`inputs` (B, ..) and the N newest states (B, N, H), newest first -> the N newest after them, with :meth:`feedback`."""
+        """``inputs`` (B, ..) and the N newest states (B, N, H), newest first -> the N newest after them, with ``feedback``."""
         total, *gates = inputs.split(before.size(2), dim=1)
         for lag, (multiply, state) in enumerate(zip(from_states, before.unbind(1), strict=True)):
             product = multiply(state)

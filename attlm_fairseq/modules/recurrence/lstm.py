@@ -68,7 +68,7 @@ class LSTM(nn.LSTM):
     def _read_layers(
         self, sequence: Tensor, before: State, read_layer: Callable[..., tuple[Tensor, Tensor, Tensor]]
     ) -> tuple[Tensor, State]:
-        """As :meth:`read`, layer by layer."""
+        """As ``read``, layer by layer."""
         hidden, cell = [], []
         for layer, (h, c) in enumerate(zip(before[0].unbind(1), before[1].unbind(1), strict=True)):
             weight, recurrent, bias = weights_of(self, layer)

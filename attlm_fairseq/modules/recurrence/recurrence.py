@@ -17,7 +17,7 @@ from attlm_fairseq.modules.state import State
 class Recurrence(Protocol):
     """Turns embeddings into states ``h_t`` that depend on the words up to t, which the memory reader then reads.
 
-    The whole sequence at once (:meth:`read`), in pieces, and word by word (:meth:`inputs`, :meth:`step`) agree to rounding. Nothing is
+    The whole sequence at once (``read``), in pieces, and word by word (``inputs``, ``step``) agree to rounding. Nothing is
     kept on the module. Every state has the batch first. Parameters with "bias" in their name start at 0, the others uniformly random.
     """
 
@@ -48,7 +48,7 @@ class Recurrence(Protocol):
         ...
 
     def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
-        """:meth:`inputs` (B, K), which are overwritten, and the state before -> output (B, H) and the state after."""
+        """``inputs`` (B, K), which are overwritten, and the state before -> output (B, H) and the state after."""
         ...
 
     def bfloat16_steps(self) -> Bfloat16Recurrence:
@@ -73,7 +73,7 @@ class Bfloat16Recurrence(Protocol):
 
 
 class SelectedSteps:
-    """A :class:`Bfloat16Recurrence` of anything that has ``initial``, ``inputs`` and ``step``: rows are selected, then stepped."""
+    """A ``Bfloat16Recurrence`` of anything that has ``initial``, ``inputs`` and ``step``: rows are selected, then stepped."""
 
     def __init__(self, steps: Steps) -> None:
         self.steps = steps

@@ -49,7 +49,7 @@ class RNN(nn.RNN):
         return outputs, (after.transpose(0, 1),)
 
     def _read_layers(self, sequence: Tensor, before: State, read_layer: Callable[..., tuple[Tensor, Tensor]]) -> tuple[Tensor, State]:
-        """As :meth:`read`, layer by layer."""
+        """As ``read``, layer by layer."""
         last = []
         for layer, hidden in enumerate(before[0].unbind(1)):
             weight, recurrent, bias = weights_of(self, layer)
@@ -78,7 +78,7 @@ class RNN(nn.RNN):
 
 
 class Bfloat16RNN:
-    """The steps of an :class:`RNN` in evaluation, products in bfloat16, states in float32."""
+    """The steps of an ``RNN`` in evaluation, products in bfloat16, states in float32."""
 
     def __init__(self, rnn: RNN) -> None:
         layers = [weights_of(rnn, layer) for layer in range(rnn.num_layers)]

@@ -40,7 +40,7 @@ def rnn_layer(inputs: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor, h
 
 
 def rnn_layer_by_steps(inputs: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """As :func:`rnn_layer` under autocast: a float32 state between products in lower precision, which torch's own would round."""
+    """As ``rnn_layer`` under autocast: a float32 state between products in lower precision, which torch's own would round."""
     outputs = []
     for step in (nn.functional.linear(inputs, weight).to(bias.dtype) + bias).unbind(1):
         hidden = torch.tanh(step + nn.functional.linear(hidden, recurrent))

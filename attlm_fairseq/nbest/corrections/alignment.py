@@ -31,7 +31,7 @@ def bounded(text: str) -> list[str]:
 
 
 def unbounded(words: Sequence[str]) -> str:
-    """The text of the words between BEGIN and END, as :func:`bounded` makes them."""
+    """The text of the words between BEGIN and END, as ``bounded`` makes them."""
     return " ".join(word[:-1] if word.endswith(MARK) and word.rstrip(MARK) in (BEGIN, END) else word for word in words)
 
 
@@ -68,7 +68,7 @@ def closest_reference(hypothesis: Sequence[str], references: Sequence[Sequence[s
 
 
 class AlignedPair(NamedTuple):
-    """One distinct hypothesis of a list with its reference, both :func:`bounded`. ``weight``: its share of the list's hypotheses."""
+    """One distinct hypothesis of a list with its reference, both ``bounded``. ``weight``: its share of the list's hypotheses."""
 
     hypothesis: Sequence[str]
     reference: Sequence[str]

@@ -36,7 +36,7 @@ LISTS_TOGETHER = 64  # that are expanded at a time: by a neural corrector, by on
 class Corrections:
     """What may stand in the place of the words of a hypothesis, and the n-gram LM that the search goes by.
 
-    ``lm`` is an ARPA or KenLM binary file over the words of the lists as they are. Made by :func:`learn_corrections` or :meth:`load`.
+    ``lm`` is an ARPA or KenLM binary file over the words of the lists as they are. Made by ``learn_corrections`` or ``load``.
     """
 
     phrases: PhraseTable
@@ -51,7 +51,7 @@ class Corrections:
     _folder: tempfile.TemporaryDirectory | None = field(default=None, repr=False, compare=False)
 
     def expand(self, nbest: NbestList, size: int = CANDIDATES) -> NbestList:
-        """The list with at most ``size`` new hypotheses behind those as read: see :func:`expansion.expand`."""
+        """The list with at most ``size`` new hypotheses after the input ones: see ``expansion.expand``."""
         return next(self.expand_all([nbest], size))
 
     def expand_all(self, lists: Iterable[NbestList], size: int = CANDIDATES) -> Iterator[NbestList]:
@@ -66,7 +66,7 @@ class Corrections:
             )
 
     def best_of(self, words: Sequence[str]) -> Candidate | None:
-        """The best text of the search for one hypothesis, words as :func:`alignment.bounded` makes them; None if it is too long."""
+        """The best text of the search for one hypothesis, words as ``alignment.bounded`` makes them; None if it is too long."""
         if len(words) > MAX_WORDS:
             return None
         return next(iter(search(self.channel.edges(words), self._search_lm, 1)), None)

@@ -39,7 +39,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Corrector:
-    """A translation model and its task, which holds the dictionaries. Made by :meth:`load`."""
+    """A translation model and its task, which holds the dictionaries. Made by ``load``."""
 
     model: Any
     task: Any
@@ -81,7 +81,7 @@ class Corrector:
         return found
 
     def scored(self, lists: Sequence[NbestList]) -> list[NbestList]:
-        """Return the lists with the score ``corrector``: ln p of each text and its end, given the 1-best text as read."""
+        """Return the lists with the score ``corrector``: ln p of each text and its end, given the input 1-best text."""
         pairs = [
             [Pair(tuple(nbest.hypotheses[0].text.split()), tuple(hypothesis.text.split())) for hypothesis in nbest.hypotheses]
             for nbest in lists

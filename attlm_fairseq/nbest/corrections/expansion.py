@@ -35,7 +35,7 @@ class Channel:
     phrase_list: PhraseList | None = None
 
     def edges(self, words: Sequence[str]) -> list[list[Edge]]:
-        """For each word, what can become of the stretches that begin there. ``words`` are :func:`bounded`."""
+        """For each word, what can become of the stretches that begin there. ``words`` are ``bounded``."""
         edges: list[list[Edge]] = []
         last = len(words) - 1
         for begin, word in enumerate(words):
@@ -81,10 +81,10 @@ class Channel:
 
 
 def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDATES, further: Sequence[str] = ()) -> NbestList:
-    """The list with at most ``size`` new hypotheses behind those as read, those of the texts ``further``, and more scores for each.
+    """The list with at most ``size`` new hypotheses after the input ones, those of the texts ``further``, and more scores for each.
 
-    ``channel``: ln p of the best way from a hypothesis as read to the text. ``source_rank``: how many stand before that hypothesis.
-    ``rewrites``: how many pairs of adjacent words, sentence boundaries included, are in no hypothesis as read. ``search_lm``: ln p
+    ``channel``: ln p of the best way from an input hypothesis to the text. ``source_rank``: how many stand before that hypothesis.
+    ``rewrites``: how many pairs of adjacent words, sentence boundaries included, are in no input hypothesis. ``search_lm``: ln p
     of words and sentence end under the LM of the search; ``search_oov``: words that it does not know. With a phrase list,
     ``phrases``: the weighted number of words inside its phrases. New hypotheses take the other scores of the hypothesis that
     they come from. Their ranks go on where those of the list end.

@@ -62,7 +62,7 @@ def rare_word_cost(scored: Iterable[tuple[Sentence, SentenceScore]]) -> float | 
 
 
 def warning_of_exposure(name: str, share: float | None = None, cost: float | None = None, text: str = "the references") -> str | None:
-    """Return what to tell about an LM with this :func:`held_share` or :func:`rare_word_cost` of a text; None if nothing."""
+    """Return what to tell about an LM with this ``held_share`` or ``rare_word_cost`` of a text; None if nothing."""
     if share is not None and share >= SEEN_SHARE:
         found = f"has seen {text}: all n-grams of {share:.0%} of the sentences are in it"
     elif cost is not None and cost < SEEN_COST:

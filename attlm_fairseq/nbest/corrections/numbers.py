@@ -132,7 +132,7 @@ def shape(spoken: Spoken) -> str:
 
 @dataclass
 class NumberChannel:
-    """ln p of each way to say a number, by its :func:`shape`. ``words`` is None if the language's numbers are not known."""
+    """ln p of each way to say a number, by its ``shape``. ``words`` is None if the language's numbers are not known."""
 
     log_probs: dict[str, dict[str, float]] = field(default_factory=dict)
     counts: dict[str, dict[str, float]] = field(default_factory=dict)

@@ -8,7 +8,7 @@ Tab-separated UTF-8 lines ``kind source target ln_p count examples``, after line
     letter   y              i               -4.1
 
 ``phrase``: words, ``<s>`` and ``</s>`` for the sentence boundaries. ``keep``: a word stays. ``number``: numbers of a shape (see
-:mod:`numbers`) are said in this way. ``letter``: of the edit transducer (see :mod:`letters`); a space is ``<space>``, nothing ``<none>``.
+``numbers``) are said in this way. ``letter``: of the edit transducer (see ``letters``); a space is ``<space>``, nothing ``<none>``.
 ``ln_p`` is a natural logarithm, at most 0. A phrase of ``ln_p`` 0 that a person adds is as good as certain; the LM still has its say.
 """
 

@@ -1,8 +1,8 @@
 """How sure a list is of each word of its answer: the word's posterior in its slot of the confusion network.
 
-The network is that of the vote (:mod:`consensus`). A posterior says which share of the list's probability has the word; that is 1 if
+The network is that of the vote (``consensus``). A posterior says which share of the list's probability has the word; that is 1 if
 all hypotheses agree, though all may be wrong. So the confidence is ``coverage * posterior``, with posteriors ``softmax(scale * total)``;
-:mod:`attlm_fairseq.nbest.statistics.calibration` fits both. Shapes: n hypotheses, K slots, W words of the answer.
+``attlm_fairseq.nbest.statistics.calibration`` fits both. Shapes: n hypotheses, K slots, W words of the answer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class AlignedAnswer:
 
     @classmethod
     def of(cls, scored: NbestList, decided: NbestList, weights: Mapping[str, float], decision: Decision) -> AlignedAnswer:
-        """Align the hypotheses of a scored list, after the text steps of the decision; ``decided`` is what :func:`decide` makes of it."""
+        """Align the hypotheses of a scored list, after the text steps of the decision; ``decided`` is what ``decide`` makes of it."""
         hypotheses = sorted(combine(scored, posterior_weights(weights)).hypotheses, key=lambda hypothesis: hypothesis.rank)
         network = confusion_network([decision.text.prepared(hypothesis.text) for hypothesis in hypotheses])
         if decision.makes_text:

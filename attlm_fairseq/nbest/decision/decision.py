@@ -28,7 +28,7 @@ class Decision:
 
     The rule is one of RULES, or EXTERNAL_RULE and a command.
 
-    ``text`` are the steps before the losses of mbr and the votes of a consensus, those of the metric (see :func:`compared_text`):
+    ``text`` are the steps before the losses of mbr and the votes of a consensus, those of the metric (see ``compared_text``):
     subwords are no words. ``tokenize`` is sacreBLEU's tokenizer in the loss of ``mbr-bleu``. ``scales`` are those of other rules with
     the same weights, for tuning tries several, and another than the best may be asked for.
     """
@@ -119,7 +119,7 @@ def scale_in_units(step: float, unit: float) -> float:
 def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -> NbestList:
     """Return the list with its answer under these weights first.
 
-    ``max``: as :func:`combination.combine` leaves it. ``mbr-..``: sorted by risk, and ``total`` is minus the risk. ``consensus``: one
+    ``max``: as ``combination.combine`` leaves it. ``mbr-..``: sorted by risk, and ``total`` is minus the risk. ``consensus``: one
     hypothesis, the new text, with rank 0, or that of the hypothesis whose text it is, and without scores; where the decision has text
     steps, the text is as after them but for a last ``lowercase``: of equal words, that of the earliest hypothesis is written.
     """
@@ -162,7 +162,7 @@ class Decider:
         self._measured = [dict(zip(of_list, rows, strict=True)) for of_list, rows in zip(texts, statistics, strict=True)]
 
     def answers(self, lists: Sequence[int], totals: Sequence[np.ndarray], scale: float) -> list[tuple[str, np.ndarray]]:
-        """Return what the named lists answer, text and statistics (S,), under the ``totals`` of all lists: as :func:`decide` would."""
+        """Return what the named lists answer, text and statistics (S,), under the ``totals`` of all lists: as ``decide`` would."""
         by_size: dict[int, list[int]] = {}
         for i in lists:
             by_size.setdefault(len(self.texts[i]), []).append(i)

@@ -16,7 +16,7 @@ PRODUCTS = 1 << 22  # held at a time
 def loss_metric(name: str, tokenize: str = "none") -> Metric:
     """The metric of a loss (one of LOSSES, or ``external:COMMAND``).
 
-    ``tokenize`` is BLEU's, see :class:`BLEU`; by itself it splits at white space.
+    ``tokenize`` is BLEU's, see ``BLEU``; by itself it splits at white space.
 
     Case counts: where it is not to, the texts are in lower case already.
     """

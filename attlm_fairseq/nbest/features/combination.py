@@ -12,7 +12,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 # What can be computed from any hypothesis. A score of the same name that came with the list is not a feature: weights of these two
-# have to mean the same for all lists, and -1 of rank the lists as read.
+# have to mean the same for all lists, and -1 of rank keeps the input order.
 COMPUTED = {
     "words": lambda hypothesis: float(len(hypothesis.text.split())),
     "rank": lambda hypothesis: float(hypothesis.rank - 1),
@@ -38,7 +38,7 @@ def feature_names(nbest: NbestList) -> list[str]:
 def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
     """The named features of each hypothesis, (n_hypotheses, n_features) float64, rows in the order of the list.
 
-    The features of a hypothesis are ``words`` (whitespace-separated words of the text), ``rank`` (places behind the first as read: 0, 1,
+    The features of a hypothesis are ``words`` (whitespace-separated words of the text), ``rank`` (places behind the input 1-best: 0, 1,
     2, ..), its ``lm_scores`` and its ``scores`` as read; of equal names the first counts.
     In a sparse list a score that a hypothesis does not name is 0. Raises InputError where a hypothesis of another list lacks a named
     score, and where a score is not a number or beyond LARGEST.
@@ -61,7 +61,7 @@ def log_linear(columns: Sequence[np.ndarray] | np.ndarray, weights: Sequence[flo
     """The weighted sum of feature columns (at least one, all of one shape): totals of that shape.
 
     Added up column by column, never as a matrix product: a hypothesis' total must not depend on what else is in the array, or
-    equal hypotheses would not tie and tuning would not see the totals that :func:`combine` sees.
+    equal hypotheses would not tie and tuning would not see the totals that ``combine`` sees.
     """
     totals, term = np.zeros_like(columns[0]), np.empty_like(columns[0])
     with np.errstate(over="ignore", invalid="ignore"):  # of unheard-of weights: see check_totals
@@ -97,7 +97,7 @@ def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
 
     A feature that is not named has weight 0, and one of weight 0 need not be in the list. Without any weight that is not 0 the list stays
     in input order, without totals in the place of its own. Raises InputError for a weight that is not finite, for one that is not 0 of a
-    name that no hypothesis has (unless the list is sparse), and whatever :func:`features` raises of the features that have such a weight.
+    name that no hypothesis has (unless the list is sparse), and whatever ``features`` raises of the features that have such a weight.
     """
     for name, weight in weights.items():
         if not math.isfinite(weight):

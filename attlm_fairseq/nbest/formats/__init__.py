@@ -1,6 +1,6 @@
 """Every n-best format, one a file, behind one door.
 
-A format reads text lines into :class:`NbestList` one list at a time and writes them back the same way, so that a file may be
+A format reads text lines into ``NbestList`` one list at a time and writes them back the same way, so that a file may be
 larger than memory. What a format does not understand it carries along verbatim. Scores are converted here and nowhere
 else: inside the program they are natural logarithms and sums.
 """
@@ -77,7 +77,7 @@ FORMATS: dict[str, NbestFormat | NbestFolderFormat] = FOLDER_FORMATS | _FILE_FOR
 
 
 def find_format(name: str) -> NbestFormat | NbestFolderFormat:
-    """The format of a name in :data:`FORMATS`; ``nemo:8`` is NeMo's with a beam of 8. Raises InputError."""
+    """The format of a name in ``FORMATS``; ``nemo:8`` is NeMo's with a beam of 8. Raises InputError."""
     base, colon, argument = name.partition(":")
     if colon and base in _FILE_FORMATS:
         return _FILE_FORMATS[base].with_argument(argument)
@@ -140,7 +140,7 @@ def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> 
 
 
 def format_of(head: str) -> NbestFormat | None:
-    """The format of a file that begins with ``head`` (:attr:`TextSource.head`), None where it is in none."""
+    """The format of a file that begins with ``head`` (``TextSource.head``), None where it is in none."""
     if len(head.encode()) > HEAD - 8 and "\n" in head:  # perhaps cut in the middle of a line
         head = head[: head.rindex("\n") + 1]
     return next((candidate for candidate in _FILE_FORMATS.values() if candidate.matches(head)), None) if head.strip() else None

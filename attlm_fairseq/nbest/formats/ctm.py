@@ -18,7 +18,7 @@ def write_ctm(lists: Iterable[NbestList], path: str) -> None:
     """Write ``id 1 begin duration word confidence`` for each word of each answer, times in seconds.
 
     The lists carry their ``sausage``. If a list has no times, a comment says so and words are a second each. An utterance without
-    words has no line. ``path`` as in :func:`write_nbest`. Raises InputError for an id that a line cannot hold, and then writes nothing.
+    words has no line. ``path`` as in ``write_nbest``. Raises InputError for an id that a line cannot hold, and then writes nothing.
     """
     seen = SeenIds()
     told = False

@@ -26,7 +26,7 @@ def write_document(
     brackets: str = "",
     new_item: Callable[[NbestList], str] | None = None,
 ) -> None:
-    """Write lists that were read with :func:`stream_items`, with ``item_text(list)`` as the text of each item.
+    """Write lists that were read with ``stream_items``, with ``item_text(list)`` as the text of each item.
 
     Lists of another format are written with ``new_item(list)``, if there is one, in a document of these ``brackets``.
     """

@@ -56,7 +56,7 @@ BATCH = "batch"  # one object, whose members are lists with one value per uttera
 
 
 class JsonFormat(NbestFormat):
-    """Utterances one per line, in an array, in an object by id, or in an object that holds one of these; see :mod:`records` for one.
+    """Utterances one per line, in an array, in an object by id, or in an object that holds one of these; see ``records`` for one.
 
     Written: as read, in the new order, with one ``NAME`` per LM and ``total`` in each hypothesis that is an object, ``NAME_score`` and
     ``total_score`` next to a list of texts. Hypotheses that are texts or lists in a list alone have no place for scores. Lists from other
@@ -252,7 +252,7 @@ class Batch:
             yield Item(None, "", dumped(value), value, line)
 
     def document(self, utterances: list[dict[str, Any]]) -> dict[str, Any]:
-        """The document with these utterances, as :meth:`items` gave them or changed."""
+        """The document with these utterances, as ``items`` gave them or changed."""
         known = {*self.per_list, *self.shared, "id"}
         added = dict.fromkeys(key for utterance in utterances for key in utterance if key not in known)
         columns = {key: [utterance.get("id" if key == "ids" else key) for utterance in utterances] for key in [*self.per_list, *added]}

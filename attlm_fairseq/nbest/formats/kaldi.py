@@ -38,7 +38,7 @@ class KaldiFormat(NbestFormat):
     """``utt-1 oh yeah``: the utterance and, after the last dash, the place of the hypothesis in its list; an empty text is legal.
 
     The rank is the place in the file; but where the keys of a list of 7 and more are sorted as text, as ``sort`` leaves tables (1, 10,
-    11, 2), it goes by that number. A file has no place for scores: for those see :class:`KaldiFolder`. Written: the lines in the new
+    11, 2), it goes by that number. A file has no place for scores: for those see ``KaldiFolder``. Written: the lines in the new
     order, keys as they were.
     """
 

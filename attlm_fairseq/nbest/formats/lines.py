@@ -85,7 +85,7 @@ def number(found: str, what: str, path: object, line: int) -> float:
 
 
 def is_number(found: str) -> bool:
-    """Whether ``found`` is written as a number; nan and inf count, so that :func:`number` can refuse them by name."""
+    """Whether ``found`` is written as a number; nan and inf count, so that ``number`` can refuse them by name."""
     try:
         float(found)
     except ValueError:

@@ -30,7 +30,7 @@ def write_one_best(lists: Iterable[NbestList], path: str, style: str = "text") -
     """One line a list, in order: the text of its first hypothesis, tabs and line breaks in it as spaces.
 
     ``kaldi`` writes ``id text`` and ``sclite`` ``text (id)``; both need ids without white space, each one once. ``path`` as in
-    :func:`write_nbest`. Raises InputError for an id that the style cannot hold, and then writes nothing.
+    ``write_nbest``. Raises InputError for an id that the style cannot hold, and then writes nothing.
     """
     line_of = ONE_BEST_STYLES[style]
     seen = SeenIds()

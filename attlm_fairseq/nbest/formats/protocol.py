@@ -78,4 +78,4 @@ class NbestFolderFormat(_Named, ABC):
 
     @abstractmethod
     def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
-        """Fill the empty ``folder``, as :meth:`NbestFormat.write` does a file."""
+        """Fill the empty ``folder``, as ``NbestFormat.write`` does a file."""

@@ -7,7 +7,7 @@ An utterance is one of
 - an object with one text: a row, of which several in sequence with the same id are one list.
 
 A hypothesis is a text; a list with one text and its numbers; or an object with a text, whose numbers are scores. The names are in
-:mod:`keys`.
+``keys``.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class SrilmFormat(NbestFormat):
     lattice-tool writes ``<s> words... </s>``: these two are marks of the sentence and no words, so that a hypothesis is without
     them; they stay in the line that is written. The list's id is the file's name without ``.gz``. Lists that begin with
     ``NBestList`` have the LM mixed into byte-log scores and are refused. A single file has no place for further scores: see
-    :class:`SrilmFolder`.
+    ``SrilmFolder``.
     """
 
     name = "srilm"

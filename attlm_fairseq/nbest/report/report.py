@@ -248,7 +248,7 @@ def _units(text: str, metric: Metric) -> tuple[list[str], list[str]]:
 
 
 def _values(hypothesis: Hypothesis) -> dict[str, float]:
-    """The features of a hypothesis, as :mod:`combination` sees them."""
+    """The features of a hypothesis, as ``combination`` sees them."""
     return hypothesis.scores | hypothesis.lm_scores | {name: compute(hypothesis) for name, compute in COMPUTED.items()}
 
 

@@ -27,7 +27,7 @@ class BlockScores:
 
 
 class BlockScorer:
-    """LMs, the text steps before each, and the features wanted besides the LMs' scores (see :mod:`lm_features`)."""
+    """LMs, the text steps before each, and the features wanted besides the LMs' scores (see ``lm_features``)."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class BlockScorer:
             texts: one pipeline per LM, before the hypotheses.
             features: the features wanted.
             source_texts: one pipeline per LM, before the source sentences; None: those of the hypotheses.
-            margins: by LM, how far below the best of its list a hypothesis may be to be scored; see :func:`scored_if_close`.
+            margins: by LM, how far below the best of its list a hypothesis may be to be scored; see ``scored_if_close``.
         """
         if len(texts) != len(scorers):
             raise ValueError(f"{len(scorers)} LMs need as many text pipelines, not {len(texts)}")

@@ -1,4 +1,4 @@
-"""What a run of rescoring, tuning or evaluation needs besides its n-best lists. :mod:`config_file` reads and writes it."""
+"""What a run of rescoring, tuning or evaluation needs besides its n-best lists. ``config_file`` reads and writes it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class RunConfig:
 
     @property
     def feature_texts(self) -> dict[str, TextPipeline]:
-        """Those of :attr:`texts` whose LMs have further features, such as their unknown words: LMs that score every hypothesis."""
+        """Those of ``texts`` whose LMs have further features, such as their unknown words: LMs that score every hypothesis."""
         texts = self.texts
         return {lm.name: texts[lm.name] for lm in self.scored if lm.only_close is None}
 
@@ -96,7 +96,7 @@ class RunConfig:
         return self.devices[0]
 
     def load(self, compute: DeviceConfig = DEFAULT_DEVICE) -> list[Scorer]:
-        """The scored LMs, ready to score the words of :attr:`texts`. Raises InputError."""
+        """The scored LMs, ready to score the words of ``texts``. Raises InputError."""
         texts = self.texts  # before the files, which may take long
         return [self._mixture(lm, texts[lm.name], compute) if lm.mixture else with_policy(lm.load(compute), lm.oov) for lm in self.scored]
 

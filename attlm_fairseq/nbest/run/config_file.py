@@ -209,7 +209,7 @@ def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
 def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], record_name: str = "tuning") -> None:
     """Write LMs, text steps, weights and decision, and ``record`` as ``[tuning]``: how they came about.
 
-    Of what an existing file holds besides, only the other record stays (see :func:`unused`), ``[tuning]`` only with the same weights;
+    Of what an existing file holds besides, only the other record stays (see ``unused``), ``[tuning]`` only with the same weights;
     what is the same stays as it was written.
     The file changes at once or not at all; ``-``, a device or a pipe just gets it. Raises InputError.
     """
@@ -267,7 +267,7 @@ def _encodable(value: Any) -> Any:
 
 
 def unused(path: Path, config: RunConfig) -> list[str]:
-    """What the file ``path`` holds that is not in ``config``, read from elsewhere: what :func:`write_config` would drop or replace.
+    """What the file ``path`` holds that is not in ``config``, read from elsewhere: what ``write_config`` would drop or replace.
 
     Nothing where ``config`` was read from this file. Raises InputError where the file is no ``attlm.toml``, and where this run's files
     have names that cannot be written there.

@@ -80,7 +80,7 @@ class Rescorer:
             yield from self._scored(waiting.popleft(), scores)
 
     def _in_context(self, lists: Iterable[NbestList], context: Context) -> Iterator[NbestList]:
-        """As :meth:`score`, conversation by conversation. But for a single conversation, all lists are read before the first is scored."""
+        """As ``score``, conversation by conversation. But for a single conversation, all lists are read before the first is scored."""
         if context.spec.kind == "all":
             going: Iterable[Conversations] = [Conversations([((place, nbest) for place, nbest in enumerate(lists))], [""])]
         else:

@@ -36,7 +36,7 @@ SCHEMA = 'CREATE TABLE scores (block TEXT PRIMARY KEY, scores TEXT NOT NULL, "ch
 
 
 class ScoreCache:
-    """The cache of one output; without a path, none. It is created if there is more than one block; :meth:`finish` deletes it."""
+    """The cache of one output; without a path, none. It is created if there is more than one block; ``finish`` deletes it."""
 
     def __init__(self, path: Path | None, settings: object = None, tell: Callable[[str], None] = lambda line: None) -> None:
         """``settings``: what decides on scores besides the LMs. ``tell`` gets a line if a run continues, or if the file is damaged."""
@@ -70,7 +70,7 @@ class ScoreCache:
     def walk(self, workers: Workers, groups: Iterable[Group]) -> Iterator[Iterator[BlockScores]]:
         """Yield the scores of each group of conversations, in order, as ``workers.walk`` does; turns that the cache holds are not scored.
 
-        Each group's scores are to be read before the next group is asked for. Raises InputError as :meth:`score` does.
+        Each group's scores are to be read before the next group is asked for. Raises InputError as ``score`` does.
         """
         if self.path is None:
             for found in workers.walk(groups):

@@ -18,7 +18,7 @@ Turn = Mapping[int, NbestList]
 
 @dataclass(frozen=True)
 class Choice:
-    """Which text of a list the lists after it are told: that of the decision under these weights, or the 1-best text as read."""
+    """Which text of a list the lists after it are told: that of the decision under these weights, or the input 1-best text."""
 
     weights: Mapping[str, float] | None = None
     decision: Decision = field(default_factory=Decision)

@@ -53,7 +53,7 @@ class Workers(Protocol):
         ...
 
     def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
-        """Yield for each group of conversations, in order, the scores of its turns. See :func:`walk.walk`."""
+        """Yield for each group of conversations, in order, the scores of its turns. See ``walk.walk``."""
         ...
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:

@@ -67,7 +67,7 @@ def paired_test(
 
     Args:
         folds: a are the held-out answers of a cross-validation with so many folds; the interval's ends are
-            :func:`cross_validation_factor` times as far from the difference, and p-values are those of a difference smaller by this factor.
+            ``cross_validation_factor`` times as far from the difference, and p-values are those of a difference smaller by this factor.
     """
     a, b = _checked(a, resamples, level), _checked(b, resamples, level)
     if a.shape != b.shape:

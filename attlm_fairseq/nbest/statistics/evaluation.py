@@ -53,7 +53,7 @@ class MeasuredLists:
         return [(self.lists[i], float(values[i][row]), times) for i, row, times in outliers(values)]
 
     def utterances(self, metric: Metric) -> np.ndarray:
-        """Return the number (N,) of what each list is a sample of: its utterance, see :func:`same_utterance`, or its conversation.
+        """Return the number (N,) of what each list is a sample of: its utterance, see ``same_utterance``, or its conversation.
 
         A single conversation is not a sample: then its lists are.
         """

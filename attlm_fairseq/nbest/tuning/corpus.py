@@ -1,7 +1,7 @@
 """N-best lists as arrays for the search of weights.
 
 Shapes: N lists, n_i hypotheses each, T = sum of n_i, F features, S statistics of the metric. The rows of a list stand in
-the order of their rank as read, because that order decides between equal totals, here as in :func:`combination.combine`.
+the order of their rank as read, because that order decides between equal totals, here as in ``combination.combine``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BLOCK_HYPOTHESES = 1 << 15  # hypotheses worked on at a time: memory stays small
 class Corpus:
     """All lists end to end: ``features`` (F, T) in the order given, ``statistics`` (T, S); list i begins at row ``starts[i]``.
 
-    ``scale`` (F,) is each feature's standard deviation within lists (see :mod:`within_lists`), 0 for one that is constant within every
+    ``scale`` (F,) is each feature's standard deviation within lists (see ``within_lists``), 0 for one that is constant within every
     list; ``standardised`` (F, T) are the features less their mean in the list, in this unit.
     """
 

@@ -4,7 +4,7 @@ Along a direction d from weights w, each hypothesis' total is a line in t: ``(w 
 only where its upper envelope of lines has a corner, so the corpus metric is piecewise constant, and all of its values can be
 computed exactly from the corners of all lists (the thresholds) and the differences in statistics there.
 
-Shapes as in :mod:`corpus`.
+Shapes as in ``corpus``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def best_scoring(
 class LineSearch:
     """Coordinate ascent on the metric (signed so that higher is better) minus the L2 penalty.
 
-    Points are weights (F,) of the features in units of their standard deviation within lists (``scale``, see :mod:`within_lists`; 0 for
+    Points are weights (F,) of the features in units of their standard deviation within lists (``scale``, see ``within_lists``; 0 for
     a feature that is constant within every list). ``start`` (F,) and ``allowed`` (2, F), the lowest and highest weights, are of the
     features as they are. Where all positive multiples of allowed weights are allowed too (``any_length``), points are of length 1.
     """

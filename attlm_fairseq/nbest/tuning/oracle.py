@@ -17,7 +17,7 @@ def oracle(statistics: Sequence[np.ndarray], metric: Metric, answers: Sequence[n
     """The statistics (N, S) of the best hypotheses, one a list: the best score that any choice from the lists can have.
 
     Exact for error rates. For BLEU and chrF, which do not decompose, each list in turn takes the hypothesis that is best given the
-    others, until nothing changes: a lower bound, in practice a close one. The climb starts from the lists as read, from the best
+    others, until nothing changes: a lower bound, in practice a close one. The climb starts from the input order, from the best
     sentences, and from ``answers``, (N, S) each, so that it ends no lower than any of them whose rows are all in the lists.
     """
     rows = [np.asarray(of_list, dtype=np.float64) for of_list in statistics]

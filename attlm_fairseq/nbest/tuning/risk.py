@@ -1,7 +1,7 @@
 """Weights by minimum expected loss (Smith and Eisner 2006): smooth where the corpus metric has steps.
 
 A list answers hypothesis i with probability ``softmax(total)_i``; what is minimised is the loss to be expected of all lists, by
-L-BFGS with the exact gradient. Shapes as in :mod:`corpus`.
+L-BFGS with the exact gradient. Shapes as in ``corpus``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RIDGE = 1e-3  # percent points for a weight of 1 standard deviation: keeps weigh
 def least_expected_loss(corpus: Corpus, metric: Metric, options: SearchOptions) -> tuple[np.ndarray, int]:
     """Return the weights (F,) with the least expected loss, and how often its gradient was evaluated.
 
-    The loss is that of :func:`mbr.sentence_losses`: for an error rate, errors over the references' length. The search begins at 0
+    The loss is that of ``mbr.sentence_losses``: for an error rate, errors over the references' length. The search begins at 0
     and at ``options.restarts`` random points. Weights keep their size, for which posteriors have scale 1. If the input order scores
     better, all weights are 0.
     """

@@ -15,7 +15,7 @@ class SearchOptions:
     """How weights are searched for.
 
     Attributes:
-        objective: ``metric`` of the best totals (:mod:`line_search`), or ``risk``, the expected loss (:mod:`risk`), which uses of the other
+        objective: ``metric`` of the best totals (``line_search``), or ``risk``, the expected loss (``risk``), which uses of the other
             options only ``restarts`` and ``seed``.
         restarts: random points to begin from, besides the fixed ones.
         seed: random seed of the points and directions.

@@ -22,7 +22,7 @@ from attlm_fairseq.nbest.tuning.tuning import TuningResult, influence
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A rule, a strength of the weights (see :mod:`shrinkage`), and the scale of posteriors as a step of ``decision.STEPS``.
+    """A rule, a strength of the weights (see ``shrinkage``), and the scale of posteriors as a step of ``decision.STEPS``.
 
     ``trusted``: the held-out answers bear it out, or it was not asked whether they do.
     """
@@ -67,7 +67,7 @@ class SettingChooser:
         """Return the best setting of this rule on the lists that are not left out, each answered as held out.
 
         Of each strength the scale with the greatest trusted gain counts, of equally good ones the largest. Of the strengths with a trusted
-        gain it is the greatest that is as good as the best, see :func:`is_as_good`: differences that small are chance, and less weight on
+        gain it is the greatest that is as good as the best, see ``is_as_good``: differences that small are chance, and less weight on
         the LMs costs where they help. Without cross-validation it is the best setting on the lists themselves.
         """
         if rule == "max" and not self.compared:

@@ -43,7 +43,7 @@ def trusted_gain(answers: np.ndarray, first: np.ndarray, metric: Metric, folds: 
     """Return the gain of held-out answers over the first hypotheses, statistics (N, S) each, that is not put down to chance.
 
     It is the least gain without one of the lists, so that a single list is not enough, less CAUTION standard errors. The error is
-    the jackknife's, times :func:`cross_validation_factor`. In percent points, positive for the better.
+    the jackknife's, times ``cross_validation_factor``. In percent points, positive for the better.
     """
     without, error = _jackknife(answers, first, metric, folds)
     return round(float(without.min()) - CAUTION * error, SCORE_DIGITS)

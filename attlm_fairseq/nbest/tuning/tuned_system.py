@@ -24,7 +24,7 @@ class TunedSystem:
     """What tuning found. ``systems`` are the rows of its table, (label, statistics (N, S)), the input order first, the oracle last.
 
     ``in_sample`` are the labels of those whose weights and scale were found on the very lists that the row measures; ``folds`` maps
-    the labels of cross-validated answers to the number of folds. ``utterances`` are :meth:`MeasuredLists.utterances`.
+    the labels of cross-validated answers to the number of folds. ``utterances`` are ``MeasuredLists.utterances``.
 
     ``decision`` is the rule with the best cross-validated score of those that are trusted, if any is (without cross-validation, the best
     score on the lists themselves); ``setting`` is its setting, ``result`` the weights at its strength, ``weights`` what the rule needs.
@@ -71,13 +71,13 @@ def tune_system(
 
     In each fold weights, strengths and scales are found without its lists; lists of one utterance are in one fold. A row for each LM of
     ``lm_names`` shows what it would choose alone. ``folds`` is cut to the number of utterances; fewer than 3 mean no
-    cross-validation. ``strength`` fixes the strength (see :mod:`shrinkage`). Losses and votes are over the metric's text, in lower
+    cross-validation. ``strength`` fixes the strength (see ``shrinkage``). Losses and votes are over the metric's text, in lower
     case where the metric ignores case. The seed of ``options`` is the bootstrap's as well.
     """
     chooser = SettingChooser(measured, metric, names, folds=folds, strength=strength, options=options)
     utterances, folds = chooser.utterances, len(chooser.tuner.folds()) if chooser.validated else 0
     tried = [_tried(chooser, rule, folds) for rule in ("max", *dict.fromkeys(rules))]
-    systems = [("first as read", measured.first), *(row for of_rule in tried for row in of_rule.rows)]
+    systems = [("input 1-best", measured.first), *(row for of_rule in tried for row in of_rule.rows)]
     systems += [
         (f"{name} alone", selection(measured.features, measured.statistics, {name: 1.0}, names=measured.names)) for name in lm_names
     ]

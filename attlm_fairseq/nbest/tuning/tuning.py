@@ -44,7 +44,7 @@ def tune(
     """Find the weights of the features that are best by ``options.objective``. Deterministic for a seed.
 
     ``feature_matrices[i]`` is (n_i, F), its columns called ``names``; ``statistics[i]`` is (n_i, S), from ``metric.statistics``.
-    See :func:`line_search.best_scoring` and :func:`risk.least_expected_loss`.
+    See ``line_search.best_scoring`` and ``risk.least_expected_loss``.
     """
     order = alphabetical(names)
     sorted_names = [names[column] for column in order]
