@@ -20,8 +20,8 @@ from attlm_fairseq.verbs.inputs import NbestFile
 def convert_command(nbest: str, output: str, format_name: str | None, to: str) -> None:
     """Write the lists of NBEST in another format.
 
-    What the other format cannot hold is said, one line each. Nothing is overwritten. espnet, srilm and, if the output ends in /, kaldi
-    are written as folders.
+    What the other format cannot hold is said, one line each. Nothing is overwritten. espnet, srilm and, if the output
+    ends in /, kaldi are written as folders.
 
     \b
     Examples:

@@ -68,7 +68,8 @@ def learn_command(nbest: str, output: Path, format_name: str | None, refs: Refer
 def pairs_command(nbest: str, output: Path, format_name: str | None, refs: ReferenceFiles) -> None:
     """Write what a neural corrector is trained on: train.hyp, train.ref, valid.hyp and valid.ref, for fairseq-preprocess.
 
-    Each distinct hypothesis of NBEST stands with its reference. One list in 20 goes to valid, with its 1-best hypothesis.
+    Each distinct hypothesis of NBEST stands with its reference. One list in 20 goes to valid, with its 1-best
+    hypothesis.
     """
     check_standard_input(nbest, *refs.paths)
     check_outputs({"the output": output}, {"the input": [nbest], "the references": refs.paths})
@@ -111,7 +112,8 @@ def eval_command(
 ) -> None:
     """Tell which corrections fire on the 1-best hypotheses of NBEST, and how often each is right and wrong.
 
-    The search alone decides here, without tuned weights. A correction is right if it alone leaves fewer word errors, and wrong if more.
+    The search alone decides here, without tuned weights. A correction is right if it alone leaves fewer word errors,
+    and wrong if more.
     """
     check_standard_input(nbest, *refs.paths)
     found = evaluate_corrections(NbestFile(nbest, format_name), refs, table, folds=folds, language=language)

@@ -33,14 +33,16 @@ rule_options = grouped(
         "--mbr",
         type=Loss(),
         multiple=True,
-        help=f"Try minimum Bayes risk with this loss as well. {BLEU_LOSS}; text as --metric-text makes it. {EXTERNAL_LOSS}. Repeatable.",
+        help="Also try minimum Bayes risk with this loss, on the text after the steps of --metric-text. "
+        f"{BLEU_LOSS}. {EXTERNAL_LOSS}. Repeatable.",
     ),
     cloup.option(
         "--consensus",
         "--rover",
         "consensus",
         is_flag=True,
-        help="Try the combination of the list's words (ROVER), as --metric-text makes them, as well; its text may be new.",
+        help="Also try combining the hypotheses word by word (ROVER), after the steps of --metric-text. The output "
+        "can be a sentence that is in no list.",
     ),
 )
 
@@ -56,7 +58,8 @@ class DecisionChoice:
     def apply(self, run: RunConfig, metric: Metric) -> RunConfig:
         """Return the run with these weights and this decision. Text steps and tokenizer of the metric replace those of ``attlm.toml``.
 
-        Tells if posteriors go by a scale that nobody has chosen: it was not tuned, or with other weights. Raises InputError.
+        Tells if posteriors go by a scale that nobody has chosen: it was not tuned, or with other weights. Raises
+        InputError.
         """
         configured, changed = run.decision, run.weights | self.weights
         rule = self.rule or configured.rule
@@ -92,16 +95,16 @@ decision_options = grouped(
     cloup.option(
         "--mbr",
         type=Loss(),
-        help=f"Choose the hypothesis with the least expected loss of this kind, of text as --metric-text makes it. {BLEU_LOSS}. "
-        f"{EXTERNAL_LOSS}.",
+        help="Choose the hypothesis with the least expected loss of this kind (minimum Bayes risk), on the text "
+        f"after the steps of --metric-text. {BLEU_LOSS}. {EXTERNAL_LOSS}.",
     ),
     cloup.option(
         "--consensus",
         "--rover",
         "consensus",
         is_flag=True,
-        help="Combine the hypotheses word by word (ROVER), as --metric-text makes them, so the output can be a sentence that is in no "
-        "list; it is written as 1-best text.",
+        help="Combine the hypotheses word by word (ROVER), after the steps of --metric-text. The output can be a "
+        "sentence that is in no list; it is written as 1-best text.",
     ),
     cloup.option("--max", "max_", is_flag=True, help="Choose the greatest total, whatever attlm.toml says."),
     cloup.option(

@@ -24,8 +24,8 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
     "--format",
     "format_name",
     metavar="NAME",
-    help=f"Format of every NBEST: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size), or {TEXT}, one text per line. "
-    "Default: recognised by its content.",
+    help=f"Format of every NBEST: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size), or {TEXT} for "
+    "one text per line. Default: recognised by content.",
 )
 @measured_reference_options
 @metric_options()
@@ -53,11 +53,12 @@ def eval_command(
     """Score the first hypotheses of one or several NBEST files of the same utterances, with 95 % bootstrap intervals.
 
     With --config, LMs or weights the first file is also rescored, as `attlm rescore` would, and by each LM alone.
-    A file that is not an n-best list is read as one text per line, such as `attlm rescore --to 1best` writes, and so is every further
-    file that has as many lines as there are lists; lines with the lists' ids go by them (--to 1best-kaldi, 1best-sclite). Further
-    lists with the same ids in another order go by the ids.
-    Each further row is compared with the first one: difference, and p-value of a paired permutation test. The last row is the best that
-    the first file's lists hold, for BLEU and chrF at least. Lists that an attlm.toml was tuned on get no p-value.
+    A file that is not an n-best list is read as one text per line, such as `attlm rescore --to 1best` writes, and so is
+    every further file that has as many lines as there are lists; lines with the lists' ids go by them (--to
+    1best-kaldi, 1best-sclite). Further lists with the same ids in another order go by the ids.
+    Each further row is compared with the first one: difference, and p-value of a paired permutation test. The last row
+    is the best that the first file's lists hold, for BLEU and chrF at least. Lists that an attlm.toml was tuned on get
+    no p-value.
 
     \b
     Examples:

@@ -35,8 +35,8 @@ def export_command(
 ) -> None:
     """Write CHECKPOINT as a FOLDER that needs nothing else: weights (safetensors), configuration, vocabulary, card.
 
-    FOLDER must not exist yet or be empty. Wherever --lm takes a checkpoint it takes such a folder, with the same scores; loading it
-    runs no code.
+    FOLDER must not exist yet or be empty. Wherever --lm takes a checkpoint it takes such a folder, with the same
+    scores; loading it runs no code.
 
     \b
     Example:

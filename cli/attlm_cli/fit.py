@@ -31,8 +31,8 @@ from attlm_fairseq.verbs.fit import FINDABLE, fit_context
 def fit_command(text: str, find: tuple[str, ...], lines: int | None, output: Path, run: RunConfig) -> None:
     """Find the softmax temperature and the caches under which TEXT (- is standard input) is most probable, for each LM.
 
-    Caches reach back over sentences as --context says; without it TEXT is one document. Printed are the perplexities over
-    all words and sentence ends, without and with each cache. A cache that does not help is not written.
+    Caches reach back over sentences as --context says; without it TEXT is one document. Printed are the perplexities
+    over all words and sentence ends, without and with each cache. A cache that does not help is not written.
 
     \b
     Examples:

@@ -60,8 +60,8 @@ def jackknife_command(
 ) -> None:
     """Score NBEST with LMs and corrections that are learned, for each fold, from the references of the other folds.
 
-    Weights tuned on the lists that are written can be trusted: no score has seen the references. Each LM gives the scores NAME, NAME_oov
-    and NAME_tokens.
+    Weights tuned on the lists that are written can be trusted: no score has seen the references. Each LM gives the
+    scores NAME, NAME_oov and NAME_tokens.
 
     \b
     Examples:

@@ -25,12 +25,12 @@ def mix_command(text: str, name: str, output: Path, source: str | None, run: Run
 
     The weights are those under which TEXT (- is standard input; a sentence a line, not one of those that the LMs were
     trained on) is most probable: EM, until no weights could be better by a millionth of the perplexity. Printed are the
-    perplexity of each LM, then perplexity and weights of iterations 0, 1, 2, 4, 8 and so on and of the last. From then on
-    the mixture takes the place of its LMs in attlm.toml.
+    perplexity of each LM, then perplexity and weights of iterations 0, 1, 2, 4, 8 and so on and of the last. From then
+    on the mixture takes the place of its LMs in attlm.toml.
 
     Words unknown to all LMs do not count for the weights if an LM has the OOV policy unk: what one LM gives to all
-    unknown words together and another to each is not comparable. Nor do they for the perplexities of the iterations, which
-    therefore never rise; all others are of all words.
+    unknown words together and another to each is not comparable. Nor do they for the perplexities of the iterations,
+    which therefore never rise; all others are of all words.
 
     \b
     Example:

@@ -30,7 +30,8 @@ def ngram_command(
 ) -> None:
     """Estimate an n-gram LM with modified Kneser-Ney smoothing from TEXT (- is standard input), a sentence a line.
 
-    KenLM's lmplz does the work. If it is not on PATH, it is built once into the user's cache folder, which needs g++ and cmake.
+    KenLM's lmplz does the work. If it is not on PATH, it is built once into the user's cache folder, which needs g++
+    and cmake.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Options that several commands share, in titled groups: each option is declared once, and a group becomes one value."""
+"""Options that several commands share, in titled groups. Each option is declared once, and a group becomes one value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ Decorator = Callable[[Callable], Callable]
 
 
 def grouped(title: str, name: str, build: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Return a decorator: a titled group of options, which the command gets as one value ``name``, what ``build`` makes of theirs."""
+    """Return a decorator that adds a titled group of options to a command.
+
+    The command receives the whole group as the argument ``name``: the result of ``build`` called with the options.
+    """
 
     def decorate(command: Callable) -> Callable:
         @wraps(command)
@@ -44,12 +47,12 @@ def grouped(title: str, name: str, build: Callable[..., Any], *options: Decorato
 
 
 def _parameters(command: Callable) -> list[str]:
-    """The names of the options that decorators have given a function so far, as click keeps them."""
+    """Return the names of the options that decorators have attached to a function so far, as click stores them."""
     return [parameter.name for parameter in getattr(command, "__click_params__", [])]
 
 
 def given_option(*names: str) -> str | None:
-    """Return the first option among the parameters ``names`` of this command that the user gave, as it is written; None for none."""
+    """Return the first option among the parameters ``names`` that the user gave, as it is written; None if there is none."""
     context = click.get_current_context()
     for parameter in context.command.params:
         if parameter.name in names and context.get_parameter_source(parameter.name) == click.core.ParameterSource.COMMANDLINE:
@@ -61,7 +64,7 @@ format_option = cloup.option(
     "--format",
     "format_name",
     metavar="NAME",
-    help=f"Format of NBEST: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size). Default: recognised by its content.",
+    help=f"Format of NBEST: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size). Default: recognised by content.",
 )
 
 device_option = cloup.option(
@@ -69,25 +72,25 @@ device_option = cloup.option(
     default="cpu",
     show_default=True,
     callback=lambda context, parameter, text: parse_device(text),
-    help="Where the LM runs: cpu, cuda, cuda:1.",
+    help="Device that runs the LM: cpu, cuda, cuda:1.",
 )
 
 dictionary_option = cloup.option(
     "--dict",
     "dictionary",
     type=click.Path(path_type=Path),
-    help="dict.txt of neural LMs; the folder with both dictionaries of translation models. Default: next to the checkpoint, then its data "
-    "folder.",
+    help="dict.txt of neural LMs. For translation models, the folder with both dictionaries. Default: looked "
+    "for next to the checkpoint, then in its data folder.",
 )
 
-seed_option = cloup.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Random seed of the bootstrap.")
+seed_option = cloup.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Random seed for the bootstrap.")
 
 json_option = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 source_option = cloup.option(
     "--source",
     metavar="FILE",
-    help="The sentences that TEXT translates, one per line, for translation models (--mt).",
+    help="Source sentences of TEXT, one per line, for translation models (--mt).",
 )
 
 list_source_options = grouped(
@@ -97,21 +100,22 @@ list_source_options = grouped(
     cloup.option(
         "--source",
         metavar="FILE",
-        help="The sentences that were translated, one per list, for translation models (--mt). Lists are then held in memory. Default: "
-        "those in NBEST.",
+        help="Source sentences, one per list, for translation models (--mt). All lists are then held in memory. "
+        "Default: the source sentences in NBEST.",
     ),
     cloup.option(
         "--source-by",
         type=click.Choice(["order", "number", "id"], case_sensitive=False),
-        help="Match source sentences by order, by number (the list's id is the line number from 0) or by id (each line carries one). "
-        "Default: id if every line carries the id of a list, else order.",
+        help="How source lines are matched with lists. order: line i belongs to list i. number: a list's id is its "
+        "line number, from 0. id: each line carries a list id. Default: id if every line carries the id of a "
+        "list, else order.",
     ),
 )
 
 
 @dataclass(frozen=True)
 class Results:
-    """Where a table goes: printed, as JSON if that was asked for, and into a page."""
+    """Where results go: ``report`` is the file of the HTML report or None; ``as_json`` prints JSON instead of a table."""
 
     report: str | None
     as_json: bool
@@ -124,7 +128,7 @@ result_options = grouped(
     cloup.option(
         "--report",
         metavar="FILE",
-        help="Write a page (HTML, self-contained) with table, weights, and what changed for better and worse, word by word.",
+        help="Write a self-contained HTML page with the table, the weights, and the changed sentences, word by word.",
     ),
     json_option,
 )
@@ -135,7 +139,8 @@ config_output_option = cloup.option(
     type=click.Path(path_type=Path),
     default=DEFAULT_CONFIG,
     show_default=True,
-    help="The file to write, or to change: then it holds the LMs, text steps and weights of this run and no others (- is standard output).",
+    help="File to write. An existing file is replaced: it then holds the LMs, text steps and weights of this "
+    "run only (- is standard output).",
 )
 
 
@@ -148,15 +153,16 @@ _REFERENCES = (
         "--refs",
         multiple=True,
         metavar="FILE",
-        help="References, one line per list, in the same order or with ids (Kaldi, sclite). Repeat for multiple references; a blank "
-        "line means none. Default: those in NBEST.",
+        help="References: one line per list, in the same order or with ids (Kaldi, sclite). Repeat the option for "
+        "multiple references; a blank line means no reference. Default: the references in NBEST.",
     ),
     cloup.option(
         "--refs-by",
         type=click.Choice(["order", "number", "id"], case_sensitive=False),
-        help="Match references by order (line i is of list i), by number (the list's id is the line number from 0, as in "
-        "fairseq-generate), or by id (each line carries one, 'id text' or 'text (id)'; lines may be left over). Default: id if every "
-        "line carries the id of a list, else order.",
+        help="How reference lines are matched with lists. order: line i belongs to list i. number: a list's id is "
+        "its line number, from 0, as in fairseq-generate. id: each line carries a list id ('id text' or 'text "
+        "(id)'), and some lines may match no list. Default: id if every line carries the id of a list, else "
+        "order.",
     ),
 )
 reference_options = grouped("References", "refs", _references, *_REFERENCES)
@@ -169,14 +175,14 @@ measured_reference_options = grouped(
     cloup.option(
         "--source",
         metavar="FILE",
-        help="The sentences that were translated, matched as references are: for translation models (--mt), and the first column of what "
-        "--metric external:COMMAND reads. Default: those in NBEST.",
+        help="Source sentences, matched with lists as references are. They are for translation models (--mt) and "
+        "for the first column of --metric external:COMMAND. Default: the source sentences in NBEST.",
     ),
 )
 
 
 def _metric(metric_text: TextPipeline, bleu_tokenize: str, metric: str = "", ter_case_sensitive: bool = False) -> Metric:
-    """Make the metric. Raises InputError for options of another one."""
+    """Make the metric from its options. Raises InputError for an option of another metric."""
     tokenize_given = given_option("bleu_tokenize") is not None
     metric = metric or ("bleu" if tokenize_given else "wer")
     if tokenize_given and metric != "bleu":
@@ -190,7 +196,10 @@ def _metric(metric_text: TextPipeline, bleu_tokenize: str, metric: str = "", ter
 
 
 def metric_options(choice: bool = True) -> Decorator:
-    """The metric, handed to the command as ``metric``. Without ``choice`` there is no ``--metric``: the rest says what rules compare."""
+    """Add the metric options, passed to the command as ``metric``.
+
+    Without ``choice`` there is no ``--metric``: the other options only say what decision rules compare.
+    """
 
     of_choice = (
         cloup.option(
@@ -198,10 +207,10 @@ def metric_options(choice: bool = True) -> Decorator:
             type=MetricName(),
             default="wer",
             show_default=True,
-            help="What counts. external:COMMAND runs a program once: it reads lines of source, hypothesis and reference, joined by tabs, "
-            "and answers a number for each, higher is better.",
+            help="Metric. external:COMMAND runs a program once. It reads lines of source, hypothesis and reference, "
+            "separated by tabs, and prints one number per line; higher is better.",
         ),
-        cloup.option("--ter-case-sensitive", is_flag=True, help="TER ignores case, as in sacreBLEU, unless this is given."),
+        cloup.option("--ter-case-sensitive", is_flag=True, help="Make TER case-sensitive. By default it ignores case, as in sacreBLEU."),
     )
     return grouped(
         "Metric" if choice else "What rules compare",
@@ -212,7 +221,7 @@ def metric_options(choice: bool = True) -> Decorator:
             "--metric-text",
             type=STEPS,
             default=TextPipeline(),
-            help="What hypotheses and references go through before they are compared: steps as in --text, such as "
+            help="Text steps for hypotheses and references before they are compared, written as in --text, such as "
             "join-subwords:bpe,lowercase.",
         ),
         cloup.option(
@@ -225,15 +234,21 @@ def metric_options(choice: bool = True) -> Decorator:
 
 
 def check_source(source: str | None, run: RunConfig | None, metric: Metric) -> None:
-    """Raise InputError if source sentences are given and nothing asks for them."""
+    """Raise InputError if source sentences are given but neither a translation model nor an external metric uses them."""
     if source and metric.name != "external" and not (run and any(lm.uses_source for lm in run.lms)):
         raise InputError(f"--source is for translation models (--mt) and --metric {PREFIX}COMMAND, and there is neither")
 
 
 def warn_of_unused(output: Path, run: RunConfig, found: tuple[str, ...] = ()) -> None:
-    """Before the work: tell what the file to be written holds that this run does not use, but for the tables ``found`` that it fills.
+    """Warn, before the work begins, of what the existing output file holds that this run does not use and would remove.
 
-    Raises InputError if the file is no ``attlm.toml``.
+    Args:
+        output: the file to be written.
+        run: the run.
+        found: the tables of the file that this run will fill.
+
+    Raises:
+        InputError: the file is not an ``attlm.toml``.
     """
     if gone := [table for table in unused(output, run) if table not in found]:
         note(

@@ -1,4 +1,4 @@
-"""Before a run begins: no output may replace what it reads, or another output, and each must have a place."""
+"""Check before a run that no output would replace an input or another output, and that each can be written."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ def check_outputs(
     inputs: Mapping[str, Sequence[str | Path | None]],
     config: RunConfig | None = None,
 ) -> None:
-    """``outputs`` by option and ``inputs`` by what they are; the files of ``config`` and the folders of its LMs are inputs, too.
+    """Raise InputError if an output would replace an input or another output, or cannot be written.
 
-    Nothing of this is asked of standard streams, devices and pipes. Raises InputError.
+    Args:
+        outputs: output paths by option. Standard streams, devices and pipes are not checked.
+        inputs: input paths by description.
+        config: its files and the folders of its LMs also count as inputs.
     """
     written: dict[Path, str] = {}
     given = ((option, [files] if isinstance(files, str | Path) else files or ()) for option, files in outputs.items())
@@ -42,13 +45,13 @@ def check_outputs(
 
 
 def check_standard_input(*paths: str) -> None:
-    """Raise InputError if standard input is to be more than one of these files."""
+    """Raise InputError if more than one of these paths is standard input."""
     if paths.count("-") > 1:
         raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
 
 
 def files_of(config: RunConfig) -> Iterator[tuple[str, list[Path | None]]]:
-    """The files that a configuration names, by what they are; not the one that it was read from."""
+    """Yield the files that a configuration names, with a description; not the file it was read from."""
     for lm in config.lms:
         yield f"the LM {lm.name}", [lm.kenlm, *lm.checkpoints]
         yield f"the dictionary of {lm.name}", [lm.dictionary]

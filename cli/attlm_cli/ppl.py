@@ -1,4 +1,4 @@
-"""``attlm ppl``: perplexity of raw text."""
+"""``attlm ppl``: compute the perplexity of raw text."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from attlm_fairseq.verbs.text import Perplexity, perplexity
 @source_option
 @run_options()
 def ppl_command(text: str, as_json: bool, source: str | None, run: RunConfig) -> None:
-    """Perplexity of TEXT (- is standard input), a sentence a line, blank ones included, for each LM.
+    """Compute the perplexity of TEXT (- is standard input) for each LM. TEXT has one sentence per line; blank lines count.
 
     \b
     ppl              every word and every sentence end is predicted and counted
     ppl_salton2017   the first event of each sentence is counted but not predicted, as in the code
-                     behind Salton et al. (2017): lower, and comparable with their figures only
+                     of Salton et al. (2017): lower, and only comparable with their figures
     ppl_without_oov  unknown words are neither predicted nor counted
-    ppl_as_read      ppl shared by the white-space words of TEXT as it stands: compares LMs that see other
-                     words or subwords, as long as nothing is removed
+    ppl_as_read      as ppl, but divided by the white-space words of TEXT as read. It compares LMs that
+                     see other words or subwords, as long as no text step removes anything
 
-    A line ends at a line feed alone. A carriage return elsewhere is white space here, but ends a line for fairseq-preprocess: take
-    such out of the text, or fairseq counts more sentences.
+    Only a line feed ends a line here. A carriage return is white space, but fairseq-preprocess ends a line at it:
+    remove carriage returns from TEXT, or fairseq counts more sentences.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""What the commands print: lines on standard error, a bar, tables and JSON on standard output."""
+"""Print what the commands produce: notes and a progress bar on standard error, tables and JSON on standard output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NoteHandler(logging.Handler):
-    """Prints notes and warnings on standard error, warnings in red on a terminal, above a bar if there is one."""
+    """Prints notes and warnings on standard error, above a progress bar if there is one. Warnings are red on a terminal."""
 
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage()
@@ -39,7 +39,7 @@ class NoteHandler(logging.Handler):
 
 @contextmanager
 def printed_notes() -> Iterator[None]:
-    """Print the notes of the library while the block runs."""
+    """Print the library's notes while the block runs."""
     handler, level, propagate = NoteHandler(), LOGGER.level, LOGGER.propagate
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)
@@ -53,43 +53,43 @@ def printed_notes() -> Iterator[None]:
 
 
 def progress(unit: str, total: int | None) -> tqdm:
-    """Return a bar with rate and time left, which shows on a terminal alone."""
+    """Return a progress bar with rate and remaining time. It shows only on a terminal."""
     from tqdm import tqdm
 
     return tqdm(total=total, unit=f" {unit}", unit_scale=True, dynamic_ncols=True, smoothing=0.1, disable=None, file=sys.stderr)
 
 
 def on_terminal() -> bool:
-    """Tell whether the user watches: only then is it worth knowing how long the work will take."""
+    """Return whether standard error is a terminal. Only then is it worth counting the work first, for the remaining time."""
     return sys.stderr.isatty()
 
 
 def worth_counting(path: str) -> bool:
-    """Tell whether to read a file once more first: if the user watches, and never standard input, a pipe or the shell's ``<(..)``."""
+    """Return whether to read a file once before the work, to count it: only on a terminal, and only if it can be read twice."""
     return on_terminal() and path != "-" and (Path(path).is_file() or Path(path).is_dir())
 
 
 def lines_bar(path: str) -> tqdm:
-    """Return a bar for the lines of a text."""
+    """Return a progress bar for the lines of a text."""
     from attlm_fairseq.scoring.text_file import count_lines
 
     return progress("lines", count_lines(path) if worth_counting(path) else None)
 
 
 def hypotheses_bar(path: str, format_name: str | None) -> tqdm:
-    """Return a bar for the hypotheses of n-best lists."""
+    """Return a progress bar for the hypotheses of n-best lists."""
     from attlm_fairseq.messages import silent
     from attlm_fairseq.nbest.formats import open_nbest
 
-    with silent():  # what there is to tell is told when the lists are read
+    with silent():  # the run itself reads the lists again and then logs their notes
         total = sum(len(found.hypotheses) for found in open_nbest(path, format_name)[1]) if worth_counting(path) else None
     return progress("hypotheses", total)
 
 
 def echo_fields(*fields: object) -> None:
-    """Print a line of fields joined by tabs. Words of the user's files go as they are, but harmless to a terminal."""
+    """Print a line of fields joined by tabs. Words are printed as they are, but control characters are made visible on a terminal."""
     texts = list(map(str, fields))
-    # with color, or click takes what looks like a colour out of the words
+    # color=True: otherwise click removes what looks like a colour code from the words
     click.echo("\t".join(map(visible, texts) if sys.stdout.isatty() else texts), color=True)
 
 
@@ -99,9 +99,9 @@ def echo_json(value: Any) -> None:
 
 
 def print_systems(rows: Sequence[Row], metric: Metric, against: str) -> None:
-    """Print the table of systems: score, interval and, for those compared, the difference from the first row and its p-value.
+    """Print the table of systems: score, interval, difference from the first row and its p-value.
 
-    ``against`` heads that column. In place of the p-value of a system tuned on these lists stands that it was.
+    ``against`` heads the column of differences. A system that was tuned on these lists has a note instead of a p-value.
     """
     from tabulate import tabulate
 
@@ -120,5 +120,5 @@ def _cells(row: Row) -> tuple[str, str, str, str]:
 
 
 def this_command() -> str:
-    """Return the command line as a shell takes it: how to get a result again."""
+    """Return the command line, quoted for a shell, so that the result can be reproduced."""
     return shlex.join(["attlm", *sys.argv[1:]])

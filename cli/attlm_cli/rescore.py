@@ -1,4 +1,4 @@
-"""``attlm rescore``: score the hypotheses with the LMs, add up, put the best first."""
+"""``attlm rescore``: score the hypotheses with LMs, combine the scores, and put the best first."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ output_options = grouped(
     "Output",
     "output",
     lambda output, to, resume: RescoreOutput(output, to, resume),
-    cloup.option("-o", "--output", default="-", metavar="FILE", help="Where to write; - is standard output (default). .gz compresses."),
+    cloup.option("-o", "--output", default="-", metavar="FILE", help="File to write; - is standard output (default). .gz compresses."),
     cloup.option(
         "--to",
         type=click.Choice(OUTPUTS, case_sensitive=False),
         default="same",
         show_default=True,
-        help="The lists reordered, the 1-best texts, or words with confidences: ctm, or a folder of sausages (confusion networks) for "
-        "SRILM.",
+        help="What to write: the reordered lists in the same or another format, the 1-best texts, or words with "
+        "confidences. ctm is one file; sausage is a folder of confusion networks for SRILM.",
     ),
     cloup.option(
         "--resume/--no-resume",
@@ -52,7 +52,8 @@ output_options = grouped(
     type=click.Choice(["local", "ray"], case_sensitive=False),
     default="local",
     show_default=True,
-    help="ray: NBEST is a pattern or folder of files, -o a folder; each of --devices is an actor of Ray Data, here or on a cluster.",
+    help="ray rescores many files: NBEST is a pattern or folder of files and -o a folder. Each of --devices "
+    "becomes an actor of Ray Data, on this machine or a cluster.",
 )
 @list_source_options
 @run_options(several_devices=True, candidates=True, lists=True)
@@ -70,17 +71,18 @@ def rescore_command(
 ) -> None:
     """Put the best hypothesis of each list of NBEST (- is standard input) first.
 
-    A hypothesis' total is the weighted sum of its LM scores (natural log, summed over words and sentence end), the
-    scores it came with, its number of words and its rank. Of each LM there are two more features, LM_oov (words that it
-    does not know) and LM_tokens (words or subwords that it sees), and of any two LM_minus_LM. LMs and weights come from
-    attlm.toml, as written by `attlm tune`, or from options. If no weight is given for a score of the lists, the
-    decoder's own score has weight 1. The output has the format of the input, with one named score per LM added.
+    The total of a hypothesis is a weighted sum of its LM scores (natural log, summed over words and sentence end), the
+    scores in the list, its number of words and its rank. Each LM adds two features: LM_oov (number of words that it
+    does not know) and LM_tokens (number of words or subwords that it sees). Any two LMs add LM_minus_LM. LMs and
+    weights come from attlm.toml, as written by `attlm tune`, or from options. If no score of the lists has a weight,
+    the decoder's own score gets weight 1. The output has the format of the input plus one named score per LM.
 
-    With --mbr the total written is minus the expected loss, by which the list is then sorted. With --consensus the
-    answer may be a text that is not in the list, so that first texts alone can be written. Losses and votes are over
-    the text as --metric-text makes it, else as the steps that `attlm tune` has written to attlm.toml do: lists in
-    subwords need join-subwords, and a consensus is written as after these steps, in words. With --metric-text lowercase
-    they ignore case; what is written keeps it. `attlm eval` measures rescored lists and writes the report.
+    With --mbr, lists are sorted by expected loss, and the total written is minus this loss. With --consensus, the
+    answer may be in no list, so only 1-best texts can be written.
+
+    Losses and votes compare texts after the steps of --metric-text. Its default is the steps that `attlm tune` has
+    written to attlm.toml. Lists in subwords need join-subwords. With --metric-text lowercase, case is ignored but kept
+    in the output. To measure rescored lists and write a report, use `attlm eval`.
 
     \b
     Examples:

@@ -240,10 +240,10 @@ def run_options(
 ) -> Decorator:
     """The LMs, what they see and where they run, handed to the command as ``run``.
 
-    ``several_devices``: whether the command shares its work among devices. ``only_if_named``: ``run`` is None unless LMs or a
-    configuration are named; that of this folder does not count then. ``scores``: whether the command scores, so that policies for
-    unknown words, precision, memory and combinations of LMs mean something. ``candidates``: whether lists can be expanded.
-    ``lists``: whether the command reads n-best lists.
+    ``several_devices``: whether the command shares its work among devices. ``only_if_named``: ``run`` is None unless
+    LMs or a configuration are named; that of this folder does not count then. ``scores``: whether the command scores,
+    so that policies for unknown words, precision, memory and combinations of LMs mean something. ``candidates``:
+    whether lists can be expanded. ``lists``: whether the command reads n-best lists.
     """
     groups = (
         ("Models", MODELS + (COMBINED_MODELS if scores else ()) + (ONLY_CLOSE if lists else ())),

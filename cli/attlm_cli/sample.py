@@ -1,4 +1,4 @@
-"""``attlm sample``: sentences drawn from a neural language model."""
+"""``attlm sample``: draw sentences from a neural language model."""
 
 from __future__ import annotations
 
@@ -22,28 +22,50 @@ sampling_options = grouped(
     "Which words",
     "options",
     _sampling,
-    cloup.option("--temperature", default=1.0, show_default=True, help="Below 1: likelier sentences; 0: always the likeliest word."),
-    cloup.option("--top-k", default=0, show_default=True, help="Choose among the K likeliest words; 0: all."),
-    cloup.option("--top-p", default=1.0, show_default=True, help="Choose among the fewest likeliest words with this probability together."),
-    cloup.option("--max-words", default=100, show_default=True, help="Cut sentences after so many words."),
+    cloup.option(
+        "--temperature",
+        default=1.0,
+        show_default=True,
+        help="Softmax temperature. Below 1, sentences are more probable; 0 always takes the most probable word.",
+    ),
+    cloup.option("--top-k", default=0, show_default=True, help="Draw only from the K most probable words; 0: from all."),
+    cloup.option(
+        "--top-p",
+        default=1.0,
+        show_default=True,
+        help="Draw only from the smallest set of most probable words whose probabilities sum to this.",
+    ),
+    cloup.option("--max-words", default=100, show_default=True, help="Maximum number of words; longer sentences are cut."),
     cloup.option("--unknown/--no-unknown", default=False, show_default=True, help="Whether <unk> may be drawn."),
 )
 
 
 @cloup.command("sample")
-@cloup.option("--lm", required=True, type=click.Path(path_type=Path), metavar="CHECKPOINT", help="Or a folder of attlm export.")
-@cloup.option("-n", "--number", default=10, show_default=True, type=click.IntRange(min=0), help="How many sentences.")
-@cloup.option("--prefix", default="", metavar="TEXT", help="The words that each sentence begins with.")
+@cloup.option(
+    "--lm",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="CHECKPOINT",
+    help="A checkpoint of fairseq-train or a folder of attlm export.",
+)
+@cloup.option("-n", "--number", default=10, show_default=True, type=click.IntRange(min=0), help="Number of sentences.")
+@cloup.option("--prefix", default="", metavar="TEXT", help="Words that each sentence begins with.")
 @sampling_options
-@cloup.option("--seed", default=1, show_default=True, help="Same seed, same sentences; more of them begin with the same.")
-@cloup.option("--scores", is_flag=True, help="Tab-separated: natural-log probability, number of words, 1 if the sentence ended, sentence.")
+@cloup.option(
+    "--seed", default=1, show_default=True, help="Random seed. The same seed gives the same sentences; a larger --number only adds more."
+)
+@cloup.option(
+    "--scores",
+    is_flag=True,
+    help="Print tab-separated columns: natural-log probability, number of words, 1 if the sentence ended or 0 if it was cut, sentence.",
+)
 @dictionary_option
 @device_option
 def sample_command(lm: Path, number: int, prefix: str, options: Any, seed: int, scores: bool, dictionary: Path | None, device: str) -> None:
     """Draw sentences from a neural LM, one per line.
 
-    With --scores each comes with the LM's own log-probability, whatever the temperature: that of `attlm score` for the line, or, if
-    the sentence was cut, that of its words without the end.
+    --scores prints each sentence's log-probability under the LM at temperature 1, as `attlm score` does. For a sentence
+    that was cut, it covers the words without the sentence end.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""``attlm score``: log-probabilities of raw text, line by line or word by word."""
+"""``attlm score``: score raw text, line by line or word by word."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ from attlm_fairseq.verbs.text import score_text
 
 @cloup.command("score")
 @cloup.argument("text", help="A text, one sentence per line; - is standard input.")
-@cloup.option("--words", "each_word", is_flag=True, help="One line for each word and sentence end instead of one for each sentence.")
+@cloup.option("--words", "each_word", is_flag=True, help="Print one line per word and sentence end instead of one line per sentence.")
 @cloup.option("--header/--no-header", default=True, show_default=True, help="Name the columns in a first line.")
 @source_option
 @run_options()
 def score_command(text: str, each_word: bool, header: bool, source: str | None, run: RunConfig) -> None:
-    """Natural-log probability of each line of TEXT (- is standard input), a sentence a line, blank ones included.
+    """Score each line of TEXT (- is standard input) with each LM: natural-log probabilities. Blank lines are scored, too.
 
-    Tab-separated columns: line number, number of words, and for each LM its score (summed over the words and the
-    sentence end) and the number of words it does not know. With --words: line number, word, and for each LM the
-    word's score and whether it is unknown (1 or 0). If LMs see different words, each has its own number of words
-    in a third column, and the common one counts the words as read.
+    The output has tab-separated columns: line number, number of words, then two columns per LM. These are its score
+    (summed over the words and the sentence end) and the number of words that it does not know.
+
+    With --words, the columns are line number and word, then per LM the score of the word and whether it is unknown (1
+    or 0).
+
+    If LMs see different words, each has a third column with its own number of words, and the second column of the line
+    counts the words as read.
 
     \b
     Examples:
@@ -51,13 +55,13 @@ def score_command(text: str, each_word: bool, header: bool, source: str | None, 
 
 
 def sentence_of(line: ScoredLine, differ: bool) -> list[object]:
-    """The number of words of a line, and each LM's score and unknown words; with ``differ`` also the words that it saw."""
+    """Return the number of words of a line, then score and unknown words of each LM; if LMs ``differ``, also the words each saw."""
     counts = [(f"{score.total:.6f}", score.oov_count, *([score.words] if differ else [])) for score in line.scores]
     return [len(line.text.split() if differ else line.words[0]), *(value for of_lm in counts for value in of_lm)]
 
 
 def words_of(line: ScoredLine) -> Iterator[list[object]]:
-    """Each word of a line and its end, with each LM's score and whether it is unknown."""
+    """Yield each word of a line and its sentence end, with each LM's score and whether the word is unknown."""
     for place, word in enumerate([*line.words[0], END]):
         events = [(f"{score.log_probs[place]:.6f}", int((*score.oov, False)[place])) for score in line.scores]
         yield [word, *(value for of_lm in events for value in of_lm)]

@@ -1,4 +1,4 @@
-"""``attlm rescore --engine ray``: many files into a folder, on the machines of a cluster."""
+"""``attlm rescore --engine ray``: rescore many files into a folder, on one machine or a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attlm_fairseq.verbs.run import require_candidate_weights, require_weights
 
 
 def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_name: str | None) -> None:
-    """Rescore each of many files into a folder and tell what became of them. Raises InputError if there is nothing to do it with."""
+    """Rescore each of many files into a folder, and report the result of each. Raises InputError."""
     if output.to != "same":
         raise InputError(f"--to {output.to}: with --engine ray lists are written in the format of their file")
     folder = Path(output.path)
@@ -39,7 +39,7 @@ def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_n
 
 
 def _by_line(shards: Sequence[Shard]) -> dict[str, list[str]]:
-    """The notes of the shards, each with the files that it is about: what is said of a thousand files is told once."""
+    """Return the distinct notes of the shards, each with the files it is about, so that each note is printed once."""
     found: dict[str, list[str]] = {}
     for shard in shards:
         for line in shard.notes:

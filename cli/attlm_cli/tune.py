@@ -135,11 +135,12 @@ def tune_command(
 ) -> None:
     """Find the weights that make the first hypotheses of NBEST (- is standard input) best, and write them to attlm.toml.
 
-    The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) looks for the weights of each LM,
-    of the number of words that it does not know (NAME_oov), of the scores that came with the lists, of the number of
-    words and of the rank. The table shows the score before and after, what to expect on other lists
-    (cross-validation), each LM alone, and the best that the lists hold (oracle; for BLEU and chrF they hold at least that).
-    With --mbr or --consensus these rules are tuned as well, and the one with the best cross-validated score is written.
+    The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) looks for the weights of
+    each LM, of the number of words that it does not know (NAME_oov), of the scores that came with the lists, of the
+    number of words and of the rank. The table shows the score before and after, what to expect on other lists
+    (cross-validation), each LM alone, and the best that the lists hold (oracle; for BLEU and chrF they hold at least
+    that). With --mbr or --consensus these rules are tuned as well, and the one with the best cross-validated score is
+    written.
 
     Cross-validation also says how far to trust the weights: between the weights as they were found and the input order
     (see --strength). If it shows no gain to rely on, all weights written are 0, and the lists will stay as they are.
