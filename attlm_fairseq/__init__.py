@@ -1,13 +1,13 @@
-"""Memory-augmented recurrent language models for fairseq, and the rescoring of n-best lists with them.
+"""Memory-augmented recurrent language models for fairseq, and n-best rescoring with them.
 
     import attlm_fairseq as attlm
 
     tuned = attlm.tune("dev.json", lms={"lm": "lm.pt", "ngram": "lm.arpa"})
     attlm.rescore("test.json", config=tuned.config)
 
-Importing the package is cheap: a verb's module is imported when the verb is first used, torch with the first neural LM. Only if fairseq
-is loaded already, as in its own commands with ``--user-dir attlm_fairseq``, the models and tasks register themselves; see
-``attlm_fairseq.plugin``.
+Importing the package is cheap. The first use of a function imports its module; the first neural LM imports torch.
+The models and tasks register themselves only if fairseq is already loaded, as in fairseq's own commands with
+``--user-dir attlm_fairseq``. See ``attlm_fairseq.plugin``.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
 
-if TYPE_CHECKING:  # what type checkers and editors see; _MODULES says the same to Python
+if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ resolves the same names from _MODULES
     from attlm_fairseq.errors import InputError as InputError
     from attlm_fairseq.nbest.corrections import Corrections as Corrections
     from attlm_fairseq.nbest.decision.decision import Decision as Decision

@@ -1,4 +1,4 @@
-"""The n-best list as the program holds it, whatever file it came from."""
+"""The n-best list in memory, independent of the file format it came from."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from attlm_fairseq.nbest.verbatim import HypothesisText, ListText
 
 
 class WordShare(NamedTuple):
-    """A word and a probability between 0 and 1: its posterior in a slot, or the confidence that it is right."""
+    """A word with a probability between 0 and 1: its posterior in a slot, or the confidence that it is right."""
 
     word: str
     share: float
 
 
-DECODER_SCORES = ("decoder", "score", "total")  # how formats call the decoder's own score if it is one of several
+DECODER_SCORES = ("decoder", "score", "total")  # names of the decoder's own score in formats that have several scores
 
 
 @dataclass(frozen=True, slots=True)
 class Sausage:
-    """The confusion network of a rescored list, and the confidence of each word of its answer.
+    """The confusion network of a rescored list, with a confidence for each word of the answer.
 
-    ``slots``: the words of each slot with their posteriors, the most probable first, ``""`` for no word; they sum to 1. ``answer``: the
-    words of the answer with their confidences. ``times``: start and end of each of these in seconds; empty if the list has no times.
+    Attributes:
+        slots: the words of each slot with their posteriors, which sum to 1; most probable first. ``""`` means no word.
+        answer: the words of the answer with their confidences.
+        times: start and end of each word of the answer in seconds; empty if the list has no times.
     """
 
     slots: tuple[tuple[WordShare, ...], ...]
@@ -36,10 +38,15 @@ class Sausage:
 class Hypothesis:
     """One hypothesis of a list.
 
-    ``text`` is exactly as read. ``scores`` are the named scores that came with it: natural logarithm and sums, higher is
-    better; the format converts at its door. ``rank`` is its place in the list as read, from 1. ``lm_scores`` and ``total`` are
-    what rescoring adds. ``times`` are begin and end of each word in seconds, if the list has them. ``verbatim`` is its text in the
-    file, from which the format writes everything else back.
+    Attributes:
+        text: the text exactly as read.
+        scores: the scores read with the hypothesis, by name: natural logs, sums, higher is better. Formats convert when
+            they read.
+        rank: position in the input list, from 1. 0 for a new text.
+        lm_scores: scores added by rescoring, by LM name (natural log, summed over words and sentence end).
+        total: the weighted sum of all scores, set by rescoring.
+        times: start and end of each word in seconds; empty if unknown.
+        verbatim: the hypothesis as it stands in its file, so that unchanged parts can be written back exactly.
     """
 
     text: str
@@ -53,13 +60,18 @@ class Hypothesis:
 
 @dataclass(slots=True)
 class NbestList:
-    """The hypotheses of one utterance or source sentence, in order, at least one.
+    """The hypotheses of one utterance or source sentence, in order; at least one.
 
-    ``source`` is the sentence that the hypotheses translate; None if it is not known.
-    ``id`` is the list's name as the file gives it (or its number from 0 where the format has none). ``references`` is empty
-    unless the file carries them. ``path`` and ``line`` tell where the list begins, for messages. ``verbatim`` is the
-    list's text in the file, from which the format writes everything else back. ``sparse`` tells that a score which a hypothesis
-    does not name is 0, as Moses has it. ``sausage`` is what rescoring adds if word confidences are asked for.
+    Attributes:
+        id: the list's id in the file, or its number from 0 if the format has no ids.
+        hypotheses: the hypotheses.
+        references: the reference texts; empty unless read or attached.
+        line: line at which the list begins in its file, for messages.
+        verbatim: the list as it stands in its file, so that unchanged parts can be written back exactly.
+        sparse: scores that a hypothesis does not name are 0, as in Moses.
+        sausage: the confusion network, added by rescoring if word confidences are requested.
+        path: the file, for messages.
+        source: the sentence that the hypotheses translate; None if unknown.
     """
 
     id: str
@@ -73,5 +85,5 @@ class NbestList:
     source: str | None = None
 
     def error(self, message: str) -> InputError:
-        """What is wrong with the list, behind its place in the file."""
+        """Return an InputError that names the list's file and line."""
         return InputError(message, path=self.path or None, line=self.line or None)

@@ -1,4 +1,4 @@
-"""The verbs of the library: what each ``attlm`` command does, as one function over n-best lists, texts or files.
+"""The library's functions: one for each ``attlm`` command, over n-best lists, texts or files.
 
-They are imported from the package itself: ``import attlm_fairseq as attlm; attlm.rescore(lists, config="attlm.toml")``.
+Import them from the package: ``import attlm_fairseq as attlm; attlm.rescore(lists, config="attlm.toml")``.
 """

@@ -19,14 +19,16 @@ from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config
 
 @dataclass(frozen=True)
 class AttentionOutput:
-    """What to write.
+    """The outputs of ``show_attention``.
 
     Attributes:
-        files: files in ``.png .svg .pdf .html .json .tsv``, for a text also ``.jsonl``; ``-`` is a table on standard output.
-        threshold: print the text before each prediction, and highlight what it reads with this weight or more.
-        examples: how many sentences of a text get a heat map in the ``.html``.
-        echo: where highlighted lines go.
-        marked: how a highlighted word is printed.
+        files: files to write: ``.png``, ``.svg``, ``.pdf``, ``.html``, ``.json`` or ``.tsv``, and ``.jsonl`` for a
+            text. ``-`` prints a table on standard output.
+        threshold: highlight the states whose weight is at least this, in the text printed before each prediction.
+            None prints no text.
+        examples: number of sentences of a text that get a heat map in the ``.html``.
+        echo: receives each highlighted line.
+        marked: format of a highlighted word.
     """
 
     files: Sequence[FilePath] = ()
@@ -48,15 +50,17 @@ def show_attention(
     """Show which earlier states one neural LM reads for each prediction of a sentence, or on average over a text.
 
     Args:
-        sentence: the sentence; None if there is a ``file``.
+        sentence: the sentence; None if ``file`` is given.
         lms: one neural LM with one checkpoint, by name.
-        file: instead of a sentence a text, one sentence per line (``-`` is standard input): the mean over the text by distance.
-        config: the LM and its text steps, also an ``attlm.toml``.
-        output: what to write.
+        file: a text to analyse instead of a sentence, one sentence per line (``-`` is standard input). The weights are
+            averaged by distance.
+        config: the LM and its text steps: a RunConfig or the path of an ``attlm.toml``.
+        output: what to write. Default: a table on standard output.
         on_progress: called with the number of lines finished since the last call.
 
     Raises:
-        InputError: no neural LM or several, a model that has no memory, a file that cannot be written in this form.
+        InputError: there is not exactly one neural LM, the model has no memory, or a file cannot be written in this
+            form.
     """
     output, run = output or AttentionOutput(("-",)), run_config(config, lms=lms)
     lm = _the_lm(run)
@@ -76,7 +80,7 @@ def show_attention(
 
 
 def _the_lm(run: RunConfig) -> LMSpec:
-    """The one neural LM with one checkpoint. Raises InputError."""
+    """Return the one neural LM with one checkpoint. Raises InputError."""
     neural = [lm for lm in run.lms if lm.checkpoints or lm.loaded is not None]
     if not neural:
         given = f"; an n-gram LM ({run.lms[0].name}) has no attention weights" if run.lms else ""

@@ -1,4 +1,4 @@
-"""Fit word confidences, and judge them on lists that they were not fitted on."""
+"""Fit word confidences, and measure them on lists that they were not fitted on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ FOLDS = 5
 
 
 def judged_words(lists: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> JudgedWords:
-    """Judge the words of the answers of measured lists, as the metric sees them. Raises InputError if the metric is not of words."""
+    """Mark each word of the chosen hypotheses as right or wrong, after the metric's text steps.
+
+    Raises:
+        InputError: the metric does not count words.
+    """
     if metric.name != "WER":
         raise InputError(f"--confidence is of words that are right or wrong: it goes with --metric wer, not {metric.name}")
     text = decision.text if decision.text.steps else compared_text(metric)
@@ -28,15 +32,24 @@ def judged_words(lists: MeasuredLists, metric: Metric, weights: Mapping[str, flo
 
 
 def fit(lists: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> Confidence:
-    """Return the scale and coverage that fit the confidences of these lists' answers. Raises InputError."""
+    """Return the scale and coverage that best fit the word confidences on these lists. Raises InputError."""
     return fit_confidence(judged_words(lists, metric, weights, decision))
 
 
 def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: np.ndarray) -> Calibration:
-    """Measure whether confidences can be believed, with scale and coverage that these lists have not seen.
+    """Measure how well word confidences match reality, on lists that scale and coverage were not fitted on.
 
-    Those of ``run`` are used if it has them and was not tuned on these lists. Otherwise each fold of the lists gets what is fitted on
-    the others; lists of one utterance (``utterances`` (N,) numbers them) are in one fold. Raises InputError.
+    The scale and coverage of ``run`` are used if they exist and were tuned on other lists. Otherwise they are fitted by
+    cross-validation: the lists of each fold get the values fitted on the other folds.
+
+    Args:
+        lists: scored lists with references.
+        metric: must be WER.
+        run: weights, decision and, if fitted, confidence.
+        utterances: utterance number of each list (N,). Lists of the same utterance stay in one fold.
+
+    Raises:
+        InputError: the metric does not count words, or there are fewer than two utterances.
     """
     words = judged_words(lists, metric, run.weights, run.decision)
     right = words.all_right

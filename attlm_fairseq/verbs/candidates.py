@@ -1,4 +1,4 @@
-"""Candidates beyond the lists for tuning, and what there is to tell about them."""
+"""Add candidate hypotheses to the lists before tuning, and report what they add."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 
-NAMED = 5  # phrases that never match
+NAMED = 5  # at most this many phrases that can never match are named in the warning
 
 
 def expanded_for_tuning(lists: list[NbestList], run: RunConfig, metric: Metric, folds: int) -> list[NbestList]:
-    """Return the lists with the candidates of the run's corrections, jack-knifed if the table was learned from them. Raises InputError."""
+    """Return the lists with the candidates that the run's corrections propose.
+
+    If the table was learned from these lists, each list gets candidates learned from the other folds (jack-knifing).
+    Raises InputError.
+    """
     spec = run.candidates
     if not spec.anything:
         return lists
@@ -34,7 +38,7 @@ def expanded_for_tuning(lists: list[NbestList], run: RunConfig, metric: Metric, 
 
 
 def note_phrases(phrases: PhraseList, lists: Sequence[NbestList], expanded: Sequence[NbestList]) -> None:
-    """Tell how many of the phrases in the references are in the lists, and which phrases can never match."""
+    """Report how many phrases of the references occur in the lists, and which phrases can never match."""
     wanted = first = anywhere = reached = 0
     for nbest, more in zip(lists, expanded, strict=True):
         for phrase in {phrase for text in nbest.references for phrase in phrases.occurrences(text.split())}:

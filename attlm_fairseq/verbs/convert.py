@@ -1,4 +1,4 @@
-"""Write n-best lists in another format, and say what it cannot hold."""
+"""Convert n-best lists to another format, and report what that format cannot hold."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TARGETS = tuple(dict.fromkeys((*formats.CONVERTIBLE, *formats.CONVERTIBLE_FOLDER
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written. ``lost`` has one line for each thing that the format cannot hold."""
+    """The result of ``convert``: the counts, and ``lost``, one line for each kind of information that the format cannot hold."""
 
     list_count: int
     hypothesis_count: int
@@ -32,19 +32,21 @@ class Converted:
 
 
 def convert(lists: Lists, path: FilePath, to: str) -> Converted:
-    """Write n-best lists in another format.
+    """Convert n-best lists to another format.
 
     Args:
         lists: the lists, or the file or folder that holds them.
-        path: a new file (``.gz`` compresses), ``-`` for standard output, or a new folder. It appears when it is whole.
-        to: the name of a format. Those that are files and folders are written as a folder if ``path`` ends in ``/``. ``1best``,
-            ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best hypothesis.
+        path: a new file (``.gz`` compresses), ``-`` for standard output, or a new folder. It appears only when
+            complete.
+        to: the name of the new format. A format that exists both as file and as folder is written as a folder if
+            ``path`` ends in ``/``. ``1best``, ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best
+            hypothesis.
 
     Returns:
-        The counts, and what was lost; each line of that is a note, too.
+        The counts, and one line for each kind of information lost. Each such line is also logged.
 
     Raises:
-        InputError: the output is there already, or the format cannot hold the lists. Nothing is written then.
+        InputError: the output already exists, or the format cannot hold the lists. Nothing is written then.
     """
     path = os.fspath(path)
     if path != "-" and not is_stream(path) and Path(path).exists() and not (Path(path).is_dir() and not any(Path(path).iterdir())):
@@ -78,7 +80,7 @@ def _target(to: str, path: str) -> NbestFormat | NbestFolderFormat:
 
 
 class _Losses:
-    """Counts, as the lists pass by, what the format that is written cannot hold."""
+    """Counts what the target format cannot hold, while the lists pass by."""
 
     def __init__(self, to: str, holds: Holds, only_first: bool = False) -> None:
         self._to, self._holds, self._only_first = to, holds, only_first
@@ -89,7 +91,7 @@ class _Losses:
         self._ids: str | None = None
 
     def watch(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        """Yield the lists, counting."""
+        """Yield each list after counting what it would lose."""
         for place, nbest in enumerate(lists):
             self._count(nbest, place)
             yield nbest
@@ -115,7 +117,7 @@ class _Losses:
                 self._rounded.update(name for name, score in hypothesis.scores.items() if abs(round(score, decimals) - score) > _NEGLIGIBLE)
 
     def told(self) -> Converted:
-        """Say what was lost, and return it with the counts."""
+        """Log what was lost, and return it with the counts."""
         lost = tuple(self._lines())
         for line in lost:
             note(f"note: {self._to} {line}")

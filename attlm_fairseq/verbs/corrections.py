@@ -1,4 +1,4 @@
-"""Learn corrections from lists with references, measure what they do, and jack-knife lists."""
+"""Learn corrections from lists with references, measure their effect, and jack-knife lists."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ from attlm_fairseq.verbs.run import scoring
 
 
 def learn_corrections(lists: Lists, refs: References | None = None, *, lm: FilePath | None = None, language: str = "en") -> Corrections:
-    """Learn corrections from lists with references: phrases, ways to say numbers, spellings, each with its probability.
+    """Learn corrections from lists with references: phrases, spoken forms of numbers, and spellings, with probabilities.
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
-        refs: references: files, texts in the order of the lists, or texts by id; None if the lists bring theirs.
-        lm: an ARPA or KenLM file that the search for candidates goes by. Default: a 4-gram estimated from the references.
-        language: of spelled numbers, num2words' code.
+        refs: references: files, texts in the order of the lists, or texts by id. None: the lists have their own.
+        lm: an ARPA or KenLM file that guides the search for candidates. Default: a 4-gram estimated from the
+            references.
+        language: language of spelled-out numbers, as a num2words code.
 
     Returns:
         Corrections: ``expand(nbest)`` adds candidates to a list, ``save(path)`` writes the table.
 
     Raises:
-        InputError: unreadable or wrong input, no references.
+        InputError: the input is unreadable or wrong, or there are no references.
     """
     return learn(with_references(lists_of(lists), refs), lm=None if lm is None else Path(fspath(lm)), language=language)
 
 
 def write_correction_pairs(lists: Lists, refs: References | None, folder: FilePath) -> dict[str, int]:
-    """Write pairs of a hypothesis and its reference to train a neural corrector on: see ``pairs.write_pairs``.
+    """Write hypothesis-reference pairs for training a neural corrector. See ``pairs.write_pairs``.
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
@@ -51,10 +52,10 @@ def write_correction_pairs(lists: Lists, refs: References | None, folder: FilePa
         folder: a new folder for ``train.hyp``, ``train.ref``, ``valid.hyp`` and ``valid.ref``.
 
     Returns:
-        The number of pairs of ``train`` and ``valid``.
+        The number of pairs in ``train`` and in ``valid``.
 
     Raises:
-        InputError: unreadable or wrong input, too few lists, a folder that is there already.
+        InputError: the input is unreadable or wrong, there are too few lists, or the folder already exists.
     """
     return write_pairs(with_references(lists_of(lists), refs), Path(fspath(folder)))
 
@@ -62,17 +63,18 @@ def write_correction_pairs(lists: Lists, refs: References | None, folder: FilePa
 def evaluate_corrections(
     lists: Lists, refs: References | None = None, table: FilePath | None = None, *, folds: int = FOLDS, language: str = "en"
 ) -> Usage:
-    """Count what corrections do with the 1-best hypotheses of lists, and which were right and wrong.
+    """Count how often each correction changes a 1-best hypothesis, and whether the change was right or wrong.
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
         refs: references, as in ``learn_corrections``.
-        table: corrections that were not learned from these lists. Default: each list meets those learned from the other folds.
-        folds: number of folds if there is no table; lists of one utterance are in one fold.
-        language: of spelled numbers, if there is no table.
+        table: corrections that were not learned from these lists. Default: the lists of each fold are corrected with
+            what was learned from the other folds.
+        folds: number of folds if there is no table. Lists of the same utterance stay in one fold.
+        language: language of spelled-out numbers, if there is no table.
 
     Raises:
-        InputError: unreadable or wrong input, fewer utterances than folds.
+        InputError: the input is unreadable or wrong, or there are fewer utterances than folds.
     """
     read = with_references(lists_of(lists), refs)
     if table is not None:
@@ -85,14 +87,15 @@ def evaluate_corrections(
 
 @dataclass(frozen=True)
 class JackknifeOptions:
-    """What is learned for each fold from the references of the others.
+    """What to learn for each fold from the references of the other folds.
 
     Attributes:
-        folds: number of folds; lists of one utterance are in one fold.
-        ngram: the name of a KenLM 4-gram; None for none. The lists get the scores NAME and NAME_oov.
-        corrections: at most so many candidates that corrections add to each list; None for none.
-        language: of spelled numbers.
-        texts: a new folder that gets ``fold0.txt``, ..: the references of the other folds, to train LMs on.
+        folds: number of folds. Lists of the same utterance stay in one fold.
+        ngram: name of a KenLM 4-gram estimated for each fold; None estimates none. It adds the scores NAME and
+            NAME_oov.
+        corrections: maximum number of candidates that corrections add to each list; None learns no corrections.
+        language: language of spelled-out numbers, as a num2words code.
+        texts: a new folder for ``fold0.txt``, ``fold1.txt``, ..: the references of the other folds, for training LMs.
     """
 
     folds: int = FOLDS
@@ -108,19 +111,21 @@ def jackknife(
     lms: Mapping[str, Sequence[LM]] | None = None,
     options: JackknifeOptions | None = None,
 ) -> list[NbestList]:
-    """Give each list the scores of LMs that have not seen its references.
+    """Score each list with LMs that were trained without its references.
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
         refs: references, as in ``learn_corrections``.
-        lms: further LMs by name, one for each fold, trained without the references of that fold.
-        options: what is learned for each fold.
+        lms: further LMs by name: one per fold, trained without the references of that fold.
+        options: what to learn for each fold.
 
     Returns:
-        The lists in order, with the scores of each LM (natural log, summed over words and sentence end) among their own.
+        The lists in input order. The LM scores (natural log, summed over words and sentence end) join the lists' own
+        scores.
 
     Raises:
-        InputError: unreadable or wrong input, nothing to learn, another number of LMs than folds.
+        InputError: the input is unreadable or wrong, there is nothing to learn, or an LM does not have one file per
+            fold.
     """
     options = options or JackknifeOptions()
     folds, ngram, corrections = options.folds, options.ngram, options.corrections
@@ -152,7 +157,7 @@ def jackknife(
 
 
 def _scored(lists: Sequence[NbestList], run: RunConfig) -> list[NbestList]:
-    """The lists with the scores of the LMs of this run, and their features, among their own."""
+    """Return the lists with the run's LM scores and LM features added to their own scores."""
     features = [name for lm in run.scored for name in (f"{lm.name}_oov", f"{lm.name}_tokens")] if run.lms else []
     if not run.lms:
         return list(lists)

@@ -1,4 +1,4 @@
-"""Measure n-best lists, what LMs make of them, and further files about the same utterances against references."""
+"""Measure n-best lists, their rescored versions, and other systems' outputs for the same utterances, against references."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ AGAINST = "against the first"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was measured.
+    """The result of ``evaluate``.
 
     Attributes:
-        rows: the systems with 95 % intervals, the first one the input order, the last one the best that they hold.
+        rows: one row per system with its 95 % interval: the input order first, the oracle last.
         metric: the metric.
         references: the references of each list.
-        run: the LMs, weights and decision with which the lists were rescored.
-        calibration: whether the confidences of the words can be believed, if that was asked for.
+        run: the LMs, weights and decision that rescored the lists.
+        calibration: how well word confidences match reality; None unless requested.
     """
 
     rows: list[Row]
@@ -73,21 +73,21 @@ class Evaluation:
 
     @property
     def references(self) -> list[tuple[str, ...]]:
-        """The references of each list."""
+        """Return the references of each list."""
         return self.measurement.lists.references
 
     @property
     def signature(self) -> str:
-        """How the metric computes, in sacreBLEU's way."""
+        """Return the metric's settings as a sacreBLEU-style signature."""
         return self.metric.signature(self.references)
 
     def write_report(self, path: FilePath, command: str | None = None) -> None:
-        """Write the page that shows table, weights and what rescoring changed. Raises InputError."""
+        """Write the HTML report: table, weights and what rescoring changed. Raises InputError."""
         table = Table(self.title, self.rows, AGAINST, self.notes, calibration=self.calibration)
         write_report(path, self.run, self.measurement, self.metric, table, command)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result as JSON can hold it."""
+        """Return the result as a JSON-serialisable dictionary."""
         found = {"metric": self.signature, "lists": len(self.references), "systems": list(map(row_record, self.rows)), "notes": self.notes}
         return found | ({"confidence": self.calibration.as_dict()} if self.calibration else {})
 
@@ -103,26 +103,27 @@ def evaluate(
     confidence: bool = False,
     on_progress: OnProgress = None,
 ) -> Evaluation:
-    """Score the 1-best hypotheses of lists, and of further systems on the same utterances, with 95 % bootstrap intervals.
+    """Measure the 1-best hypotheses of lists, and of other systems on the same utterances, with 95 % bootstrap intervals.
 
-    With a ``config`` the lists are also rescored, and by each LM alone. Every system is compared with the input order: difference and
-    p-value of a paired permutation test. The last row is the best that the lists hold (for BLEU and chrF at least that).
+    With ``config``, the lists are also rescored, with all weights and with each LM alone. Each system is compared with
+    the input order: the difference, and the p-value of a paired permutation test. The last row is the oracle, the best
+    choice from the lists. For BLEU and chrF it is a lower bound of that.
 
-    Weights get no p-value on the lists that they were tuned on. Without ``config``, an ``attlm.toml`` of the current folder that was tuned
-    on these lists is taken to have made the ``others``.
+    A system that was tuned on these lists gets no p-value. Without ``config``, the ``others`` count as tuned on these
+    lists if the ``attlm.toml`` of the current folder was.
 
     Args:
         lists: n-best lists, or a file of lists or of texts, one per line.
-        refs: references: files, texts in the order of the lists, or texts by id; None if the lists bring theirs.
-        others: further files of lists or texts, or further lists by name.
-        config: LMs, weights and decision, also an ``attlm.toml``.
+        refs: references: files, texts in the order of the lists, or texts by id. None: the lists have their own.
+        others: other systems: files of lists or texts, or lists by name.
+        config: LMs, weights and decision: a RunConfig or the path of an ``attlm.toml``.
         metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``ter``, or a Metric.
-        seed: random seed of the bootstrap.
-        confidence: judge the confidences of the words, see ``calibration.calibrate``; for the metric ``wer``.
+        seed: random seed for the bootstrap.
+        confidence: also measure the word confidences; needs the metric ``wer``. See ``calibration.calibrate``.
         on_progress: called with the number of hypotheses scored since the last call.
 
     Raises:
-        InputError: unreadable or wrong input, files of different utterances, an LM without a weight.
+        InputError: the input is unreadable or wrong, files are of different utterances, or an LM has no weight.
     """
     metric, run = metric_of(metric), run_config(config)
     features = require_weights(run)
@@ -136,7 +137,9 @@ def evaluate(
     context = context_of(run, referenced[0] if referenced else None, run.weights)
     found = measure(referenced, metric, run, features, on_progress, context)
     systems, answers = [(name, found.lists.first)], None
-    if config is not None and run != RunConfig(context=run.context):  # conversations alone say what is drawn together
+    if config is not None and run != RunConfig(
+        context=run.context
+    ):  # a config with only a context rescores nothing: it says which lists the bootstrap draws together
         run, label, answers = _rescored(found, metric, run)
         systems.append((label, answers))
         systems += [(f"{lm.name} alone", _alone(found, lm.name)) for lm in run.scored]
@@ -153,7 +156,7 @@ def evaluate(
 
 
 def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunConfig, str, np.ndarray]:
-    """The run with the weights that count, the label of its row, and the statistics (N, S) of its answers. Raises InputError."""
+    """Return the run with its effective weights, its row label, and the statistics (N, S) of its answers. Raises InputError."""
     weights = with_decoder_score(run, run.weights, found.lists.lists[0], note)
     run = replace(run, weights=weights)
     answers = answers_of(found.lists, metric, weights, run.decision)
@@ -162,7 +165,7 @@ def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunCo
 
 
 def _alone(found: Measurement, lm: str) -> np.ndarray:
-    """The statistics (N, S) of what an LM alone would put first."""
+    """Return the statistics (N, S) of the hypotheses that one LM alone ranks first."""
     return selection(found.lists.features, found.lists.statistics, {lm: 1.0}, names=found.lists.names)
 
 
@@ -174,13 +177,13 @@ def _in_sample(
     run: RunConfig,
     found: Measurement,
 ) -> tuple[list[str], list[str]]:
-    """The labels of the systems that were tuned on these lists, and the line about it, which the user is told."""
+    """Find the systems that were tuned on these lists; return their labels and notes for the report, and log a note."""
     references = found.lists.references
     if config is not None:
         if not run.tuned_on_these(run.weights, references):
             return [], []
         line = "the weights were tuned on these lists, which flatters them, so there is no p: elsewhere expect tune's cross-validated row"
-        # the files that these weights have written answer as they do
+        # a file with the same answers as these weights was written by them
         labels = [
             label
             for label, of_system in systems[1:]
@@ -200,7 +203,7 @@ def _in_sample(
 
 
 def _texts_or_lists(file: NbestFile, by: By | None) -> Iterable[NbestList]:
-    """The lists of a file, or the texts of one that is in no format. Raises InputError."""
+    """Return the lists of a file, or its lines as texts if its format is not recognised. Raises InputError."""
     if file.format != TEXT:
         try:
             return file.open()[1]
@@ -212,7 +215,7 @@ def _texts_or_lists(file: NbestFile, by: By | None) -> Iterable[NbestList]:
 
 
 def _further(other: Lists, found: Measurement, metric: Metric, first_name: str, references: ReferenceFiles) -> np.ndarray:
-    """The statistics (N, S) of the 1-best hypotheses of further lists or texts of the same utterances. Raises InputError."""
+    """Return the statistics (N, S) of another system's 1-best hypotheses for the same utterances. Raises InputError."""
     if isinstance(other, str | os.PathLike | NbestFile):
         lists = _further_file(other if isinstance(other, NbestFile) else NbestFile(other), found.lists.lists, first_name, references)
     else:

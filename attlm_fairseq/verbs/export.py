@@ -1,4 +1,4 @@
-"""From a checkpoint to a folder that needs nothing else: weights without code, configuration, vocabulary and a card."""
+"""Export a checkpoint as a self-contained folder: weights (safetensors), configuration, vocabulary and model card."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attlm_fairseq.templates import load_template
 from attlm_fairseq.text import TextPipeline
 
 TRAINING_OPTIONS = {
-    # section of fairseq's configuration: what of it tells how a model was trained; None for all of it
+    # section of fairseq's configuration: the options in it that describe the training; None for all
     "task": ("_name", "cut_sentences", "blank_lines", "batch_order", "bptt", "reset", "document_marker", "document_order"),
     "criterion": None,
     "optimizer": None,
@@ -46,11 +46,25 @@ def export_model(
     device: str = "cpu",
     on_progress: Callable[[int], None] | None = None,
 ) -> list[OOVCount]:
-    """Write a checkpoint of fairseq-train as a self-contained folder, which must not exist yet or be empty.
+    """Export a checkpoint of fairseq-train as a self-contained folder.
 
-    The card states the perplexity on each of ``texts`` (a sentence a line, with the text steps of ``pipeline``) and carries
-    ``card_text``. The folder appears whole or not at all; same input, same bytes. Returns the unknown words of each text.
-    Raises InputError.
+    The folder appears complete or not at all. Equal inputs give equal bytes.
+
+    Args:
+        checkpoint: a checkpoint of fairseq-train.
+        folder: the folder to write; it must be empty or not exist.
+        dictionary: ``dict.txt``; None to look next to the checkpoint and in its data folder.
+        texts: files with one sentence per line; the card states the perplexity on each.
+        pipeline: text steps applied to ``texts``.
+        card_text: Markdown to include in the card.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        on_progress: called with the number of lines scored since the last call.
+
+    Returns:
+        The unknown words of each text.
+
+    Raises:
+        InputError: a file cannot be used, or the folder is not empty.
     """
     if checkpoint.is_dir():
         raise InputError("is a folder; give a checkpoint of fairseq-train", path=checkpoint)
@@ -73,7 +87,7 @@ def export_model(
         training = training_record(content)
     except (*MISSHAPEN, ArithmeticError) as error:
         raise InputError(f"its record of the training is not as fairseq-train writes it: {error}", path=checkpoint) from None
-    # named_parameters has a tied matrix once, under its first name
+    # named_parameters yields a tied matrix only once, under its first name
     weights = {name: parameter.detach() for name, parameter in trained.model.named_parameters()}
     with whole_folder(str(folder)) as place:
         stored = StoredModel(trained.architecture, options, trained.vocabulary, weights, trained.sha256)
@@ -83,7 +97,7 @@ def export_model(
 
 
 def training_record(content: Mapping[str, Any]) -> dict[str, Any]:
-    """How a checkpoint was trained: options by section, updates, epochs, perplexities of its last validation. No paths, no times."""
+    """Return how a checkpoint was trained: options by section, updates, epochs, validation perplexities. No paths or times."""
     record: dict[str, Any] = {}
     for section, names in TRAINING_OPTIONS.items():
         found = plain(content["cfg"].get(section))
@@ -96,7 +110,7 @@ def training_record(content: Mapping[str, Any]) -> dict[str, Any]:
     extra = content.get("extra_state") or {}
     iterator = extra.get("train_iterator") or {}
     if isinstance(iterator.get("epoch"), int):
-        # saved after an epoch, the iterator stands at the beginning of the next
+        # a checkpoint saved at the end of an epoch already names the next epoch
         record["epochs"] = iterator["epoch"] - (0 if iterator.get("iterations_in_epoch") else 1)
     for name, meter in (("ppl", "_nll"), ("ppl_salton2017", "_nll_salton2017")):
         for _, found, _, state in dict(extra.get("metrics") or {}).get("valid", []):
@@ -106,7 +120,7 @@ def training_record(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(section: Any) -> dict[str, Any]:
-    """The entries of a configuration section that JSON can hold, in order; enumerations as the strings they stand for."""
+    """Return the JSON-serialisable entries of a configuration section, in order, with enumerations as strings."""
     entries = section if isinstance(section, Mapping) else vars(section) if hasattr(section, "__dict__") else {}
     return {str(name): as_plain(value) for name, value in entries.items() if is_plain(value)}
 
@@ -126,7 +140,7 @@ def as_plain(value: Any) -> Any:
 def model_card(
     name: str, trained: TrainedModel, stored: StoredModel, training: Mapping[str, Any], checkpoint: Path, **measured: Any
 ) -> str:
-    """The card in Markdown: what the model is, how to use it, its perplexities (``measured``), how it was trained."""
+    """Return the card in Markdown: the model, its use, its perplexities (``measured``) and its training."""
     return load_template("attlm_fairseq.verbs", "model_card.md", cell=cell).render(
         name=name,
         trained=trained,
@@ -141,5 +155,5 @@ def model_card(
 
 
 def cell(value: Any) -> str:
-    """A value in a Markdown table."""
+    """Return a value as text for a Markdown table cell."""
     return re.sub(r"\s+", " ", str(value)).replace("|", "\\|") or "(empty)"

@@ -1,4 +1,4 @@
-"""Warnings of LMs that have seen the text that weights are found on."""
+"""Warn if an LM was trained on the text that weights are tuned on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attlm_fairseq.verbs.run import Measurement
 
 
 def warn_of_seen_references(found: Measurement, run: RunConfig) -> None:
-    """Warn of each LM of the run that has seen the references of the measured lists. Up to SAMPLE references are scored for it."""
+    """Warn for each LM that was probably trained on the references. Up to SAMPLE references are scored to tell."""
     texts = list(dict.fromkeys(text for of_list in found.lists.references for text in of_list))[:SAMPLE]
     scorers: Sequence[Scorer | None] = [None] * len(run.scored)
     if any(lm.kenlm is None for lm in run.scored):
@@ -27,7 +27,10 @@ def warn_of_seen_references(found: Measurement, run: RunConfig) -> None:
 
 
 def warn_if_seen(lm: LMSpec, sentences: Sequence[Sentence], scores: Sequence[SentenceScore], text: str) -> None:
-    """Warn if the LM has seen these sentences of ``text``: an n-gram LM by its n-grams, any other by its scores, if there are any."""
+    """Warn if the LM was probably trained on these sentences of ``text``.
+
+    An n-gram LM is judged by which n-grams it holds, any other LM by its ``scores`` (none: no judgement).
+    """
     share = cost = None
     if lm.kenlm is not None:
         share = held_share(load_kenlm(lm.kenlm), map(" ".join, sentences))

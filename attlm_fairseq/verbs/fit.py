@@ -1,4 +1,4 @@
-"""Find what an LM needs to be told of a text's past: the softmax temperature and the caches, on a text that it was not trained on."""
+"""Fit an LM's softmax temperature, caches and dynamic evaluation on a text that it was not trained on."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ SIZES = (100, 200, 500, 1000, 2000, 4000)
 THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
 DECAYS = (1.0, 0.999, 0.997, 0.99, 0.97)
 MAX_WEIGHT = 0.9
-TEMPERATURES = (0.7, 1.4)  # lowest and highest tried
-BLOCK_EVENTS = 128  # whose weights of the past are held at once
+TEMPERATURES = (0.7, 1.4)  # search bounds
+BLOCK_EVENTS = 128  # events whose cache weights are in memory at once
 TEMPERATURE_LINES = 400
 RATES = (0.001, 0.003, 0.01)
-PULLS = (0.003, 0.01, 0.03)  # decays
+PULLS = (0.003, 0.01, 0.03)  # decays towards the trained parameters
 ADAPTATION_LINES = 300
 
 
 @dataclass(frozen=True)
 class FittedRow:
-    """One setting of an LM and its perplexity on the text, over all words and sentence ends."""
+    """One setting of an LM, and its perplexity over all words and sentence ends of the text."""
 
     lm: str
     setting: str
@@ -57,13 +57,13 @@ class FittedRow:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What was found.
+    """The result of ``fit_context``.
 
     Attributes:
-        config: the LMs with temperature and caches.
-        adaptations: dynamic evaluation by name of LM; ``save`` writes it, and only then the LMs use it.
-        rows: the perplexity of each LM without and with what was found.
-        record: what is needed to get the same again.
+        config: the LMs with their temperatures and caches.
+        adaptations: dynamic-evaluation settings by LM name. They take effect only after ``save`` has written them.
+        rows: the perplexity of each LM without and with each setting.
+        record: text, number of lines, perplexities and version, to reproduce the result.
     """
 
     config: RunConfig
@@ -72,7 +72,7 @@ class Fitted:
     adaptations: dict[str, Adaptation] = field(repr=False)
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
-        """Write the LMs with what was found as an ``attlm.toml``, and ``NAME.adaptation`` next to it. Raises InputError."""
+        """Write the fitted LMs as an ``attlm.toml``, and each adaptation as ``NAME.adaptation`` next to it. Raises InputError."""
         for name, adaptation in self.adaptations.items():
             from attlm_fairseq.scoring.dynamic_evaluation import write_adaptation
 
@@ -88,7 +88,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Events:
-    """The words and sentence ends of a document: ln p of the LM alone (E,), words (E,), features (E, F)."""
+    """The words and sentence ends of a document: the LM's log-probabilities (E,), word ids (E,), features (E, F). Natural log."""
 
     log_probs: np.ndarray
     words: np.ndarray
@@ -103,20 +103,22 @@ def fit_context(
     find: Sequence[str] = ("temperature", "neural-cache"),
     lines: int | None = None,
 ) -> Fitted:
-    """Find the temperature and the caches under which a text is most probable, for every LM that is not a mixture.
+    """Fit the temperature and the caches that make a text most probable, for every LM that is not a mixture.
 
-    The cache's weight is the best for each size and theta (or decay), which are tried from a grid: first theta with a middle size, then
-    the size, then theta once more. A cache that does not help is left out.
+    Sizes, thetas and decays are searched on a grid, and each setting gets its best cache weight. For the neural cache
+    the search runs over theta at a middle size, then over the size, then over theta again. A cache that does not help
+    is left out.
 
     Args:
         text: a file or lines, one sentence each, that no LM was trained on.
-        lms: LMs by name, files or objects.
-        config: LMs, text steps and context, also an ``attlm.toml``; without a context the text is one document.
-        find: what to find: ``temperature``, ``neural-cache``, ``unigram-cache``.
-        lines: how many lines of the text to use at most; None: all.
+        lms: LMs by name, as files or objects.
+        config: LMs, text steps and context: a RunConfig or the path of an ``attlm.toml``. Without a context the text is
+            one document.
+        find: what to fit: ``temperature``, ``neural-cache``, ``unigram-cache``, ``adaptation``.
+        lines: maximum number of lines to use; None: all.
 
     Raises:
-        InputError: no LM, a text without lines, a neural cache or a temperature for an LM that has none.
+        InputError: there is no LM or no line, or an LM does not support what is to be fitted.
     """
     run = run_config(config, lms=lms)
     require_lms(run)
@@ -187,7 +189,7 @@ def cached_in(document: Events, cache: Cache) -> np.ndarray:
 
 
 def _weighted(cache: Cache, documents: Sequence[Events]) -> tuple[Any, float]:
-    """Return the cache with its best weight, and the perplexity."""
+    """Return the cache with its best weight, and the perplexity with it."""
     from scipy.optimize import minimize_scalar
 
     log_probs = np.concatenate([document.log_probs for document in documents])
@@ -211,7 +213,7 @@ def _best_neural(documents: Sequence[Events]) -> tuple[NeuralCache, float]:
 
 
 def _best_adaptation(lm: LMSpec, run: RunConfig, text: TextPipeline, lines: list[str]) -> tuple[Adaptation, FittedRow]:
-    """Find the rate, then the decay, on the same lines from which the scales of the gradients come."""
+    """Find the best learning rate, then the best decay, on the lines that also give the gradient scales."""
     from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer, check_adaptable, gradient_scales
 
     if lm.context_sentences:

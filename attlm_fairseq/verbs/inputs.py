@@ -1,4 +1,4 @@
-"""What the verbs take: n-best lists, references and LMs, as objects of the program or as files."""
+"""Inputs of the library functions: n-best lists, references and LMs, as Python objects or as files."""
 
 from __future__ import annotations
 
@@ -27,22 +27,27 @@ from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, parse_steps
 
 FilePath: TypeAlias = str | os.PathLike[str]
-# a checkpoint, exported folder, ARPA or KenLM file; several checkpoints are an ensemble; an LM that is loaded; or all there is to say
+# a checkpoint, exported folder, ARPA or KenLM file; several checkpoints (an ensemble); a loaded LM; or a full LMSpec
 LM: TypeAlias = FilePath | Sequence[FilePath] | Scorer | LMSpec
-# the hypotheses of one list, best first: texts, or texts with the decoder's score or scores by name
+# the hypotheses of one list, best first: each a text, or a text with the decoder's score or with named scores
 Hypotheses: TypeAlias = Sequence[str | tuple[str, float | Mapping[str, float]]]
 OnProgress: TypeAlias = Callable[[int], None] | None
 
 
 @dataclass(frozen=True)
 class NbestFile:
-    """A file or folder of n-best lists, ``-`` for standard input; ``format`` as in ``--format``, None to recognise it by its content."""
+    """A file or folder of n-best lists.
+
+    Attributes:
+        path: the file or folder; ``-`` is standard input.
+        format: name of the format, as in ``--format``; None recognises it by content.
+    """
 
     path: FilePath
     format: str | None = None
 
     def open(self) -> tuple[NbestFormat | NbestFolderFormat, Iterator[NbestList]]:
-        """Return the format, and the lists as they are asked for. Raises InputError."""
+        """Return the format, and an iterator that reads the lists on demand. Raises InputError."""
         return open_nbest(os.fspath(self.path), self.format)
 
     def __str__(self) -> str:
@@ -54,7 +59,13 @@ Lists: TypeAlias = NbestFile | FilePath | Iterable[NbestList | Hypotheses]
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of the sentences that were translated, one per line, matched with the lists as references are; ``option`` is for messages."""
+    """A file of source sentences, one per line, matched with the lists by the same rule as references.
+
+    Attributes:
+        path: the file.
+        by: how lines are matched with lists, see ``attlm_fairseq.nbest.references``.
+        option: the command-line option that sets ``by``, named in error messages.
+    """
 
     path: str
     by: By | None = None
@@ -67,12 +78,12 @@ class SourceFile:
         return _with_sources(lists, match_lines([nbest.id for nbest in lists], file, self.by).texts)
 
 
-# a file, or the source sentences in the order of the lists
+# a file, or the source sentences as strings in the order of the lists
 Sources: TypeAlias = SourceFile | FilePath | Sequence[str]
 
 
 def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterable[NbestList]:
-    """Return the lists with these source sentences, which replace those that the lists have. Raises InputError."""
+    """Return the lists with these source sentences, which replace their own. Raises InputError."""
     if sources is None:
         return lists
     if isinstance(sources, str | os.PathLike):
@@ -91,10 +102,12 @@ def _with_sources(lists: Sequence[NbestList], sources: Sequence[str]) -> list[Nb
 
 @dataclass(frozen=True)
 class ReferenceFiles:
-    """Files of references, one line per list; without any, the lists have to bring theirs.
+    """Files of references, one line per list. Without files, the lists must have their own references.
 
-    ``by`` says which line belongs to which list, see ``attlm_fairseq.nbest.references``. ``source`` is a file of the sentences that
-    were translated, matched in the same way; translation models and an external metric see them.
+    Attributes:
+        paths: one file per set of references.
+        by: how lines are matched with lists, see ``attlm_fairseq.nbest.references``.
+        source: a file of source sentences, matched in the same way, for translation models and external metrics.
     """
 
     paths: tuple[str, ...] = ()
@@ -103,7 +116,7 @@ class ReferenceFiles:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All files, for checks before they are read."""
+        """Return the paths of all files: references and source."""
         return (*self.paths, self.source) if self.source else self.paths
 
     def attach(self, lists: Iterable[NbestList]) -> list[NbestList]:
@@ -112,15 +125,15 @@ class ReferenceFiles:
         return found if self.source is None else SourceFile(self.source, self.by).attach(found)
 
 
-# files; or texts, one (or several alternatives) per list in the order of the lists, or by the list's id
+# files; or one text (or several alternatives) per list, in the order of the lists or by list id
 References: TypeAlias = ReferenceFiles | FilePath | Sequence[str | Sequence[str] | os.PathLike[str]] | Mapping[str, str | Sequence[str]]
 
 
 def lists_of(lists: Lists) -> Iterator[NbestList]:
-    """Yield the lists, read from a file if they are one.
+    """Yield the lists, read from a file if ``lists`` is one.
 
-    A list of strings becomes an ``NbestList`` with its place from 0 as id. A hypothesis with one number has it as the score
-    ``score``. Raises InputError.
+    A list of strings becomes an ``NbestList`` whose id is its position from 0. A single number next to a hypothesis
+    becomes its score ``score``. Raises InputError.
     """
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
@@ -130,7 +143,7 @@ def lists_of(lists: Lists) -> Iterator[NbestList]:
 
 
 def title_of(what: str, lists: Lists) -> str:
-    """Return ``what``, and the name of the file if the lists are one."""
+    """Return ``what`` followed by the file name, if the lists come from a file."""
     return f"{what} on {lists}" if isinstance(lists, str | os.PathLike | NbestFile) else what
 
 
@@ -164,7 +177,7 @@ def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, floa
 
 
 def with_references(lists: Iterable[NbestList], references: References | None) -> list[NbestList]:
-    """Return the lists with these references, which know the source sentence; without any, every list must bring its own.
+    """Return the lists with these references; None: every list must have its own. References carry the source sentence.
 
     Raises InputError.
     """
@@ -186,7 +199,7 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
 
 
 def reference_files(references: References | None) -> ReferenceFiles | None:
-    """Return the files that the references are; None if they are texts or not given."""
+    """Return the reference files; None if the references are texts or not given."""
     if isinstance(references, ReferenceFiles):
         return references
     if isinstance(references, str | os.PathLike):
@@ -206,7 +219,7 @@ def _with_own(nbest: NbestList, given: str | Sequence[str] | None, problem: str)
 
 
 def metric_of(metric: str | Metric) -> Metric:
-    """Return the metric, made from its name if it is one. Raises InputError."""
+    """Return the metric itself, or make it from its name. Raises InputError."""
     return make_metric(metric) if isinstance(metric, str) else metric
 
 
@@ -220,19 +233,24 @@ def run_config(
     devices: str | DeviceConfig | Sequence[DeviceConfig] | None = None,
     context: str | ContextSpec | None = None,
 ) -> RunConfig:
-    """Return what a run needs besides its lists: a configuration, changed by what is given.
+    """Build the configuration of a run: an optional base configuration, changed by the other arguments.
 
     Args:
-        config: a configuration, or the path of an ``attlm.toml``; none of the current folder counts by itself.
+        config: a RunConfig or the path of an ``attlm.toml``. The ``attlm.toml`` of the current folder is not read
+            unless named.
         lms: LMs by name, added to those of ``config``.
-        weights: weights of LMs, scores of the lists, ``words`` and ``rank``; those of ``config`` stay if they are not named.
-        text: the text steps before all LMs that have none of their own, such as ``"tokenize:en,lowercase"``.
-        decision: the rule that decides, such as ``Decision("mbr-wer", scale=2.0)``.
+        weights: weights of LMs, scores of the lists, ``words`` and ``rank``. Weights of ``config`` not named here stay.
+        text: text steps for all LMs that have no steps of their own, such as ``"tokenize:en,lowercase"``.
+        decision: the decision rule, such as ``Decision("mbr-wer", scale=2.0)``.
         devices: where neural LMs run: ``"cpu"``, ``"cpu:4"`` (four processes), ``"cuda:0,cuda:1"``, or DeviceConfigs.
-        context: which lists or lines are one conversation: ``"all"``, ``"id:REGEX"``, ``"file:FILE"``, ``"blank"``, or a ContextSpec.
+        context: which lists or lines form one conversation: ``"all"``, ``"id:REGEX"``, ``"file:FILE"``, ``"blank"``, or
+            a ContextSpec.
+
+    Returns:
+        The configuration.
 
     Raises:
-        InputError: a file that cannot be read, an LM that is there twice, an unknown text step or device.
+        InputError: a file cannot be read, two LMs have the same name, or a text step or device is unknown.
     """
     run = config if isinstance(config, RunConfig) else RunConfig() if config is None else read_config(Path(config))
     known = {lm.name for lm in run.lms}
@@ -259,7 +277,7 @@ def _devices(devices: str | DeviceConfig | Sequence[DeviceConfig]) -> tuple[Devi
 
 
 def lm_spec(name: str, lm: LM) -> LMSpec:
-    """Return the LM under this name. A file's kind is told by its content. Raises InputError."""
+    """Return the LMSpec of an LM under this name. The kind of a file is recognised by its content. Raises InputError."""
     check_name(name)
     if isinstance(lm, LMSpec):
         return replace(lm, name=name)
@@ -276,7 +294,7 @@ def lm_spec(name: str, lm: LM) -> LMSpec:
 def text_lines(text: FilePath | Iterable[str], expected: str = "a sentence a line") -> TextSource | Iterable[str]:
     """Return a text, one sentence per line, ready to read: a file (``-`` is standard input) or lines.
 
-    Raises InputError for a file that cannot be read or holds n-best lists.
+    Raises InputError if a file cannot be read or holds n-best lists.
     """
     if not isinstance(text, str | os.PathLike):
         return text

@@ -1,4 +1,4 @@
-"""Find the weights of a linear mixture of LMs on a text."""
+"""Estimate the weights of a linear mixture of LMs on a text."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from attlm_fairseq.verbs.text import load_scorers, note_penalties, note_scorers,
 
 @dataclass(frozen=True)
 class Mixture:
-    """A linear mixture of LMs.
+    """The result of ``estimate_mixture``.
 
     Attributes:
-        config: the LMs with the mixture among them, which takes the place of its members.
+        config: the run with the mixture, which is scored in place of its members.
         weights: the weight of each LM; they sum to 1.
         ppl: the perplexity of each LM and, last, of the mixture, over all words and sentence ends.
-        iterations: EM's iterations, whose perplexities are of the words that count for the weights.
-        record: what is needed to get the same again.
+        iterations: the EM iterations. Their perplexities cover only the words that count for the weights.
+        record: what is needed to reproduce the result.
     """
 
     config: RunConfig
@@ -55,13 +55,13 @@ class Mixture:
 
 @dataclass
 class _Events:
-    """The words and sentence ends of a text: log-probabilities (K, E) of K LMs, and which LMs know which words."""
+    """The words and sentence ends of a text: log-probabilities (K, E) of K LMs, and which LMs know which words. Natural log."""
 
     log_probs: np.ndarray
-    unknown: np.ndarray  # (E,) whether no LM knows it
+    unknown: np.ndarray  # (E,) bool: no LM knows the word
     words: int
-    disputed: int  # words that some of the LMs alone know
-    sample: list[text_file.ScoredLine]  # the first lines that differ
+    disputed: int  # words that some LMs know and others do not
+    sample: list[text_file.ScoredLine]  # numbers of the first lines on which the LMs differ
 
 
 def estimate_mixture(
@@ -73,24 +73,24 @@ def estimate_mixture(
     source: FilePath | Iterable[str] | None = None,
     on_progress: OnProgress = None,
 ) -> Mixture:
-    """Find the weights of ``p(w | h) = sum of weight * p_lm(w | h)`` under which a text is most probable, by EM.
+    """Estimate by EM the weights of ``p(w | h) = sum of weight * p_lm(w | h)`` that make a text most probable.
 
-    Words unknown to all LMs do not count for the weights if an LM has the OOV policy ``unk``: what one LM gives to all unknown words
-    together and another to each is not comparable.
+    If an LM has the OOV policy ``unk``, words unknown to all LMs do not count for the weights. One LM may give p(<unk>)
+    to all unknown words together and another to each of them, so these probabilities cannot be compared.
 
     Args:
         text: a file or lines, one sentence each, that no LM was trained on.
-        lms: two LMs or more by name, files or objects.
+        lms: two or more LMs by name, as files or objects.
         name: the name of the mixture.
-        config: LMs and text steps, also an ``attlm.toml``.
-        source: what each line translates, for translation models: a file or lines.
+        config: LMs and text steps: a RunConfig or the path of an ``attlm.toml``.
+        source: source sentence of each line, for translation models: a file or lines.
         on_progress: called with the number of lines finished since the last call.
 
     Raises:
-        InputError: fewer than two LMs, LMs that see different words, an LM that gives a word probability 0.
+        InputError: there are fewer than two LMs, they see different words, or one gives a word probability 0.
     """
     mixture, run = with_mixture(run_config(config, lms=lms), check_name(name))
-    estimated = replace(mixture, oov=UNK)  # the mixture's own policy has no effect on the weights
+    estimated = replace(mixture, oov=UNK)  # the mixture's own OOV policy has no effect on the weights
     mixed = RunConfig((*(lm for lm in run.lms if not lm.mixture), estimated), run.text, devices=run.devices, context=run.context)
     lines = text_lines(text)
     (scorer,) = load_scorers(mixed)
@@ -125,7 +125,7 @@ def estimate_mixture(
 
 
 def _events(scored: text_file.ScoredText, members: Sequence[Scorer], text: object) -> _Events:
-    """All events of the text. Raises InputError for a probability of 0."""
+    """Return all words and sentence ends of the text with their scores. Raises InputError for a probability of 0."""
     log_probs = [array("d") for _ in members]
     unknown = array("b")
     disputed = words = 0
@@ -148,7 +148,7 @@ def _events(scored: text_file.ScoredText, members: Sequence[Scorer], text: objec
 
 
 def _note_doubts(iterations: Sequence[EMIteration], events: _Events, left_out: int, name: str, ppl: float, as_unk: bool) -> None:
-    """Tell what the weights do not say: an early end of EM, and words that LMs do not know."""
+    """Warn if EM ended early, or if LMs do not know some of the words."""
     if iterations[-1].gap >= ENOUGH:
         note(
             f"WARNING: EM ended after {len(iterations) - 1} iterations and before it found the best weights: their perplexity may be lower "
@@ -167,9 +167,9 @@ def _note_doubts(iterations: Sequence[EMIteration], events: _Events, left_out: i
 
 
 def with_mixture(config: RunConfig, name: str) -> tuple[LMSpec, RunConfig]:
-    """Return the mixture of all LMs with equal weights, and the configuration with it and without its members' weights.
+    """Return an equal-weight mixture of all LMs, and the configuration with it and without its members' rescoring weights.
 
-    Raises InputError: fewer than two LMs, or the name is one of theirs.
+    Raises InputError if there are fewer than two LMs, or if one of them has the name.
     """
     members = [lm for lm in config.lms if not lm.mixture]
     if len(members) < 2:

@@ -14,29 +14,31 @@ from attlm_fairseq.verbs.rescore import ONE_BEST
 def read_nbest(path: FilePath, references: References | None = None, *, format: str | None = None) -> list[NbestList]:
     """Read the n-best lists of a file or folder.
 
+    For lists that do not fit in memory, use ``rescore`` with an output instead.
+
     Args:
         path: a file, plain or gzip, ``-`` for standard input, or a folder (ESPnet, Kaldi, SRILM).
-        references: references to attach, as files, texts in the order of the lists, or texts by id.
-        format: the name of the format, such as ``"moses"`` or ``"nemo:8"``; None to recognise it by its content.
+        references: references to attach: files, texts in the order of the lists, or texts by id.
+        format: name of the format, such as ``"moses"`` or ``"nemo:8"``; None recognises it by content.
 
     Returns:
-        The lists in the order of the file. Scores are natural logarithms. ``rescore`` with an output reads lists that are larger
-        than memory.
+        The lists in file order. Scores are natural logs.
 
     Raises:
-        InputError: with file and line number.
+        InputError: the input is wrong; the message names file and line.
     """
     lists = NbestFile(path, format).open()[1]
     return list(lists if references is None else with_references(lists, references))
 
 
 def write_nbest(lists: Lists, path: FilePath, format: str = "jsonl") -> None:
-    """Write n-best lists, in the order of their hypotheses, with ``lm_scores`` and ``total`` where set.
+    """Write n-best lists, hypotheses in their current order, with ``lm_scores`` and ``total`` if set.
 
     Args:
-        lists: the lists. Those that were read in the same format and not changed come out byte for byte.
-        path: a file (``.gz`` compresses), ``-`` for standard output, or a new folder. It appears when it is whole.
-        format: the name of a format; or ``1best``, ``1best-kaldi``, ``1best-sclite`` for the text of each 1-best hypothesis.
+        lists: the lists. Unchanged lists written in the format they were read in come out byte for byte.
+        path: a file (``.gz`` compresses), ``-`` for standard output, or a new folder. It appears only when complete.
+        format: name of the format; ``1best``, ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best
+            hypothesis.
 
     Raises:
         InputError: the format cannot hold a list, or the file cannot be written.

@@ -1,4 +1,4 @@
-"""The page that shows what changed: one HTML file, for ``tune`` and ``evaluate``."""
+"""Write the HTML report of ``tune`` and ``evaluate``: one file that shows what changed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from attlm_fairseq.verbs.run import Measurement
 
 @dataclass(frozen=True)
 class Table:
-    """The systems compared: their rows, what these are compared ``against``, and what else the reader is to know.
+    """The systems compared in a report.
 
-    ``influence`` is the share of each weight in the decisions, ``calibration`` whether the confidences of words hold.
+    ``against`` names what the rows are compared with. ``influence`` is the share of each weight in the decisions.
+    ``calibration`` tells how well word confidences match reality. ``notes`` are further lines for the reader.
     """
 
     title: str
@@ -38,9 +39,9 @@ class Table:
 
 
 def write_report(path: FilePath, run: RunConfig, found: Measurement, metric: Metric, table: Table, command: str | None = None) -> None:
-    """Write the page: table, weights and decision of ``run``, what changed on the lists of ``found``, and whether confidences hold.
+    """Write the report: the table, weights and decision of ``run``, what changed on the lists of ``found``, the calibration.
 
-    It appears whole or not at all. The LMs score the words of the utterances shown. Raises InputError.
+    The file appears complete or not at all. The LMs score the words of the utterances shown. Raises InputError.
     """
     lms = found.loaded or BlockScorer.load(run, run.devices[0])
     builder = ReportBuilder(metric, [lm.name for lm in run.scored])
@@ -66,13 +67,18 @@ def write_report(path: FilePath, run: RunConfig, found: Measurement, metric: Met
         calibration=table.calibration,
     )
     with whole_file(os.fspath(path)) as out:
-        # what file names and the command hold that is not UTF-8 must not cost the page
+        # file names and commands may hold bytes that are not UTF-8: escape them instead of failing
         out.write(builder.html(page).encode("utf-8", "backslashreplace").decode())
     note(f"wrote {path}")
 
 
 def note_repeats(utterances: Iterable[int], also: str = "") -> list[str]:
-    """Tell, and return for the page, if lists repeat the utterance of another; ``utterances`` as ``RepeatedLists`` numbers them."""
+    """Log how many lists repeat the utterance of another, and return that line for the report.
+
+    Args:
+        utterances: utterance number of each list, see ``fingerprints.same_utterance``.
+        also: text appended to the line.
+    """
     utterances = list(utterances)
     repeats = len(utterances) - len(set(utterances))
     if not repeats:
@@ -84,12 +90,12 @@ def note_repeats(utterances: Iterable[int], also: str = "") -> list[str]:
 
 
 def rounded(interval: Interval) -> list[float]:
-    """Return the score and the ends of its interval, as records hold them."""
+    """Return score, low and high end of the interval, rounded to 4 digits for records."""
     return [round(value, 4) for value in (interval.score, interval.low, interval.high)]
 
 
 def row_record(row: Row) -> dict[str, Any]:
-    """Return a row of a table as JSON can hold it."""
+    """Return a row of the table as a JSON-serialisable dictionary."""
     record: dict[str, Any] = {"label": row.label, **dict(zip(("score", "low", "high"), rounded(row.interval), strict=True))}
     if row.comparison is not None:
         record["difference"] = round(row.comparison.difference.score, 4)

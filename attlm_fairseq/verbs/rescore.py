@@ -1,4 +1,4 @@
-"""Put the best hypothesis of each n-best list first."""
+"""Rescore n-best lists: put the best hypothesis of each list first."""
 
 from __future__ import annotations
 
@@ -45,17 +45,20 @@ from attlm_fairseq.verbs.run import (
 
 ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
 OF_WORDS: dict[str, Callable[[Iterable[NbestList], str], None]] = {"ctm": write_ctm, "sausage": write_sausages}  # need confidences
-COMPARISONS = 1 << 18  # of hypotheses with each other, in one run of the program of mbr-external
+COMPARISONS = 1 << 18  # hypothesis pairs sent to the program of mbr-external in one run
 OUTPUTS = ("same", *CONVERTIBLE, *ONE_BEST, *OF_WORDS)
 
 
 @dataclass(frozen=True)
 class RescoreOutput:
-    """Where rescored lists are written, one after the other as they are scored: they may be larger than memory.
+    """Where and how to write rescored lists. Lists are written as they are scored, so they may be larger than memory.
 
-    ``path`` is a file (``.gz`` compresses), ``-`` for standard output, or a new folder. ``to`` is one of OUTPUTS: the format of the input,
-    another format, the 1-best texts, or words with confidences (``ctm``, ``sausage``). ``resume`` keeps the scores in ``PATH.unfinished``
-    until the output is whole, so that the same call continues after an interruption.
+    Attributes:
+        path: a file (``.gz`` compresses), ``-`` for standard output, or a new folder.
+        to: one of OUTPUTS: ``same`` (the input's format), another format, the 1-best texts, or words with confidences
+            (``ctm``, ``sausage``).
+        resume: keep the scores in ``PATH.unfinished`` until the output is complete, so that the same call can continue
+            after an interruption.
     """
 
     path: FilePath = "-"
@@ -69,19 +72,20 @@ class RescoreOutput:
 
 @dataclass(frozen=True)
 class Rescored:
-    """Rescored lists.
+    """The result of ``rescore``.
 
     Attributes:
-        lists: the lists, best hypothesis first, with ``lm_scores`` and ``total``; empty if they were written to a RescoreOutput. With a
-            fitted ``[confidence]`` each has a ``sausage``: the confusion network, and the confidences of the words of its answer.
+        lists: the lists, best hypothesis first, with ``lm_scores`` and ``total``. Empty if they were written to a
+            RescoreOutput. If ``[confidence]`` was tuned, each list has a ``sausage``: its confusion network, and the
+            confidences of the words of its answer.
         list_count: number of lists.
         hypothesis_count: number of hypotheses.
-        changed: number of lists whose first text is another than before.
+        changed: number of lists whose 1-best text changed.
         new_texts: number of answers that are in no list (ROVER).
-        weights: the weights used, the default of the decoder's own score among them.
-        decision: the rule used.
-        oov: by LM, the words that it does not know.
-        record: what is needed to get the same again: files with their hashes, weights, decision, version.
+        weights: the weights used, including the default weight of the decoder's own score.
+        decision: the decision rule used.
+        oov: the unknown words of each LM, by LM name.
+        record: what is needed to reproduce the result: files with their hashes, weights, decision, version.
     """
 
     lists: list[NbestList] = field(repr=False)
@@ -96,7 +100,7 @@ class Rescored:
 
     @property
     def summary(self) -> str:
-        """The counts in one line."""
+        """Return the counts in one line."""
         said = f"{self.changed} changed (their first text is another), {self.list_count - self.changed} as read"
         if self.decision.makes_text:
             said += f"; {self.new_texts} texts in no list: the words' votes made them"
@@ -113,26 +117,30 @@ def rescore(
     output: RescoreOutput | None = None,
     on_progress: OnProgress = None,
 ) -> Rescored:
-    """Score the hypotheses with LMs, add up, and put the best hypothesis of each list first.
+    """Score the hypotheses with LMs, combine the scores, and put the best hypothesis of each list first.
 
-    A hypothesis' total is the weighted sum of its LM scores (natural log, summed over words and sentence end), the scores it came with,
-    its number of words and its rank (0, 1, ..). If neither the list's own scores nor ``rank`` have a weight, the decoder's own score has 1.
+    The total of a hypothesis is a weighted sum of its LM scores (natural log, summed over words and sentence end), the
+    scores in the list, its number of words and its rank (0, 1, ..). If no score of the list has a weight and ``rank``
+    has none either, the decoder's own score gets weight 1.
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
-        lms: LMs by name, files or objects.
-        weights: weights of LMs, of the lists' scores, of ``words``, ``rank``, ``NAME_oov``, ``NAME_tokens``, ``A_minus_B``.
-        config: LMs, text steps, weights and decision, as ``tune`` finds them or an ``attlm.toml`` holds them.
-        source: the sentences that the lists translate, for translation models: a file, or texts in the order of the lists. All
-            lists are then held in memory. None: what the lists bring themselves.
-        output: where to write the lists instead of returning them.
+        lms: LMs by name, as files or objects.
+        weights: weights of LMs, of the lists' scores, of ``words``, ``rank``, ``NAME_oov``, ``NAME_tokens``,
+            ``A_minus_B``.
+        config: LMs, text steps, weights and decision: the config that ``tune`` returns, or the path of an
+            ``attlm.toml``.
+        source: source sentences for translation models: a file, or texts in the order of the lists. All lists are then
+            held in memory. None: the lists have their own.
+        output: where to write the lists; None returns them.
         on_progress: called with the number of hypotheses finished since the last call.
 
     Returns:
         The lists, the counts and the record.
 
     Raises:
-        InputError: unreadable or wrong input, an LM without a weight, a weight of no feature. Nothing is written then.
+        InputError: the input is unreadable or wrong, an LM has no weight, or a weight names no feature. Nothing is
+            written then.
     """
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
@@ -166,20 +174,20 @@ def rescore(
 
 
 def _first(lists: Iterable[NbestList]) -> tuple[NbestList | None, Iterable[NbestList]]:
-    """The first of the lists, if there are any, and all of them."""
+    """Return the first list (None if there is none), and an iterable over all lists."""
     rest = iter(lists)
     first = next(rest, None)
     return first, rest if first is None else chain([first], rest)
 
 
 class _Deciding:
-    """Decides on each scored list as it passes by, counts, and knows what there is to tell at the end."""
+    """Decides on each scored list as it passes by, counts changes, and logs the notes at the end."""
 
     def __init__(self, run: RunConfig, features: Iterable[str], confidence: Confidence | None) -> None:
         self.run, self.confidence = run, confidence
         self.weights = dict(run.weights)
         self.counts = {"list_count": 0, "hypothesis_count": 0, "changed": 0, "new_texts": 0}
-        # in sparse lists a score may be missing, but not from all of them
+        # a score may be missing from some hypotheses of sparse lists, but hardly from all of them
         self.unseen = {name for name, value in run.weights.items() if value} - {*(lm.name for lm in run.scored), *features, *COMPUTED}
         self.marks = SubwordMarks(run.decision.text)
 
@@ -195,7 +203,7 @@ class _Deciding:
             yield decided
 
     def _prepared(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        """Yield the lists; many are read ahead if a program compares their hypotheses, which takes all of them in one run."""
+        """Yield the lists. If an external program compares hypotheses, lists are read ahead so that one run serves many."""
         decision = self.run.decision
         if not decision.asks_program:
             yield from lists
@@ -211,7 +219,7 @@ class _Deciding:
         first, answer = scored.hypotheses[0], decided.hypotheses[0]
         self.counts["list_count"] += 1
         self.counts["hypothesis_count"] += len(scored.hypotheses)
-        self.counts["changed"] += answer.rank != first.rank and answer.text != first.text  # as the report counts
+        self.counts["changed"] += answer.rank != first.rank and answer.text != first.text  # the report counts changes in the same way
         self.counts["new_texts"] += answer.rank == 0
 
     def _tell_formula(self) -> None:
@@ -230,14 +238,14 @@ class _Deciding:
 
 @dataclass(frozen=True)
 class _Writer:
-    """What writes decided lists, and how posteriors become confidences in what it writes; None if that has no place for them."""
+    """A function that writes decided lists, and the Confidence for its word confidences; None if the format has no place for them."""
 
     write: Callable[[Iterable[NbestList]], None]
     confidence: Confidence | None = None
 
 
 def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput, run: RunConfig) -> _Writer:
-    """Return what writes decided lists. Raises InputError if the output cannot hold what the decision makes."""
+    """Return the writer for this output. Raises InputError if the output cannot hold what the decision makes."""
     path, to = os.fspath(output.path), output.to
     if to in OF_WORDS:
         if run.confidence is None:
@@ -262,7 +270,7 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
 
 
 def _cache(output: RescoreOutput, run: RunConfig, features: Iterable[str]) -> ScoreCache:
-    """The scores of an unfinished run, in a file next to the output."""
+    """Return the score cache in a file next to the output, from which an interrupted run continues."""
     device = run.devices[0]
     settings: dict[str, Any] = {"precision": device.precision, "memory": device.memory, "device": device.device.partition(":")[0]}
     settings |= {"features": sorted(features)} | ({} if run.context is None else {"context": str(run.context)})

@@ -1,4 +1,4 @@
-"""The LMs of a run at work, and which weights and scores take part in it."""
+"""Load and run the LMs of a run, and check which weights and scores take part."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scoring(
     cache: ScoreCache | None = None,
     context: Context | None = None,
 ) -> Iterator[Rescorer]:
-    """Load the LMs of the run on its devices; at the end, tell what they did not know and what else there is to know about the scores."""
+    """Load the LMs of the run on its devices and yield the Rescorer; at the end, log unknown words and other notes."""
     note_texts(run.texts)
     with open_workers(run, features) as workers:
         rescorer = Rescorer(workers, run, on_progress, cache, context)
@@ -46,7 +46,7 @@ def scoring(
 
 
 def open_workers(run: RunConfig, features: Sequence[str]) -> OneProcess | Processes:
-    """Return the LMs ready to score: in this process, or in one for each of several devices. Raises InputError."""
+    """Return the loaded LMs: in this process, or in one process per device if there are several. Raises InputError."""
     if len(run.devices) == 1:
         return OneProcess(BlockScorer.load(run, run.device, features), run)
     if here := [lm.name for lm in run.lms if lm.loaded is not None]:
@@ -56,7 +56,10 @@ def open_workers(run: RunConfig, features: Sequence[str]) -> OneProcess | Proces
 
 @dataclass(frozen=True)
 class Measurement:
-    """Scored lists against their references, and what scored them; ``loaded`` is None if only other processes had the LMs."""
+    """Scored and measured lists, with signatures and unknown words of their LMs.
+
+    ``loaded`` holds the LMs; it is None if they were loaded only in other processes.
+    """
 
     lists: MeasuredLists
     loaded: BlockScorer | None
@@ -72,9 +75,9 @@ def measure(
     on_progress: OnProgress,
     context: Context | None = None,
 ) -> Measurement:
-    """Score lists that carry references, with the candidates of the run, and measure every hypothesis.
+    """Score lists that have references, add the run's candidates, and compare every hypothesis with the references.
 
-    Lists of one conversation are one sample. Raises InputError.
+    The lists of one conversation count as one sample for the statistics. Raises InputError.
     """
     with scoring(run, features, on_progress, context=context) as rescorer:
         measured = measure_lists(rescorer.score(rescorer.workers.expand(lists)), metric)
@@ -87,7 +90,7 @@ def measure(
 
 
 def require_candidate_weights(run: RunConfig) -> None:
-    """Raise InputError if candidates are to join the lists and nothing weighs what tells them from the others."""
+    """Raise InputError if candidates would join the lists but no weight applies to the scores of candidates."""
     if run.adds_candidates and not any(run.weights.get(name) for name in (*SCORES, CORRECTOR)):
         raise InputError("no weight for what corrections add to the lists: find the weights with `attlm tune` and the same options")
 
@@ -99,7 +102,7 @@ def require_lms(run: RunConfig) -> None:
 
 
 def require_weights(run: RunConfig) -> list[str]:
-    """Return which of the weights are of features of LMs. Raises InputError for an LM without a weight."""
+    """Return the names in ``run.weights`` that are LM features. Raises InputError if an LM has no weight."""
     names = [lm.name for lm in run.scored]
     features = [name for name in run.weights if is_lm_feature(name, run.feature_texts)]
     weighted = {*run.weights, *(lm for name in features for lm in differing_lms(name, names) or ())}
@@ -114,13 +117,13 @@ def require_weights(run: RunConfig) -> list[str]:
 
 
 def warn_of_unseen(names: Iterable[str]) -> None:
-    """Warn if weights name scores that no hypothesis has, as only sparse lists may: perhaps a name is mistyped."""
+    """Warn of weights whose score no hypothesis has: the name may be mistyped. Only sparse lists can cause this."""
     if names := sorted(names):
         note(f"WARNING: no hypothesis has a score {', '.join(names)}: the weight had no effect")
 
 
 def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric) -> None:
-    """Say which tokenizer BLEU needs if the references are written without spaces."""
+    """Log which BLEU tokenizer fits references that are written without spaces."""
     if isinstance(metric, BLEU) and metric.tokenize in SPLITS_AT_SPACES:
         tokenizer = fitting_tokenizer(metric.prepared(text) for of_list in references for text in of_list)
         if tokenizer:
@@ -131,7 +134,7 @@ def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric) -> No
 
 
 def warn_of_subwords(lists: Iterable[NbestList], metric: Metric) -> None:
-    """Warn if the 1-best hypotheses of lists with references are in subwords."""
+    """Log if the 1-best hypotheses consist of subwords: a warning if the references do not, else a note."""
     marks = SubwordMarks(metric.text)
     for nbest in lists:
         marks.add(nbest.hypotheses[0].text, nbest.references)

@@ -27,15 +27,15 @@ def sample(
 
     Args:
         lm: a checkpoint of fairseq-train or a folder of ``attlm export``.
-        number: how many sentences. The n-th sentence of a seed is the same however many are drawn.
+        number: number of sentences. The n-th sentence depends only on the seed, not on ``number``.
         prefix: the words that each sentence begins with.
         options: temperature, top-k, top-p, length.
         seed: random seed.
-        dictionary: ``dict.txt`` of a checkpoint; None to look for it next to the checkpoint and in its data folder.
+        dictionary: ``dict.txt`` of a checkpoint; None to look next to the checkpoint and in its data folder.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        InputError: a file that cannot be read or is not a neural LM.
+        InputError: a file cannot be read or is not a neural LM.
     """
     require_utf8(prefix, "--prefix")
     model = DecoderLM.load(Path(lm), None if dictionary is None else Path(dictionary), device)

@@ -1,4 +1,4 @@
-"""Log-probabilities and perplexities of raw text, one sentence per line."""
+"""Compute log-probabilities and perplexities of raw text, one sentence per line."""
 
 from __future__ import annotations
 
@@ -24,17 +24,21 @@ from attlm_fairseq.verbs.run import require_lms
 
 @dataclass(frozen=True)
 class Perplexity:
-    """The perplexities of a text under one LM, under names that must never be mixed; each is nan without events.
+    """The perplexities of a text under one LM. They count different events: never compare one with another.
+
+    Each is nan if it counts no event.
 
     Attributes:
         lm: the LM's name.
         ppl: every word and every sentence end is predicted and counted.
-        ppl_salton2017: the first event of each sentence is counted but not predicted, as in the code behind Salton et al. (2017).
+        ppl_salton2017: the first event of each sentence is counted but not predicted, as in the code of Salton et al.
+            (2017).
         ppl_without_oov: unknown words are neither predicted nor counted.
         sentences: number of sentences.
         words: number of words that the LM saw, without the sentence ends.
-        oov: how many of them it does not know.
-        ppl_as_read: ``ppl`` shared by the white-space words of the text as it stands.
+        oov: how many of these words the LM does not know.
+        ppl_as_read: the log-probability of ``ppl``, divided by the white-space words and sentence ends of the text as
+            read.
     """
 
     lm: str
@@ -47,7 +51,7 @@ class Perplexity:
     ppl_as_read: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON can hold them."""
+        """Return the figures as a JSON-serialisable dictionary; nan and infinity become None."""
         return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in asdict(self).items()}
 
 
@@ -55,16 +59,18 @@ def load_lm(lm: LM, name: str = "lm", *, device: str = "cpu") -> Scorer:
     """Load a language model that scores sentences.
 
     Args:
-        lm: a checkpoint of fairseq-train, a folder of ``attlm export``, an ARPA or KenLM file; several checkpoints are an ensemble that
-            averages their probabilities; or an LMSpec, which has a dictionary, an OOV policy and more.
+        lm: a checkpoint of fairseq-train, a folder of ``attlm export``, an ARPA or KenLM file. Several checkpoints are
+            an ensemble that averages their probabilities. An LMSpec can also set the dictionary, the OOV policy and
+            more.
         name: the name of the LM's score.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Returns:
-        A scorer: ``load_lm("lm.pt").score([["a", "sentence"]])`` gives natural-log probabilities of the words and the sentence end.
+        A scorer. ``load_lm("lm.pt").score([["a", "sentence"]])`` returns natural-log probabilities of the words and the
+        sentence end.
 
     Raises:
-        InputError: a file that cannot be read or is no LM.
+        InputError: a file cannot be read or is not an LM.
     """
     run = run_config(lms={name: lm_spec(name, lm)}, devices=device)
     return run.load(run.device)[0]
@@ -78,21 +84,22 @@ def score_text(
     source: FilePath | Iterable[str] | None = None,
     on_progress: OnProgress = None,
 ) -> ScoredText:
-    """Score every line of a text with every LM, each with its own text steps.
+    """Score every line of a text with every LM, each LM after its own text steps.
 
     Args:
         text: a file (``-`` is standard input, gzip is recognised), or lines. Blank lines are empty sentences.
-        lms: LMs by name, files or objects.
-        config: LMs and text steps, also an ``attlm.toml``.
-        source: what each line translates, for translation models: a file or lines.
+        lms: LMs by name, as files or objects.
+        config: LMs and text steps: a RunConfig or the path of an ``attlm.toml``.
+        source: source sentence of each line, for translation models: a file or lines.
         on_progress: called with the number of lines finished since the last call.
 
     Returns:
-        ``lines``, an iterator over every line with its words and scores in the order of the LMs, to be read once: the text may be larger
-        than memory. ``oov`` counts unknown words along the way. Natural log; a line's score is summed over its words and its end.
+        ``lines``: an iterator, to be read once, over the lines with their words and one score per LM. A score is a
+        natural log, summed over the words and the sentence end. The text may be larger than memory. ``oov`` counts
+        unknown words as the lines are read.
 
     Raises:
-        InputError: no LM, a file that cannot be read, n-best lists in place of text.
+        InputError: there is no LM, a file cannot be read, or it holds n-best lists instead of text.
     """
     run = run_config(config, lms=lms)
     require_lms(run)
@@ -116,10 +123,10 @@ def perplexity(
     source: FilePath | Iterable[str] | None = None,
     on_progress: OnProgress = None,
 ) -> list[Perplexity]:
-    """Compute the perplexities of a text under every LM. Arguments as of ``score_text``.
+    """Compute the perplexities of a text under every LM. The arguments are those of ``score_text``.
 
     Raises:
-        InputError: as ``score_text``, and for an LM that gives a word probability 0.
+        InputError: as in ``score_text``, or an LM gives a word probability 0.
     """
     run = run_config(config, lms=lms)
     names = list(run.texts)
@@ -153,7 +160,10 @@ def perplexity(
 
 
 def source_lines(run: RunConfig, source: FilePath | Iterable[str] | None, texts: Iterable[TextPipeline]) -> text_file.SourceLines | None:
-    """Return the source sentences of a text for LMs that see ``texts``. Raises InputError if they are missing, or for nobody."""
+    """Return the source sentences of a text for LMs that see ``texts``.
+
+    Raises InputError if a translation model has no source sentences, or if they are given without a translation model.
+    """
     translating = [lm.name for lm in run.lms if lm.uses_source]
     if source is None:
         if translating:
@@ -166,7 +176,7 @@ def source_lines(run: RunConfig, source: FilePath | Iterable[str] | None, texts:
 
 
 def load_scorers(run: RunConfig) -> list[Scorer]:
-    """Load the LMs of a run and the files of its text steps; tell what the LMs see. Raises InputError."""
+    """Load the LMs of a run and the files of its text steps, and log what the LMs see. Raises InputError."""
     note_texts(run.texts)
     scorers = run.load(run.device)
     for text in run.texts.values():
@@ -175,7 +185,7 @@ def load_scorers(run: RunConfig) -> list[Scorer]:
 
 
 def note_scorers(scorers: Sequence[Scorer], texts: Sequence[TextPipeline], scored: ScoredText) -> None:
-    """Tell what a lower precision did to the scores, and which LMs do not know many of the words."""
+    """Log how much a lower precision changed the scores, and which LMs do not know many of the words."""
     for scorer in scorers:
         if told := scorer.notes():
             note("; ".join(told))
@@ -183,7 +193,7 @@ def note_scorers(scorers: Sequence[Scorer], texts: Sequence[TextPipeline], score
 
 
 def note_penalties(lms: Iterable[LMSpec]) -> None:
-    """Tell which LMs have no perplexity: what has a fixed price is not a probability."""
+    """Log which LMs have no perplexity: with a fixed penalty per unknown word, their scores are not probabilities."""
     for lm in lms:
         if lm.oov.kind == "penalty":
             note(f"WARNING: {lm.name} gives unknown words a fixed penalty, so it has no perplexity: compare ppl_without_oov, or use spread")

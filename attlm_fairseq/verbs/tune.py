@@ -1,4 +1,4 @@
-"""Find the weights that make the first hypotheses of n-best lists best."""
+"""Tune the weights of n-best rescoring on lists with references."""
 
 from __future__ import annotations
 
@@ -48,28 +48,31 @@ from attlm_fairseq.verbs.report import Table, note_repeats, rounded, row_record,
 from attlm_fairseq.verbs.run import Measurement, measure
 
 MANY_FEATURES = 100
-AGAINST = "against input 1-best"  # what the rows of the table are compared with
+AGAINST = "against input 1-best"  # heads the column that compares each row with the input order
 
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """How weights are looked for.
+    """Options of the weight search.
 
     Attributes:
         rules: decision rules to try besides the maximum: ``mbr-wer``, ``mbr-bleu``, .., ``consensus``.
-        without: features to leave out; ``pp_*`` leaves out many.
-        features: further features of LMs: ``NAME_tokens``, ``A_minus_B``.
-        intervals: bounds of weights, both included; equal ends fix a weight.
-        start: weights from which the search also starts; with ``l2``, None is rank = -1, the input order.
-        l2: pull towards the start, in percent points for a squared distance of 1 between weights of length 1.
-        objective: ``metric`` of the best totals, or ``risk``, the expected loss, which is smooth.
-        folds: folds of the cross-validation, which tells the score to expect on other lists and chooses the strength; 0 for none.
-        strength: how far the weights are trusted, from 0 (the input order) to 1 (the weights as they were found); None chooses it by
-            cross-validation, without which it is 1.
+        without: features to leave out; the pattern ``pp_*`` leaves out all that match.
+        features: further LM features: ``NAME_tokens``, ``A_minus_B``.
+        intervals: bounds of weights, both included; equal bounds fix a weight.
+        start: weights from which the search also starts. None: no such start; with ``l2``, the input order (rank = -1).
+        l2: strength of the L2 pull towards ``start``: percent points per squared distance of 1 between unit-length
+            weights.
+        objective: ``metric`` optimises the metric of the best totals; ``risk`` optimises the expected loss, which is
+            smooth.
+        folds: number of cross-validation folds; 0 for none. Cross-validation estimates the score on other lists and
+            chooses the strength.
+        strength: how far to trust the weights, from 0 (input order) to 1 (weights as found). None: chosen by
+            cross-validation, or 1 without it.
         no_gain: if no strength has a cross-validated gain, ``keep`` the input order (all weights 0), or ``fail``.
-        restarts: random starting points.
-        seed: random seed of restarts and bootstrap.
-        confidence: also fit scale and coverage of the confidences of words, which ``rescore`` then writes; for the metric ``wer``.
+        restarts: number of random starting points.
+        seed: random seed for restarts and bootstrap.
+        confidence: also fit word confidences, which ``rescore`` can then write; needs the metric ``wer``.
     """
 
     rules: Sequence[str] = ()
@@ -97,16 +100,16 @@ class TuneOptions:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning found.
+    """The result of ``tune``.
 
     Attributes:
-        config: the LMs, text steps, weights and decision to use from now on: what ``attlm.toml`` holds.
+        config: the LMs, text steps, weights and decision to use, as ``attlm.toml`` holds them.
         metric: the metric tuned for.
         rows: the systems compared, with 95 % intervals: the input order first, the oracle last.
-        system: the weights found, their influence, the scales of all rules.
+        system: the weights found, their influence, and the posterior scale of each rule.
         rules: the rules tried besides the maximum.
-        gain: whether cross-validation bears the weights out; None without cross-validation, and if the strength was given.
-        record: what is needed to get the same again.
+        gain: whether cross-validation confirms a gain. None without cross-validation, or if the strength was given.
+        record: what is needed to reproduce the result.
     """
 
     config: RunConfig
@@ -122,23 +125,23 @@ class Tuned:
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weights to use from now on."""
+        """Return the weights to use."""
         return self.config.weights
 
     @property
     def strength(self) -> float:
-        """How far the weights are trusted: 0 leaves lists as they are, 1 takes the weights as they were found."""
+        """Return how far to trust the weights: 0 keeps the input order, 1 takes the weights as found."""
         return 0.0 if self.gain is False else self.system.setting.strength
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
-        """Write LMs, text steps, weights, decision and record as an ``attlm.toml``, which ``attlm rescore`` finds. Raises InputError."""
+        """Write LMs, text steps, weights, decision and record as an ``attlm.toml``. Raises InputError."""
         write_config(
             Path(path), replace(self.config, decision=self._written_decision()), ({"command": command} if command else {}) | self.record
         )
         note(f"wrote {path}" + ("" if self.config.lms or self.config.candidates.anything else ": there is no LM in it"))
 
     def _written_decision(self) -> Decision:
-        """The decision as a file may hold it: which program to run is for the user to say each time."""
+        """Return the decision without an external command: a configuration file must not choose which program runs."""
         found = self.config.decision
         if not found.asks_program:
             return found
@@ -146,13 +149,13 @@ class Tuned:
         return replace(found, rule="max", scale=1.0, scales={**found.scales, found.rule: found.scale})
 
     def write_report(self, path: FilePath, command: str | None = None) -> None:
-        """Write the page that shows table, weights and what changed on the lists tuned on. Raises InputError."""
+        """Write the HTML report: table, weights and what changed on the tuning lists. Raises InputError."""
         influence = self.system.result.influence if any(self.weights.values()) else None
         table = Table(self.title, self.rows, AGAINST, self.notes, influence)
         write_report(path, self.config, self.measurement, self.metric, table, command)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result as JSON can hold it."""
+        """Return the result as a JSON-serialisable dictionary."""
         influence = self.system.result.influence
         return {
             "weights": self.weights,
@@ -168,7 +171,7 @@ class Tuned:
 
 
 class NoGainError(InputError):
-    """Cross-validation shows no gain, and ``no_gain="fail"`` was asked for. ``tuned`` is what was found."""
+    """Raised if cross-validation shows no gain and ``no_gain`` is ``"fail"``. ``tuned`` holds the result."""
 
     def __init__(self, what: str, tuned: Tuned) -> None:
         super().__init__(what)
@@ -185,32 +188,37 @@ def tune(
     options: TuneOptions | None = None,
     on_progress: OnProgress = None,
 ) -> Tuned:
-    """Find the weights of LMs, scores of the lists, unknown words, number of words and rank that make the 1-best hypotheses best.
+    """Tune the weights that make the 1-best hypotheses best under the metric.
 
-    The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) finds the weights. Cross-validation tells what
-    they are worth on other lists and how far to trust them. If it shows no gain, all weights are 0, which keeps the input order.
+    The weights are those of LMs, scores of the lists, unknown words, number of words and rank. The hypotheses are
+    scored once, then an exact line search on the corpus metric (Och 2003) finds the weights. Cross-validation estimates
+    the score on other lists and how far to trust the weights. If it shows no gain, all weights are 0, which keeps the
+    input order.
 
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
-        refs: references: files, texts in the order of the lists, or texts by id; None if the lists bring theirs.
-        lms: LMs by name, files or objects. Without any LM only the lists' own scores are tuned.
-        config: LMs and text steps, also an ``attlm.toml``; its weights are not used.
+        refs: references: files, texts in the order of the lists, or texts by id. None: the lists have their own.
+        lms: LMs by name, as files or objects. Without LMs only the lists' own scores are tuned.
+        config: LMs and text steps: a RunConfig or the path of an ``attlm.toml``. Its weights are not used.
         metric: ``wer``, ``cer``, ``bleu``, ``chrf``, ``ter``, or a Metric.
-        options: how to search.
+        options: options of the search.
         on_progress: called with the number of hypotheses scored since the last call.
 
     Raises:
-        InputError: unreadable or wrong input, references that do not fit, an option of no feature; NoGainError if that was asked for.
+        InputError: the input is unreadable or wrong, references do not fit, or an option names no feature.
+        NoGainError: cross-validation shows no gain and ``options.no_gain`` is ``"fail"``.
     """
     options, metric, run = options or TuneOptions(), metric_of(metric), run_config(config, lms=lms)
     read = _read(lists, refs, run, metric, options.folds)
-    found, names = _measured(read, metric, replace(run, candidates=CandidateSpec()), options, on_progress)  # the lists have theirs
+    found, names = _measured(
+        read, metric, replace(run, candidates=CandidateSpec()), options, on_progress
+    )  # _read has added the candidates already
     system = _system(found, metric, names, options)
     return _judged(found, metric, run, system, options, title_of("Tuning", lists))
 
 
 def _read(lists: Lists, refs: References | None, run: RunConfig, metric: Metric, folds: int) -> list[NbestList]:
-    """Return the lists with references and with all candidates; warns if there is no LM."""
+    """Return the lists with references and all candidates; warn if there is no LM."""
     if not run.lms and not run.candidates.table:
         note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
     return expanded_for_tuning(with_references(lists_of(lists), refs), run, metric, folds)
@@ -219,9 +227,9 @@ def _read(lists: Lists, refs: References | None, run: RunConfig, metric: Metric,
 def _measured(
     read: list[NbestList], metric: Metric, run: RunConfig, options: TuneOptions, on_progress: OnProgress
 ) -> tuple[Measurement, list[str]]:
-    """Return the scored lists, in conversations scored twice, and the features to tune; tells what is odd about them."""
+    """Return the scored lists and the features to tune, and log unusual features. With a context, lists are scored twice."""
     lm_features = _lm_features(run, options.features)
-    context = None if run.context is None else Context(run.context)  # first pass: after the input 1-best texts
+    context = None if run.context is None else Context(run.context)  # first pass: the context of a list is the 1-best texts as read
     found = measure(read, metric, run, lm_features, on_progress, context)
     for line in note_of_means(read):
         note(line)
@@ -234,7 +242,7 @@ def _measured(
 
 
 def _system(found: Measurement, metric: Metric, names: Sequence[str], options: TuneOptions) -> TunedSystem:
-    """Tune the features ``names`` by these options. Raises InputError."""
+    """Tune the weights of the features ``names`` with these options. Raises InputError."""
     return tune_system(
         found.lists,
         metric,
@@ -248,7 +256,7 @@ def _system(found: Measurement, metric: Metric, names: Sequence[str], options: T
 
 
 def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSystem, options: TuneOptions, title: str) -> Tuned:
-    """Return what is to be used from now on: the tuned system, or the input order if cross-validation does not bear it out."""
+    """Return the tuned system, or the input order if cross-validation does not confirm a gain."""
     repeats = note_repeats(system.utterances, ", and stay in one fold")
     groups = system.utterances.tolist()
     rows = compare(system.systems, metric, seed=options.seed, in_sample=system.in_sample, folds=system.folds, groups=groups)
@@ -266,9 +274,9 @@ def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSys
 
 
 def _second_pass(measured: MeasuredLists, metric: Metric, names: Sequence[str], options: TuneOptions, first: Context) -> Context:
-    """Return the context of the second pass: what each conversation chooses with weights that were tuned without it.
+    """Return the context of the second pass: the answers that weights tuned without the conversation choose for it.
 
-    They are tuned on the other folds, the same as in the cross-validation that follows; on all lists if there are no folds.
+    These weights are tuned on the other folds of the cross-validation that follows; without folds, on all lists.
     """
     samples = measured.utterances(metric)
     conversations = first.spec.conversations([nbest.id for nbest in measured.lists])
@@ -287,7 +295,7 @@ def _record(
     gain: bool | None,
     seed: int,
 ) -> dict[str, Any]:
-    """What ``[tuning]`` of an ``attlm.toml`` holds besides the command."""
+    """Return the ``[tuning]`` table of an ``attlm.toml``, without the command."""
     return {
         "lists": len(found.lists.lists),
         "hypotheses": sum(map(len, found.lists.features)),
@@ -305,7 +313,7 @@ def _record(
 
 
 def _verdict(tuned: Tuned, options: TuneOptions, candidates: CandidateSpec) -> str:
-    """Tell what the weights are worth on other lists, and return it for the page. Raises NoGainError if that was asked for."""
+    """Log what the weights are worth on other lists, and return that line for the report. Raises NoGainError if so configured."""
     system = tuned.system
     if system.gain is None:
         note(
@@ -335,14 +343,14 @@ def _verdict(tuned: Tuned, options: TuneOptions, candidates: CandidateSpec) -> s
 
 
 def _as_options(weights: Mapping[str, float], candidates: CandidateSpec) -> str:
-    """Return the options of ``attlm rescore`` that apply these weights, and the candidates that they were found with."""
+    """Return the options of ``attlm rescore`` that apply these weights with the same candidates."""
     files = {"--corrections": candidates.table, "--phrases": candidates.phrases, "--corrector": candidates.corrector}
     parts = [f"{option} {shlex.quote(str(file))}" for option, file in files.items() if file]
     return " ".join([*parts, *(f"--weight {name}={weight:g}" for name, weight in weights.items() if weight)])
 
 
 def _lm_features(run: RunConfig, extra: Sequence[str]) -> list[str]:
-    """What the LMs say besides their scores: the usual features, and those asked for. Raises InputError."""
+    """Return the LM features besides the scores: the default ones and those requested. Raises InputError."""
     lms = run.feature_texts
     for name in extra:
         if not is_lm_feature(name, lms):
@@ -351,7 +359,7 @@ def _lm_features(run: RunConfig, extra: Sequence[str]) -> list[str]:
 
 
 def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], options: TuneOptions) -> list[str]:
-    """The features to be tuned. Tells which cannot be, and what is odd about them. Raises InputError."""
+    """Return the features to tune; log which cannot be tuned and which are unusual. Raises InputError."""
     asked_for = {*options.features, *options.intervals, *(options.start or ())}
     unneeded = {*_matching(options.without, measured), *(lm for name in options.features for lm in differing_lms(name, run.texts) or ())}
     unneeded |= set(measured.redundant([name for name in lm_features if name not in asked_for]))
@@ -370,7 +378,7 @@ def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], 
 
 
 def _matching(without: Sequence[str], measured: MeasuredLists) -> list[str]:
-    """The features that ``without`` names, or that match its patterns. Raises InputError for one that matches nothing."""
+    """Return the features that the names and patterns ``without`` match. Raises InputError if one matches nothing."""
     found = []
     for pattern in without:
         names = [name for name in [*measured.names, *measured.left_out] if fnmatchcase(name, pattern) or name == pattern]
@@ -381,7 +389,7 @@ def _matching(without: Sequence[str], measured: MeasuredLists) -> list[str]:
 
 
 def _warn_of_outliers(measured: MeasuredLists, names: Sequence[str]) -> None:
-    """Warn of each feature of which a few lists have values beyond comparison with the others, such as a logarithm of 0."""
+    """Warn of features with outlying values in a few lists, such as a placeholder for the logarithm of 0."""
     for name in names:
         if found := measured.outliers(name):
             nbest, value, times = found[0]
@@ -393,7 +401,7 @@ def _warn_of_outliers(measured: MeasuredLists, names: Sequence[str]) -> None:
 
 
 def _search(options: TuneOptions, names: Sequence[str]) -> SearchOptions:
-    """Return the options of the search for these features. Raises InputError for a feature that there is not."""
+    """Return the search options for these features. Raises InputError if an option names an unknown feature."""
     for option, of_option in (("--interval", options.intervals), ("--start", options.start or {})):
         for name in of_option:
             if name not in names:
@@ -404,7 +412,7 @@ def _search(options: TuneOptions, names: Sequence[str]) -> SearchOptions:
 
 
 def _start(options: TuneOptions, names: Sequence[str]) -> np.ndarray | None:
-    """The weights to start from and to pull towards. Raises InputError."""
+    """Return the weights to start from and to pull towards; None if there are none. Raises InputError."""
     start = options.start
     if start is None and options.l2:
         if "rank" not in names:

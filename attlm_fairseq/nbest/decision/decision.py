@@ -1,4 +1,4 @@
-"""How a list's answer is decided once its totals are known: by the maximum, by the least expected loss, or by a vote over words."""
+"""Choose the answer of a list from its totals: by the maximum, the least expected loss, or a vote over words."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text import Step, TextPipeline
 
 RULES = ("max", *(f"mbr-{loss}" for loss in LOSSES), "consensus")
-EXTERNAL_RULE = f"mbr-{PREFIX}"  # and a command, which answers how good each hypothesis is if another one is right
-STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0)  # scales tried, in units of the totals' spread
+EXTERNAL_RULE = f"mbr-{PREFIX}"  # followed by a command that rates each hypothesis as if another one were right
+STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0)  # scales tried, in units of 1 / standard deviation of the totals within lists
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A rule and, for all but the maximum, the scale of the posteriors: ``softmax(scale * total)``.
+    """A decision rule and, except for the maximum, the scale of the posteriors ``softmax(scale * total)``.
 
-    The rule is one of RULES, or EXTERNAL_RULE and a command.
-
-    ``text`` are the steps before the losses of mbr and the votes of a consensus, those of the metric (see ``compared_text``):
-    subwords are no words. ``tokenize`` is sacreBLEU's tokenizer in the loss of ``mbr-bleu``. ``scales`` are those of other rules with
-    the same weights, for tuning tries several, and another than the best may be asked for.
+    Attributes:
+        rule: one of RULES, or EXTERNAL_RULE followed by a command.
+        scale: scale of the posteriors; totals are on the natural-log scale.
+        text: text steps before losses and votes, normally the metric's (see ``compared_text``): subwords are not words.
+        scales: scales of other rules tuned with the same weights, so that another rule can be chosen later.
+        tokenize: sacreBLEU tokenizer for the loss of ``mbr-bleu``.
     """
 
     rule: str = "max"
@@ -46,21 +47,21 @@ class Decision:
             raise ValueError(f"scale is {self.scale}, expected a finite number that is not negative")
 
     def scale_of(self, rule: str) -> float | None:
-        """The scale of this or another rule; None where there is none."""
+        """Return the scale of this or another rule; None if it has none."""
         return self.scale if rule == self.rule else self.scales.get(rule)
 
     @cached_property
     def loss(self) -> Metric:
-        """The metric whose losses a rule of minimum Bayes risk expects; an external one keeps the answers of its program."""
+        """Return the metric that gives the losses of minimum Bayes risk. An external one keeps its program's answers."""
         return loss_metric(self.rule.removeprefix("mbr-"), self.tokenize)
 
     @property
     def asks_program(self) -> bool:
-        """Whether another program computes the losses."""
+        """Return whether an external program computes the losses."""
         return self.rule.startswith(EXTERNAL_RULE)
 
     def prepare(self, lists: Sequence[NbestList]) -> None:
-        """Let the program, if there is one, compare the hypotheses of all these lists in one run. Raises InputError."""
+        """Let an external program, if there is one, compare the hypotheses of all these lists in one run. Raises InputError."""
         if isinstance(self.loss, ExternalMetric):
             self.loss.compare_within(
                 ([self.text.prepared(hypothesis.text) for hypothesis in nbest.hypotheses] for nbest in lists),
@@ -69,7 +70,7 @@ class Decision:
 
     @property
     def makes_text(self) -> bool:
-        """Whether the answer may be a text that is not in the list."""
+        """Return whether the answer can be a text that is not in the list."""
         return self.rule == "consensus"
 
     def __str__(self) -> str:
@@ -80,14 +81,14 @@ class Decision:
 
 
 def is_rule(name: str) -> bool:
-    """Whether a rule has this name: one of RULES, or ``mbr-external:COMMAND``."""
+    """Return whether a rule has this name: one of RULES, or ``mbr-external:COMMAND``."""
     return name in RULES or (name.startswith(EXTERNAL_RULE) and len(name) > len(EXTERNAL_RULE))
 
 
 def compared_text(metric: Metric, text: TextPipeline | None = None) -> TextPipeline:
-    """The text steps of the metric (or others, ``text``), and ``lowercase`` where the metric ignores case.
+    """Return the text steps before losses and votes: ``text`` or the metric's, plus ``lowercase`` if the metric ignores case.
 
-    Texts that are the same to the metric must not split the posterior between them.
+    Texts that are equal under the metric must not split the posterior between them.
     """
     text = metric.text if text is None else text
     if not metric.ignores_case or any(step.name == "lowercase" for step in text.steps):
@@ -97,31 +98,37 @@ def compared_text(metric: Metric, text: TextPipeline | None = None) -> TextPipel
 
 
 def loss_tokenizer(metric: Metric, default: str = "none") -> str:
-    """The tokenizer of BLEU's loss: that of the metric if this is BLEU, for in unspaced text a white-space word is a whole sentence."""
+    """Return the tokenizer for BLEU's loss: the metric's if that is BLEU, else ``default``.
+
+    In text without spaces, white-space words would be whole sentences.
+    """
     return metric.tokenize if isinstance(metric, BLEU) else default
 
 
 def written_text(text: TextPipeline) -> TextPipeline:
-    """The steps after which a new text is written: a last ``lowercase`` is for comparing alone, and leaves the words their number."""
+    """Return the steps applied to a new text when it is written: all except a final ``lowercase``, which is only for comparing."""
     return TextPipeline(text.steps[:-1]) if text.steps and text.steps[-1].name == "lowercase" else text
 
 
 def posterior_weights(weights: Mapping[str, float]) -> dict[str, float]:
-    """The weights by which posteriors go: where all are 0, which leaves lists as they are, ``rank`` alone, which says the same."""
+    """Return the weights for the posteriors. If all are 0, ``rank`` alone counts, which keeps the input order in the same way."""
     return dict(weights) if any(weights.values()) else {**weights, "rank": -1.0}
 
 
 def scale_in_units(step: float, unit: float) -> float:
-    """Return ``step / unit``, ``unit`` being the totals' standard deviation within lists; 1 if totals never differ, or for step 0."""
+    """Return ``step / unit``, where ``unit`` is the totals' standard deviation within lists; 1 if ``unit`` or ``step`` is 0."""
     return float(f"{step / unit:.3g}") if step and unit else 1.0
 
 
 def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -> NbestList:
     """Return the list with its answer under these weights first.
 
-    ``max``: as ``combination.combine`` leaves it. ``mbr-..``: sorted by risk, and ``total`` is minus the risk. ``consensus``: one
-    hypothesis, the new text, with rank 0, or that of the hypothesis whose text it is, and without scores; where the decision has text
-    steps, the text is as after them but for a last ``lowercase``: of equal words, that of the earliest hypothesis is written.
+    - ``max``: sorted by total, as by ``combination.combine``.
+    - ``mbr-..``: sorted by risk; ``total`` is minus the risk.
+    - ``consensus``: only the answer, without scores. Its rank is that of the hypothesis with the same text, or 0 for a
+    new
+      text. With text steps, the text is written as after them, but without a final ``lowercase``. Words that differ
+      only in case take the form of the earliest hypothesis.
     """
     if decision.rule == "max":
         return combine(nbest, weights)
@@ -143,10 +150,10 @@ def _rule_over_texts(decision: Decision, texts: Sequence[Sequence[str]], sources
 
 
 class Decider:
-    """A decision's rule over many lists with references, prepared so that any totals and scales are cheap to try.
+    """Applies a decision rule to many lists with references, prepared so that trying other totals and scales is cheap.
 
-    ``texts[i]`` are the hypotheses of list i in input order, ``statistics[i]`` (n_i, S) those of the metric. The scale of the
-    decision is not used: each call gives its own.
+    ``texts[i]`` are the hypotheses of list i in input order, ``statistics[i]`` (n_i, S) their metric statistics. The
+    scale of the decision is not used: each call gives its own.
     """
 
     def __init__(
@@ -162,7 +169,7 @@ class Decider:
         self._measured = [dict(zip(of_list, rows, strict=True)) for of_list, rows in zip(texts, statistics, strict=True)]
 
     def answers(self, lists: Sequence[int], totals: Sequence[np.ndarray], scale: float) -> list[tuple[str, np.ndarray]]:
-        """Return what the named lists answer, text and statistics (S,), under the ``totals`` of all lists: as ``decide`` would."""
+        """Return text and statistics (S,) of the answers to the named lists, as ``decide`` would choose them under ``totals``."""
         by_size: dict[int, list[int]] = {}
         for i in lists:
             by_size.setdefault(len(self.texts[i]), []).append(i)
@@ -172,7 +179,7 @@ class Decider:
         return [(answers[i], self._statistics(i, answers[i])) for i in lists]
 
     def statistics_of(self, lists: Sequence[int], totals: Sequence[np.ndarray], scale: float) -> np.ndarray:
-        """Return the statistics (len(lists), S) of their answers."""
+        """Return the statistics (len(lists), S) of the answers."""
         return np.array([statistics for _, statistics in self.answers(lists, totals, scale)])
 
     def _statistics(self, i: int, text: str) -> np.ndarray:

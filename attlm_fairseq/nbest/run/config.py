@@ -1,4 +1,4 @@
-"""What a run of rescoring, tuning or evaluation needs besides its n-best lists. ``config_file`` reads and writes it."""
+"""The configuration of rescoring, tuning or evaluation. ``config_file`` reads and writes it as ``attlm.toml``."""
 
 from __future__ import annotations
 
@@ -21,18 +21,31 @@ from attlm_fairseq.text import TextPipeline, describe_pipelines
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What a run needs to know besides its lists."""
+    """The configuration of a run: everything except its n-best lists.
+
+    Attributes:
+        lms: the LMs, including mixtures and their members.
+        text: text steps for LMs that have none of their own.
+        weights: weights of LMs, scores of the lists and computed features, by name.
+        decision: the rule that chooses the answer of a list.
+        path: the file that the configuration was read from; None if there is none.
+        tuned_on: fingerprint of the references that the weights were tuned on.
+        devices: one device per process; not stored in ``attlm.toml``.
+        candidates: sources of hypotheses that join the lists.
+        confidence: scale and coverage of word confidences, if fitted for these weights.
+        context: which lists or lines form one conversation; None scores each by itself.
+    """
 
     lms: tuple[LMSpec, ...] = ()
     text: TextPipeline = field(default_factory=TextPipeline)
     weights: dict[str, float] = field(default_factory=dict)
     decision: Decision = field(default_factory=Decision)
-    path: Path | None = field(default=None, compare=False)  # of the file that it was read from
-    tuned_on: str = field(default="", compare=False)  # a sketch of the references that the weights were tuned on
-    devices: tuple[DeviceConfig, ...] = field(default=(DEFAULT_DEVICE,), compare=False)  # one for each process; not in attlm.toml
+    path: Path | None = field(default=None, compare=False)  # the file it was read from
+    tuned_on: str = field(default="", compare=False)  # fingerprint of the references
+    devices: tuple[DeviceConfig, ...] = field(default=(DEFAULT_DEVICE,), compare=False)  # one per process; not in attlm.toml
     candidates: CandidateSpec = field(default_factory=CandidateSpec)  # hypotheses that join the lists
-    confidence: Confidence | None = None  # how posteriors become word confidences, if that was fitted for these weights
-    context: ContextSpec | None = None  # which lists or lines are one conversation; None: each by itself
+    confidence: Confidence | None = None  # None if not fitted for these weights
+    context: ContextSpec | None = None  # None: each list or line by itself
 
     def __post_init__(self) -> None:
         plain = {lm.name for lm in self.lms if not lm.mixture}
@@ -47,31 +60,35 @@ class RunConfig:
 
     @property
     def scored(self) -> tuple[LMSpec, ...]:
-        """The LMs that give hypotheses a score of their own: all but the members of mixtures."""
+        """Return the LMs that score hypotheses by themselves: all except the members of mixtures."""
         members = {member for lm in self.lms for member, _ in lm.mixture}
         return tuple(lm for lm in self.lms if lm.name not in members)
 
     @property
     def texts(self) -> dict[str, TextPipeline]:
-        """What each scored LM sees, by name. Raises InputError where the members of a mixture cannot be mixed word by word."""
+        """Return the text steps of each scored LM, by name.
+
+        Raises InputError if the members of a mixture see different words.
+        """
         return {lm.name: self._text_of_mixture(lm) if lm.mixture else lm.text or self.text for lm in self.scored}
 
     @property
     def source_texts(self) -> dict[str, TextPipeline]:
-        """What each scored LM sees of a source sentence, by name; it matters to translation models alone."""
+        """Return the text steps of each scored LM for source sentences, by name. Only translation models use them."""
         texts = self.texts
         return {lm.name: self._source_text(lm, texts[lm.name]) for lm in self.scored}
 
     @property
     def feature_texts(self) -> dict[str, TextPipeline]:
-        """Those of ``texts`` whose LMs have further features, such as their unknown words: LMs that score every hypothesis."""
+        """Return ``texts`` without the LMs that score only some hypotheses: features such as unknown words need all of them."""
         texts = self.texts
         return {lm.name: texts[lm.name] for lm in self.scored if lm.only_close is None}
 
     def with_weights(self, weights: Mapping[str, float]) -> RunConfig:
-        """Return the run with these weights added.
+        """Return the run with these weights added or replaced.
 
-        It forgets what it was tuned on unless one of the tuned weights is still in use, and the confidences unless all are.
+        ``tuned_on`` is kept if at least one tuned weight is still in use, ``confidence`` only if all weights are
+        unchanged.
         """
         changed = self.weights | dict(weights)
         in_use = any(value and changed[name] == value for name, value in self.weights.items())
@@ -79,42 +96,42 @@ class RunConfig:
         return replace(self, weights=changed, tuned_on=self.tuned_on if in_use else "", confidence=confidence)
 
     def tuned_on_these(self, weights: Mapping[str, float], references: Iterable[Sequence[str]]) -> bool:
-        """Whether most of the lists with these references are among those that ``weights``, or some of them, were tuned on."""
+        """Return whether ``weights`` were tuned, at least in part, on most of the lists with these references."""
         in_use = any(value and weights.get(name) == value for name, value in self.weights.items())
         return in_use and known_share(references, self.tuned_on) > 0.5
 
     @property
     def adds_candidates(self) -> bool:
-        """Whether hypotheses join the lists: weights that are all 0 leave them as they are."""
+        """Return whether candidates join the lists. They do not if all weights are 0, which keeps the lists as they are."""
         return self.candidates.anything and (not self.weights or any(self.weights.values()))
 
     @property
     def device(self) -> DeviceConfig:
-        """The device of a command that runs as one process. Raises InputError if there are several."""
+        """Return the one device of a command that runs as one process. Raises InputError if there are several."""
         if len(self.devices) > 1:
             raise InputError("this command runs as one process: expected one device")
         return self.devices[0]
 
     def load(self, compute: DeviceConfig = DEFAULT_DEVICE) -> list[Scorer]:
-        """The scored LMs, ready to score the words of ``texts``. Raises InputError."""
-        texts = self.texts  # before the files, which may take long
+        """Load the scored LMs, ready to score the words of ``texts``. Raises InputError."""
+        texts = self.texts  # checked first: loading the files may take long
         return [self._mixture(lm, texts[lm.name], compute) if lm.mixture else with_policy(lm.load(compute), lm.oov) for lm in self.scored]
 
     def _members(self, mixture: LMSpec) -> list[tuple[LMSpec, TextPipeline]]:
-        """The LMs of a mixture and what they see: their own steps, or the mixture's, or the run's."""
+        """Return the LMs of a mixture with their text steps: their own, else the mixture's, else the run's."""
         members = [next(lm for lm in self.lms if lm.name == name) for name, _ in mixture.mixture]
         default = self.text if mixture.text is None else mixture.text
         return [(lm, default if lm.text is None else lm.text) for lm in members]
 
     def _source_text(self, lm: LMSpec, default: TextPipeline) -> TextPipeline:
-        """The steps of a translation model, or of the one among the members of a mixture. Raises InputError if members differ."""
+        """Return the source text steps of a translation model, or of the ones in a mixture. Raises InputError if these differ."""
         own = {member.source_text or text for member, text in self._members(lm) if member.uses_source}
         if len(own) > 1:
             raise InputError(f"[lm.{lm.name}] mixes translation models that see different source words: give them the same source_text")
         return next(iter(own), None) or lm.source_text or default
 
     def _text_of_mixture(self, mixture: LMSpec) -> TextPipeline:
-        """What all members see; words, where only some of them cut these into subwords, or each in its own way."""
+        """Return the text steps common to all members. If members cut words into subwords differently, return the steps before that."""
         texts = {lm.name: text for lm, text in self._members(mixture)}
         alike = set(texts.values())
         if len(alike) > 1:
