@@ -1,4 +1,4 @@
-"""``attlm attention``: what the memory of a model reads, as a picture, a page, numbers or highlighted words."""
+"""``attlm attention``: show what the memory of a model reads, as a picture, a page, numbers or highlighted words."""
 
 from __future__ import annotations
 
@@ -18,38 +18,46 @@ from attlm_fairseq.nbest.run.config import RunConfig
 
 @cloup.command("attention")
 @cloup.argument("sentence", required=False, help="A sentence in quotes.")
-@cloup.option("--file", "path", metavar="TEXT", help="Instead of SENTENCE a text, one sentence per line (- is standard input).")
+@cloup.option("--file", "path", metavar="TEXT", help="A text to analyse instead of SENTENCE, one sentence per line (- is standard input).")
 @cloup.option(
     "-o",
     "--output",
     "outputs",
     multiple=True,
     metavar="FILE",
-    help="A file in .png .svg .pdf .html .json or .tsv (- is a table). Repeatable.",
+    help="File to write: .png, .svg, .pdf, .html, .json or .tsv, with --file also .jsonl (- prints a table). Repeatable.",
 )
 @cloup.option(
     "--highlight",
     "threshold",
     type=FiniteRange(0, 1, min_open=True),
     metavar="THRESHOLD",
-    help="Print the text before each prediction and highlight what it reads with this weight or more.",
+    help="Before each prediction, print the text read so far and highlight the words whose weight is at least THRESHOLD.",
 )
-@cloup.option("--sentences", "examples", default=10, show_default=True, type=click.IntRange(0), help="With --file: heat maps in the .html.")
+@cloup.option(
+    "--sentences",
+    "examples",
+    default=10,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Number of sentences of --file that get a heat map in the .html.",
+)
 @run_options(scores=False)
 def attention_command(
     sentence: str | None, path: str | None, outputs: tuple[str, ...], threshold: float | None, examples: int, run: RunConfig
 ) -> None:
-    """Show which earlier states the LM reads for each prediction of SENTENCE, and how much of each.
+    """Show which earlier states the LM reads for each prediction of SENTENCE, and with what weight.
 
-    Inputs are across, predicted words down, as in Salton et al. (2017), Figures 2 and 3. A state is named after the
-    word that was read last. <s> is the sentence start, h_0 the LSTM's initial state.
+    Pictures show the inputs across and the predicted words down, as in Salton et al. (2017), Figures 2 and 3. A state
+    has the name of the last word read before it. <s> is the sentence start, h_0 the initial state of the LSTM.
 
-    With --file, the mean over a text by distance (Daniluk et al. 2017, Figure 3b): 1 is the state before the current
-    one. A prediction with no state that far back in memory does not count there. Columns: predictions that count,
-    their mean weight, the mean had all states in memory been read alike, share of all attention. In .jsonl, the
-    weights of every sentence.
+    With --file, the weights are averaged over a text by distance (Daniluk et al. 2017, Figure 3b). Distance 1 is the
+    state before the current one. A prediction counts for a distance only if a state that far back is in memory.
+    Columns: number of predictions that count, their mean weight, the mean weight under uniform attention, share of all
+        attention.
+    A .jsonl file holds the weights of every sentence.
 
-    Without -o and --highlight, a table is printed.
+    Without -o and --highlight, the command prints a table.
 
     \b
     Examples:

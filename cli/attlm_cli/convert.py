@@ -1,4 +1,4 @@
-"""``attlm convert``: n-best lists in another format."""
+"""``attlm convert``: convert n-best lists to another format."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from attlm_fairseq.verbs.inputs import NbestFile
 
 @cloup.command("convert")
 @cloup.argument("nbest", help="N-best lists; - is standard input.")
-@cloup.option("-o", "--output", default="-", metavar="FILE", help="A new file; - is standard output (default). .gz compresses.")
+@cloup.option(
+    "-o", "--output", default="-", metavar="FILE", help="New file or folder to write; - is standard output (default). .gz compresses."
+)
 @format_option
-@cloup.option("--to", type=click.Choice(TARGETS, case_sensitive=False), required=True, help="The format to write.")
+@cloup.option("--to", type=click.Choice(TARGETS, case_sensitive=False), required=True, help="Format to write.")
 def convert_command(nbest: str, output: str, format_name: str | None, to: str) -> None:
-    """Write the lists of NBEST in another format.
+    """Convert the lists of NBEST to another format.
 
-    What the other format cannot hold is said, one line each. Nothing is overwritten. espnet, srilm and, if the output
-    ends in /, kaldi are written as folders.
+    One line on standard error names each kind of information that the new format cannot hold. Existing files are never
+    overwritten. The formats espnet and srilm are folders; kaldi is a folder if the output name ends in /.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``attlm corrections``: learn what lists get wrong, show it, and measure it on lists that it was not learned from."""
+"""``attlm corrections``: learn typical errors from lists with references, show them, and measure corrections on other lists."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from attlm_fairseq.nbest.corrections.usage import Usage
 from attlm_fairseq.verbs.corrections import evaluate_corrections, learn_corrections, write_correction_pairs
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 
-count_option = cloup.option("-n", "--count", type=click.IntRange(min=1), default=20, show_default=True, help="How many to show.")
+count_option = cloup.option(
+    "-n", "--count", type=click.IntRange(min=1), default=20, show_default=True, help="Number of corrections to show."
+)
 language_option = cloup.option(
-    "--language", default="en", show_default=True, help="Language of spelled numbers: en, de, fr, .. (the codes of the package num2words)."
+    "--language", default="en", show_default=True, help="Language of spelled-out numbers: en, de, fr, .. (num2words codes)."
 )
 
 
 class LearnByDefault(cloup.Group):
-    """``attlm corrections LISTS`` learns: what is not the name of a command is an argument of the first."""
+    """Makes ``attlm corrections LISTS`` mean ``attlm corrections learn LISTS``: any word that names no subcommand is NBEST."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
@@ -33,7 +35,7 @@ class LearnByDefault(cloup.Group):
 
 @cloup.group("corrections", cls=LearnByDefault)
 def corrections_command() -> None:
-    """Learn from lists with references what the recogniser gets wrong, so that candidates which are in no list join it.
+    """Learn typical errors of the recogniser from lists with references, to add corrected candidates to other lists.
 
     \b
     Examples:
@@ -45,10 +47,20 @@ def corrections_command() -> None:
 
 @corrections_command.command("learn")
 @cloup.argument("nbest", help="N-best lists; - is standard input.")
-@cloup.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The table; an LM of the references goes next to it.")
+@cloup.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Table to write. An LM estimated from the references is written next to it.",
+)
 @format_option
 @reference_options
-@cloup.option("--kenlm", type=click.Path(path_type=Path), help="ARPA or KenLM file for the search. Default: a 4-gram of the references.")
+@cloup.option(
+    "--kenlm",
+    type=click.Path(path_type=Path),
+    help="ARPA or KenLM file that guides the search for candidates. Default: a 4-gram estimated from the references.",
+)
 @language_option
 def learn_command(nbest: str, output: Path, format_name: str | None, refs: ReferenceFiles, kenlm: Path | None, language: str) -> None:
     """Learn corrections from NBEST and its references, and write them as a table that people can read and edit."""
@@ -62,14 +74,13 @@ def learn_command(nbest: str, output: Path, format_name: str | None, refs: Refer
 
 @corrections_command.command("pairs")
 @cloup.argument("nbest", help="N-best lists; - is standard input.")
-@cloup.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@cloup.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="New folder to write.")
 @format_option
 @reference_options
 def pairs_command(nbest: str, output: Path, format_name: str | None, refs: ReferenceFiles) -> None:
-    """Write what a neural corrector is trained on: train.hyp, train.ref, valid.hyp and valid.ref, for fairseq-preprocess.
+    """Write training data for a neural corrector: train.hyp, train.ref, valid.hyp and valid.ref, for fairseq-preprocess.
 
-    Each distinct hypothesis of NBEST stands with its reference. One list in 20 goes to valid, with its 1-best
-    hypothesis.
+    Each distinct hypothesis of NBEST is paired with its reference. One list in 20 goes to valid, with its 1-best only.
     """
     check_standard_input(nbest, *refs.paths)
     check_outputs({"the output": output}, {"the input": [nbest], "the references": refs.paths})
@@ -81,7 +92,7 @@ def pairs_command(nbest: str, output: Path, format_name: str | None, refs: Refer
 @cloup.argument("table", help="A table of corrections.")
 @count_option
 def show_command(table: Path, count: int) -> None:
-    """Show the corrections of TABLE that were seen most often, with the stretches where they were seen."""
+    """Show the corrections of TABLE that were seen most often, each with an example."""
     found = Corrections.load(Path(table))
     rules = sorted((rule for rules in found.phrases.rules.values() for rule in rules), key=lambda rule: (-rule.lists, rule.source))
     click.echo(f"{len(rules)} phrases from {found.lists} lists, LM {found.lm}")
@@ -93,10 +104,14 @@ def show_command(table: Path, count: int) -> None:
 
 @corrections_command.command("eval")
 @cloup.argument("nbest", help="N-best lists; - is standard input.")
-@cloup.option("--table", type=click.Path(path_type=Path), help="Corrections not learned from NBEST. Default: learned from the other folds.")
+@cloup.option(
+    "--table",
+    type=click.Path(path_type=Path),
+    help="Corrections that were not learned from NBEST. Default: learned by cross-validation, for each fold from the other folds.",
+)
 @format_option
 @reference_options
-@cloup.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Folds, if there is no --table.")
+@cloup.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Number of folds, if there is no --table.")
 @language_option
 @count_option
 @json_option
@@ -110,10 +125,10 @@ def eval_command(
     count: int,
     as_json: bool,
 ) -> None:
-    """Tell which corrections fire on the 1-best hypotheses of NBEST, and how often each is right and wrong.
+    """Show which corrections change the 1-best hypotheses of NBEST, and how often each is right or wrong.
 
-    The search alone decides here, without tuned weights. A correction is right if it alone leaves fewer word errors,
-    and wrong if more.
+    The search for candidates decides alone, without tuned weights. A correction is right if applying it alone leaves
+    fewer word errors, and wrong if it leaves more.
     """
     check_standard_input(nbest, *refs.paths)
     found = evaluate_corrections(NbestFile(nbest, format_name), refs, table, folds=folds, language=language)

@@ -1,4 +1,4 @@
-"""``--mbr --consensus --scale``: the rules that decide, for the commands that tune, apply and measure them."""
+"""The decision options ``--mbr``, ``--consensus`` and ``--scale``, for the commands that tune, apply and measure rules."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ rule_options = grouped(
 
 @dataclass(frozen=True)
 class DecisionChoice:
-    """The weights that the user gave, and the rule and scale; None is that of ``attlm.toml``."""
+    """The weights, rule and scale that the user gave. None means: as in ``attlm.toml``."""
 
     weights: dict[str, float]
     rule: str | None
     scale: float | None
 
     def apply(self, run: RunConfig, metric: Metric) -> RunConfig:
-        """Return the run with these weights and this decision. Text steps and tokenizer of the metric replace those of ``attlm.toml``.
+        """Return the run with these weights and this decision.
 
-        Tells if posteriors go by a scale that nobody has chosen: it was not tuned, or with other weights. Raises
-        InputError.
+        Text steps and tokenizer of the metric replace those of ``attlm.toml``. Logs a note if the scale was not tuned
+        for the rule and the weights. Raises InputError.
         """
         configured, changed = run.decision, run.weights | self.weights
         rule = self.rule or configured.rule
@@ -90,7 +90,11 @@ decision_options = grouped(
     "choice",
     _choice,
     cloup.option(
-        "--weight", "weights", multiple=True, type=WEIGHT, help="Weight of an LM, a score of the lists, words, rank, LM_oov, .. Repeatable."
+        "--weight",
+        "weights",
+        multiple=True,
+        type=WEIGHT,
+        help="Weight of an LM, a score of the lists, words, rank, LM_oov, LM_tokens or LM_minus_LM. Repeatable.",
     ),
     cloup.option(
         "--mbr",
@@ -106,11 +110,11 @@ decision_options = grouped(
         help="Combine the hypotheses word by word (ROVER), after the steps of --metric-text. The output can be a "
         "sentence that is in no list; it is written as 1-best text.",
     ),
-    cloup.option("--max", "max_", is_flag=True, help="Choose the greatest total, whatever attlm.toml says."),
+    cloup.option("--max", "max_", is_flag=True, help="Choose the hypothesis with the greatest total, even if attlm.toml has another rule."),
     cloup.option(
         "--scale",
         type=FiniteRange(min=0),
-        help="Scale of the posteriors, softmax(scale * total); 0 makes all equally likely. Default: what `attlm tune` found for the "
-        "rule, else 1.",
+        help="Scale of the posteriors softmax(scale * total); 0 makes all hypotheses equally likely. Default: the "
+        "scale that `attlm tune` found for the rule, else 1.",
     ),
 )

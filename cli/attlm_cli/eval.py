@@ -1,4 +1,4 @@
-"""``attlm eval``: the first hypotheses of lists, what LMs make of them, and what the lists hold, against references."""
+"""``attlm eval``: measure lists, their rescored versions and the oracle against references."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 @cloup.option(
     "--confidence",
     is_flag=True,
-    help="Judge the confidences of the words: normalised cross entropy (NCE) and expected calibration error (ECE). Scale and coverage are "
-    "those of attlm.toml if it was tuned on other lists, else fitted on other folds of these.",
+    help="Also measure the word confidences: normalised cross entropy (NCE) and expected calibration error "
+    "(ECE). Scale and coverage come from attlm.toml if it was tuned on other lists, else from "
+    "cross-validation on these.",
 )
 @seed_option
 @result_options
@@ -50,15 +51,17 @@ def eval_command(
     results: Results,
     run: RunConfig | None,
 ) -> None:
-    """Score the first hypotheses of one or several NBEST files of the same utterances, with 95 % bootstrap intervals.
+    """Measure the 1-best hypotheses of one or more NBEST files of the same utterances, with 95 % bootstrap intervals.
 
-    With --config, LMs or weights the first file is also rescored, as `attlm rescore` would, and by each LM alone.
-    A file that is not an n-best list is read as one text per line, such as `attlm rescore --to 1best` writes, and so is
-    every further file that has as many lines as there are lists; lines with the lists' ids go by them (--to
-    1best-kaldi, 1best-sclite). Further lists with the same ids in another order go by the ids.
-    Each further row is compared with the first one: difference, and p-value of a paired permutation test. The last row
-    is the best that the first file's lists hold, for BLEU and chrF at least. Lists that an attlm.toml was tuned on get
-    no p-value.
+    With --config, LMs or weights, the first file is also rescored as `attlm rescore` would, and by each LM alone.
+
+    An NBEST file can also be a text with one line per list, such as `attlm rescore --to 1best` writes. A further file
+    with as many lines as there are lists is read as text, too. Lines that carry list ids (--to 1best-kaldi,
+    1best-sclite) are matched by id. So are further n-best lists with the same ids in another order.
+
+    Each row is compared with the first: the difference, and the p-value of a paired permutation test. The last row is
+    the oracle, the best choice from the first file's lists (for BLEU and chrF a lower bound). Lists that an attlm.toml
+    was tuned on get no p-value.
 
     \b
     Examples:
@@ -75,7 +78,7 @@ def eval_command(
     first, *others = (NbestFile(path, format_name) for path in nbest)
     with hypotheses_bar(nbest[0] if run else "-", format_name) as bar:
         found = evaluate(first, refs, others, config=run, metric=metric, seed=seed, confidence=confidence, on_progress=bar.update)
-    if results.report:  # before the table, whose reader may not wait for all of it
+    if results.report:  # first: a reader such as `head` may close the pipe before the table ends
         found.write_report(results.report, this_command())
     if results.as_json:
         echo_json(found.as_dict())

@@ -1,4 +1,4 @@
-"""``attlm export``: a checkpoint as a self-contained folder."""
+"""``attlm export``: export a checkpoint as a self-contained folder."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from attlm_fairseq.text import TextPipeline, remarks
 @cloup.argument("checkpoint", type=click.Path(path_type=Path), help="A checkpoint of fairseq-train.")
 @cloup.argument("folder", type=click.Path(path_type=Path), help="The folder to write; it must not exist yet or be empty.")
 @dictionary_option
-@cloup.option("--ppl", "texts", multiple=True, metavar="FILE", help="State the perplexity on this text in the card. Repeatable.")
+@cloup.option("--ppl", "texts", multiple=True, metavar="FILE", help="A text whose perplexity the model card states. Repeatable.")
 @cloup.option(
-    "--text", "pipeline", type=STEPS, default=TextPipeline(), help="What those texts go through first: tokenize:en,lowercase and others."
+    "--text", "pipeline", type=STEPS, default=TextPipeline(), help="Text steps for the --ppl texts, such as tokenize:en,lowercase."
 )
-@cloup.option("--card-text", metavar="TEXT", help="What else the card should say: training data, licence, whom to ask. Markdown.")
+@cloup.option("--card-text", metavar="TEXT", help="Markdown to add to the model card: training data, licence, contact.")
 @device_option
 def export_command(
     checkpoint: Path,
@@ -33,10 +33,10 @@ def export_command(
     card_text: str | None,
     device: str,
 ) -> None:
-    """Write CHECKPOINT as a FOLDER that needs nothing else: weights (safetensors), configuration, vocabulary, card.
+    """Write CHECKPOINT as a self-contained FOLDER: weights (safetensors), configuration, vocabulary, model card.
 
-    FOLDER must not exist yet or be empty. Wherever --lm takes a checkpoint it takes such a folder, with the same
-    scores; loading it runs no code.
+    --lm accepts such a folder instead of a checkpoint, with the same scores. Loading the folder never runs code from
+    it.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""``attlm fit``: the temperature and the caches of LMs, found on a text, written to attlm.toml."""
+"""``attlm fit``: fit the temperature and the caches of LMs on a text, and write them to attlm.toml."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from attlm_fairseq.verbs.fit import FINDABLE, fit_context
     type=click.Choice(FINDABLE, case_sensitive=False),
     default=("temperature", "neural-cache"),
     show_default=True,
-    help="What to find. Repeatable.",
+    help="What to fit. Repeatable.",
 )
-@cloup.option("--lines", type=click.IntRange(min=1), help="Use at most so many lines of TEXT. Default: all.")
+@cloup.option("--lines", type=click.IntRange(min=1), help="Maximum number of lines of TEXT to use. Default: all.")
 @config_output_option
 @run_options()
 def fit_command(text: str, find: tuple[str, ...], lines: int | None, output: Path, run: RunConfig) -> None:
-    """Find the softmax temperature and the caches under which TEXT (- is standard input) is most probable, for each LM.
+    """Fit the softmax temperature and the caches that make TEXT (- is standard input) most probable, for each LM.
 
-    Caches reach back over sentences as --context says; without it TEXT is one document. Printed are the perplexities
+    --context says how far back the caches reach; without it TEXT is one document. The command prints the perplexity
     over all words and sentence ends, without and with each cache. A cache that does not help is not written.
 
     \b

@@ -1,4 +1,4 @@
-"""``attlm jackknife``: lists with the scores of LMs that have not seen their references."""
+"""``attlm jackknife``: score lists with LMs that were trained without their references."""
 
 from __future__ import annotations
 
@@ -26,21 +26,35 @@ learning_options = grouped(
     "learning",
     _learning,
     cloup.option(
-        "--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Folds; lists of one utterance are in one fold."
+        "--folds",
+        type=click.IntRange(min=2),
+        default=5,
+        show_default=True,
+        help="Number of folds. Lists of the same utterance stay in one fold.",
     ),
-    cloup.option("--ngram", default="ngram", show_default=True, help="Name of the 4-gram estimated for each fold; an empty name: none."),
-    cloup.option("--corrections", is_flag=True, help="Learn corrections for each fold, and let their candidates join the lists."),
     cloup.option(
-        "--candidates", type=click.IntRange(0, 1000), default=CANDIDATES, show_default=True, help="At most so many for each list."
+        "--ngram", default="ngram", show_default=True, help="Name of the 4-gram LM estimated for each fold; an empty name estimates none."
     ),
-    cloup.option("--texts", type=click.Path(path_type=Path), help="A new folder for fold0.txt, ..: the references of the other folds."),
-    cloup.option("--language", default="en", show_default=True, help="Language of spelled numbers (num2words' code)."),
+    cloup.option("--corrections", is_flag=True, help="Learn corrections for each fold, and add their candidates to the lists."),
+    cloup.option(
+        "--candidates",
+        type=click.IntRange(0, 1000),
+        default=CANDIDATES,
+        show_default=True,
+        help="Maximum number of candidates added to each list.",
+    ),
+    cloup.option(
+        "--texts",
+        type=click.Path(path_type=Path),
+        help="New folder for fold0.txt, fold1.txt, ..: the references of the other folds, for training LMs.",
+    ),
+    cloup.option("--language", default="en", show_default=True, help="Language of spelled-out numbers, as a num2words code."),
 )
 
 
 @cloup.command("jackknife")
 @cloup.argument("nbest", help="N-best lists; - is standard input.")
-@cloup.option("-o", "--output", default="-", metavar="FILE", help="Where the lists go, as JSON lines; - is standard output (default).")
+@cloup.option("-o", "--output", default="-", metavar="FILE", help="File for the lists, as JSON lines; - is standard output (default).")
 @format_option
 @reference_options
 @learning_options
@@ -48,7 +62,7 @@ learning_options = grouped(
     "--lm",
     multiple=True,
     type=NameValue("FILE", str),
-    help="An LM trained without the references of a fold, see --texts: once for each fold, in their order. Repeatable.",
+    help="An LM trained without the references of one fold (see --texts). Give it once per fold, in fold order.",
 )
 def jackknife_command(
     nbest: str,
@@ -60,8 +74,8 @@ def jackknife_command(
 ) -> None:
     """Score NBEST with LMs and corrections that are learned, for each fold, from the references of the other folds.
 
-    Weights tuned on the lists that are written can be trusted: no score has seen the references. Each LM gives the
-    scores NAME, NAME_oov and NAME_tokens.
+    No score has seen the references of its list, so weights tuned on the output carry over to other lists. Each LM adds
+    the scores NAME, NAME_oov and NAME_tokens.
 
     \b
     Examples:

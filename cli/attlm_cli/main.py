@@ -1,4 +1,4 @@
-"""``attlm``: the group of commands, and how errors reach the user."""
+"""The ``attlm`` command group, and how errors are shown to the user."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMMANDS = {
 }
 
 
-# What to install for a package that the base install does not bring.
+# the extra of attlm-fairseq that installs an optional package
 EXTRAS = {
     "fairseq": "train",
     "omegaconf": "train",
@@ -53,7 +53,7 @@ OWN = ("attlm_fairseq", "attlm_cli")
 
 
 class OneLineError(click.ClickException):
-    """An InputError as the user sees it: one line, exit code 2."""
+    """Shows an InputError as one line, with exit code 2."""
 
     exit_code = 2
 
@@ -62,7 +62,7 @@ class OneLineError(click.ClickException):
 
 
 class Commands(cloup.Group):
-    """Loads a command's module only when it is called: start-up stays below what a user notices."""
+    """Imports a command's module only when the command is called, so that start-up is fast."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -84,14 +84,14 @@ class Commands(cloup.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        if sys.stderr is None:  # closed: what would be said is lost, what is to be done is done
+        if sys.stderr is None:  # standard error is closed: messages are lost, but the command still runs
             sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as the process lives
         try:
             return super().main(*arguments, **options)
         except OSError as error:  # a full disk, a name that is too long, a device that has gone
             where = "" if error.filename is None else f"{error.filename}: "
             OneLineError(f"{where}cannot be read or written: {error.strerror or error}").show()
-            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - Python would, at its end, try again to write what has no place left
+            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - at exit Python would try again to flush to the full disk
             sys.exit(OneLineError.exit_code)
         except MemoryError as error:
             OneLineError(
@@ -104,7 +104,7 @@ class Commands(cloup.Group):
         if sys.stdout is None:
             raise OneLineError("standard output is closed: let it go somewhere, to /dev/null if nowhere else")
         if isinstance(sys.stdout, io.TextIOWrapper):
-            # UTF-8 as it is read, whatever the locale: a word must not end a command. File names that are not UTF-8 stay as they are.
+            # write UTF-8 whatever the locale, or a word could stop a command; file names that are not UTF-8 pass unchanged
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
         try:
             with printed_notes(), warnings.catch_warnings():
@@ -113,26 +113,26 @@ class Commands(cloup.Group):
                 return super().invoke(context)
         except KeyboardInterrupt as error:
             click.echo(f"\nattlm: interrupted{f'; {error}' if error.args else ''}", err=True)
-            raise SystemExit(130) from None  # as shells report a program that Ctrl-C has ended
+            raise SystemExit(130) from None  # the exit code of a program ended by Ctrl-C
         except NoDictionaryError as error:
             raise OneLineError(f"{error} or name it with --dict") from None
         except InputError as error:
             raise OneLineError(str(error)) from None
-        except PermissionError as error:  # also where only looking for a file, in a folder closed to the user, was refused
+        except PermissionError as error:  # also raised by Path.exists in a folder without access
             where = "" if error.filename is None else f"{error.filename}: "
             raise OneLineError(f"{where}cannot be read or written: {error.strerror}; check the rights of it and its folders") from None
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
-            if not package or package in OWN:  # a fault of this program, not of the installation
+            if not package or package in OWN:  # a bug in this program, not a missing package
                 raise
             wanted = f"attlm-fairseq[{EXTRAS[package]}]" if package in EXTRAS else "attlm-fairseq"
             raise OneLineError(f"the Python package {package} is missing: pip install '{wanted}'") from None
         except BrokenPipeError:
-            raise SystemExit(141) from None  # the reader of our output has gone, as in `attlm score text | head`
+            raise SystemExit(141) from None  # the reader of our output has closed the pipe, as in `attlm score text | head`
 
 
 def show_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
-    """In place of Python's own way, which quotes a line of this program."""
+    """Log a warning in one line. Python's default would also quote a line of source code."""
     text = f"WARNING: {message}" if category is InputWarning else warnings.formatwarning(message, category, *where[:2]).rstrip()
     note(text)
 

@@ -1,4 +1,4 @@
-"""``attlm mix``: the weights of a linear mixture of LMs, by EM on a text, written to attlm.toml."""
+"""``attlm mix``: estimate the weights of a linear mixture of LMs by EM on a text, and write them to attlm.toml."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from attlm_fairseq.verbs.mixture import Mixture, estimate_mixture
 @source_option
 @run_options()
 def mix_command(text: str, name: str, output: Path, source: str | None, run: RunConfig) -> None:
-    """Find the weights of a linear mixture of the LMs, p(w | h) = sum of weight * p_lm(w | h), and write them to attlm.toml.
+    """Estimate the weights of a linear mixture of LMs, p(w | h) = sum of weight * p_lm(w | h), and write them to attlm.toml.
 
-    The weights are those under which TEXT (- is standard input; a sentence a line, not one of those that the LMs were
-    trained on) is most probable: EM, until no weights could be better by a millionth of the perplexity. Printed are the
-    perplexity of each LM, then perplexity and weights of iterations 0, 1, 2, 4, 8 and so on and of the last. From then
-    on the mixture takes the place of its LMs in attlm.toml.
+    The weights make TEXT most probable. TEXT has one sentence per line and must not be training text of the LMs. EM
+    runs until no weights can improve the perplexity by more than a millionth. The command prints the perplexity of each
+    LM, then perplexity and weights of iterations 0, 1, 2, 4, 8, .. and the last. In attlm.toml the mixture then
+    replaces its LMs.
 
-    Words unknown to all LMs do not count for the weights if an LM has the OOV policy unk: what one LM gives to all
-    unknown words together and another to each is not comparable. Nor do they for the perplexities of the iterations,
-    which therefore never rise; all others are of all words.
+    If an LM has the OOV policy unk, words unknown to all LMs do not count for the weights: one LM may give p(<unk>) to
+    all unknown words together and another to each, so these probabilities cannot be compared. The perplexities of the
+    iterations leave such words out, too, and therefore never rise. All other perplexities include them.
 
     \b
     Example:

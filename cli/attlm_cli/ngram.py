@@ -1,4 +1,4 @@
-"""``attlm ngram``: an n-gram LM from text, with KenLM's lmplz."""
+"""``attlm ngram``: estimate an n-gram LM from text, with KenLM's lmplz."""
 
 from __future__ import annotations
 
@@ -15,23 +15,27 @@ from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 
 @cloup.command("ngram")
 @cloup.argument("text", help="A text, one sentence per line; - is standard input.")
-@cloup.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The model: .arpa, or .bin for KenLM's binary format.")
-@cloup.option("-n", "--order", default=3, show_default=True, help="Length of the longest n-grams.")
-@cloup.option("--discount-fallback", is_flag=True, help="For tiny texts, from which the discounts cannot be estimated.")
-@cloup.option("--vocabulary-pad", type=int, help="Share p(<unk>) as if the vocabulary had this many types (lmplz --vocab_pad).")
-@cloup.option("--skip-symbols", is_flag=True, help="Leave <s>, </s> and <unk> in TEXT out, instead of refusing it.")
-@cloup.option("--unk-in-text", is_flag=True, help="Count <unk> in TEXT as a word, as neural LMs do; unknown words get its probability.")
-@cloup.option("--memory", default=NgramOptions.memory, show_default=True, help="What lmplz may use: 4G, 80%.")
+@cloup.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Model file to write: .arpa, or .bin for KenLM's binary format."
+)
+@cloup.option("-n", "--order", default=3, show_default=True, help="Order of the model: length of its longest n-grams.")
+@cloup.option("--discount-fallback", is_flag=True, help="Use fixed discounts if TEXT is too small to estimate them.")
+@cloup.option("--vocabulary-pad", type=int, help="Divide p(<unk>) as if the vocabulary had this many types (lmplz --vocab_pad).")
+@cloup.option("--skip-symbols", is_flag=True, help="Remove <s>, </s> and <unk> from TEXT instead of refusing it.")
+@cloup.option(
+    "--unk-in-text", is_flag=True, help="Count <unk> in TEXT as a word, as neural LMs do. Unknown words then get its probability."
+)
+@cloup.option("--memory", default=NgramOptions.memory, show_default=True, help="Memory that lmplz may use: 4G, 80%.")
 def ngram_command(
     text: str,
     output: Path,
     order: int,
     **options: Any,
 ) -> None:
-    """Estimate an n-gram LM with modified Kneser-Ney smoothing from TEXT (- is standard input), a sentence a line.
+    """Estimate an n-gram LM with modified Kneser-Ney smoothing from TEXT, one sentence per line (- is standard input).
 
-    KenLM's lmplz does the work. If it is not on PATH, it is built once into the user's cache folder, which needs g++
-    and cmake.
+    KenLM's lmplz does the work. If it is not on PATH, it is built once in the user's cache folder, which needs g++ and
+    cmake.
 
     \b
     Example:

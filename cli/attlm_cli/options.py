@@ -139,7 +139,7 @@ config_output_option = cloup.option(
     type=click.Path(path_type=Path),
     default=DEFAULT_CONFIG,
     show_default=True,
-    help="File to write. An existing file is replaced: it then holds the LMs, text steps and weights of this "
+    help="File to write. If it exists, it is updated, and then holds the LMs, text steps and weights of this "
     "run only (- is standard output).",
 )
 

@@ -38,7 +38,8 @@ output_options = grouped(
         "--resume/--no-resume",
         default=True,
         show_default=True,
-        help="Keep the scores of a run with -o in FILE.unfinished until it has finished; after an interruption the same command continues.",
+        help="With -o FILE, keep the scores in FILE.unfinished until the run has finished. After an interruption "
+        "the same command continues.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The options that say which LMs run, what text they see and where they run: together a ``RunConfig``."""
+"""The options that say which LMs run, what text they see and where they run. Together they become a ``RunConfig``."""
 
 from __future__ import annotations
 
@@ -42,26 +42,27 @@ from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
 
 TRANSLATIONS: dict[str, Direction] = {"mt": "forward", "mt_right_to_left": "right-to-left", "mt_reverse": "reverse"}
-"""The direction of translation models by the parameter that names them, which is also the default of their name."""
+"""Direction of a translation model, by the parameter of the option that gives it. That name is also the model's default name."""
 
-Named = tuple[str | None, Any]  # an option's value for the LM of this name, or for all
+Named = tuple[str | None, Any]  # an option's value, for the LM of this name; None: for all LMs
 
 MODELS = (
     cloup.option(
         "--lm",
         multiple=True,
         type=FILES_OF_LM,
-        help="An LM, recognised by its content: a checkpoint of fairseq-train (this package's models or fairseq's own), a folder of "
-        "attlm export, a folder or cached name of a Hugging Face causal LM, an ARPA or KenLM file. Several joined by colons are an "
-        "ensemble that averages their probabilities. Repeatable.",
+        help="An LM, recognised by its content: a checkpoint of fairseq-train (models of this package or of "
+        "fairseq), a folder of attlm export, a folder or cached name of a Hugging Face causal LM, an ARPA or "
+        "KenLM file. Several checkpoints joined by colons are an ensemble that averages their probabilities. "
+        "Repeatable.",
     ),
-    cloup.option("--kenlm", multiple=True, type=FILES_OF_LM, help="The same as --lm, called kenlm unless NAME is given. Repeatable."),
+    cloup.option("--kenlm", multiple=True, type=FILES_OF_LM, help="The same as --lm, but the default NAME is kenlm. Repeatable."),
     dictionary_option,
     cloup.option(
         "--config",
         type=click.Path(path_type=Path),
-        help=f"LMs, text steps and weights, as written by attlm tune. Default: {DEFAULT_CONFIG} in this folder, unless --lm or --kenlm is "
-        "given; none for attlm eval.",
+        help=f"Configuration with LMs, text steps and weights, as written by attlm tune. Default: {DEFAULT_CONFIG} "
+        "in this folder, unless --lm or --kenlm is given; attlm eval has no default.",
     ),
 )
 TRANSLATION_MODELS = (
@@ -69,26 +70,26 @@ TRANSLATION_MODELS = (
         "--mt",
         multiple=True,
         type=FILES_OF_LM,
-        help="A translation model of fairseq (--task translation) as one more score: ln p(hypothesis | source). It needs --source. "
-        "Several checkpoints joined by colons are an ensemble. Repeatable.",
+        help="A fairseq translation model (--task translation). It adds the score ln p(hypothesis | source) and "
+        "needs --source. Several checkpoints joined by colons are an ensemble. Repeatable.",
     ),
     cloup.option(
         "--mt-right-to-left",
         multiple=True,
         type=FILES_OF_LM,
-        help="The same of a model that was trained on target sentences written backwards. Repeatable.",
+        help="Like --mt, for a model that was trained on target sentences with reversed word order. Repeatable.",
     ),
     cloup.option(
         "--mt-reverse",
         multiple=True,
         type=FILES_OF_LM,
-        help="A translation model of the other direction (noisy channel): ln p(source | hypothesis). Repeatable.",
+        help="Like --mt, for a model of the opposite translation direction (noisy channel). It adds ln p(source | hypothesis). Repeatable.",
     ),
     cloup.option(
         "--source-text",
         multiple=True,
         type=TEXT_OF_LM,
-        help="What source sentences go through before all translation models (or NAME). Default: the same as hypotheses, see --text.",
+        help="Text steps for source sentences, for all translation models (or NAME). Default: the steps for hypotheses, see --text.",
     ),
 )
 ONLY_CLOSE = (
@@ -96,8 +97,8 @@ ONLY_CLOSE = (
         "--only-close",
         multiple=True,
         type=MARGIN_OF_LM,
-        help="Let all masked LMs (or NAME) score only hypotheses whose decoder's score is at most so far (natural log) below the best of "
-        "the list; the others get the lowest of those scores, so that none wins by it.",
+        help="Let all masked LMs (or NAME) score only hypotheses whose decoder score is at most NUMBER (natural "
+        "log) below the best of the list. The others get the lowest score found, so that they gain nothing.",
     ),
 )
 COMBINED_MODELS = (
@@ -105,13 +106,13 @@ COMBINED_MODELS = (
         "--ensemble-weights",
         multiple=True,
         type=ENSEMBLE_WEIGHTS,
-        help="Weights of the checkpoints of an ensemble (the one there is, or NAME). Default: equal.",
+        help="Weights of the checkpoints of an ensemble. NAME is needed if there are several ensembles. Default: equal weights.",
     ),
     cloup.option(
         "--mixture",
         multiple=True,
         type=MIXTURE,
-        help="Mix LMs linearly, word by word, with these weights (found by `attlm mix`). Repeatable.",
+        help="Mix LMs linearly, word by word, with these weights, as found by `attlm mix`. Repeatable.",
     ),
 )
 TEXT = (
@@ -120,8 +121,8 @@ TEXT = (
         "steps",
         multiple=True,
         type=TEXT_OF_LM,
-        help=f"What the text goes through before all LMs (or NAME) see it, in this order: {', '.join(map(usage, KINDS))}. "
-        "The lists' own text is never changed.",
+        help=f"Text steps before all LMs (or NAME), applied in this order: {', '.join(map(usage, KINDS))}. The "
+        "lists' own text is never changed.",
     ),
 )
 UNKNOWN_WORDS = (
@@ -129,48 +130,51 @@ UNKNOWN_WORDS = (
         "--oov",
         multiple=True,
         type=OOV_OF_LM,
-        help="What an unknown word costs in all LMs (or NAME): unk (p(<unk>), default), penalty:LOGPROB (natural log), "
-        "spread:TYPES (p(<unk>) shared by so many unseen words).",
+        help="Score of an unknown word in all LMs (or NAME). unk: p(<unk>), the default. penalty:LOGPROB: a fixed "
+        "natural log. spread:TYPES: p(<unk>) divided by this number of unseen words.",
     ),
 )
 CONTEXT_OPTIONS = (
     cloup.option(
         "--context",
         type=CONTEXT,
-        help="Score each sentence after those before it in its conversation: all (the file is one, in its order), id:REGEX (lists whose "
-        "ids match with the same groups), file:FILE (lines `list-id conversation [time]`), blank (documents of a text, with blank lines "
-        "between).",
+        help="Score each sentence after the earlier sentences of its conversation. all: the file is one "
+        "conversation, in its order. id:REGEX: lists whose ids match with the same groups form one. "
+        "file:FILE: lines of `list-id conversation [time]`. blank: documents of a text, separated by blank "
+        "lines.",
     ),
     cloup.option(
         "--context-sentences",
         multiple=True,
         type=SENTENCES_OF_LM,
-        help="How many sentences before all LMs (or NAME) are told of: a number, 0 for none, or all.  [default: all]",
+        help="How many earlier sentences all LMs (or NAME) see: a number, 0 for none, or all.  [default: all]",
     ),
     cloup.option(
         "--neural-cache",
         multiple=True,
         type=NEURAL_CACHE_OF_LM,
-        help="Mix the last SIZE words, weighted by exp(THETA h_i . h_t), into this package's neural LMs (or NAME); `attlm fit` finds it.",
+        help="Add a neural cache to this package's neural LMs (or NAME): it mixes in the last SIZE words, each "
+        "weighted by exp(THETA h_i . h_t). `attlm fit` finds the values.",
     ),
     cloup.option(
         "--unigram-cache",
         multiple=True,
         type=UNIGRAM_CACHE_OF_LM,
-        help="Mix the shares of the last SIZE words, weighted by DECAY^age, into all LMs (or NAME); `attlm fit` finds it.",
+        help="Add a unigram cache to all LMs (or NAME): it mixes in the relative frequencies of the last SIZE "
+        "words, weighted by DECAY^age. `attlm fit` finds the values.",
     ),
     cloup.option(
         "--adapt",
         multiple=True,
         type=FILE_OF_LM,
-        help="Dynamic evaluation of this package's neural LMs (or NAME): they learn from each sentence after it was scored, as the file of "
-        "`attlm fit` says.",
+        help="Use dynamic evaluation in this package's neural LMs (or NAME): they learn from each sentence after "
+        "it is scored. FILE holds the settings, as written by `attlm fit`.",
     ),
     cloup.option(
         "--temperature",
         multiple=True,
         type=TEMPERATURE_OF_LM,
-        help="Divide the logits of this package's neural LMs (or NAME); `attlm fit` finds it.  [default: 1]",
+        help="Divide the logits of this package's neural LMs (or NAME) by this. `attlm fit` finds the value. [default: 1]",
     ),
 )
 CANDIDATES = (
@@ -178,45 +182,51 @@ CANDIDATES = (
         "--corrections",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="A table that `attlm corrections` has learned: candidates that are in no list join it. `attlm tune` writes it to attlm.toml.",
+        help="Table of corrections learned by `attlm corrections`. It adds candidates that are in no list. `attlm "
+        "tune` writes it to attlm.toml.",
     ),
     cloup.option(
         "--phrases",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Names and terms, one per line (optional: tab, weight, tab, other spellings joined by |): offered where a stretch is spelled "
-        "like one.",
+        help="Names and terms, one per line (optionally: tab, weight, tab, other spellings joined by |). Each "
+        "becomes a candidate if a part of a hypothesis is spelled like it.",
     ),
     cloup.option(
         "--corrector",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="A translation model of fairseq-train from hypothesis to reference: its corrections of the 1-best join the lists, and its "
-        "ln p of every text is the score `corrector`.",
+        help="A translation model of fairseq-train from hypothesis to reference. Its corrections of the 1-best "
+        "join the lists, and its ln p of every text is the score `corrector`.",
     ),
-    cloup.option("--candidates", type=int, metavar="K", help=f"At most so many candidates join a list.  [default: {DEFAULT_CANDIDATES}]"),
+    cloup.option(
+        "--candidates", type=int, metavar="K", help=f"Maximum number of candidates added to each list.  [default: {DEFAULT_CANDIDATES}]"
+    ),
 )
 SENTENCE_TOKENS = (
     cloup.option(
         "--sentence-start",
         multiple=True,
         type=TOKEN_OF_LM,
-        help="The token before each sentence, of all Hugging Face LMs (or NAME). Default: its bos token, or else its eos token.",
+        help="Token before each sentence, for all Hugging Face LMs (or NAME). Default: the bos token, or else the eos token.",
     ),
     cloup.option(
         "--sentence-end",
         multiple=True,
         type=TOKEN_OF_LM,
-        help="The token that ends a sentence, of all Hugging Face LMs (or NAME); none: the end is not scored. Default: the eos token.",
+        help="Token that ends a sentence, for all Hugging Face LMs (or NAME). none: the sentence end is not "
+        "scored. Default: the eos token.",
     ),
 )
-ONE_DEVICE = cloup.option("--device", "--devices", "device", default="cpu", show_default=True, help="Where LMs run: cpu, cuda, cuda:1.")
+ONE_DEVICE = cloup.option(
+    "--device", "--devices", "device", default="cpu", show_default=True, help="Device that runs the LMs: cpu, cuda, cuda:1."
+)
 SEVERAL_DEVICES = cloup.option(
     "--devices",
     "--device",
     default="cpu",
     show_default=True,
-    help="Where LMs run: cpu, cuda:1; several share the work: cpu:4 (processes), cuda:0,cuda:1.",
+    help="Devices that run the LMs: cpu, cuda:1. Several share the work: cpu:4 (four processes), cuda:0,cuda:1.",
 )
 ARITHMETIC = (
     cloup.option(
@@ -224,13 +234,13 @@ ARITHMETIC = (
         type=Precision(PRECISIONS, case_sensitive=False),
         default=DEFAULT_DEVICE.precision,
         show_default=True,
-        help="Of neural LMs' matrix products; the deviation that bfloat16 (bf16) causes is measured and printed.",
+        help="Precision of the matrix products in neural LMs. With bfloat16 (bf16), the deviation of the scores is measured and printed.",
     ),
     cloup.option(
         "--memory",
         default="1G",
         show_default=True,
-        help="What the scoring of neural LMs may take, besides the models and the lists: 500M, 4G.",
+        help="Memory for the scoring of neural LMs, in addition to the models and the lists: 500M, 4G.",
     ),
 )
 
@@ -238,12 +248,16 @@ ARITHMETIC = (
 def run_options(
     several_devices: bool = False, only_if_named: bool = False, scores: bool = True, candidates: bool = False, lists: bool = False
 ) -> Decorator:
-    """The LMs, what they see and where they run, handed to the command as ``run``.
+    """Add the options for LMs, their text and their devices, passed to the command as ``run``.
 
-    ``several_devices``: whether the command shares its work among devices. ``only_if_named``: ``run`` is None unless
-    LMs or a configuration are named; that of this folder does not count then. ``scores``: whether the command scores,
-    so that policies for unknown words, precision, memory and combinations of LMs mean something. ``candidates``:
-    whether lists can be expanded. ``lists``: whether the command reads n-best lists.
+    Args:
+        several_devices: whether the command can share its work among devices.
+        only_if_named: ``run`` is None unless LMs or a configuration are named; the current folder's ``attlm.toml`` is
+            not read.
+        scores: whether the command scores. If not, OOV policies, precision, memory and combinations of LMs are left
+            out.
+        candidates: whether the command can add candidates to lists.
+        lists: whether the command reads n-best lists.
     """
     groups = (
         ("Models", MODELS + (COMBINED_MODELS if scores else ()) + (ONLY_CLOSE if lists else ())),
@@ -268,7 +282,7 @@ def run_options(
                 run = replace(run, context=context)
             expands = run.candidates.anything or any(spec.values())
             about_lms = [name for name in options if not (expands and name == "devices")]
-            if not run.lms and (option := given_option(*about_lms)):  # ignoring it would let the user believe that it changed something
+            if not run.lms and (option := given_option(*about_lms)):  # ignored silently, the option would seem to have an effect
                 raise InputError(
                     f"{option} is about LMs, and there are none: give --config {DEFAULT_CONFIG}, --lm or --kenlm; what the metric compares "
                     "is changed by --metric-text"
@@ -290,7 +304,7 @@ def run_options(
 def with_candidate_options(
     run: RunConfig, corrections: Path | None, phrases: Path | None, corrector: Path | None, candidates: int | None
 ) -> RunConfig:
-    """Return the run with these sources of candidates in place of those of the configuration. Raises InputError."""
+    """Return the run with these sources of candidates, which replace those of the configuration. Raises InputError."""
     before = run.candidates
     spec = replace(
         before,
@@ -305,7 +319,7 @@ def with_candidate_options(
 
 
 def make_run(models: Mapping[str, Iterable[Named]], config: Path | None) -> RunConfig:
-    """Return the LMs of options, by parameter, added to those of a configuration. Raises InputError."""
+    """Return the run of a configuration, with the LMs that the options give added. Raises InputError."""
     run = read_config(config) if config else RunConfig()
     lms = {spec.name: spec for spec in run.lms}
     for option, name, files in [(option, *given) for option, of_option in models.items() for given in of_option]:
@@ -331,7 +345,7 @@ def changed_run(
     steps: tuple[Named, ...] = (),
     **changes: tuple[Named, ...],
 ) -> RunConfig:
-    """Return the run with what the other options say. ``changes`` are those of ``LMChanges``. Raises InputError."""
+    """Return the run changed by the other options. ``changes`` are the fields of ``LMChanges``. Raises InputError."""
     if device is not None:
         placed: tuple[DeviceConfig, ...] = (DeviceConfig(parse_device(device), precision, parse_memory(memory)),)
     else:
@@ -342,14 +356,14 @@ def changed_run(
 
 
 def _with_dictionary(lm: LMSpec, dictionary: Path) -> LMSpec:
-    """Return the LM with this dictionary, if it can be its own: a folder is a translation model's, a file another checkpoint's."""
+    """Return the LM with this dictionary if it fits: a folder belongs to a translation model, a file to any other checkpoint."""
     fits = bool(lm.checkpoints) and dictionary.is_dir() == (lm.translation is not None)
     return replace(lm, dictionary=dictionary) if fits else lm
 
 
 @dataclass(frozen=True)
 class LMChanges:
-    """Options that say more about LMs given by other options or by ``attlm.toml``: (name, value) each."""
+    """Options that change LMs, which other options or ``attlm.toml`` give. Each value is a pair (LM name or None for all, value)."""
 
     ensemble_weights: tuple[tuple[str | None, tuple[float, ...]], ...] = ()
     mixture: tuple[tuple[str | None, tuple[tuple[str, float], ...]], ...] = ()
@@ -366,7 +380,7 @@ class LMChanges:
     only_close: tuple[tuple[str | None, float], ...] = ()
 
     def apply(self, run: RunConfig) -> RunConfig:
-        """Return the run with these. Raises InputError."""
+        """Return the run with these changes. Raises InputError."""
         lms = {lm.name: lm for lm in run.lms}
         for name, members in self.mixture:
             lms |= self._mixed(lms, name, members)
@@ -381,7 +395,7 @@ class LMChanges:
             lms |= {lm.name: replace(lm, oov=policy) for lm in named(lms, name, "--oov") if name or not lm.mixture}
         for option in ("context_sentences", "neural_cache", "unigram_cache", "temperature", "adapt"):
             for name, value in getattr(self, option):
-                own = option in ("neural_cache", "temperature", "adapt")  # what other LMs cannot have
+                own = option in ("neural_cache", "temperature", "adapt")  # only LMs of this package support these
                 given = [lm for lm in named(lms, name, f"--{option.replace('_', '-')}") if not lm.mixture]
                 given = [lm for lm in given if name or not own or lm.is_of_this_package]
                 if not given:
@@ -428,7 +442,7 @@ class LMChanges:
 
 
 def _plain(lm: LMSpec) -> tuple[Path, ...]:
-    """The files of an LM that is not a translation model."""
+    """Return the files of an LM; none for a translation model."""
     return () if lm.translation else lm.checkpoints
 
 

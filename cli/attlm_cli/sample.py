@@ -64,8 +64,8 @@ sampling_options = grouped(
 def sample_command(lm: Path, number: int, prefix: str, options: Any, seed: int, scores: bool, dictionary: Path | None, device: str) -> None:
     """Draw sentences from a neural LM, one per line.
 
-    --scores prints each sentence's log-probability under the LM at temperature 1, as `attlm score` does. For a sentence
-    that was cut, it covers the words without the sentence end.
+    --scores prints each sentence's log-probability as `attlm score` computes it, whatever the --temperature. For a
+    sentence that was cut, it covers the words without the sentence end.
 
     \b
     Example:

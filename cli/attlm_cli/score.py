@@ -20,7 +20,7 @@ from attlm_fairseq.verbs.text import score_text
 @cloup.command("score")
 @cloup.argument("text", help="A text, one sentence per line; - is standard input.")
 @cloup.option("--words", "each_word", is_flag=True, help="Print one line per word and sentence end instead of one line per sentence.")
-@cloup.option("--header/--no-header", default=True, show_default=True, help="Name the columns in a first line.")
+@cloup.option("--header/--no-header", default=True, show_default=True, help="Print the column names in a first line.")
 @source_option
 @run_options()
 def score_command(text: str, each_word: bool, header: bool, source: str | None, run: RunConfig) -> None:

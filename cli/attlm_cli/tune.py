@@ -1,4 +1,4 @@
-"""``attlm tune``: the weights that make the first hypotheses best, written to attlm.toml."""
+"""``attlm tune``: tune the weights of rescoring, and write them to attlm.toml."""
 
 from __future__ import annotations
 
@@ -45,37 +45,54 @@ search_options = grouped(
     "Search",
     "search",
     _search,
-    cloup.option("--without", multiple=True, metavar="NAME", help="Leave this score, or words or rank, out; pp_* leaves out many."),
+    cloup.option(
+        "--without",
+        multiple=True,
+        metavar="NAME",
+        help="Feature to leave out: a score of the lists, words or rank. A pattern such as pp_* leaves out all that match. Repeatable.",
+    ),
     cloup.option(
         "--feature",
         "extra",
         multiple=True,
         metavar="NAME",
-        help="One more feature: LM_tokens (LMs over subwords have it anyway), or LM_minus_LM in place of the two LMs. Repeatable.",
+        help="Further feature to tune: LM_tokens (LMs over subwords have it by default), or LM_minus_LM, which "
+        "replaces the two LMs. Repeatable.",
     ),
-    cloup.option("--interval", multiple=True, type=INTERVAL, help="Bounds of a weight; either end may be missing. Repeatable."),
-    cloup.option("--fix", multiple=True, type=WEIGHT, help="Keep this weight. Intervals are in units of the weights fixed."),
+    cloup.option("--interval", multiple=True, type=INTERVAL, help="Lower and upper bound of a weight; either may be missing. Repeatable."),
+    cloup.option(
+        "--fix",
+        multiple=True,
+        type=WEIGHT,
+        help="Keep this weight fixed. Bounds of --interval are then on the scale of the fixed weights. Repeatable.",
+    ),
     cloup.option(
         "--l2",
         type=FiniteRange(min=0),
         default=TuneOptions.l2,
         show_default=True,
-        help="Pull towards the start: percent points for a squared distance of 1 between weights of length 1.",
+        help="Strength of the L2 pull towards the start: percent points of the metric per squared distance of 1 "
+        "between unit-length weights.",
     ),
-    cloup.option("--start", multiple=True, type=WEIGHT, help="Where the search also starts. Default with --l2: rank=-1, the input order."),
+    cloup.option(
+        "--start",
+        multiple=True,
+        type=WEIGHT,
+        help="Weights from which the search also starts. Repeatable. Default with --l2: rank=-1, the input order.",
+    ),
     cloup.option(
         "--objective",
         type=click.Choice(["metric", "risk"], case_sensitive=False),
         default=TuneOptions.objective,
         show_default=True,
-        help="What is optimised: the metric of the best totals, or the expected loss, which is smooth.",
+        help="What to optimise. metric: the metric of the hypotheses with the best totals. risk: the expected loss, which is smooth.",
     ),
     cloup.option(
         "--restarts",
         type=click.IntRange(min=0),
         default=TuneOptions.restarts,
         show_default=True,
-        help="Random starting points of the search.",
+        help="Number of random starting points.",
     ),
 )
 trust_options = grouped(
@@ -87,21 +104,21 @@ trust_options = grouped(
         type=click.IntRange(min=0),
         default=TuneOptions.folds,
         show_default=True,
-        help="Folds of the cross-validation that chooses the strength and tells the score to expect; 0: none.",
+        help="Number of cross-validation folds; 0: none. Cross-validation estimates the score on other lists and chooses the --strength.",
     ),
     cloup.option(
         "--strength",
         type=FiniteRange(0, 1),
         default=TuneOptions.strength,
-        help="How far the weights are trusted: 1 takes them as found, less gives weight to the rank, 0 leaves the lists as they are. "
-        "Default: the strength with the best cross-validated gain.",
+        help="How far to trust the weights. 1 uses them as found, lower values give more weight to the rank, 0 "
+        "keeps the input order. Default: the strength with the best cross-validated gain.",
     ),
     cloup.option(
         "--no-gain",
         type=click.Choice(["keep", "fail"], case_sensitive=False),
         default=TuneOptions.no_gain,
         show_default=True,
-        help="If no strength has a cross-validated gain: keep the input order (all weights 0), or fail and write nothing.",
+        help="What to do if no strength has a cross-validated gain: keep the input order (all weights 0), or fail and write nothing.",
     ),
 )
 
@@ -116,7 +133,7 @@ trust_options = grouped(
 @search_options
 @trust_options
 @cloup.option(
-    "--confidence", is_flag=True, help="Also fit how sure the words are, for `attlm rescore --to ctm`, sausage and jsonl; --metric wer."
+    "--confidence", is_flag=True, help="Also fit word confidences, for `attlm rescore --to ctm`, sausage and jsonl. Needs --metric wer."
 )
 @seed_option
 @result_options
@@ -133,17 +150,18 @@ def tune_command(
     run: RunConfig,
     **others: Any,
 ) -> None:
-    """Find the weights that make the first hypotheses of NBEST (- is standard input) best, and write them to attlm.toml.
+    """Tune the weights that make the 1-best hypotheses of NBEST (- is standard input) best, and write them to attlm.toml.
 
-    The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) looks for the weights of
-    each LM, of the number of words that it does not know (NAME_oov), of the scores that came with the lists, of the
-    number of words and of the rank. The table shows the score before and after, what to expect on other lists
-    (cross-validation), each LM alone, and the best that the lists hold (oracle; for BLEU and chrF they hold at least
-    that). With --mbr or --consensus these rules are tuned as well, and the one with the best cross-validated score is
-    written.
+    The hypotheses are scored once. Then an exact line search on the corpus metric (Och 2003) finds the weights. Tuned
+    are the weight of each LM, of its number of unknown words (NAME_oov), of the scores in the lists, of the number of
+    words and of the rank. With --mbr or --consensus these rules are tuned, too. The rule with the best cross-validated
+    score is written.
 
-    Cross-validation also says how far to trust the weights: between the weights as they were found and the input order
-    (see --strength). If it shows no gain to rely on, all weights written are 0, and the lists will stay as they are.
+    The table shows the score before and after tuning, the cross-validated score to expect on other lists, each LM
+    alone, and the oracle, the best choice from the lists (for BLEU and chrF a lower bound).
+
+    Cross-validation also decides how far to trust the weights, between the weights as found and the input order (see
+    --strength). If it shows no reliable gain, all weights written are 0, which keeps the input order.
 
     \b
     Examples:
@@ -163,10 +181,10 @@ def tune_command(
         except NoGainError as error:
             print_tuned(error.tuned, results.as_json)
             raise
-    if results.report:  # before the weights: if it cannot be written, nothing is
+    if results.report:  # first: if the report cannot be written, no weights are written either
         tuned.write_report(results.report, this_command())
     tuned.save(output, this_command())
-    print_tuned(tuned, results.as_json)  # after the file: the table's reader may not wait for all of it
+    print_tuned(tuned, results.as_json)  # last: a reader such as `head` may close the pipe before the table ends
 
 
 def print_tuned(tuned: Tuned, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""The types of options: each parses its text once, and refuses it in one line that names the option."""
+"""Types of option values. Each parses its text once; a parse error is one line that names the option."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from attlm_fairseq.text import TextPipeline, parse_steps
 
 
 class Parsed(click.ParamType):
-    """What ``parse`` makes of the option's text. Its InputError becomes one line with the option and the text before it."""
+    """An option type made from a ``parse`` function. Its InputError is prefixed with the option and its text."""
 
     def __init__(self, metavar: str, parse: Callable[[str], Any]) -> None:
         self.name = metavar
@@ -44,9 +44,10 @@ class Parsed(click.ParamType):
 
 
 class NameValue(Parsed):
-    """``NAME=VALUE`` as (name, value). If ``optional``, ``VALUE`` alone is (None, value): a name is letters, digits, _ and -.
+    """Parses ``NAME=VALUE`` to (name, value).
 
-    A name that must be there ends at the last ``=``, since scores of lists may have one in theirs.
+    If ``optional``, ``VALUE`` alone gives (None, value), and a name consists of letters, digits, _ and -. Otherwise the
+    name ends at the last ``=``, since names of list scores may contain ``=``.
     """
 
     def __init__(self, metavar: str, parse: Callable[[str], Any], optional: bool = False) -> None:
@@ -66,14 +67,14 @@ class NameValue(Parsed):
 
 
 class Precision(click.Choice):
-    """``float32`` or ``bfloat16``, also as fairseq's options call them."""
+    """Parses ``float32`` or ``bfloat16``; fairseq's names ``fp32`` and ``bf16`` are accepted, too."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert({"fp32": "float32", "bf16": "bfloat16"}.get(str(value).lower(), value), param, ctx)
 
 
 class MetricName(click.ParamType):
-    """The name of a metric, in any case, or ``external:COMMAND``."""
+    """Parses the name of a metric, in any case, or ``external:COMMAND``."""
 
     name = "metric"
 
@@ -87,7 +88,7 @@ class MetricName(click.ParamType):
 
 
 class Loss(click.ParamType):
-    """The name of a loss of minimum Bayes risk, in any case, or ``external:COMMAND``."""
+    """Parses the name of a loss for minimum Bayes risk, in any case, or ``external:COMMAND``."""
 
     name = "loss"
 
@@ -101,7 +102,7 @@ class Loss(click.ParamType):
 
 
 class FiniteRange(click.FloatRange):
-    """A number in a range; click itself lets nan through every range."""
+    """Parses a finite number in a range. click itself accepts nan in every range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = super().convert(value, param, ctx)

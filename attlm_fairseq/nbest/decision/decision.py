@@ -19,7 +19,22 @@ from attlm_fairseq.text import Step, TextPipeline
 
 RULES = ("max", *(f"mbr-{loss}" for loss in LOSSES), "consensus")
 EXTERNAL_RULE = f"mbr-{PREFIX}"  # followed by a command that rates each hypothesis as if another one were right
-STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0)  # scales tried, in units of 1 / standard deviation of the totals within lists
+STEPS = (
+    0.1,
+    0.2,
+    0.3,
+    0.5,
+    0.7,
+    1.0,
+    1.5,
+    2.0,
+    3.0,
+    5.0,
+    7.0,
+    10.0,
+    20.0,
+    50.0,
+)  # scales tried, in units of 1 / standard deviation of the totals within lists
 
 
 @dataclass(frozen=True)
