@@ -1,4 +1,4 @@
-"""Consecutive items in batches of about one size."""
+"""Group consecutive items into batches of about equal size."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ Item = TypeVar("Item")
 def batch_by_size(
     items: Iterable[Item], limits: Iterator[int], size: Callable[[Item], int], most: int | None = None
 ) -> Iterator[list[Item]]:
-    """Yield the items in order, in batches that end with the item at which their sizes sum to the next of ``limits`` or more.
+    """Yield the items in order, in batches. A batch ends when the sizes of its items sum to its limit or more.
 
-    A batch also ends at ``most`` items; None is any number. No item is read before it is needed.
+    Args:
+        items: the items. None is read before it is needed.
+        limits: the limit of each batch in turn.
+        size: size of an item.
+        most: maximum number of items in a batch; None: no maximum.
     """
     batch: list[Item] = []
     total, limit = 0, next(limits)
@@ -28,9 +32,13 @@ def batch_by_size(
 
 
 def padded_batches(items: Iterable[Item], length: Callable[[Item], int], area: int | None, most: int | None = None) -> Iterator[list[Item]]:
-    """Yield the items in order, in batches of at most ``area`` positions, all padded to the longest, and at most ``most`` items.
+    """Yield the items in order, in batches for padding: number of items times the longest length is at most ``area``.
 
-    None is any number. An item that is longer than ``area`` is a batch by itself.
+    Args:
+        items: the items.
+        length: length of an item.
+        area: maximum number of positions, with padding; None: no maximum. A longer item is a batch by itself.
+        most: maximum number of items in a batch; None: no maximum.
     """
     batch: list[Item] = []
     longest = 0

@@ -1,4 +1,4 @@
-"""The one exception that means: what the user gave cannot be used."""
+"""Exceptions and warnings for input that cannot be used, with one-line messages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # C0, DEL and C1
 
 
 def visible(text: str) -> str:
-    """The text with each control character as ``\\xNN``: ids, names and words come from files, and a terminal would obey them."""
+    """Return the text with each control character as ``\\xNN``: a terminal would execute those in ids, names or words from files."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def require_utf8(text: str, what: str) -> None:
-    """Raises InputError where a text of the command line has other bytes, which Python hands on as halves of surrogate pairs."""
+    """Raise InputError if a text from the command line is not UTF-8. Python holds its other bytes as lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -22,10 +22,10 @@ def require_utf8(text: str, what: str) -> None:
 
 
 class InputError(Exception):
-    """Unusable input: a file, a line, an option, a model.
+    """Raised if an input cannot be used: a file, a line, an option, a model.
 
-    The message is one line that says where (file and line number), what was found, what is expected and what to do.
-    The command line prints it without a traceback and ends with exit code 2.
+    The message is one line: file and line number, what was found, what is expected, and what to do. The command line
+    prints it without a traceback and exits with code 2.
     """
 
     def __init__(self, what: str, *, path: object | None = None, line: int | None = None) -> None:
@@ -33,14 +33,14 @@ class InputError(Exception):
 
 
 class InputWarning(UserWarning):
-    """Input that can be used and is perhaps not what was meant. The command line prints it as one line."""
+    """Warns of input that can be used but may not be what was meant. The command line prints it as one line."""
 
     def __init__(self, what: str, *, path: object | None = None, line: int | None = None) -> None:
         super().__init__(in_one_line(what, path, line))
 
 
 def in_one_line(what: str, path: object | None, line: int | None) -> str:
-    """A message with its place in front; the middle of one that quotes very much is left out."""
+    """Return a message in one line, after its file and line number. The middle of a very long message is left out."""
     where = "" if path is None else f"{path}:" if line is None else f"{path}:{line}:"
     message = visible(" ".join(f"{where} {what}".split()))
     if len(message) <= MAX_MESSAGE:
@@ -49,8 +49,8 @@ def in_one_line(what: str, path: object | None, line: int | None) -> str:
 
 
 class NoDictionaryError(InputError):
-    """A checkpoint whose ``dict.txt`` is not found. Who has an option that names one tells so at the end of the message."""
+    """Raised if the ``dict.txt`` of a checkpoint is not found. A caller with an option for it names that option in the message."""
 
 
 class UnknownFormatError(InputError):
-    """A file that is in none of the formats that are recognised."""
+    """Raised if the format of a file is not recognised."""

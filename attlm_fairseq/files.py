@@ -1,4 +1,4 @@
-"""Where the text comes from and goes to: standard input and output, plain and gzip files; nothing half-written stays behind."""
+"""Read and write files: standard streams, plain and gzip text. An interrupted run leaves no partial output."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ from attlm_fairseq.errors import InputError, InputWarning
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # of collections.abc from Python 3.12 on
 
-HEAD = 1 << 16  # bytes by which a format is recognised
+HEAD = 1 << 16  # bytes at the beginning of a file from which its format is recognised
 _PIECE = 1 << 16
 _GZIP_MAGIC = b"\x1f\x8b"
-# The second, opened by its name, would lose what `>> FILE` is to be added to.
+# /dev/stdout counts, too: opened by name, it would truncate the FILE of `>> FILE`
 STANDARD_OUTPUT = ("-", "/dev/stdout")
 CARRIAGE_RETURNS = "found lines that end in a carriage return alone, as on old Macs: convert the file, for example with tr '\\r' '\\n'"
 
 
 class TextSource:
-    """The text of a file, ``-`` for standard input, gzip recognised by content; UTF-8, anything else is an InputError.
+    """The text of a UTF-8 file; ``-`` is standard input, gzip is recognised by content. Other encodings raise InputError.
 
-    ``name`` is the file's, for messages. ``head`` is the beginning of the text, at most 64 KiB, without a byte order mark.
-    ``lines`` or ``pieces`` gives the whole of it, once. With ``text`` that is the text, and ``path`` only names it.
+    ``name`` is the file's name for messages. ``head`` is the beginning of the text, at most 64 KiB, without a byte
+    order mark. ``lines`` or ``pieces`` returns the whole text, once. If ``text`` is given, it is the text and ``path``
+    only its name.
     """
 
     def __init__(self, path: str, expected: str = "an n-best list", text: str | None = None) -> None:
@@ -56,10 +57,12 @@ class TextSource:
             raise InputError(f"the file is empty: expected {expected}", path=self.name)
 
     def lines(self, keep_mark: bool = False) -> Iterator[str]:
-        """The lines with their ends, split at ``\\n`` and nowhere else.
+        """Yield the lines with their ends. Only ``\\n`` ends a line.
 
-        A byte order mark at the beginning of the file is not part of the text. ``keep_mark`` keeps it, for formats that write it back.
-        Warns of a last line without its end, if there are others: the file may have been cut short inside a number or a text.
+        Warns if the last of several lines has no line end: the file may have been cut short inside a number or a text.
+
+        Args:
+            keep_mark: keep a byte order mark at the beginning of the file, for formats that write it back.
         """
         if "\n" not in self.head and "\r" in self.head.rstrip("\r"):
             raise InputError(CARRIAGE_RETURNS, path=self.name)
@@ -84,7 +87,7 @@ class TextSource:
             )
 
     def pieces(self) -> Iterator[str]:
-        """The text in pieces of 64 KiB, a byte order mark at its beginning included."""
+        """Yield the text in pieces of 64 KiB, including a byte order mark at its beginning."""
         decoder = codecs.getincrementaldecoder("utf-8")()
         self._line = 1
         with self._closing(), self._readable():
@@ -101,7 +104,7 @@ class TextSource:
                     return
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading and close the file, unless it is standard input."""
         if not self._keep_open:
             self._file.close()
 
@@ -144,7 +147,7 @@ def _opened_source(path: str) -> BinaryIO:
 
 
 def head_of(path: Path) -> str:
-    """The beginning of a text file."""
+    """Return the beginning of a text file, at most 64 KiB."""
     source = TextSource(str(path))
     source.close()
     return source.head
@@ -168,7 +171,7 @@ class _Joined(io.RawIOBase):
 
 
 def _rejoin(head: bytes, rest: BinaryIO | gzip.GzipFile) -> BinaryIO:
-    """The stream with what was read ahead put back; a pipe cannot be rewound."""
+    """Return a stream that first repeats ``head``, which was already read: a pipe cannot be rewound."""
     return io.BufferedReader(_Joined(head, rest), _PIECE)
 
 
@@ -180,7 +183,7 @@ def _read_up_to(stream: BinaryIO | gzip.GzipFile, count: int) -> bytes:
 
 
 class _Out(io.FileIO):
-    """A file whose write errors (a full disk) are the user's to know, not a traceback."""
+    """A file whose write errors (such as a full disk) become InputErrors."""
 
     def write(self, data: Buffer) -> int:
         try:
@@ -190,16 +193,16 @@ class _Out(io.FileIO):
 
 
 def is_stream(path: str) -> bool:
-    """Whether an output is standard output, a device or a pipe: written to directly, with nothing to read first and nothing to replace."""
+    """Return whether an output is standard output, a device or a pipe, which is written directly and has nothing to replace."""
     return path in STANDARD_OUTPUT or (Path(path).exists() and not Path(path).is_file())
 
 
 @contextlib.contextmanager
 def whole_file(path: str) -> Iterator[TextIO]:
-    """A UTF-8 text file that appears under its name only when the block ends without an error; ``-`` is standard output.
+    """Open a UTF-8 text file that appears under its name only if the block ends without an error; ``-`` is standard output.
 
-    A name in .gz is compressed, without a time stamp. A link stays, and what it leads to is written. What is not a regular file (a
-    device, a pipe) is written to directly. Raises InputError if it cannot be written.
+    A name ending in .gz is compressed, without a time stamp. If the path is a link, its target is written and the link
+    stays. Devices and pipes are written directly. Raises InputError if the file cannot be written.
     """
     if path in STANDARD_OUTPUT:
         with tempfile.TemporaryFile() as spool, _text(spool) as text:
@@ -216,7 +219,7 @@ def whole_file(path: str) -> Iterator[TextIO]:
             shutil.copyfileobj(spool, sys.stdout.buffer)
             sys.stdout.buffer.flush()
         return
-    if is_stream(path):  # asked of the name as given: what the shell calls /dev/fd/63 has no other
+    if is_stream(path):  # check the path as given: /dev/fd/63 of a shell's <(..) does not resolve to a file
         with _opened(Path(path), path) as file, _text(_packed(file) if path.endswith(".gz") else file) as text:
             yield text
         return
@@ -244,13 +247,13 @@ def _opened(place: Path, path: str, opener: Callable[[str, int], int] | None = N
 
 
 def without_following_links(path: str, flags: int) -> int:
-    """An opener for files with names that can be guessed: whoever may write to their folder could lead them to any file of the user's."""
+    """Open a file without following links. In a shared folder, a link under a predictable name could lead to any file of the user."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 @contextlib.contextmanager
 def _locked(place: Path, path: str) -> Iterator[None]:
-    """Keep a file for this process, and make it where there is none; the system lets go of it however the process ends."""
+    """Create a file if needed and lock it for this process while the block runs; the system unlocks it if the process dies."""
     try:
         file = open(place, "ab", opener=without_following_links)  # noqa: SIM115 - closed below
     except OSError as error:
@@ -259,7 +262,7 @@ def _locked(place: Path, path: str) -> Iterator[None]:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            taken = os.path.samestat(os.fstat(file.fileno()), place.stat())  # not what another process has just finished and renamed
+            taken = os.path.samestat(os.fstat(file.fileno()), place.stat())  # false: another process has just renamed this file
         except (BlockingIOError, FileNotFoundError):
             taken = False
         except OSError:  # a file system without locks
@@ -271,7 +274,10 @@ def _locked(place: Path, path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_folder(path: str) -> Iterator[Path]:
-    """A folder that appears under its name only when the block ends without an error. Raises InputError if there is one already."""
+    """Create a folder that appears under its name only if the block ends without an error.
+
+    Raises InputError if the path is a file or a folder that is not empty.
+    """
     target = _led_to(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError("there already: this format is written as a folder, give the name of a new one", path=path)
@@ -285,9 +291,15 @@ def whole_folder(path: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def own_folder(place: Path, path: str) -> Iterator[Path]:
-    """An empty folder that no other process has, removed at the end; what a killed process left in it is removed before.
+    """Create an empty folder locked for this process, and remove it at the end. Contents that a killed process left are removed.
 
-    ``path`` is what is written there, for the message. Raises InputError if another process has it, and OSError.
+    Args:
+        place: the folder.
+        path: the output that it is for, for messages.
+
+    Raises:
+        InputError: another process holds the folder.
+        OSError: the folder cannot be created.
     """
     while True:
         with contextlib.suppress(FileExistsError):
@@ -295,7 +307,7 @@ def own_folder(place: Path, path: str) -> Iterator[Path]:
         try:
             folder = _lock_folder(place, must=False)
             break
-        except FileNotFoundError:  # removed between the two by its owner, or by whoever took it for left behind
+        except FileNotFoundError:  # another process removed it between mkdir and the lock
             continue
         except BlockingIOError:
             raise InputError("another attlm is writing this: wait for it, or name another", path=path) from None
@@ -305,25 +317,27 @@ def own_folder(place: Path, path: str) -> Iterator[Path]:
         yield place
     finally:
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(folder), place.stat()):  # rather than one that another process made after this was moved
+            if os.path.samestat(os.fstat(folder), place.stat()):  # false: another process made this folder after ours was moved
                 shutil.rmtree(place, ignore_errors=True)
         os.close(folder)
 
 
 def remove_left_behind(folder: Path, pattern: str) -> None:
-    """Remove the folders of these names that ``own_folder`` made for processes that were killed."""
+    """Remove the folders matching ``pattern`` that killed processes left behind in ``own_folder``."""
     for place in folder.glob(pattern):
-        with contextlib.suppress(OSError):  # it has an owner, or is not ours to remove
+        with contextlib.suppress(OSError):  # another process holds it, or it belongs to another user
             left = _lock_folder(place, must=True)
             shutil.rmtree(place, ignore_errors=True)
             os.close(left)
 
 
 def _lock_folder(place: Path, *, must: bool) -> int:
-    """Keep a folder for this process until the descriptor returned is closed, as the system does however the process ends.
+    """Lock a folder for this process until the returned descriptor is closed; the system closes it if the process dies.
 
-    Raises BlockingIOError if another process has it, FileNotFoundError if it has just gone, and if it ``must`` be locked OSError on a
-    file system without locks.
+    Raises:
+        BlockingIOError: another process holds the folder.
+        FileNotFoundError: the folder has just been removed.
+        OSError: the file system has no locks and ``must`` is set.
     """
     folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -349,7 +363,7 @@ def remove(path: Path) -> None:
 
 
 def _led_to(path: str) -> Path:
-    """What a name leads to. Raises InputError for a link that leads to itself, which writing would replace."""
+    """Return the path with links resolved. Raises InputError for a link that leads to itself: writing would replace it."""
     target = Path(os.path.realpath(path))
     if target.is_symlink():
         raise InputError("is a link that leads to itself: remove it, or name another file", path=path)
@@ -357,7 +371,7 @@ def _led_to(path: str) -> Path:
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal; the file may be larger than the memory. Raises InputError where it cannot be read."""
+    """Return the SHA-256 of a file in hexadecimal; the file may be larger than memory. Raises InputError if it cannot be read."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:

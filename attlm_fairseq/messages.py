@@ -1,6 +1,7 @@
-"""Lines to the user: notes and warnings of a run are records of the logger ``attlm_fairseq``.
+"""Messages to the user: notes and warnings, as records of the logger ``attlm_fairseq``.
 
-The command line prints every line on standard error. In a program, ``logging`` decides: by default it prints warnings alone.
+The command line prints all of them on standard error. In a program, ``logging`` decides: by default it prints only
+warnings.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ LOGGER = logging.getLogger("attlm_fairseq")
 
 
 def note(line: str) -> None:
-    """Tell the user one line, at level WARNING if it begins so, else at level INFO."""
+    """Log one line for the user: level WARNING if it begins with "WARNING", else level INFO."""
     LOGGER.log(logging.WARNING if line.startswith("WARNING") else logging.INFO, "%s", line)
 
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Tell nothing within the block, such as when a file is read a second time."""
+    """Log nothing while the block runs, for example while a file is read a second time."""
     before, LOGGER.disabled = LOGGER.disabled, True
     try:
         yield
@@ -31,13 +32,13 @@ def silent() -> Iterator[None]:
 
 
 def note_texts(pipelines: dict[str, TextPipeline]) -> None:
-    """Tell which text steps stand before each LM, and what is questionable about them."""
+    """Log the text steps of each LM, and doubts about them."""
     for line in (*describe_pipelines(pipelines), *remarks(pipelines.values())):
         note(line)
 
 
 def warn_of_oov(counts: Iterable[OOVCount], advise: Callable[[OOVCount], str | None] | None = None) -> None:
-    """Warn for each LM that does not know many of the words, with the advice of ``advise``."""
+    """Warn of each LM that does not know many of the words, with the advice that ``advise`` gives for it."""
     for count in counts:
         if warning := count.warning():
             advice = advise(count) if advise else None

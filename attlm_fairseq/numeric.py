@@ -1,4 +1,4 @@
-"""Small arithmetic that several rooms share."""
+"""Small arithmetic helpers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from numbers import Real
 from typing import Any
 
-LN_10 = math.log(10.0)  # natural log of what ARPA files and SRILM write to the base 10
+LN_10 = math.log(10.0)  # ARPA files and SRILM write base-10 logs: times LN_10 they are natural logs
 
 
 def ceil_div(count: int, size: int) -> int:
-    """Return how many pieces of a size hold so many: the quotient, rounded up."""
+    """Return ``count / size``, rounded up."""
     return -(-count // size)
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value of a JSON or TOML file is a number, finite or not; true and false are not."""
+    """Return whether a value from JSON or TOML is a number, finite or not. Booleans are not numbers."""
     return isinstance(value, (int, float, Real)) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""What makes the package a fairseq plugin: registration, safe loading of checkpoints, one-line input errors."""
+"""The fairseq plugin: registration, safe loading of checkpoints, one-line input errors."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ OTHERS_WARNINGS = [
 def register() -> None:
     """Register the models, tasks and criterions with fairseq and allow its checkpoints to be loaded with ``weights_only``.
 
-    fairseq's commands get this from ``--user-dir attlm_fairseq``; a Python program that imported this package before fairseq
-    calls it itself. Calling it again does nothing.
+    fairseq's commands get this from ``--user-dir attlm_fairseq``; a Python program that imported this package before
+    fairseq calls it itself. Calling it again does nothing.
     """
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = one_line_input_errors
@@ -85,9 +85,9 @@ def refuse_unsafe_loading() -> None:
 
 
 def broadcast_object(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:
-    """fairseq's ``broadcast_object``, during which objects that no file may hold can be received from the first process.
+    """Call fairseq's ``broadcast_object`` while objects that no checkpoint file may hold can be received.
 
-    That process has read its checkpoint with ``FILE_GLOBALS`` alone.
+    Only the first process of the training sends them, and it has read its checkpoint with ``FILE_GLOBALS`` only.
     """
     with allowed_globals([*FILE_GLOBALS, *BROADCAST_GLOBALS]):
         return _broadcast_object(*args, **kwargs)
@@ -97,11 +97,13 @@ _broadcast_object = fairseq.distributed.utils.broadcast_object
 
 
 def one_line_input_errors(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """Exception hook: an InputError that ends a fairseq command is one line and exit code 2, as in ``attlm``."""
-    # fairseq raises an error of its own in place of any that comes of the weights in a checkpoint
+    """Exception hook: print an InputError that ends a fairseq command as one line, and exit with code 2, as ``attlm`` does."""
+    # fairseq replaces any error raised while it loads the weights of a checkpoint by its own
     inner = error.__context__ if type(error) is Exception else error
     message = str(inner) if isinstance(inner, InputError) else None
-    if isinstance(error, torch.multiprocessing.ProcessRaisedException):  # several devices: the traceback of one process, as text
+    if isinstance(
+        error, torch.multiprocessing.ProcessRaisedException
+    ):  # training on several devices: holds the traceback of one process as text
         name = f"{InputError.__module__}.{InputError.__qualname__}: "
         lines = str(error).strip().splitlines()
         if lines[-1].startswith((name, "Exception: ")):
@@ -110,5 +112,5 @@ def one_line_input_errors(kind: type[BaseException], error: BaseException, trace
         print(f"attlm: error: {message}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(2)  # a thread of fairseq's that reads batches ahead may abort Python's own way of ending
+        os._exit(2)  # not sys.exit: fairseq's thread that prefetches batches can abort a normal exit
     sys.__excepthook__(kind, error, traceback)

@@ -1,4 +1,4 @@
-"""What is written as text with a fixed frame: jinja2 templates in the folder ``templates`` of the package that fills them."""
+"""Load jinja2 templates from the folder ``templates`` of a package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def load_template(package: str, name: str, **filters: Callable[..., Any]) -> Template:
-    """Return the template ``name`` of ``package``, which may use ``filters``. Values are escaped if its name ends in .html."""
+    """Return the template ``name`` of ``package``; it may use ``filters``. Values are escaped if the name ends in .html."""
     from jinja2 import Environment, PackageLoader, select_autoescape  # here: most runs write no page
 
     environment = Environment(

@@ -1,4 +1,4 @@
-"""Importing transformers next to a torchaudio that cannot be imported."""
+"""Let transformers be imported next to a torchaudio that cannot be imported."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 
 
 def hide_broken_torchaudio() -> None:
-    """Make a torchaudio that cannot be loaded count as not installed: transformers' models import it if it is found.
+    """Make a torchaudio that fails to load count as not installed: transformers imports it if it is found.
 
-    fairseq-fixed brings torchaudio from PyPI, which needs CUDA's libraries and fails next to a torch for CPUs.
+    fairseq-fixed brings torchaudio from PyPI, which needs CUDA libraries and fails next to a torch for CPUs.
     """
     try:
         import torchaudio  # noqa: F401

@@ -1,4 +1,4 @@
-"""The explicit way of a text to an LM: steps in their order, then splitting at white space."""
+"""Apply text steps in order, then split at white space: from raw text to the words of an LM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MISTAKEN = {"cn": "zh", "cz": "cs", "gr": "el", "jp": "ja", "kr": "ko"}  # coun
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its name in ``steps.KINDS`` and its argument, written ``name`` or ``name:argument``. See ``parse_step``."""
+    """One text step: its name in ``steps.KINDS`` and its argument, written ``name`` or ``name:argument``. See ``parse_step``."""
 
     name: str
     argument: str = ""
@@ -36,10 +36,11 @@ class Step:
 
 @dataclass(frozen=True)
 class TextPipeline:
-    """Steps before an LM, in their order; after the last the text is split at white space. The hypothesis itself is never changed.
+    """The text steps before an LM, in order. After the last, the text is split at white space.
 
-    Give text that is tokenised already as it is: without steps only the splitting remains. Equal pipelines give equal words.
-    White space is all of Unicode's, no-break spaces too: a word of an ARPA file that has one in it is never looked up.
+    The hypothesis itself is never changed. Text that is already tokenised needs no steps. Equal pipelines give equal
+    words. White space is any Unicode white space, including no-break spaces: an ARPA word that contains one is never
+    looked up.
     """
 
     steps: tuple[Step, ...] = ()
@@ -49,31 +50,31 @@ class TextPipeline:
         return [step.kind.build(step.argument) for step in self.steps]
 
     def load(self) -> TextPipeline:
-        """Read the files of the steps now rather than at the first text. Raises InputError: a file, or a package that is not installed."""
+        """Read the files of the steps now instead of at the first text. Raises InputError for a bad file or a missing package."""
         _ = self._functions
         return self
 
     def words(self, text: str) -> list[str]:
-        """The words of a text, none of them empty."""
+        """Return the words of a text; none is empty."""
         for function in self._functions:
             text = function(text)
         return text.split()
 
     def prepared(self, text: str) -> str:
-        """The words of a text with single spaces; without steps the text as it is."""
+        """Return the words of a text joined by single spaces; without steps, the text unchanged."""
         return " ".join(self.words(text)) if self.steps else text
 
     @property
     def segmentation(self) -> Step | None:
-        """The last step, if it cuts words into the LM's own subwords."""
+        """Return the last step if it cuts words into the LM's subwords, else None."""
         return self.steps[-1] if self.steps and self.steps[-1].kind.segments else None
 
     def of_words(self) -> TextPipeline:
-        """The pipeline without its last step, if that cuts words into subwords."""
+        """Return the pipeline without a last step that cuts words into subwords."""
         return TextPipeline(self.steps[:-1]) if self.segmentation else self
 
     def signature(self) -> list[str]:
-        """What is needed to do the same again: the steps, their files with SHA-256."""
+        """Return the steps, with the SHA-256 of their files, so that results can be reproduced."""
         return [f"{step} (sha256 {sha256(Path(step.argument))})" if step.needs_file else str(step) for step in self.steps]
 
     def __str__(self) -> str:
@@ -84,7 +85,7 @@ NO_STEPS = TextPipeline()
 
 
 def parse_steps(texts: Iterable[str], folder: Path | None = None) -> TextPipeline:
-    """The pipeline of steps written as text. Raises InputError naming the step that is wrong."""
+    """Parse a pipeline from the text of each step. Raises InputError that names the wrong step."""
     steps = tuple(parse_step(text, folder) for text in texts)
     for step in steps[:-1]:
         if step.kind.segments:
@@ -93,7 +94,7 @@ def parse_steps(texts: Iterable[str], folder: Path | None = None) -> TextPipelin
 
 
 def parse_step(text: str, folder: Path | None = None) -> Step:
-    """A step written ``name`` or ``name:argument``; a file is relative to ``folder``. Raises InputError."""
+    """Parse a step written ``name`` or ``name:argument``. Files are relative to ``folder``. Raises InputError."""
     name, _, argument = text.strip().partition(":")
     kind = KINDS.get(name)
     if kind is None:
@@ -110,7 +111,7 @@ def parse_step(text: str, folder: Path | None = None) -> Step:
 
 
 def describe_pipelines(pipelines: Mapping[str, TextPipeline]) -> list[str]:
-    """A line for each distinct pipeline, naming its LMs: ``text for lm, kenlm: lowercase -> split at white space``."""
+    """Return one line per distinct pipeline, with its LMs: ``text for lm, kenlm: lowercase -> split at white space``."""
     lms: dict[TextPipeline, list[str]] = {}
     for name, pipeline in pipelines.items():
         lms.setdefault(pipeline, []).append(name)
@@ -118,7 +119,7 @@ def describe_pipelines(pipelines: Mapping[str, TextPipeline]) -> list[str]:
 
 
 def remarks(pipelines: Iterable[TextPipeline]) -> list[str]:
-    """A line for each distinct step of tokenisation in a language of which its library has no rules."""
+    """Return one line per distinct tokenisation step whose library has no rules for the language."""
     found = []
     for step in dict.fromkeys(step for pipeline in pipelines for step in pipeline.steps if step.name == "tokenize"):
         if step.argument not in tokenized_languages():
@@ -128,7 +129,7 @@ def remarks(pipelines: Iterable[TextPipeline]) -> list[str]:
 
 
 def split_texts(pipelines: Sequence[TextPipeline], texts: Sequence[str]) -> list[list[list[str]]]:
-    """The words of each text for each LM, ``[lm][text]``: the work of a pipeline that several LMs share is done once."""
+    """Return the words of each text for each LM, as ``[lm][text]``. LMs with the same pipeline share the work."""
     done: dict[TextPipeline, list[list[str]]] = {}
     for pipeline in pipelines:
         if pipeline not in done:
@@ -138,5 +139,5 @@ def split_texts(pipelines: Sequence[TextPipeline], texts: Sequence[str]) -> list
 
 
 def usage(name: str) -> str:
-    """How a step is written: ``lowercase``, ``tokenize:LANG``."""
+    """Return how a step is written: ``lowercase``, ``tokenize:LANG``."""
     return f"{name}:{KINDS[name].argument}" if KINDS[name].argument else name

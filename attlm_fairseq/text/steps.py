@@ -1,7 +1,7 @@
-"""The steps that text can go through before an LM: each a function from text to text, built from what stands behind its colon.
+"""The text steps: functions from text to text, each built from its argument.
 
-Words are separated by white space, before and after every step. Libraries are imported when a step is built: a run without
-steps does not wait for them.
+Words are separated by white space before and after every step. A step's library is imported when the step is built, so
+a run without steps does not import it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ TextFunction = Callable[[str], str]
 
 @dataclass(frozen=True)
 class StepKind:
-    """A step by its name: what its argument is (empty: it has none), and how it is built from one.
+    """A kind of text step: what its argument is (empty: no argument), and how a step is built from it.
 
-    ``choices`` are all values of the argument; empty where it is a language or a file.
-    ``segments`` tells that the step cuts words into the units of one LM: such a step comes last.
+    ``choices`` are all values of the argument; empty if it is a language or a file. ``segments``: the step cuts words
+    into the units of one LM, so it must come last.
     """
 
     argument: str
@@ -70,7 +70,7 @@ def _tokenize(language: str) -> TextFunction:
 
 
 def tokenized_languages() -> set[str]:
-    """The languages that Moses' tokenisation has abbreviations or letters of; to any other it applies general rules and English's."""
+    """Return the languages with own rules in Moses' tokeniser. Other languages get general rules and those of English."""
     from sacremoses.corpus import NonbreakingPrefixes
 
     return {*NonbreakingPrefixes().available_langs.values(), "ja", "ko", "cjk"}
@@ -149,7 +149,7 @@ def _require_file(file: str) -> None:
 
 
 def _encodable(text: str) -> str:
-    """The text with U+FFFD for halves of surrogate pairs, which JSON can hold and UTF-8 cannot."""
+    """Return the text with U+FFFD for lone surrogates, which JSON can hold and UTF-8 cannot."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

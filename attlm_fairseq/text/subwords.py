@@ -1,4 +1,4 @@
-"""How subwords are marked: the one place that knows @@, U+2581, ##, </w> and Ġ. It joins them, recognises them and warns of them."""
+"""Recognise, join and warn of subwords, for every style of marking them: @@, U+2581, ##, </w> and Ġ."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SubwordStyle:
-    """A way to mark subwords: ``mark`` stands before or after a token; ``in_text`` finds it in a text of tokens."""
+    """A style of marking subwords: ``mark`` stands before or after a token; ``in_text`` finds it in a text of tokens."""
 
     mark: str
     before: bool
     in_text: re.Pattern[str]
 
     def marks(self, token: str) -> bool:
-        """Return whether the token carries the mark, and more than the mark."""
+        """Return whether the token consists of the mark and at least one other character."""
         return len(token) > len(self.mark) and (token.startswith(self.mark) if self.before else token.endswith(self.mark))
 
 
@@ -43,7 +43,7 @@ def recognise_style(tokens: Collection[str]) -> str | None:
 
 
 def join_subwords(style: str, text: str) -> str:
-    """Return a text of tokens in a style of JOINED_STYLES as words; a text without marks stays as it is."""
+    """Return a text of subwords in a style of JOINED_STYLES as words; a text without marks is returned unchanged."""
     if style == "bpe":
         return re.sub(r"@@(\s+|$)", "", text)
     if style == "wordpiece":
@@ -54,9 +54,9 @@ def join_subwords(style: str, text: str) -> str:
 
 
 class SubwordMarks:
-    """Counts the lists whose first hypothesis carries marks of subwords after the steps ``text``, and those whose references do.
+    """Counts the lists whose 1-best carries subword marks after the steps ``text``, and those whose references do.
 
-    What a metric, a loss or a vote makes of pieces is not what it makes of words, and nothing else says so.
+    A metric, loss or vote over subwords differs from one over words, and nothing else would tell the user.
     """
 
     def __init__(self, text: TextPipeline) -> None:
@@ -66,14 +66,14 @@ class SubwordMarks:
         self.references = dict.fromkeys(JOINED_STYLES, 0)
 
     def add(self, first: str, references: Sequence[str] = ()) -> None:
-        """Count a list: its first hypothesis and its references."""
+        """Count a list: its 1-best hypothesis and its references."""
         self.lists += 1
         for style in JOINED_STYLES:
             self.hypotheses[style] += self._has(style, first)
             self.references[style] += any(self._has(style, reference) for reference in references)
 
     def warning(self, metric: str) -> str | None:
-        """Return one line if hypotheses carry marks: a warning if no reference does, else a note."""
+        """Return one line if hypotheses carry marks, else None: a warning if no reference carries them, else a note."""
         for style, count in self.hypotheses.items():
             mark = SUBWORD_STYLES[style].mark
             if count and self.references[style]:
@@ -85,7 +85,7 @@ class SubwordMarks:
         return None
 
     def warning_of_decision(self, rule: str) -> str | None:
-        """Return one line if hypotheses carry marks and the rule takes losses or votes of them."""
+        """Return one line if hypotheses carry marks, so that the losses or votes of the rule are over subwords; else None."""
         for style, count in self.hypotheses.items():
             if count:
                 return f"WARNING: {self._carry(style)}: {rule} decides over pieces; --metric-text join-subwords:{style} joins them for it"

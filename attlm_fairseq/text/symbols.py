@@ -1,4 +1,4 @@
-"""The symbols that stand for no word of a text, as dictionaries, ARPA files and n-gram estimation spell them."""
+"""The symbols that are not words of a text, as spelled in dictionaries, ARPA files and n-gram estimation."""
 
 START = "<s>"
 END = "</s>"
