@@ -1,4 +1,4 @@
-"""A cache of what was computed for histories, bounded in bytes, that keeps no history alive."""
+"""A cache of results by history. Its size is bounded in bytes, and it does not keep histories alive."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-CACHE_BYTES = 256 * 1024 * 1024  # by default, for each language model
+CACHE_BYTES = 256 * 1024 * 1024  # the default size for each language model
 
 
 class SharedByCopies:
-    """Base of what copies of a program's objects share, because it is costly and, seen from outside, never changes."""
+    """Base class of objects that ``copy.deepcopy`` shares instead of copying: they are large and, to a user, immutable."""
 
     __slots__ = ()
 
@@ -26,23 +26,23 @@ class SharedByCopies:
 
 
 class HistoryCache:
-    """Values by history, the least recently used ones leaving first once they are larger than ``max_bytes`` together.
+    """Values by history. If their total size exceeds ``max_bytes``, the least recently used values are dropped.
 
-    Keys are told apart by identity and held weakly: when a decoder drops its states, their values go with them at once. What has left
-    can be computed again from the history, so a small cache costs time and nothing else. Threads may share one.
+    Keys are compared by identity and held by weak references. When a decoder drops a state, its value is dropped at once.
+    A dropped value can be computed again from its history, so a small cache costs only time. The cache is thread-safe.
     """
 
     def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0  # held now
         self._entries: OrderedDict[int, tuple[weakref.ref, Any, int]] = OrderedDict()
-        self._lock = RLock()  # that its holder can take again: a history may be collected within any call
+        self._lock = RLock()  # re-entrant: garbage collection of a history may call back within any method
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, history: object) -> Any | None:
-        """The value, or None where there is none (any more)."""
+        """Return the value, or None if it was never stored or was dropped."""
         with self._lock:
             entry = self._entries.get(id(history))
             if entry is None:
@@ -51,7 +51,7 @@ class HistoryCache:
             return entry[1]
 
     def put(self, history: object, value: Any, size: int) -> None:
-        """Keep a value of ``size`` bytes, if it fits at all; one that does not fit drops no others."""
+        """Store a value of ``size`` bytes. A value larger than the whole cache is ignored and drops no others."""
         key = id(history)
         with self._lock:
             self._drop(key)

@@ -24,14 +24,22 @@ from attlm_fairseq.scoring.deviation import Deviation, measured_on
 class DecoderLM(SharedByCopies):
     """A trained model as an ``IncrementalLM``.
 
-    It runs on the device it was loaded to; tokens and rows may be on any.
+    It runs on the device on which it was loaded. Tokens and rows may be on any device.
 
-    A decoder that keeps its hypotheses as a batch needs ``start``, ``step`` and ``select``. One that keeps a state for each hypothesis,
-    or in a cache by prefix, calls ``step_each`` with as many of them as it has to extend.
+    A decoder that keeps its hypotheses as a batch needs ``start``, ``step`` and ``select``. A decoder that keeps one state
+    per hypothesis or per prefix calls ``step_each`` with the states that it extends.
     """
 
     def __init__(self, trained: TrainedModel, precision: str = "float32") -> None:
-        """Take a model, and the precision of the weights that steps read, see ``stepping_model``. Raises ValueError."""
+        """Wrap a model.
+
+        Args:
+            trained: the model and its vocabulary.
+            precision: the precision of the weights in steps, see ``stepping_model``.
+
+        Raises:
+            ValueError: the precision is unknown, or the device does not support it.
+        """
         self.trained = trained
         self.model = trained.model
         self.precision = precision
@@ -49,20 +57,20 @@ class DecoderLM(SharedByCopies):
             path: a checkpoint of fairseq-train or a folder written by ``attlm export``.
             dictionary: the checkpoint's ``dict.txt``; by default the one next to it or in its data folder.
             device: where the model runs.
-            precision: of the weights that a step reads: ``float32``, ``bfloat16``, or ``int8``, which is fastest on CPUs.
+            precision: the precision of the weights in steps: ``float32``, ``bfloat16`` or ``int8`` (fastest on CPUs).
 
         Raises:
-            InputError: unusable files.
-            ValueError: another precision, or int8 not on a CPU.
+            InputError: a file is missing or invalid.
+            ValueError: the precision is unknown, or it is int8 and the device is not a CPU.
         """
         return cls(load_model(Path(path), None if dictionary is None else Path(dictionary), device), precision)
 
     def save(self, folder: Path) -> None:
-        """Write a folder as ``attlm export`` does, from the files that the model was loaded from. Raises InputError."""
+        """Write the folder that ``attlm export`` writes, from the files of this model. Raises InputError."""
         if self.path.is_dir():
             shutil.copytree(self.path, folder)
             return
-        from attlm_fairseq.verbs.export import export_model  # here: a decoder that saves nothing needs no scorers
+        from attlm_fairseq.verbs.export import export_model  # imported here: only saving needs the scorers
 
         with tempfile.TemporaryDirectory() as place:
             dictionary = Path(place) / "dict.txt"
@@ -70,16 +78,16 @@ class DecoderLM(SharedByCopies):
             export_model(self.path, folder, dictionary=dictionary)
 
     def deviation(self, sentences: Sequence[Sequence[str]]) -> Deviation:
-        """Measure what the precision of the weights does to the scores of sentences, on a sample of them.
+        """Measure on a sample of the sentences how far the precision of the weights changes their scores.
 
-        A score is the sum of ln p of the words and ``</s>``.
+        A score is the sum of ln p over words and ``</s>``.
         """
         distinct = list(dict.fromkeys(tuple(self.vocabulary.ids(words)) for words in sentences))
         lms = {self.precision: self} | {"float32": DecoderLM(self.trained)}
         return measured_on(distinct, lambda sample, precision: lms[precision].sentence_log_probs(sample), self.precision)
 
     def sentence_log_probs(self, sentences: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[float]]:
-        """Return ln p of the words of each sentence and of its end, by steps of all sentences together."""
+        """Return ln p of each word and of ``</s>`` for each sentence, stepping all sentences in one batch."""
         length = max(map(len, sentences))
         tokens = torch.tensor([[self.eos, *words, *[self.eos] * (length + 1 - len(words))] for words in sentences])
         states, columns = self.start(len(sentences)), []
@@ -90,14 +98,14 @@ class DecoderLM(SharedByCopies):
         return {words: row[: len(words) + 1] for words, row in zip(sentences, rows, strict=True)}
 
     def start(self, rows: int = 1) -> LanguageModelState:
-        """The states of ``rows`` hypotheses that have not even begun: the first step feeds them ``eos``."""
+        """Return the states of ``rows`` empty hypotheses. Pass ``eos`` to the first step."""
         return self.model.initial_state(rows)
 
-    @torch.no_grad()  # tensors of inference mode could not be changed in place by the decoder
+    @torch.no_grad()  # not inference_mode: the decoder may change the resulting tensors in place
     def step(self, states: LanguageModelState, tokens: Tensor) -> tuple[Tensor, LanguageModelState]:
-        """States of N hypotheses and the token (N,) each has just taken -> natural-log probabilities (N, V) of the next, new states."""
+        """Read the last token (N,) of each hypothesis; return natural-log probabilities (N, V) of the next and the new states."""
         tokens = tokens.to(self.device)
-        if self.device.type == "cpu":  # hypotheses that took the same word share its products; a GPU would wait for the number of words
+        if self.device.type == "cpu":  # project each distinct word once; on a GPU, counting them would force a wait
             words, places = tokens.unique(return_inverse=True)
             inputs = self.stepping.inputs(words).select(places)
         else:
@@ -107,30 +115,41 @@ class DecoderLM(SharedByCopies):
 
     @torch.no_grad()
     def read(self, states: LanguageModelState, tokens: Tensor) -> LanguageModelState:
-        """States of N hypotheses and the T > 0 tokens (N, T) that each takes -> the states after them, to rounding those of T steps.
+        """Return the states of N hypotheses after T > 0 more tokens (N, T), equal to those of T steps except for rounding.
 
-        The distributions on the way are not computed. The result shares no memory.
+        No distributions are computed. The result shares no memory with ``states``.
         """
         states = self.model.state_after(tokens.to(self.device), states)
-        return self.select(states, torch.arange(len(tokens)))  # a window of a longer memory would keep all of it
+        return self.select(states, torch.arange(len(tokens)))  # a copy: a view of a window would keep the longer memory alive
 
     def select(self, states: LanguageModelState, rows: Tensor) -> LanguageModelState:
-        """The states of the given rows (N,), in their order; a row may be taken any number of times. The result shares no memory."""
+        """Return copies of the given rows (N,) in this order; rows may be repeated."""
         return states.select(rows.to(self.device))
 
     def join(self, states: Sequence[LanguageModelState]) -> LanguageModelState:
-        """One batched state of all rows of the given ones, in order.
+        """Return one batched state with all rows of the given states, in order.
 
-        The memories must be of one length: those of ``combined`` attention, AMSRN and (up to its window) KVP have a slot for each word
-        read, and padding them would give the readers a mask that no other use needs. ``step_each`` groups by length and joins what
-        fits. Raises ValueError where the lengths differ.
+        The memories of ``combined`` attention, AMSRN and (up to its window) KVP have one slot per word read. They must have
+        equal lengths, since padding them would require a mask that no other use needs. ``step_each`` joins states of equal
+        length only.
+
+        Raises:
+            ValueError: the lengths differ.
         """
         return LanguageModelState.cat(states)
 
     def step_each(self, states: Sequence[LanguageModelState], tokens: Sequence[int]) -> tuple[Tensor, list[LanguageModelState]]:
-        """States of one row each, in any mixture of lengths -> natural-log probabilities (N, V) and N new states of one row.
+        """Step N hypotheses that have separate states of one row each, with memories of any lengths.
 
-        Hypotheses whose memories are of one length are computed together. A new state owns its tensors: keeping it keeps nothing else.
+        Hypotheses with memories of equal length are computed in one batch.
+
+        Args:
+            states: N states of one row.
+            tokens: the last token of each hypothesis.
+
+        Returns:
+            Natural-log probabilities (N, V) of the next token, and N new states of one row. Each new state owns its tensors,
+            so keeping it keeps no other state alive.
         """
         if len(states) != len(tokens) or not states:
             raise ValueError(f"{len(states)} states and {len(tokens)} tokens: one of each for every hypothesis, and at least one")

@@ -26,21 +26,21 @@ BLANK, UNK = 0, 1  # ESPnet's token lists begin with <blank> and <unk>, and end 
 
 
 class EspnetLM(nn.Module):
-    """A ShallowFusion with the methods of ESPnet's ``BatchScorerInterface``, which ESPnet does not look for by type.
+    """A ShallowFusion with the methods of ESPnet's ``BatchScorerInterface``. ESPnet does not require the type itself.
 
-    Scores are natural log. The last token of the list starts and ends sentences; ``<blank>`` and ``<unk>`` are words that the LMs
-    do not know. A state is what the LMs know after the tokens that were read, or None before the first.
+    Scores are natural logarithms. The last token of the list starts and ends sentences. ``<blank>`` and ``<unk>`` are scored
+    as unknown words. A state is the fusion's state after the tokens that were read, or None before the first token.
     """
 
     def __init__(self, fusion: ShallowFusion) -> None:
-        """Take a fusion for ESPnet's token list. Raises TypeError for anything else."""
+        """Use a fusion for ESPnet's token list. Raises TypeError if it is not a ShallowFusion."""
         super().__init__()
         check_fusion(fusion)
         self.fusion = fusion
 
     @classmethod
     def of_tokens(cls, lms: LogLinearLM, token_list: Sequence[str], unk_offset: float = 0.0) -> EspnetLM:
-        """Use LMs whose tokens are ESPnet's. Raises ValueError for another kind of list."""
+        """Use LMs whose tokens are those of ESPnet. Raises ValueError if the list lacks ESPnet's special tokens."""
         check_token_list(token_list)
         tokens = [UNKNOWN if token in (BLANK, UNK) else symbol for token, symbol in enumerate(token_list)]
         return cls(TokenFusion(lms, tokens, ends=[len(tokens) - 1], unk_offset=unk_offset))
@@ -49,9 +49,11 @@ class EspnetLM(nn.Module):
     def of_spelling(
         cls, lms: LogLinearLM, token_list: Sequence[str], style: str | None = None, unk_offset: float = UNK_OFFSET, look_ahead: bool = True
     ) -> EspnetLM:
-        """Use LMs of words for subwords or letters; ``<space>`` is a space. Options: ``token_texts`` and ``LookAheadWordLM``.
+        """Use word LMs for a list of subwords or letters. ``<space>`` is a space. For options see ``token_texts`` and
+        ``LookAheadWordLM``.
 
-        Raises ValueError for another kind of list, and if the tokens do not show how they mark words.
+        Raises:
+            ValueError: the list lacks ESPnet's special tokens, or the style in which its tokens mark words is not recognised.
         """
         check_token_list(token_list)
         end = len(token_list) - 1
@@ -68,18 +70,18 @@ class EspnetLM(nn.Module):
         return
 
     def select_state(self, state: Sequence[Any] | None, i: int, new_id: int | None = None) -> Any:
-        """Return the state of a hypothesis from those that ``batch_score`` returned."""
+        """Return the state of hypothesis ``i`` from the states that ``batch_score`` returned."""
         return None if state is None else state[i]
 
     def score(self, y: Tensor, state: Any, x: Tensor) -> tuple[Tensor, Any]:
-        """Return the scores (U,) of what follows the tokens (L,), ``<sos/eos>`` first, and the state after them."""
+        """Return the scores (U,) of the next token after tokens (L,) that begin with ``<sos/eos>``, and the state after them."""
         scores, [after] = self.batch_score(y.unsqueeze(0), [state], x.unsqueeze(0))
         return scores[0], after
 
     def batch_score(self, ys: Tensor, states: Sequence[Any], xs: Tensor) -> tuple[Tensor, list[Any]]:
-        """Return the scores (N, U) of what follows the tokens (N, L), and the N states after them.
+        """Return the scores (N, U) of the next token after tokens (N, L), and the N states after them.
 
-        The states before are those after all tokens but the last, or None for hypotheses that are read from the beginning.
+        ``states`` are the states before the last token. None means that the hypothesis is read from its beginning.
         """
         after = []
         for tokens, state in zip(ys.tolist(), states, strict=True):
@@ -88,17 +90,17 @@ class EspnetLM(nn.Module):
             for token in unread:
                 state = self.fusion.score(state, token)[1]
             after.append(state)
-        rows = {state: row for row, state in enumerate(dict.fromkeys(after))}  # hypotheses that spell the same are computed once
+        rows = {state: row for row, state in enumerate(dict.fromkeys(after))}  # hypotheses with equal states are computed once
         scores = torch.from_numpy(self.fusion.scores(list(rows)))[[rows[state] for state in after]]
         return scores.to(xs.device, torch.get_default_dtype()), after
 
     def final_score(self, state: Any) -> float:
-        """Return 0: the sentence end has been scored as a token."""
+        """Return 0, since the sentence end is scored as a token."""
         return 0.0
 
 
 def check_token_list(token_list: Sequence[str]) -> None:
-    """Raise ValueError for a list without ESPnet's special tokens in their places."""
+    """Raise ValueError if ESPnet's special tokens are not at their places in the list."""
     found = [*token_list[:2], *token_list[-1:]]
     if len(token_list) < 3 or found != ["<blank>", UNKNOWN, "<sos/eos>"]:
         raise ValueError(f"ESPnet's token list begins with <blank>, <unk> and ends with <sos/eos>; found {', '.join(map(str, found))}")

@@ -1,6 +1,6 @@
-"""fairseq's ensemble of translation models with language models in it.
+"""fairseq's ensemble of translation models, extended by language models.
 
-Shapes: N rows of the batch (sentences times beam), n some of them, K language models, V vocabulary.
+Shapes: N rows of the batch (sentences times beam), n selected rows, K language models, V vocabulary.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from attlm_fairseq.decoding.fairseq_lms import FusedLM
 class FusedEnsemble(EnsembleModel):
     """fairseq's ensemble of translation models with language models added to its log-probabilities.
 
-    The LMs' states live from one ``forward_encoder``, with which a batch begins, to the next.
+    A batch begins with ``forward_encoder``, which resets the LMs' states.
     """
 
     def __init__(self, models: Sequence, lms: Sequence[FusedLM]) -> None:
@@ -28,10 +28,10 @@ class FusedEnsemble(EnsembleModel):
         self.forget()
 
     def forget(self) -> None:
-        self.states: list[Any] | None = None  # each LM's, after the distinct hypotheses of the last step
-        self.last: list[Tensor] = []  # each LM's ln p (distinct hypotheses, V) of that step
-        self.distinct = torch.empty(0, dtype=torch.long)  # which of those each of its rows is
-        self.order: Tensor | None = None  # its rows that are the rows of the next
+        self.states: list[Any] | None = None  # each LM's states after the distinct hypotheses of the last step
+        self.last: list[Tensor] = []  # each LM's ln p (distinct hypotheses, V) of the last step
+        self.distinct = torch.empty(0, dtype=torch.long)  # for each row of the last step, its index among the distinct hypotheses
+        self.order: Tensor | None = None  # for each row of the next step, its row in the last step
         self.scores = torch.empty(0)  # ln p of the tokens taken so far: (N, positions, K)
 
     def forward_encoder(self, net_input: dict[str, Tensor]) -> Any:
@@ -49,7 +49,7 @@ class FusedEnsemble(EnsembleModel):
             rows = torch.arange(len(tokens), device=tokens.device) if self.order is None else self.order
             self.scores = torch.cat((self.scores[rows], self.of_tokens(rows, newest)), dim=1)
             before = self.distinct[rows]
-        # LMs do not see the source: hypotheses of the same words, whosever translations they are, are one row of theirs
+        # LMs do not see the source, so equal hypotheses are scored once, even if they translate different sentences
         vocabulary = log_probs.size(1)
         kept, self.distinct = (before * vocabulary + newest).unique(return_inverse=True)
         parents, taken = kept.div(vocabulary, rounding_mode="floor"), kept % vocabulary
@@ -60,30 +60,30 @@ class FusedEnsemble(EnsembleModel):
             self.states.append(after)
             self.last.append(lm_log_probs)
             lm_log_probs = lm_log_probs.to(log_probs)
-            at_once = 32 if tokens.device.type == "cpu" else len(tokens)  # few stay in a CPU's cache until they are added
+            at_once = 32 if tokens.device.type == "cpu" else len(tokens)  # few rows stay in a CPU's cache until they are added
             for sums, some in zip(log_probs.split(at_once), self.distinct.split(at_once), strict=True):
-                sums.add_(lm_log_probs.index_select(0, some), alpha=fused.weight)  # in place: they are nobody else's
+                sums.add_(lm_log_probs.index_select(0, some), alpha=fused.weight)  # in place: no other code uses these tensors
         self.order = None
         return log_probs, attention
 
     def reorder_incremental_state(self, incremental_states: Any, new_order: Tensor) -> None:
-        """Take the rows ``new_order``: beams that moved, without the sentences that have left the batch."""
+        """Select the rows ``new_order`` after beams were reordered and finished sentences left the batch."""
         super().reorder_incremental_state(incremental_states, new_order)
         self.order = new_order
 
     def become(self, rows: Tensor) -> None:
-        """Have each row of the last step be the hypothesis that ``rows`` (N,) names, with its tokens and probabilities."""
+        """Replace each row of the last step by the hypothesis in ``rows`` (N,), with its tokens and probabilities."""
         self.distinct, self.scores = self.distinct[rows], self.scores[rows]
 
     def ended(self, rows: Tensor) -> Tensor:
-        """ln p of each token and the sentence end, for hypotheses that end now: rows (n,) -> (n, positions, K)."""
+        """Return ln p of each token and of ``</s>``, (n, positions, K), for the rows (n,), which end at this step."""
         return torch.cat((self.scores[rows], self.of_tokens(rows, torch.full_like(rows, EOS))), dim=1)
 
     def of_tokens(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """ln p of one token for each of the rows (n,) of the last step: (n, 1, K)."""
+        """Return ln p (n, 1, K) of one token for each of the rows (n,) of the last step."""
         found = [last[self.distinct[rows], tokens] for last in self.last]
         return torch.stack(found, dim=-1).unsqueeze(1) if found else self.scores.new_zeros(len(rows), 1, 0)
 
 
 class FusedEnsembleWithAlignment(FusedEnsemble, EnsembleModelWithAlignment):
-    """The same where ``--print-alignment`` asks for alignments."""
+    """``FusedEnsemble`` for ``--print-alignment``."""

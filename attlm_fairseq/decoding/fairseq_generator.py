@@ -1,9 +1,10 @@
 """fairseq's sequence generator with language models: shallow fusion that keeps the LMs' states.
 
-At every position, the sentence end included, the generator maximises ``ln p_translation + sum_k weight_k ln p_k``, as fairseq's own
-``--lm-path`` does for one LM by reading every prefix from its start: same scores, same hypotheses. Nothing of fairseq's search is
-repeated here. The LMs are added to the translation models' probabilities (``fairseq_ensemble``), follow the beam with those
-models' states, and are forgotten with the batch.
+At every position, ``</s>`` included, the generator maximises ``ln p_translation + sum_k weight_k ln p_k``. fairseq's own
+``--lm-path`` computes the same for one LM, but reads every prefix from its start; scores and hypotheses are equal.
+
+The search is fairseq's own. ``fairseq_ensemble`` adds the LMs' scores to the translation models' log-probabilities. The LMs'
+states are reordered together with those of the translation models and dropped at the end of the batch.
 
 Shapes: K language models.
 """
@@ -25,9 +26,9 @@ from attlm_fairseq.decoding.fusion_report import FusionReport
 
 
 class FusedGenerator(SequenceGenerator):
-    """fairseq's generator with language models. Each hypothesis has ``lm_scores`` (K, positions) besides what fairseq gives it.
+    """fairseq's generator with language models. Each hypothesis also has ``lm_scores`` (K, positions), natural log.
 
-    ``report`` tells, whenever asked, what the LMs did to the hypotheses so far.
+    ``report`` describes the LMs' effect on the hypotheses so far.
     """
 
     model: FusedEnsemble
@@ -52,7 +53,7 @@ class FusedGenerator(SequenceGenerator):
         return hypotheses
 
     def _prefix_tokens(self, step: int, lprobs: Tensor, scores: Tensor, tokens: Tensor, prefix_tokens: Tensor, beam_size: int) -> tuple:
-        """Where a forced prefix ends the sentence, all hypotheses become the first one, for the LMs too."""
+        """Handle a forced prefix that ends the sentence: fairseq then copies the first hypothesis to all; so must the LMs."""
         found = super()._prefix_tokens(step, lprobs, scores, tokens, prefix_tokens, beam_size)
         rows = torch.arange(len(tokens), device=tokens.device).view(-1, beam_size)
         self.model.become(torch.where(prefix_tokens[:, step : step + 1] == self.eos, rows[:, :1], rows).flatten())
@@ -67,7 +68,7 @@ class FusedGenerator(SequenceGenerator):
         lm_scores = self.model.ended(bbsz_idx).transpose(1, 2)
         for row, of_row in zip(bbsz_idx.tolist(), lm_scores, strict=True):
             sentence = open_sentences[row // self.beam_size]
-            if before[sentence] < len(finalized[sentence]):  # a sentence takes no more hypotheses than the beam is wide
+            if before[sentence] < len(finalized[sentence]):  # fairseq keeps at most beam-size hypotheses per sentence
                 hypothesis = finalized[sentence][before[sentence]]
                 ngram = [of_row.new_tensor(lm.sequence(hypothesis["tokens"].tolist())) for lm, _ in self.ngrams]
                 hypothesis["lm_scores"] = torch.stack([*of_row, *ngram])
@@ -76,4 +77,4 @@ class FusedGenerator(SequenceGenerator):
 
 
 class FusedGeneratorWithAlignment(FusedGenerator, SequenceGeneratorWithAlignment):
-    """The same where ``--print-alignment`` asks for alignments."""
+    """``FusedGenerator`` for ``--print-alignment``."""

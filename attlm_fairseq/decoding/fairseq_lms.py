@@ -1,4 +1,4 @@
-"""The language models that fairseq's decoder can fuse, loaded by what their files are.
+"""Loading of language models for fairseq's decoder. The kind of each model is recognised from its files.
 
 Shapes: N hypotheses, V vocabulary.
 """
@@ -30,21 +30,21 @@ from attlm_fairseq.scoring.kenlm import KenLM
 
 @dataclass(frozen=True)
 class FusedLM:
-    """A language model in the decoder's vocabulary, and how much it counts."""
+    """A language model over the decoder's vocabulary, with its weight."""
 
     name: str
     lm: IncrementalLM
     weight: float = 1.0
     missing: int = 0
-    """How many symbols of the decoder's vocabulary the LM does not have."""
+    """The number of symbols of the decoder's vocabulary that the LM lacks."""
     ngram: NgramTokens | None = None
-    """The same LM asked token by token, if that is cheaper than a distribution."""
+    """The same LM for single tokens, if these are cheaper than a whole distribution; else None."""
 
 
 class FairseqLM:
     """One of fairseq's own language models (``transformer_lm``, ``lstm_lm``, ..) as an ``IncrementalLM``.
 
-    fairseq changes its incremental states in place: here a state is used up when it is stepped or selected from.
+    fairseq changes its incremental states in place. So do not use a state again after passing it to ``step`` or ``select``.
     """
 
     def __init__(self, model: FairseqLanguageModel) -> None:
@@ -71,7 +71,7 @@ class FairseqLM:
 
 
 def parse_lms(text: str, option: str = "--lms") -> list[tuple[Path, float]]:
-    """``PATH=WEIGHT:PATH=WEIGHT..`` as files and weights; the ``option`` is for messages. Raises InputError."""
+    """Parse ``PATH=WEIGHT:PATH=WEIGHT..`` into files and weights. ``option`` is named in messages. Raises InputError."""
     lms = []
     for part in text.split(":"):
         path, equals, weight = part.rpartition("=")
@@ -86,34 +86,34 @@ def parse_lms(text: str, option: str = "--lms") -> list[tuple[Path, float]]:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How language models are loaded for a decoder."""
+    """Options for loading language models for a decoder."""
 
     dictionary: Path | None = None
-    """``dict.txt`` of a checkpoint; without it the one next to the checkpoint or in its data folder."""
+    """The ``dict.txt`` of a checkpoint. None: the file next to the checkpoint or in its data folder."""
     fallback: Path | None = None
-    """``dict.txt`` of a checkpoint that has neither."""
+    """The ``dict.txt`` to use if there is none next to the checkpoint or in its data folder."""
     by_symbol: bool = False
     """Map an LM of another dictionary symbol by symbol, see ``MappedLM``."""
     unk_offset: float = UNK_OFFSET
-    """Added to ln p(``<unk>``) for a word that an LM of words does not have."""
+    """Added to ln p(``<unk>``) for a word that a word LM does not know."""
     device: str = "cpu"
     precision: str = "float32"
-    """Of the weights of this package's neural models, see ``DecoderLM.load``."""
+    """The precision of the weights of this package's neural models, see ``DecoderLM.load``."""
 
 
 def load_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptions()) -> FusedLM:
-    """Load a language model of a decoder's own symbols.
+    """Load a language model over the decoder's own symbols.
 
     Args:
-        path: a checkpoint or exported folder of this package, a checkpoint of another of fairseq's language models, or a KenLM file.
-        vocabulary: the decoder's.
+        path: a checkpoint or exported folder of this package, a checkpoint of fairseq's own LMs, or a KenLM file.
+        vocabulary: the decoder's vocabulary.
         options: how to load it.
 
     Returns:
         The LM with weight 1.
 
     Raises:
-        InputError: unusable files, or a dictionary that differs from the decoder's and is not to be mapped.
+        InputError: a file is missing or invalid, or the LM's dictionary differs from the decoder's and mapping is off.
     """
     if not path.is_dir() and not is_checkpoint(path):
         kenlm = KenLM(path)
@@ -153,15 +153,15 @@ def load_folder_or_checkpoint(path: Path, options: LoadOptions) -> DecoderLM | F
 
 
 def load_word_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptions()) -> FusedLM:
-    """Load a language model of words for a decoder with this vocabulary of subwords.
+    """Load a word LM for a decoder with a vocabulary of subwords.
 
     Args:
         path: a checkpoint or folder of this package with its own ``dict.txt``, or a KenLM ARPA file.
-        vocabulary: the decoder's.
-        options: how to load it; ``unk_offset`` must be finite: -inf would forbid a hypothesis every way to go on.
+        vocabulary: the decoder's vocabulary.
+        options: how to load it. ``unk_offset`` must be finite: with -inf, a hypothesis could have no continuation left.
 
     Raises:
-        InputError: unusable files, a vocabulary that is not of subwords, an offset that is not a finite number.
+        InputError: a file is missing or invalid, the vocabulary is not of subwords, or the offset is not finite.
     """
     if not math.isfinite(options.unk_offset):
         raise InputError(f"--word-lm-unk-offset {options.unk_offset}: expected a finite number; -1000 forbids unknown words")

@@ -4,7 +4,7 @@
     fusion = LookAheadWordLM(lms, tokenizer_texts(tokenizer, lowercase=True), ends=[tokenizer.eos_token_id])
     model.generate(..., logits_processor=LogitsProcessorList([FusionLogitsProcessor(fusion, prompt_length=1)]))
 
-Shapes: B batch times beams, T tokens so far, V the model's vocabulary, U its part that the fusion has scores for.
+Shapes: B batch times beams, T tokens so far, V the model's vocabulary, U its first tokens, which the fusion scores.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from transformers import LogitsProcessor  # noqa: E402
 
 
 def tokenizer_tokens(tokenizer: Any) -> list[str | None]:
-    """Return the tokens of a tokenizer by their ids, for a TokenFusion with LMs of the same tokens; None for special and added ones."""
+    """Return the tokens of a tokenizer in id order, for a TokenFusion of LMs with the same tokens.
+
+    Special and added tokens are None.
+    """
     units = tokens_by_id(tokenizer)
     special = special_ids(tokenizer)
     return [None if index in special else unit for index, unit in enumerate(units)]
 
 
 def tokenizer_texts(tokenizer: Any, lowercase: bool = False, ignore: str = "", style: str | None = None) -> list[bytes | None]:
-    """Return what the tokens of a tokenizer write, by their ids, for a LookAheadWordLM; None for special and added ones.
+    """Return the texts of a tokenizer's tokens in id order, for a LookAheadWordLM.
 
-    Options: ``token_texts``.
+    Special and added tokens are None. For the options see ``token_texts``.
     """
     units = tokens_by_id(tokenizer)
     no_text = special_ids(tokenizer) | {index for index, unit in enumerate(units) if unit is None}
@@ -41,7 +44,7 @@ def tokenizer_texts(tokenizer: Any, lowercase: bool = False, ignore: str = "", s
 
 
 def tokens_by_id(tokenizer: Any) -> list[str | None]:
-    """The tokens in the order of their ids, None for an id between them that no token has."""
+    """Return the tokens in id order, with None for unused ids."""
     ids = sorted(set(tokenizer.get_vocab().values()))
     units: list[str | None] = [None] * (ids[-1] + 1 if ids else 0)
     for index, token in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True):
@@ -50,27 +53,33 @@ def tokens_by_id(tokenizer: Any) -> list[str | None]:
 
 
 def special_ids(tokenizer: Any) -> set[int]:
-    """Tokens that are no text: the special ones and those added to the vocabulary, Whisper's time tokens among them."""
+    """Return the ids of tokens that are not text: special tokens and added tokens, such as Whisper's time tokens."""
     return {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
 
 
 class FusionLogitsProcessor(LogitsProcessor):
-    """Adds a ShallowFusion's scores (natural log, weights applied) to those of the model's first U tokens; others stay as they are.
+    """Adds a ShallowFusion's scores (natural log, weights applied) to the scores of the model's first U tokens.
 
-    ``generate`` reorders its beams without saying so: states are found by the tokens themselves, and those of hypotheses that have
-    gone are forgotten. ``prompt_length`` ids at the beginning of each row are no text for the LMs: the decoder's start and task
-    tokens, or a decoder-only model's padded prompt. With 0 the prompt is what the LMs have read before.
+    ``generate`` does not report how it reorders its beams, so LM states are looked up by the token ids of the prefix. States of
+    dropped hypotheses are deleted.
 
-    Under beam search the model's scores are log-probabilities, and the sum is shallow fusion. Under sampling and greedy search they
-    are logits; a constant that these have does not change what the sum does.
+    The LMs skip the first ``prompt_length`` ids of each row: the decoder's start and task tokens, or a decoder-only model's
+    padded prompt. With 0 the LMs read the prompt too.
+
+    Under beam search the model's scores are log-probabilities, and the sum is shallow fusion. Under sampling and greedy
+    search they are logits. These differ from log-probabilities by a constant, which does not change the choice of the token.
     """
 
     def __init__(self, fusion: ShallowFusion, *, prompt_length: int) -> None:
-        """Take a fusion and the length of the prompt.
+        """Use a fusion after a prompt.
+
+        Args:
+            fusion: the language models' scores.
+            prompt_length: the number of ids at the beginning of each row that the LMs skip.
 
         Raises:
-            TypeError: not a fusion.
-            ValueError: ``prompt_length`` is not a number of ids.
+            TypeError: ``fusion`` is not a ShallowFusion.
+            ValueError: ``prompt_length`` is not an integer of at least 0.
         """
         check_fusion(fusion)
         if not isinstance(prompt_length, int) or isinstance(prompt_length, bool) or prompt_length < 0:
@@ -83,7 +92,7 @@ class FusionLogitsProcessor(LogitsProcessor):
         self._states: dict[tuple[int, ...], Any] = {}  # after the prefixes of the last call
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Return ids (B, T) and scores (B, V) as new scores (B, V).
+        """Return the scores (B, V) plus the fusion's scores, for the ids so far (B, T).
 
         Raises:
             ValueError: the model has fewer tokens than the fusion, or the rows are shorter than ``prompt_length``.
@@ -102,7 +111,7 @@ class FusionLogitsProcessor(LogitsProcessor):
         return fused
 
     def _state(self, prefix: tuple[int, ...]) -> Any:
-        """The state after a prefix, from the longest one known."""
+        """Return the state after a prefix, computed from the longest prefix with a known state."""
         known = len(prefix)
         while known and prefix[:known] not in self._states:
             known -= 1
@@ -113,4 +122,4 @@ class FusionLogitsProcessor(LogitsProcessor):
         return state
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_states": {}}  # a copy begins with other hypotheses
+        return self.__dict__ | {"_states": {}}  # a copy starts without cached states

@@ -1,4 +1,4 @@
-"""The contract of language models that a decoder steps as a batch.
+"""The IncrementalLM contract: language models that a decoder steps as a batch.
 
 Shapes: N hypotheses, V vocabulary.
 """
@@ -13,18 +13,19 @@ from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 
 
 class IncrementalLM(Protocol):
-    """A language model in batched steps, neural or n-gram. Its states are values that only it understands: nothing is kept in it.
+    """A language model, neural or n-gram, that scores a batch of hypotheses step by step.
 
-    ``states = lm.start(N)``, then ``lm.step(states, tokens)`` with ``lm.eos``, the symbol that starts a sentence, and from then on with
-    the token that each hypothesis took. ``lm.select`` follows the decoder when it reorders, duplicates or drops hypotheses.
-    Token ids are those of ``vocabulary``.
+    Begin with ``states = lm.start(N)``. Call ``lm.step(states, tokens)`` first with ``lm.eos`` for all rows, then with the
+    token that each hypothesis took. Call ``lm.select`` when the decoder reorders, duplicates or drops hypotheses.
+
+    Token ids are those of ``vocabulary``. Only the LM interprets its states; it stores none of them itself.
     """
 
     vocabulary: Vocabulary
-    eos: int
+    eos: int  # the token that starts and ends a sentence
 
     def start(self, rows: int = 1) -> Any:
-        """Return the states of ``rows`` hypotheses that have not begun: the first step feeds them ``eos``."""
+        """Return the states of ``rows`` empty hypotheses. Pass ``eos`` to the first step."""
         ...
 
     def step(self, states: Any, tokens: Tensor) -> tuple[Tensor, Any]:
@@ -32,13 +33,13 @@ class IncrementalLM(Protocol):
 
         Args:
             states: the states of N hypotheses.
-            tokens: the token (N,) that each has just taken.
+            tokens: the last token of each hypothesis, (N,).
 
         Returns:
-            Natural-log probabilities (N, V) of the next token, and the new states.
+            Natural-log probabilities (N, V) of the next token, ``eos`` included, and the new states.
         """
         ...
 
     def select(self, states: Any, rows: Tensor) -> Any:
-        """Return the states of the given rows (N,), in their order; a row may be taken any number of times."""
+        """Return the states of the given rows (N,) in this order; rows may be repeated."""
         ...

@@ -1,4 +1,4 @@
-"""The words of a language model as a tree of their letters, for the probability of a partial word.
+"""The words of a language model as a prefix tree, for the probability of a partial word.
 
 Shapes: W words.
 """
@@ -13,21 +13,22 @@ import numpy as np
 
 
 class LexiconTree:
-    """Words in the order of their bytes, so that the words below a node of the tree, those with one prefix, are a range of places."""
+    """A prefix tree, stored as words sorted by bytes: the words with a common prefix are a contiguous range."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = sorted({word.encode() for word in words if word})
         self.range = lru_cache(maxsize=1 << 16)(self._range)
 
     def _range(self, prefix: bytes) -> tuple[int, int]:
-        """The places ``begin <= place < end`` of the words that begin with the prefix."""
+        """Return the range ``begin <= index < end`` of the words that begin with the prefix."""
         begin = bisect_left(self.words, prefix)
-        return begin, bisect_left(self.words, prefix + b"\xff", begin)  # no UTF-8 has this byte
+        return begin, bisect_left(self.words, prefix + b"\xff", begin)  # 0xff is not a byte of valid UTF-8
 
     def continuations(self, prefix: bytes, tokens: Mapping[bytes, Sequence[int]], whole: bool = False) -> np.ndarray:
-        """The tokens by which a partial word goes on to another one that is in the tree: rows (token, begin, end) with its range of words.
+        """Return the tokens that extend a partial word to another prefix in the tree, as rows (token, begin, end).
 
-        With ``whole``, those that complete a word; their range is that word alone.
+        The range is that of the words with the extended prefix. With ``whole``, return only tokens that complete a word; the
+        range is then that word alone.
         """
         rows = []
         begin, end = self.range(prefix)
@@ -43,8 +44,11 @@ class LexiconTree:
 
 
 def range_sums(values: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The sums of values (W,) over ranges none of which is empty, each summed by itself: no small one is lost in a difference."""
+    """Return the sums of values (W,) over non-empty ranges.
+
+    Each range is summed separately. Differences of cumulative sums would lose small values to rounding.
+    """
     if not len(begins):
         return np.zeros(0)
-    padded = np.append(values, 0.0)  # so that an end may be W
+    padded = np.append(values, 0.0)  # an index of W must be valid
     return np.add.reduceat(padded, np.column_stack((begins, ends)).ravel())[::2]

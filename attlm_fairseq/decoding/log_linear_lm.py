@@ -1,4 +1,4 @@
-"""Several language models with weights as one: what a decoder adds to its own scores.
+"""A weighted sum of several language models, which a decoder adds to its own scores.
 
 Shapes: N states, K words.
 """
@@ -26,12 +26,12 @@ State = tuple[Any, ...]
 
 
 class LogLinearLM:
-    """``sum_k weight_k ln p_k(word | words before)``, neural models and KenLM in one sum, each with its own vocabulary.
+    """Computes ``sum_k weight_k ln p_k(word | words before)`` over neural LMs and KenLM, each with its own vocabulary.
 
-    A negative weight takes an LM out of the sum: that of the source domain in the density ratio method, the decoder's internal LM in
-    internal-LM subtraction. The sums are no normalised distribution. A weight of 0 leaves its LM out altogether.
+    A negative weight subtracts an LM: the source-domain LM in the density ratio method, or the decoder's internal LM in
+    internal-LM subtraction. The sums are not a normalised distribution. An LM with weight 0 is not evaluated.
 
-    An LM of subwords needs ``segment``, which breaks a word into that LM's subwords: a word's log-probability is then the sum over them.
+    A subword LM needs ``segment``, which splits a word into the LM's subwords. The word's log-probability is their sum.
     """
 
     def __init__(
@@ -40,7 +40,14 @@ class LogLinearLM:
         weights: Sequence[float] | None = None,
         segment: Sequence[Callable[[str], Sequence[str]] | None] | None = None,
     ) -> None:
-        """``weights`` and ``segment`` have one value for each LM; without them each weighs 1 and takes words as they are."""
+        """Combine language models.
+
+        Args:
+            lms: the language models.
+            weights: one weight per LM; by default all are 1.
+            segment: for each LM, a function that splits a word into the LM's subwords, or None for a word LM. By default
+                all are word LMs.
+        """
         weights = [1.0] * len(lms) if weights is None else list(weights)
         segment = [None] * len(lms) if segment is None else list(segment)
         if not len(lms) == len(weights) == len(segment):
@@ -64,31 +71,31 @@ class LogLinearLM:
         """Load language models from files.
 
         Args:
-            lm: neural models (checkpoints, folders of ``attlm export``) and KenLM files, recognised by content: each path with its
-                weight, or one path, which weighs 1.
-            kenlm: KenLM files, likewise.
+            lm: neural models (checkpoints, folders of ``attlm export``) and KenLM files, recognised by content: a mapping from
+                paths to weights, or one path with weight 1.
+            kenlm: KenLM files, in the same forms.
             device: where neural models run.
-            cache_bytes: how much each neural model may keep of what it has computed, see ``StatefulNeuralLM``.
-            precision: of neural models' weights, see ``DecoderLM.load``.
+            cache_bytes: the size of each neural model's cache in bytes, see ``StatefulNeuralLM``.
+            precision: the precision of neural models' weights, see ``DecoderLM.load``.
 
         Raises:
-            InputError: unusable files.
-            ValueError: another precision, or int8 not on a CPU.
-            TypeError: neither a path nor a mapping of paths.
+            InputError: a file is missing or invalid.
+            ValueError: the precision is unknown, or it is int8 and the device is not a CPU.
+            TypeError: an argument is neither a path nor a mapping of paths.
         """
         files = {name: weighted(given) for name, given in (("lm", lm), ("kenlm", kenlm))}
         found: list[StatefulLM] = [load_stateful_lm(path, device, cache_bytes, precision) for path in files["lm"]]
         return cls([*found, *(KenLM(path) for path in files["kenlm"])], [*files["lm"].values(), *files["kenlm"].values()])
 
     def start(self) -> State:
-        """The state of a sentence without a word."""
+        """Return the state of an empty sentence."""
         return tuple(lm.start() for lm in self.lms)
 
     def score(self, state: State, word: str, unk_offset: float = 0.0) -> tuple[float, State]:
-        """The weighted sum of ln p(word), and the state after the word.
+        """Return the weighted sum of ln p(word) and the state after the word.
 
-        Each LM that does not know the word scores its unknown word, and ``unk_offset`` is added to that log-probability. -inf forbids
-        the word, but it is left out of an LM that is subtracted: a word unknown to that LM is not preferred for it.
+        An LM that does not know the word contributes ``ln p(<unk>) + unk_offset``. An offset of -inf forbids the word. It is
+        ignored for LMs with a negative weight, since a word must not gain from being unknown.
         """
         total = 0.0
         after = []
@@ -103,23 +110,23 @@ class LogLinearLM:
 
     @property
     def order(self) -> int | None:
-        """How many words a score depends on, its own included; None if on all words before, as with any neural LM."""
+        """The number of words that a score depends on, itself included; None if on the whole history, as with neural LMs."""
         orders = [None if segment else lm.order for lm, segment in zip(self.lms, self.segment, strict=True)]
         finite = [order for order in orders if order is not None]
         return max(finite, default=1) if len(finite) == len(orders) else None
 
     @staticmethod
     def unknown_offset(weight: float, unk_offset: float) -> float:
-        """What an unknown word's log-probability changes by in an LM of this weight."""
+        """Return the offset of an unknown word's log-probability in an LM with this weight."""
         return 0.0 if weight < 0 and unk_offset == -np.inf else unk_offset
 
     def end(self, state: State) -> float:
-        """The weighted sum of ln p(</s>)."""
+        """Return the weighted sum of ln p(</s>)."""
         lms = zip(self.lms, self.weights, state, strict=True)
         return sum((weight * lm.score(history, lm.end)[0] for lm, weight, history in lms), 0.0)
 
     def knows(self, word: str) -> bool:
-        """Whether every LM knows the word, or all of its subwords."""
+        """Return whether every LM knows the word or, for a subword LM, all of its subwords."""
         return all(all(map(lm.knows, parts(word, segment))) for lm, segment in zip(self.lms, self.segment, strict=True))
 
 
@@ -144,5 +151,8 @@ def load_stateful_lm(path: Path, device: str = "cpu", cache_bytes: int = CACHE_B
 
 
 def parts(word: str, segment: Callable[[str], Sequence[str]] | None) -> Sequence[str]:
-    """What an LM looks up of a word: its subwords where it has a segmentation; ``<unk>``, which is not a spelling, stays whole."""
+    """Return the units that an LM looks up for a word: its subwords if ``segment`` is given, else the word.
+
+    ``<unk>`` is not a spelling, so it is never split.
+    """
     return [word] if segment is None or word == UNKNOWN else segment(word)

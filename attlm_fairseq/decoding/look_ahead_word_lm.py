@@ -1,6 +1,7 @@
-"""Shallow fusion of language models of words into a decoder of subwords or letters, with look-ahead over the lexicon tree.
+"""Shallow fusion of word LMs into a decoder of subwords or letters, with look-ahead over a prefix tree of the words.
 
-The look-ahead word LM of Hori, Cho and Watanabe, End-to-end speech recognition with word-based RNN language models (SLT 2018).
+This is the look-ahead word LM of Hori, Cho and Watanabe, "End-to-end speech recognition with word-based RNN language models"
+(SLT 2018).
 
 Shapes: N states, U tokens of the decoder, W words of a language model.
 """
@@ -26,32 +27,33 @@ SPACE = b" "
 
 
 class WordState(NamedTuple):
-    """Complete words, known to the language models by their state (None behind the sentence end), and the letters of one begun."""
+    """The LMs' state after the complete words (None after the sentence end), and the letters of the word in progress."""
 
     lms: State | None
     partial: bytes = b""
     paid: float = 0.0
-    """What the tokens of the partial word have been given already: its look-ahead score."""
+    """The sum of the scores that the tokens of the partial word already got: its look-ahead score."""
 
     @property
     def opened(self) -> State:
-        """The language models' state of a hypothesis that has not ended."""
+        """Return the LMs' state of a hypothesis that has not ended."""
         if self.lms is None:
             raise ValueError("the hypothesis has ended")
         return self.lms
 
 
 class LookAheadWordLM(SharedByCopies):
-    """Language models of words for a decoder of subwords or letters, a ``ShallowFusion``.
+    """Fuses word LMs into a decoder of subwords or letters. It is a ``ShallowFusion``.
 
-    A partial word w' after the history h has the look-ahead score ``sum_k weight_k ln P_k(w' | h)``, P_k being the sum of
-    the LM's probabilities of all its words that begin with w'. A token is given the difference that it makes to that score; the space that
-    ends the word, the rest: over a word the tokens' scores sum to exactly ``sum_k weight_k ln p_k(word | h)``, however it was
-    cut into tokens. Without ``look_ahead`` all of it comes at the word's end.
+    A partial word w' after the history h has the look-ahead score ``sum_k weight_k ln P_k(w' | h)``. P_k is the sum of the
+    LM's probabilities of all its words that begin with w'. A token's score is the change of the look-ahead score. The space
+    that ends the word gets the remainder. So the scores of a word's tokens sum to exactly
+    ``sum_k weight_k ln p_k(word | h)``, for any segmentation of the word. Without ``look_ahead``, the whole score is added at
+    the end of the word.
 
-    A word or partial word that an LM does not have scores ``ln p_k(<unk> | h) + unk_offset``; partial words from the token on with which
-    they leave the tree. ``unk_offset`` stands for the choice among all unseen words; 0 makes every word of any letters as likely as
-    the whole class, ``-inf`` forbids what is not in the LMs' vocabulary.
+    A word that an LM does not know scores ``ln p_k(<unk> | h) + unk_offset``. A partial word scores the same from the first
+    token that leaves the prefix tree. ``unk_offset`` is the log-probability of one word among all unseen words. With 0, each
+    unseen word is as likely as the whole class; with ``-inf``, words outside the LMs' vocabulary are forbidden.
     """
 
     def __init__(
@@ -63,19 +65,19 @@ class LookAheadWordLM(SharedByCopies):
         look_ahead: bool = True,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        """Build the trees of the LMs' words.
+        """Build the prefix trees of the LMs' words.
 
         Args:
-            lms: language models of words.
-            texts: the text of each token as ``token_texts`` gives it, None for a token without text.
+            lms: word LMs.
+            texts: the text of each token from ``token_texts``, None for a token without text.
             ends: the tokens that end a sentence.
-            unk_offset: added to ln p(``<unk>``) for a word that an LM does not have.
-            look_ahead: without it a word's score comes at its end.
-            cache_bytes: what may be kept of each LM's probabilities.
+            unk_offset: added to ln p(``<unk>``) for a word that an LM does not know.
+            look_ahead: whether to score partial words; if False, a word's score is added at its end.
+            cache_bytes: the size of the cache of each LM's probabilities, in bytes.
 
         Raises:
-            ValueError: look-ahead with an LM of subwords, texts that are not bytes, ends that are not tokens, an offset that is nan
-                or inf.
+            ValueError: look-ahead is requested with a subword LM, a text is not bytes, an end is not a token, or the offset
+                is nan or inf.
             InputError: an LM cannot list its words.
         """
         check_options(ends, len(texts), unk_offset)
@@ -100,11 +102,11 @@ class LookAheadWordLM(SharedByCopies):
         self._continuations = lru_cache(maxsize=1 << 12)(self._make_continuations)
 
     def _sort_tokens(self) -> None:
-        """Sort the tokens by what they do to a word."""
+        """Sort the tokens by their effect: they continue, begin, complete or end a word."""
         within: dict[bytes, list[int]] = defaultdict(list)
         begin, complete = within.copy(), within.copy()
-        self._spaces: list[int] = []  # they end a word and no more
-        self._other: list[int] = []  # spaces in the middle: few, scored one by one
+        self._spaces: list[int] = []  # tokens that only end a word
+        self._other: list[int] = []  # tokens with a space in the middle: few, scored one by one
         for token, text in enumerate(self.texts):
             if token in self.ends or not text:
                 continue
@@ -170,14 +172,14 @@ class LookAheadWordLM(SharedByCopies):
         return total
 
     def _close(self, state: WordState) -> tuple[float, WordState]:
-        """What is due at the end of the word that has begun, if any, and the state after it."""
+        """Return the remaining score of the word in progress, if any, and the state after its end."""
         if not state.partial:
             return 0.0, state
         value, lms = self.lms.score(state.opened, letters(state.partial), self.unk_offset)
         return due(value, state.paid), WordState(lms)
 
     def _partial_score(self, lms: State, partial: bytes) -> float:
-        """``sum_k weight_k ln P_k(partial | h)``."""
+        """Return ``sum_k weight_k ln P_k(partial | h)``."""
         total = 0.0
         for member, tree in enumerate(self._trees):
             probabilities, unknown = self._word_probabilities(member, lms[member])
@@ -187,7 +189,7 @@ class LookAheadWordLM(SharedByCopies):
         return total
 
     def _fill(self, row: np.ndarray, kind: TokenKind, state: WordState, before: float = 0.0) -> None:
-        """Write the scores of all tokens of a kind, plus what is due ``before`` them, into a row (U,)."""
+        """Write the scores of all tokens of a kind into ``row`` (U,), plus ``before``, the score due before the token."""
         if not len(kind.places):
             return
         if kind.whole and not self.look_ahead:
@@ -209,7 +211,7 @@ class LookAheadWordLM(SharedByCopies):
         return tuple(self._trees[member].continuations(prefix, kind.tokens, kind.whole).T)
 
     def _compute(self, states: Iterable[State]) -> None:
-        """Have all distributions of the states computed together, where they will be needed one by one."""
+        """Compute all distributions of the states in one batch, before they are needed one by one."""
         states = list(states)
         for member, lm in enumerate(self.lms.lms if states else ()):
             histories = list(dict.fromkeys(state[member] for state in states))
@@ -220,7 +222,7 @@ class LookAheadWordLM(SharedByCopies):
                     self._keep(member, history, row)
 
     def _word_probabilities(self, member: int, history: Any) -> tuple[np.ndarray, float]:
-        """p of an LM's words in the order of its tree, float64 (W,), and the score of an unknown one."""
+        """Return p of an LM's words in the order of its tree, (W,) in float64, and the score of an unknown word."""
         value = self._probabilities[member].get(history)
         if value is None:
             value = self._keep(member, history, self.lms.lms[member].log_probs([history], self._words[member])[0])
@@ -234,7 +236,7 @@ class LookAheadWordLM(SharedByCopies):
 
 
 class TokenKind:
-    """Tokens that do the same to a word: go on with it, begin one or complete it. ``whole``: only complete words count."""
+    """Tokens with the same effect: they continue, begin or complete a word. ``whole``: only complete words are scored."""
 
     def __init__(self, tokens: dict[bytes, list[int]], whole: bool = False) -> None:
         self.tokens = dict(tokens)  # by their letters
@@ -243,12 +245,12 @@ class TokenKind:
 
 
 def due(score: Any, paid: float) -> Any:
-    """What is left of a score; nothing where it was impossible already."""
+    """Return ``score - paid``, or 0 if ``paid`` is already -inf."""
     return score - paid if paid > -math.inf else 0.0
 
 
 def letters(text: bytes) -> str:
-    """A word that the tokens spell; where they are no UTF-8, one that no LM knows."""
+    """Return the word that the bytes spell. If they are not valid UTF-8, return a word that no LM knows."""
     try:
         return text.decode()
     except UnicodeDecodeError:

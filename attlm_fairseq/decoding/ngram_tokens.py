@@ -1,4 +1,4 @@
-"""An n-gram model asked for single tokens of a decoder's vocabulary."""
+"""Scores of single tokens of a decoder's vocabulary under an n-gram model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CACHED_SCORES = 1 << 16  # about 270 bytes each: more than a batch asks for, and
 CACHED_STATES = 1 << 9
 
 Context = tuple[int, ...]
-"""The last n - 1 tokens of a hypothesis, all that an n-gram model knows; fewer at its beginning, which ``</s>`` precedes."""
+"""The last n - 1 tokens of a hypothesis, on which an n-gram score depends. A hypothesis begins with ``</s>``."""
 
 
 class NgramTokens:
-    """ln p of tokens after contexts of tokens, the last scores kept (about 18 MB).
+    """Computes ln p of tokens after contexts of tokens, with a cache of recent scores (about 18 MB).
 
-    Symbols that the model does not have are scored as its ``<unk>``, each with the whole of its probability, and so are ``<s>``,
-    ``<pad>`` and ``<unk>``. ``</s>`` is the model's ``</s>``, and at the beginning of a hypothesis its ``<s>``.
+    Symbols that the model does not know score its whole ln p(``<unk>``). So do ``<s>``, ``<pad>`` and ``<unk>``. ``</s>`` is
+    the model's ``</s>``; at the beginning of a hypothesis it is the model's ``<s>``.
     """
 
     def __init__(self, lm: KenLM, vocabulary: Vocabulary) -> None:
@@ -31,13 +31,13 @@ class NgramTokens:
         self.symbols = lm_symbols(vocabulary)
         self._words = [lm.token(symbol) for symbol in self.symbols]
         self._words[EOS] = lm.end
-        # caches of this object's own, which go when it goes
+        # one cache per object, freed together with the object
         self._state = lru_cache(CACHED_STATES)(self._make_state)
         self.score = lru_cache(CACHED_SCORES)(self._score)
 
     @property
     def missing(self) -> int:
-        """How many symbols of the vocabulary the model does not have; the special ones are not counted."""
+        """Return the number of symbols of the vocabulary, without special ones, that the model does not know."""
         return self._words[UNK + 1 :].count(UNKNOWN)
 
     def context(self, tokens: Sequence[int]) -> Context:
@@ -45,7 +45,7 @@ class NgramTokens:
         return tuple(tokens[-max(1, self.lm.order - 1) :])
 
     def sequence(self, tokens: Sequence[int]) -> list[float]:
-        """Return ln p of each token of a hypothesis ``w_1 .. w_n </s>``."""
+        """Return ln p (natural log) of each token of a hypothesis ``w_1 .. w_n </s>``."""
         hypothesis = [EOS, *tokens]
         return [self.score(self.context(hypothesis[:place]), hypothesis[place]) for place in range(1, len(hypothesis))]
 
@@ -55,7 +55,7 @@ class NgramTokens:
         return require_log_prob(log_prob, self.lm.path)
 
     def _make_state(self, context: Context) -> kenlm.State:
-        """Return KenLM's own state, which depends on no more than the last n - 1 words."""
+        """Return KenLM's state after a context. It depends on the last n - 1 words only."""
         state, following = kenlm.State(), kenlm.State()
         self.lm.model.NullContextWrite(state)
         for place, token in enumerate(context):
@@ -68,5 +68,5 @@ class NgramTokens:
 
 
 def lm_symbols(vocabulary: Vocabulary) -> list[str]:
-    """Return what an LM looks up for each token of a decoder; the special ones are its unknown word."""
+    """Return the symbol that an LM looks up for each token of a decoder. Special tokens become ``<unk>``."""
     return [UNKNOWN if token <= UNK else symbol for token, symbol in enumerate(vocabulary.symbols)]

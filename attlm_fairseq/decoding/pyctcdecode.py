@@ -22,29 +22,30 @@ from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, load_statef
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import LN_10, is_number
 
-WHOLE_HISTORY = 1 << 30  # as the order of an n-gram model: hypotheses that differ anywhere stay apart
+WHOLE_HISTORY = 1 << 30  # n-gram order that stands for the whole history: hypotheses that differ anywhere are not merged
 PARAMETERS = {"alpha": Real, "beta": Real, "unk_score_offset": Real, "score_boundary": bool}
 ATTRIBUTES, UNIGRAMS, LM = "attrs.json", "unigrams.txt", "lm{}"
 
 
 class HypothesisState(NamedTuple):
-    """What pyctcdecode keeps of a hypothesis."""
+    """The LM state that pyctcdecode keeps for a hypothesis."""
 
     lms: State
 
     def get_mp_safe_state(self) -> None:
-        """Return what a process of a pool sends back of the state: nothing, as pyctcdecode's own."""
+        """Return None: processes of a pool do not send states back, as with pyctcdecode's own LM."""
         return
 
 
 class PyctcdecodeLM(AbstractLanguageModel):
-    """What pyctcdecode's own LanguageModel does with KenLM, with any of the package's LMs: a word scores ``alpha ln p(word | ..) + beta``.
+    """pyctcdecode's LanguageModel for any LM of this package: a word scores ``alpha ln p(word | words before) + beta``.
 
-    ``unk_score_offset`` is a log10, as there. It is added once to the log-probability of a word that is not in ``unigrams`` or that an
-    LM does not know; and to a partial word with which no unigram begins, then not times alpha, but times length / 6 from 6 letters on.
+    ``unk_score_offset`` is a log10, as in pyctcdecode. It is added once to the log-probability of a word that is not in
+    ``unigrams`` or that an LM does not know. It is also the score of a partial word with which no unigram begins. That score
+    is not multiplied by alpha; from 6 letters on it is multiplied by length / 6.
 
-    An empty last word, which is what a hypothesis that ends in a space has, is not a word and scores the sentence end alone.
-    pyctcdecode's LanguageModel scores it as an unknown word: so does this with ``score_empty_word``.
+    The last word of a hypothesis that ends in a space is empty. It is not a word, so only the sentence end is scored.
+    pyctcdecode's LanguageModel scores it as an unknown word; ``score_empty_word`` does the same here.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
 
     @property
     def order(self) -> int:
-        """How many words of two hypotheses, the last ones, differ if ``decode`` is to keep both."""
+        """The LM's order. ``decode`` merges hypotheses whose last ``order - 1`` words are equal."""
         return self._order
 
     @property
@@ -99,10 +100,12 @@ class PyctcdecodeLM(AbstractLanguageModel):
         return {name: getattr(self, name) for name in PARAMETERS}
 
     def reset_params(self, **params: Any) -> None:
-        """Change alpha, beta, unk_score_offset or score_boundary, as ``BeamSearchDecoderCTC.reset_params`` asks; None leaves one as it is.
+        """Change alpha, beta, unk_score_offset or score_boundary, for ``BeamSearchDecoderCTC.reset_params``.
+
+        None leaves a parameter unchanged.
 
         Raises:
-            ValueError: another parameter, or a value of the wrong kind; then nothing is changed.
+            ValueError: a parameter is unknown or a value has the wrong type. Then no parameter is changed.
         """
         params = {name: value for name, value in params.items() if value is not None}
         for name, value in params.items():
@@ -120,7 +123,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
         """Save the parameters, unigrams and copies of the language models' files in a folder, for ``load_from_dir``.
 
         Raises:
-            InputError: a folder that is not empty, an LM of subwords, whose segmentation is code.
+            InputError: the folder is not empty, or an LM has a ``segment`` function, which cannot be saved.
         """
         folder = Path(filepath)
         if any(self.lms.segment):
@@ -136,7 +139,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
 
     @classmethod
     def load_from_dir(cls, filepath: str | Path, device: str = "cpu") -> PyctcdecodeLM:
-        """Load what ``save_to_dir`` has saved. Raises InputError."""
+        """Load a folder that ``save_to_dir`` wrote. Raises InputError."""
         folder = Path(filepath)
         try:
             unigrams = (folder / UNIGRAMS).read_text("utf-8").split("\n")[:-1]
@@ -147,12 +150,12 @@ class PyctcdecodeLM(AbstractLanguageModel):
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputError(f"does not hold what save_to_dir wrote: {error}", path=folder) from None
 
-    def get_start_state(self) -> HypothesisState:  # type: ignore[override]  # pyctcdecode's hint says list; it hands on what it gets
+    def get_start_state(self) -> HypothesisState:  # type: ignore[override]  # pyctcdecode's type hint is list, but it accepts any object
         """Return the state of an empty hypothesis."""
         return HypothesisState(self.lms.start())
 
     def score_partial_token(self, partial_token: str) -> float:
-        """Return 0 if a unigram begins so, else the offset of an unknown word."""
+        """Return 0 if a unigram begins with the partial word, else the offset of an unknown word."""
         if not self.lms.lms:
             return 0.0
         place = bisect_left(self._sorted, partial_token)
@@ -161,7 +164,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
         return self.unk_score_offset * max(1.0, len(partial_token) / AVG_TOKEN_LEN)
 
     def score(self, prev_state: HypothesisState, word: str, is_last_word: bool = False) -> tuple[float, HypothesisState]:
-        """Return the score of a word, with the sentence end after the last one, and the state after the word alone."""
+        """Return the score of a word and the state after it. The score of the last word includes the sentence end."""
         [before] = prev_state
         if not word and not self.score_empty_word:
             return (self.alpha * self.lms.end(before) if is_last_word and self.score_boundary else 0.0), prev_state

@@ -16,16 +16,21 @@ from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, PAD, UNK
 from attlm_fairseq.decoding.incremental_lm import IncrementalLM
 from attlm_fairseq.errors import InputError
 
-BATCH = 64  # sentences drawn together; the n-th sentence of a seed is the same however many are drawn
+BATCH = 64  # sentences drawn together; fixed, so that the n-th sentence of a seed does not depend on their number
 
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How to choose the next word. Raises InputError for what makes no sense.
+    """Options for choosing the next word. Raises InputError if a value is out of range.
 
-    The model's distribution, without ``<s>``, ``<pad>`` and (unless ``unknown``) ``<unk>``, is raised to the power 1 / ``temperature`` (0
-    takes the likeliest word), cut to the ``top_k`` likeliest words (0: all) and then to the fewest likeliest words that have at least
-    ``top_p`` of what is left (1: all). After ``max_words`` words a sentence is cut.
+    The options are applied to the model's distribution in this order:
+
+    - ``<s>``, ``<pad>`` and (unless ``unknown``) ``<unk>`` are removed.
+    - Probabilities are raised to the power 1 / ``temperature``; 0 takes the likeliest word.
+    - ``top_k`` keeps the likeliest words; 0 keeps all.
+    - ``top_p`` keeps the smallest set of likeliest words with at least this share of the remaining probability; 1 keeps all.
+
+    A sentence is cut after ``max_words`` words.
     """
 
     temperature: float = 1.0
@@ -44,7 +49,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True)
 class Sample:
-    """A sentence; ``log_prob`` is the model's own ln p of all its words, the prefix's too, and of its end if it ``ended``."""
+    """A sentence. ``log_prob`` is the model's ln p, summed over all words (prefix included) and ``</s>`` if it ``ended``."""
 
     words: tuple[str, ...]
     log_prob: float
@@ -54,7 +59,10 @@ class Sample:
 def sample_sentences(
     lm: IncrementalLM, number: int, *, prefix: Sequence[str] = (), options: SamplingOptions | None = None, seed: int = 1
 ) -> Iterator[Sample]:
-    """Draw sentences that begin with the words of ``prefix``: for a seed always the same, of which a larger ``number`` only takes more."""
+    """Draw sentences that begin with the words of ``prefix``.
+
+    A seed always gives the same sequence of sentences; ``number`` only sets how many are returned.
+    """
     options = options or SamplingOptions()
     random = torch.Generator().manual_seed(seed)
     for begin in range(0, number, BATCH):
@@ -62,7 +70,11 @@ def sample_sentences(
 
 
 def sample_batch(lm: IncrementalLM, count: int, prefix: Sequence[str], options: SamplingOptions, random: torch.Generator) -> list[Sample]:
-    """At most ``BATCH`` sentences; a number is drawn for every row of a full batch at every word, needed or not."""
+    """Draw at most ``BATCH`` sentences.
+
+    At every word a random number is drawn for each row of a full batch, needed or not, so that results do not depend on
+    ``count``.
+    """
     words = [list(prefix) for _ in range(count)]
     scores = torch.zeros(count, dtype=torch.float64)
     ended = [False] * count
@@ -89,7 +101,7 @@ def sample_batch(lm: IncrementalLM, count: int, prefix: Sequence[str], options: 
 
 
 def choose(log_probs: Tensor, uniform: Tensor, options: SamplingOptions) -> Tensor:
-    """A token for each row: natural-log probabilities (N, V) and numbers in [0, 1) (N,) -> token ids (N,)."""
+    """Return one token id per row (N,), given natural-log probabilities (N, V) and random numbers in [0, 1) (N,)."""
     log_probs = log_probs.double()
     log_probs[:, [BOS, PAD] if options.unknown else [BOS, PAD, UNK]] = -math.inf
     if options.temperature == 0:
@@ -100,10 +112,10 @@ def choose(log_probs: Tensor, uniform: Tensor, options: SamplingOptions) -> Tens
         probabilities[:, options.top_k :] = 0.0
     cumulative = probabilities.cumsum(dim=1)
     total = cumulative[:, -1:]
-    probabilities[cumulative - probabilities >= options.top_p * total] = 0.0  # before them there is enough already
+    probabilities[cumulative - probabilities >= options.top_p * total] = 0.0  # likelier words already reach top_p
     if options.top_p == 1:
         probabilities[cumulative - probabilities >= total] = 0.0
     cumulative = probabilities.cumsum(dim=1)
     places = torch.searchsorted(cumulative, (uniform * cumulative[:, -1]).unsqueeze(1), right=True).squeeze(1)
-    last = (probabilities > 0).sum(dim=1) - 1  # rounding must not lead to a word that was cut away
+    last = (probabilities > 0).sum(dim=1) - 1  # rounding must not select a word that was removed
     return tokens.gather(1, torch.minimum(places, last).unsqueeze(1)).squeeze(1)

@@ -1,4 +1,4 @@
-"""The contract of shallow fusion: scores for the decoder's tokens, whatever the language models' words are."""
+"""The ShallowFusion contract: language-model scores for the decoder's tokens, even if the LMs have other units."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ import numpy as np
 
 @runtime_checkable
 class ShallowFusion(Protocol):
-    """Language-model scores for a decoder's own vocabulary of U tokens, addressed by their indexes.
+    """Language-model scores for a decoder's own vocabulary of U tokens, which are addressed by index.
 
-    A token's score is what the decoder adds (natural log, weights applied) when a hypothesis takes it. States are immutable values; what
-    was computed for them goes when they are dropped.
+    The decoder adds a token's score (natural log, LM weights applied) to a hypothesis that takes the token. States are
+    immutable. Dropping a state also frees the results cached for it.
     """
 
     size: int
-    """U: how many tokens the decoder has."""
+    """U: the number of the decoder's tokens."""
 
     def start(self) -> Any:
         """Return the state of an empty hypothesis."""
         ...
 
     def score(self, state: Any, token: int) -> tuple[float, Any]:
-        """Return the score of one token, and the state after it."""
+        """Return the score of one token and the state after it."""
         ...
 
     def scores(self, states: Sequence[Any]) -> np.ndarray:
-        """Return the scores of every token after each of N states, float64 (N, U), computed together."""
+        """Return the scores of all tokens after each of N states, (N, U) in float64, computed in one batch."""
         ...
 
     def end(self, state: Any) -> float:
-        """Return the score of ending the hypothesis here; for decoders that have no token for that."""
+        """Return the score of ending the hypothesis here, for decoders without an end token."""
         ...
 
 
 def check_fusion(fusion: object) -> None:
-    """Raise TypeError for what is not a ShallowFusion, such as the language models alone."""
+    """Raise TypeError if ``fusion`` is not a ShallowFusion, for example a language model."""
     if not isinstance(fusion, ShallowFusion):
         raise TypeError(f"a fusion is expected, a LookAheadWordLM or TokenFusion over the language models, not a {type(fusion).__name__}")
 
 
 def check_options(ends: Collection[int], size: int, unk_offset: float) -> None:
-    """Raise ValueError for sentence ends that are not tokens, and for an offset of unknown words that is nan or inf."""
+    """Raise ValueError if an element of ``ends`` is not a token, or if ``unk_offset`` is nan or inf."""
     if not all(isinstance(end, Integral) and 0 <= end < size for end in ends):
         raise ValueError(
             f"the ends {list(ends)} are not tokens: expected indexes from 0 to {size - 1}, or none if no token ends a sentence"

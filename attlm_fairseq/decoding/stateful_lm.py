@@ -1,4 +1,6 @@
-"""The contract of language models over histories, which every adapter to a decoder that keeps states by hypothesis asks.
+"""The StatefulLM contract: language models that score words after a history.
+
+Adapters use it for decoders that keep one state per hypothesis.
 
 Shapes: N histories, K words.
 """
@@ -13,16 +15,16 @@ import numpy as np
 
 
 class StatefulLM(Protocol):
-    """A language model whose states are histories: immutable objects that stand for ``<s> w_1 .. w_n``.
+    """A language model whose states are histories: immutable objects that represent ``<s> w_1 .. w_n``.
 
-    What was computed for a history may be cached, without keeping the history alive (it can be weakly referenced). Tokens are
-    whatever the model looks up; only ``token`` and ``tokens`` make them. ``<unk>`` is never a known word, whatever the vocabulary. Natural
-    logarithms throughout.
+    Results may be cached by history. Histories support weak references, so a cache does not keep them alive. Tokens are the
+    model's own objects; get them only from ``token`` and ``tokens``. ``<unk>`` never counts as a known word. All logarithms
+    are natural.
     """
 
     @property
     def order(self) -> int | None:
-        """How many words a score depends on, its own included; None if on all words before."""
+        """The number of words that a score depends on, the scored word included; None if it depends on the whole history."""
         ...
 
     @property
@@ -31,33 +33,33 @@ class StatefulLM(Protocol):
         ...
 
     def token(self, word: str) -> Any:
-        """Return the token of a word; that of the unknown word if the model does not have it."""
+        """Return the token of a word, or the token of ``<unk>`` if the model does not know the word."""
         ...
 
     def tokens(self, words: Sequence[str]) -> Any:
-        """Return the tokens of K words, in the form in which ``log_probs`` takes them."""
+        """Return the tokens of K words, as input for ``log_probs``."""
         ...
 
     def knows(self, word: str) -> bool:
-        """Return whether the word has a probability of its own."""
+        """Return whether the word has its own probability, different from that of ``<unk>``."""
         ...
 
     def words(self) -> Sequence[str]:
-        """Return every word that it knows, without special symbols. Raises InputError if the model cannot tell."""
+        """Return all known words, without special symbols. Raises InputError if the model cannot list them."""
         ...
 
     def start(self) -> Any:
-        """Return the history of a sentence that has no word yet."""
+        """Return the empty history ``<s>``."""
         ...
 
     def score(self, history: Any, token: Any) -> tuple[float, Any]:
-        """Return ln p(token | history), and the history that ends in the token."""
+        """Return ln p(token | history) and the history extended by the token."""
         ...
 
     def log_probs(self, histories: Sequence[Any], tokens: Any) -> np.ndarray:
-        """Return ln p of each of K tokens after each of N histories, float32 or float64 (N, K). All histories are computed together."""
+        """Return ln p of K tokens after each of N histories, (N, K) in float32 or float64, computed in one batch."""
         ...
 
     def save(self, place: Path) -> None:
-        """Write what ``load_stateful_lm`` reads: a file or folder of this name. Raises InputError."""
+        """Write the model to the file or folder ``place``, for ``load_stateful_lm``. Raises InputError."""
         ...

@@ -1,4 +1,4 @@
-"""The package's neural models over histories: each history's distribution is computed once, many of them together.
+"""The package's neural models as StatefulLM. Each history's distribution is computed once, in batches.
 
 Shapes: N histories, K words, V vocabulary.
 """
@@ -19,7 +19,7 @@ from attlm_fairseq.decoding.decoder_lm import DecoderLM
 
 
 class NeuralHistory(SharedByCopies):
-    """``<s> w_1 .. w_n`` as its last token and the history before it. There is one object for each history that is in use."""
+    """``<s> w_1 .. w_n``, stored as its last token and the history before it. Equal histories are the same object."""
 
     __slots__ = ("__weakref__", "parent", "token")
 
@@ -29,28 +29,29 @@ class NeuralHistory(SharedByCopies):
 
 
 class StatefulNeuralLM(SharedByCopies):
-    """A DecoderLM as a StatefulLM: a distribution is computed when a history's first successor is asked for, then kept.
+    """A DecoderLM as a StatefulLM. A history's distribution is computed at the first query for it, then cached.
 
-    Two decoder hypotheses of the same words share one history, however they came about. Values leave when the decoder drops the
-    history, or, least recently used first, where they would take more than ``cache_bytes``; the sentence start's stay. Of
-    these a quarter, or as many as hold two states for each distribution, are the LM's states': a distribution that has left is then one
-    step away, not a sentence. Where the state has left too, which the growing memories of long sentences bring about, the words since
-    the last state that is there are read in one pass.
+    Decoder hypotheses with the same words share one history. Cached values are dropped when the decoder drops the history,
+    or, least recently used first, when they exceed ``cache_bytes``. Values of the sentence start are always kept.
+
+    A quarter of the bytes, or enough for two states per distribution, is reserved for LM states. Then recomputing a dropped
+    distribution takes one step. If its state was dropped too (memories grow with long sentences), the words since the last
+    cached state are read in one pass.
     """
 
     def __init__(self, lm: DecoderLM, cache_bytes: int = CACHE_BYTES) -> None:
         self.lm = lm
         self.vocabulary = lm.vocabulary
         self.cache_bytes = cache_bytes
-        self.states = HistoryCache(0)  # of the LM, after each history
+        self.states = HistoryCache(0)  # LM states after each history
         self.cache = HistoryCache(0)  # distributions
-        self.computed = 0  # distributions so far; what the cache spared is the queries beyond these
+        self.computed = 0  # distributions computed so far; other queries were answered from the cache
         self._symbols = {symbol: index for index, symbol in enumerate(lm.vocabulary.symbols) if index > UNK}
         self._start = NeuralHistory(None, lm.eos)
         self._start_value: tuple[np.ndarray | None, Any] = None, None
         self._histories: WeakValueDictionary[tuple[NeuralHistory, int], NeuralHistory] = WeakValueDictionary()
 
-    order = None  # a state remembers all words before
+    order = None  # a state depends on all words before
 
     def __reduce__(self) -> tuple:
         return StatefulNeuralLM, (self.lm, self.cache_bytes)
@@ -64,7 +65,7 @@ class StatefulNeuralLM(SharedByCopies):
         cache_bytes: int = CACHE_BYTES,
         precision: str = "float32",
     ) -> StatefulNeuralLM:
-        """Load a model as ``DecoderLM.load`` does; ``cache_bytes`` bound what is kept of what was computed."""
+        """Load a model as ``DecoderLM.load`` does. ``cache_bytes`` limits the cache of states and distributions."""
         return cls(DecoderLM.load(path, dictionary, device, precision), cache_bytes)
 
     @property
@@ -115,8 +116,8 @@ class StatefulNeuralLM(SharedByCopies):
         return self._start_value[1] if history is self._start else self.states.get(history)
 
     def _distributions(self, histories: Sequence[NeuralHistory]) -> list[np.ndarray]:
-        """The distributions (V,) after the histories: from the cache, else computed, all of a length together."""
-        found: dict[NeuralHistory, np.ndarray] = {}  # also what is too much for the cache
+        """Return the distributions (V,) after the histories, cached or computed in one batch per length."""
+        found: dict[NeuralHistory, np.ndarray] = {}  # includes distributions that do not fit the cache
         missing: list[NeuralHistory] = []
         for history in dict.fromkeys(histories):
             if (log_probs := self._distribution(history)) is None:
@@ -128,10 +129,10 @@ class StatefulNeuralLM(SharedByCopies):
         return [found[history] for history in histories]
 
     def _compute(self, histories: list[NeuralHistory]) -> dict[NeuralHistory, np.ndarray]:
-        """Compute distributions and states, and add them to the caches; returns the distributions."""
+        """Compute distributions and states, add them to the caches, and return the distributions."""
         parents = {parent: self._state_after(parent) for parent in dict.fromkeys(history.parent for history in histories)}
         before = [parents[history.parent] for history in histories]
-        if len(histories) == 1:  # nothing to join and to part again
+        if len(histories) == 1:  # skip joining and splitting
             log_probs, *after = self.lm.step(before[0], torch.tensor([histories[0].token]))
         else:
             log_probs, after = self.lm.step_each(before, [history.token for history in histories])
@@ -140,7 +141,7 @@ class StatefulNeuralLM(SharedByCopies):
         rows = log_probs.float().cpu().numpy()
         found: dict[NeuralHistory, np.ndarray] = {}
         for history, row, state in zip(histories, rows, after, strict=True):
-            found[history] = row.copy() if len(rows) > 1 else row  # a view would keep all the rows
+            found[history] = row.copy() if len(rows) > 1 else row  # a view would keep all rows alive
             if history is self._start:
                 self._start_value = found[history], state
             else:
@@ -149,7 +150,7 @@ class StatefulNeuralLM(SharedByCopies):
         return found
 
     def _state_after(self, history: NeuralHistory | None) -> Any:
-        """The state after a history. Where it has left the cache, the words since the last state that is there are read in one pass."""
+        """Return the state after a history. If it is not cached, read the words since the last cached state in one pass."""
         words: list[int] = []
         last, state = history, None
         while last is not None and (state := self._state(last)) is None:
@@ -163,6 +164,6 @@ class StatefulNeuralLM(SharedByCopies):
         return state
 
     def _divide(self, state: int, distribution: int) -> None:
-        """Divide the bytes between states and distributions of these sizes. States may grow with their histories."""
+        """Divide the cache between states and distributions of these sizes in bytes. States may grow with their histories."""
         self.states.max_bytes = max(self.cache_bytes // 4, self.cache_bytes * 2 * state // (2 * state + distribution))
         self.cache.max_bytes = self.cache_bytes - self.states.max_bytes

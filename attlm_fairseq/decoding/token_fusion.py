@@ -1,4 +1,4 @@
-"""Fusion where the decoder's tokens are the language models' words or subwords, symbol by symbol.
+"""Shallow fusion of language models whose symbols are the decoder's tokens.
 
 Shapes: N states, U tokens of the decoder.
 """
@@ -15,29 +15,29 @@ from attlm_fairseq.decoding.shallow_fusion import check_options
 
 
 class TokenState(NamedTuple):
-    """The language models' state, or None behind the sentence end, after which every score is 0."""
+    """The LMs' state, or None after the sentence end, where every score is 0."""
 
     lms: State | None
 
 
 class TokenFusion:
-    """A ShallowFusion in which each token is one symbol that the LMs look up: words under a lexicon decoder, or shared subwords.
+    """A ShallowFusion in which each token is one symbol of the LMs: a word of a lexicon decoder, or a shared subword.
 
-    Tokens that are None (special and time tokens, blanks) score 0 and change no state. Those in ``ends`` are the sentence end.
-    A token that an LM does not know scores its ln p(``<unk>``) plus ``unk_offset``.
+    Tokens that are None (special tokens, time tokens, blanks) score 0 and do not change the state. Tokens in ``ends`` are the
+    sentence end. A token that an LM does not know scores the LM's ln p(``<unk>``) plus ``unk_offset``.
     """
 
     def __init__(self, lms: LogLinearLM, tokens: Sequence[str | None], ends: Collection[int] = (), unk_offset: float = 0.0) -> None:
         """Look the tokens up.
 
         Args:
-            lms: language models of the decoder's tokens.
-            tokens: what the LMs look up for each token, None for a token that they do not see.
+            lms: language models over the decoder's tokens.
+            tokens: the symbol that the LMs look up for each token, None for a token that they skip.
             ends: the tokens that end a sentence.
-            unk_offset: added to ln p(``<unk>``) for a token that an LM does not have.
+            unk_offset: added to ln p(``<unk>``) for a token that an LM does not know.
 
         Raises:
-            ValueError: tokens that are not strings, ends that are not tokens, an offset that is nan or inf.
+            ValueError: a token is not a string, an end is not a token, or the offset is nan or inf.
         """
         check_options(ends, len(tokens), unk_offset)
         for place, symbol in enumerate(tokens):
@@ -69,7 +69,7 @@ class TokenFusion:
         return score, TokenState(after)
 
     def scores(self, states: Sequence[TokenState]) -> np.ndarray:
-        """Return the scores (N, U). Raises ValueError for LMs that break words up: a symbol must be one token of theirs."""
+        """Return the scores (N, U). Raises ValueError for LMs with ``segment``: each symbol must be one token of the LM."""
         if any(self.lms.segment):
             raise ValueError("the scores of all tokens at once need LMs of the decoder's own tokens, none of which breaks them up")
         total = np.zeros((len(states), self.size))

@@ -1,8 +1,8 @@
-"""What a decoder's subwords write: their text in bytes, a space wherever a word ends or begins, line ends and tabs among them.
+"""The text of a decoder's subwords, in bytes. A space marks the beginning or end of a word; line ends and tabs become spaces.
 
     th  e  </w>-style: the</w> -> "the "      sentencepiece: ▁the -> " the"      WordPiece: the, ##re -> " the", "re"
 
-Bytes, because a token of a byte-level vocabulary may hold a part of a letter only.
+The text is in bytes, because a token of a byte-level vocabulary may be only a part of a letter.
 """
 
 from __future__ import annotations
@@ -12,23 +12,36 @@ from collections.abc import Collection, Sequence
 
 from attlm_fairseq.text.subwords import SUBWORD_STYLES, recognise_style
 
-NO_WORD = b" \xff "  # a word that no LM knows: no text has this byte
+NO_WORD = b" \xff "  # a word that no LM knows: 0xff is not a byte of valid UTF-8
 STYLES = (*SUBWORD_STYLES, "characters")
 _SEPARATORS = {"|", " ", "▁"}  # tokens that stand for a space between characters
-_WHITE_SPACE = bytes.maketrans(b"\t\n\v\f\r", b" " * 5)  # what separates words for KenLM, too
+_WHITE_SPACE = bytes.maketrans(b"\t\n\v\f\r", b" " * 5)  # the same characters separate words in KenLM
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # sentencepiece's byte fallback
 
 
 def token_texts(
     tokens: Sequence[str], style: str | None = None, special: Collection[int] = (), lowercase: bool = False, ignore: str = ""
 ) -> list[bytes | None]:
-    """Return the text of each token; None for those in ``special``, which are not text (control and time tokens, blanks).
+    """Return the text of each token.
 
-    ``style`` is how the tokens mark words, one of STYLES, by default recognised from the tokens: ``sentencepiece`` ▁ before a
-    word; ``byte-level`` the same with Ġ and bytes as letters, as GPT-2, Bart and Whisper have it; ``wordpiece`` ## within a word;
-    ``word-end`` </w> after one; ``bpe`` @@ where a word goes on; ``characters`` a token ``|`` or space. ``lowercase`` and ``ignore``
-    (characters to leave out, such as punctuation) turn the decoder's text into the language models'. Raises ValueError if the
-    style cannot be told.
+    The styles, in which tokens mark words, are:
+
+    - ``sentencepiece``: ▁ before a word.
+    - ``byte-level``: Ġ before a word and one letter per byte, as in GPT-2, Bart and Whisper.
+    - ``wordpiece``: ## at the beginning of a token that continues a word.
+    - ``word-end``: </w> at the end of a word.
+    - ``bpe``: @@ at the end of a token if the word continues.
+    - ``characters``: a token ``|`` or space between words.
+
+    Args:
+        tokens: the decoder's tokens.
+        style: one of STYLES; by default recognised from the tokens.
+        special: indexes of tokens that are not text (control tokens, time tokens, blanks); their text is None.
+        lowercase: convert the text to lower case, if the language models are lower case.
+        ignore: characters to remove, such as punctuation that the language models do not have.
+
+    Raises:
+        ValueError: the style is not recognised.
     """
     style = style or style_of([token for index, token in enumerate(tokens) if index not in special])
     if style not in STYLES:
@@ -48,7 +61,7 @@ def token_texts(
 
 
 def style_of(tokens: Sequence[str]) -> str:
-    """Return the style that the tokens' marks show. Raises ValueError if they show none."""
+    """Recognise the style from the tokens' word marks. Raises ValueError if there are none."""
     if style := recognise_style(tokens):
         return style
     if not _SEPARATORS.isdisjoint(tokens):
@@ -74,7 +87,7 @@ def _written(token: str, style: str) -> bytes:
 
 
 def _byte_letters() -> dict[str, int]:
-    """The letters by which byte-level vocabularies write bytes: printable Latin-1 as itself, the others from U+0100 on."""
+    """Return the byte of each letter in byte-level vocabularies: printable Latin-1 is itself, others are from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + place): byte for place, byte in enumerate(others)}

@@ -1,4 +1,4 @@
-"""A language model seen through the decoder's vocabulary: the same symbols in the same rows, or mapped symbol by symbol.
+"""Adaptation of a language model to the decoder's vocabulary: equal vocabularies, or a mapping symbol by symbol.
 
 Shapes: N hypotheses, V the decoder's vocabulary.
 """
@@ -17,7 +17,7 @@ from attlm_fairseq.decoding.incremental_lm import IncrementalLM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.text.subwords import SUBWORD_STYLES, recognise_style
 
-SPECIAL = UNK + 1  # symbols before the first word
+SPECIAL = UNK + 1  # number of special symbols before the first word
 SAME_UNITS = (
     "train the LM on text in the decoder's units; one of words can guide a decoder of subwords at word ends (in fairseq --word-lms, "
     "elsewhere LookAheadWordLM)"
@@ -25,11 +25,11 @@ SAME_UNITS = (
 
 
 class MappedLM:
-    """An LM whose tokens are those of another vocabulary, a ``IncrementalLM``.
+    """An ``IncrementalLM`` that maps an LM to another vocabulary.
 
-    A symbol that both have is scored as it is, wherever it stands. The LM reads a symbol that it does not have as ``<unk>``, and gives all
-    such symbols, ``<unk>`` itself included, equal shares of its ln p(``<unk>``): what it gives to the whole vocabulary then sums to one
-    where the LM has no symbols of its own, and to less where it has.
+    A symbol that both vocabularies have keeps its score, even if its ids differ. The LM reads any other symbol as ``<unk>``.
+    Such symbols, ``<unk>`` included, share p(``<unk>``) equally. So the probabilities of the whole vocabulary sum to one, or
+    to less if the LM has symbols that the vocabulary lacks.
     """
 
     def __init__(self, lm: IncrementalLM, vocabulary: Vocabulary) -> None:
@@ -39,7 +39,7 @@ class MappedLM:
         self.ids = torch.tensor([*range(SPECIAL), *lm.vocabulary.ids(vocabulary.symbols[SPECIAL:])])
         unknown = self.ids == UNK
         self.missing = int(unknown.sum()) - 1
-        """How many symbols of the vocabulary the LM does not have."""
+        """The number of symbols of the vocabulary that the LM lacks."""
         self.share = unknown * math.log(self.missing + 1)
 
     def start(self, rows: int = 1) -> Any:
@@ -57,10 +57,17 @@ class MappedLM:
 
 
 def fit_vocabulary(lm: IncrementalLM, vocabulary: Vocabulary, name: object, by_symbol: bool = False) -> IncrementalLM:
-    """The LM for a decoder with this vocabulary; ``name`` is the LM's in messages.
+    """Return the LM for a decoder with this vocabulary.
 
-    Raises InputError where the LM's vocabulary differs in any row: scores of other words than the decoder's would look as good as right
-    ones. With ``by_symbol`` such an LM is mapped instead, see ``MappedLM``, unless it has none of the decoder's symbols.
+    Args:
+        lm: the language model.
+        vocabulary: the decoder's vocabulary.
+        name: the name of the LM in messages.
+        by_symbol: map an LM with a different vocabulary, see ``MappedLM``.
+
+    Raises:
+        InputError: a row of the LM's vocabulary differs and ``by_symbol`` is off: the LM would score the wrong words without
+            any visible error. Or the LM has none of the decoder's symbols.
     """
     if lm.vocabulary == vocabulary:
         return lm
@@ -69,7 +76,7 @@ def fit_vocabulary(lm: IncrementalLM, vocabulary: Vocabulary, name: object, by_s
             raise InputError(f"has none of the decoder's {len(ordinary(vocabulary))} symbols: {SAME_UNITS}", path=name)
         return MappedLM(lm, vocabulary)
     if units(lm.vocabulary) != units(vocabulary):
-        # mapped by symbol, its scores of the symbols that happen to be in both would be scores of something else
+        # units differ (for example words and subwords), so symbols that occur in both do not mean the same
         raise InputError(f"its symbols are {units(lm.vocabulary)}, the decoder's {units(vocabulary)}: {SAME_UNITS}", path=name)
     rows = zip_longest(lm.vocabulary.symbols, vocabulary.symbols, fillvalue=None)
     row, (own, other) = next((row, symbols) for row, symbols in enumerate(rows) if symbols[0] != symbols[1])
@@ -82,11 +89,11 @@ def fit_vocabulary(lm: IncrementalLM, vocabulary: Vocabulary, name: object, by_s
 
 
 def ordinary(vocabulary: Vocabulary) -> set[str]:
-    """The symbols without the special ones and those that fairseq-preprocess makes up to fill a dictionary."""
+    """Return the symbols, without special ones and without those that fairseq-preprocess adds as padding."""
     return {symbol for symbol in vocabulary.symbols[SPECIAL:] if not symbol.startswith("madeupword")}
 
 
 def units(vocabulary: Vocabulary) -> str:
-    """What a dictionary's symbols are, by how they are marked."""
+    """Return the kind of a dictionary's symbols, recognised from their word marks."""
     style = recognise_style(ordinary(vocabulary))
     return f"subwords marked by {SUBWORD_STYLES[style].mark}" if style else "words, without marks of subwords"

@@ -1,4 +1,4 @@
-"""Which recurrence and which reader each model family has, and building a model from its options."""
+"""The recurrence and the reader of each model family, and the function that builds a model from its options."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from attlm_fairseq.modules.regularisation import Regularisation
 
 
 class Family(NamedTuple):
-    """What its models are made of."""
+    """The parts of a model family."""
 
     recurrence: type[Recurrence]
     reader: type[Reader]
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The options that only this recurrence and this reader have, with the values that checkpoints without them were trained with."""
+        """Return the defaults of this recurrence's and reader's own options. Checkpoints without an option used its default."""
         return {**self.recurrence.defaults, **self.reader.defaults}
 
 
@@ -42,7 +42,7 @@ FAMILIES = {
     "rnn_lm": Family(RNN, PlainReader),
     "hornn_lm": Family(HigherOrderRNN, PlainReader),
 }
-"""By name. A preset is called ``<family>_<table row>``, so its family is the longest name that begins it, or it is one of these:"""
+"""Families by name. A preset is called ``<family>_<table row>``; its family is the longest name here that is its prefix."""
 
 RECIPES = {
     "awd_lstm_lm": "plain_lstm_lm",
@@ -52,21 +52,23 @@ RECIPES = {
     "zaremba_large": "plain_lstm_lm",
     "variational_large_tied": "plain_lstm_lm",
 }
-"""The families of presets that are known under names of their own."""
+"""The families of presets whose names do not begin with the name of their family."""
 
 
 def family_of(architecture: str) -> str | None:
-    """Return the family of an architecture or preset, None if it is not one of this package's."""
+    """Return the family of an architecture or preset, or None if it does not belong to this package."""
     if architecture in RECIPES:
         return RECIPES[architecture]
     return max((name for name in FAMILIES if architecture.startswith(name)), key=len, default=None)
 
 
 def build_language_model(family: str | Family, config: Mapping[str, Any], vocabulary_size: int, padding_index: int) -> LanguageModel:
-    """Build the model of a family from its options, named as on fairseq-train's command line; those of its own have defaults.
+    """Build the model of a family from its options, named as on fairseq-train's command line.
+
+    The family's own options may be absent; then their defaults apply.
 
     Raises:
-        ValueError: Sizes do not go together, or a choice does not exist, such as one of a later version.
+        ValueError: sizes do not match, or an option has an unknown value (for example, of a later version).
     """
     parts = FAMILIES[family] if isinstance(family, str) else family
     options = {**parts.defaults, "adaptive_cutoffs": None, **{name: config[name] for name in config}}
@@ -86,8 +88,8 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
 
 
 def parse_cutoffs(text: str | None) -> list[int]:
-    """Return ``2000,10000`` as numbers. Raises ValueError."""
+    """Parse comma-separated cutoffs such as ``2000,10000``. Raises ValueError."""
     try:
         return [int(number) for number in text.split(",")] if text else []
-    except (ValueError, AttributeError):  # not a text: only in a file that is not as it was written
+    except (ValueError, AttributeError):  # AttributeError: not a string, possible in an edited checkpoint
         raise ValueError(f"--adaptive-cutoffs {text!r}: expected whole numbers joined by commas, such as 2000,10000") from None

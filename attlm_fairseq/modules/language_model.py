@@ -1,6 +1,6 @@
-"""The one language model of the package: embedding -> recurrence -> memory reader -> output layer.
+"""The language model that all families share: embedding -> recurrence -> memory reader -> output layer.
 
-Shapes: B sentences in the batch, T positions, V vocabulary, E embedding, H size of a state, F features, K what a word contributes.
+Shapes: B sentences in the batch, T positions, V vocabulary, E embedding, H hidden size, F features, K input projection.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from attlm_fairseq.modules.state import LanguageModelState, Memory
 
 
 class Inputs(NamedTuple):
-    """Words and what each contributes to the recurrence, wherever it stands."""
+    """Tokens with their input projections, which do not depend on the position."""
 
     tokens: Tensor  # (B,)
-    values: Tensor  # (B, K)
+    values: Tensor  # (B, K), the input projections
 
     def select(self, places: Tensor) -> Inputs:
-        """Return the words at the given places (N,)."""
+        """Return the tokens at the given indexes (N,)."""
         return Inputs(self.tokens.index_select(0, places), self.values.index_select(0, places))
 
 
 class LanguageModel(nn.Module):
     """A recurrent language model whose features come from a memory reader.
 
-    The whole sequence at once (``forward``), in pieces (``read``) and step by step (``step``) agree to rounding. State and
-    memory are passed in and out, never kept on the module.
+    ``forward`` (whole sequences), ``read`` (pieces) and ``step`` (single tokens) agree, except for rounding. State and
+    memory are arguments and results; the module does not store them.
 
-    Under autocast to bfloat16 the products of matrices are in bfloat16; the states, what is added up, and the loss are float32.
+    Under autocast to bfloat16, matrix products are in bfloat16. States, sums and the loss are in float32.
 
-    Dropout (``Regularisation``) is applied to the embeddings, within the recurrence and to the features; the states in the memory
-    have none.
+    Dropout (``Regularisation``) is applied to the embeddings, within the recurrence and to the features. It is not
+    applied to the states in the memory.
     """
 
     def __init__(
@@ -53,10 +53,20 @@ class LanguageModel(nn.Module):
         tied: bool = False,
         regularisation: Regularisation = NOTHING_LEFT_OUT,
     ) -> None:
-        """``tied``: the output layer's matrix is that of the embeddings.
+        """Assemble the model.
+
+        Args:
+            recurrence: reads the embeddings.
+            reader: computes the features from the states and the memory.
+            output: predicts the next token from the features.
+            vocabulary_size: V.
+            embedding_size: E.
+            padding_index: the token whose embedding is 0.
+            tied: whether the output layer shares its matrix (V, F) with the embeddings (V, E).
+            regularisation: dropout in training.
 
         Raises:
-            ValueError: The output layer is to be tied to embeddings of another size than the features.
+            ValueError: ``tied`` is set, but E and F differ.
         """
         super().__init__()
         if tied and embedding_size != reader.feature_size:
@@ -65,7 +75,7 @@ class LanguageModel(nn.Module):
                 f"the features {reader.feature_size}; use equal sizes or --output-layer untied"
             )
         self.embedding = nn.Embedding(vocabulary_size, embedding_size, padding_idx=padding_index)
-        self.body = recurrence.name  # its name in checkpoints
+        self.body = recurrence.name  # the recurrence's name in checkpoints
         self.add_module(recurrence.name, cast(nn.Module, recurrence))
         self.reader = reader
         self.output = output
@@ -75,19 +85,23 @@ class LanguageModel(nn.Module):
 
     @property
     def recurrence(self) -> Recurrence:
-        """What reads the words one after another."""
+        """The recurrence that reads the embeddings."""
         return getattr(self, self.body)
 
     @property
     def tied(self) -> bool:
-        """Whether the output layer's matrix is that of the embeddings."""
+        """Whether the output layer shares its matrix with the embeddings."""
         return any(parameter is self.embedding.weight for parameter in self.output.parameters())
 
     @torch.no_grad()
     def initialise(self, init_range: float, biases_too: bool = False) -> None:
-        """All weights uniform in [-init_range, init_range], all biases 0 but those that the recurrence sets; padding embeds to 0.
+        """Draw all weights uniformly from [-init_range, init_range]; set biases and the embedding of padding to 0.
 
-        ``biases_too``: the trained biases are drawn like the weights, but for those that the recurrence sets.
+        The recurrence may set some biases to other values, such as the forget bias.
+
+        Args:
+            init_range: the largest absolute value of a weight.
+            biases_too: draw the trained biases like the weights, except those that the recurrence sets.
         """
         for name, parameter in self.named_parameters():
             if "bias" in name and not (biases_too and parameter.requires_grad):
@@ -100,66 +114,85 @@ class LanguageModel(nn.Module):
     def init_output_bias(self, counts: Tensor) -> None:
         """Initialise the output bias to the log unigram distribution of the counts (V,); words with count 0 count as 0.5.
 
-        With biases of zero the first thing an LSTM learns is the frequency of words, and with Adam, which moves every weight alike, it
-        learns them as constant features: it saturates and, on long documents, never recovers.
+        If the biases start at 0, an LSTM first learns the word frequencies. Adam moves all weights at a similar rate, so
+        the LSTM encodes the frequencies in constant features. It saturates, and on long documents it never recovers.
         """
         counts = counts.to(self.embedding.weight.device).double().clamp(min=0.5)
         self.output.init_bias((counts / counts.sum()).log())
 
     def with_output(self, output: OutputLayer) -> LanguageModel:
-        """Return a model with another output layer that shares all else with this one, which does not change."""
+        """Return a model with another output layer. It shares all other parts with this model, which does not change."""
         other = copy.copy(self)
         other._modules = dict(self._modules)
         other.output = output
         return other
 
     def parameter_count(self) -> int:
-        """Number of trained parameters; tied ones count once."""
+        """Return the number of trained parameters; tied parameters count once."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
     def forward(self, tokens: Tensor, need_read: bool = False) -> tuple[Tensor, Read | None]:
-        """Token ids (B, T) -> logits (B, T, V) of the token after each position and, on request, what the reader has read.
+        """Predict the token after each position.
 
-        ``log_softmax`` of the logits gives natural-log probabilities; the adaptive softmax has these for logits.
+        Every row starts from the initial state and an empty memory.
 
-        Every row starts from the initial state and an empty memory. Padding belongs on the right, where causality keeps it from
-        touching anything that counts.
+        Args:
+            tokens: (B, T). Padding must be on the right: predictions depend on earlier tokens only, so it changes none.
+            need_read: return the reader's attention weights too.
+
+        Returns:
+            Logits (B, T, V) and, if requested, what the reader has read. ``log_softmax`` of the logits gives natural-log
+            probabilities. The adaptive softmax returns log-probabilities as its logits.
         """
         features, read = self.extract_features(tokens, need_read)
         return self.output(features, read), read
 
     def extract_features(self, tokens: Tensor, need_read: bool = False) -> tuple[Tensor, Read | None]:
-        """Token ids (B, T) -> features (B, T, F), the input of the output layer, and what was read as in ``forward``."""
+        """Return the features (B, T, F), which are the input of the output layer, for tokens (B, T), else as ``forward``."""
         outputs, _ = self.advance(tokens)
         return self.features(outputs, tokens, None, need_read)
 
     def read(self, tokens: Tensor, state: LanguageModelState, need_read: bool = False) -> tuple[Tensor, Read | None, LanguageModelState]:
-        """Token ids (B, T) and the state before them -> features (B, T, F), what was read on request, the state after them."""
+        """Continue from a state.
+
+        Args:
+            tokens: (B, T).
+            state: the state before the tokens.
+            need_read: return the reader's attention weights too.
+
+        Returns:
+            Features (B, T, F), what the reader has read if requested, and the state after the tokens.
+        """
         outputs, after = self.advance(tokens, state)
         return *self.features(outputs, tokens, state.memory, need_read), cast(LanguageModelState, after)
 
     def state_after(self, tokens: Tensor, state: LanguageModelState) -> LanguageModelState:
-        """Like ``read``, but return only the state."""
+        """Return only the state after the tokens (B, T), as ``read`` computes it."""
         return cast(LanguageModelState, self.advance(tokens, state)[1])
 
     def initial_state(self, batch: int) -> LanguageModelState:
-        """The state before the first token: that of the recurrence and an empty memory, ``batch`` rows of it."""
+        """Return ``batch`` rows of the state before the first token: the recurrence's initial state and an empty memory."""
         nothing = self.embedding.weight.new_zeros(batch, self.recurrence.hidden_size)
         return LanguageModelState(self.recurrence.initial(batch), self.reader.empty_memory(nothing))
 
     def step(self, tokens: Tensor, state: LanguageModelState) -> tuple[Tensor, LanguageModelState]:
-        """Token ids (B,) and the state before them -> logits (B, V) of the next token and the state after them."""
+        """Return the logits (B, V) of the next token and the new state, given tokens (B,) and the state before them."""
         features, read, state = self.step_features(self.inputs(tokens), state)
         return self.output(features, read), state
 
     def inputs(self, tokens: Tensor) -> Inputs:
-        """Token ids (B,) -> what they contribute to the recurrence wherever they stand: computed once per distinct word."""
+        """Return the input projections of tokens (B,). They do not depend on the position: compute them once per word."""
         return Inputs(tokens, self.recurrence.inputs(self._embedded(tokens)))
 
     def step_features(self, inputs: Inputs, state: LanguageModelState) -> tuple[Tensor, Read | None, LanguageModelState]:
-        """Words as ``inputs``, whose values are overwritten, and the state before -> features (B, F), what was read, state after.
+        """Read one token per row.
 
-        What was read is there if the output layer needs it, one prediction per row: (B, M).
+        Args:
+            inputs: the tokens as ``inputs`` returns them. Their values are overwritten.
+            state: the state before the tokens.
+
+        Returns:
+            Features (B, F), what the reader has read (weights (B, M)) if the output layer needs it, and the new state.
         """
         output, recurrent = self.recurrence.step(inputs.values, state.recurrent)
         outputs, tokens = output.unsqueeze(1), inputs.tokens.unsqueeze(1)
@@ -172,9 +205,9 @@ class LanguageModel(nn.Module):
         return self.regularisation.drop(embedded, self.regularisation.dropout_in, self.training)
 
     def advance(self, tokens: Tensor, state: LanguageModelState | None = None) -> tuple[Tensor, LanguageModelState | None]:
-        """Token ids (B, T) and the state before them -> the recurrence's outputs (B, T, H), the state after them.
+        """Return the recurrence's outputs (B, T, H) and the new state, given tokens (B, T) and the state before them.
 
-        Without a state every row starts from the initial one, and there is none after them.
+        If ``state`` is None, every row starts from the initial state and the returned state is None.
         """
         before = self.recurrence.initial(len(tokens)) if state is None else state.recurrent
         outputs, recurrent = self.recurrence.read(self._embedded(tokens), before)
@@ -183,6 +216,16 @@ class LanguageModel(nn.Module):
     def features(
         self, outputs: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False
     ) -> tuple[Tensor, Read | None]:
-        """Outputs (B, T, H) and their tokens (B, T) -> features (B, T, F) and what was read, if it is needed. No memory: an empty one."""
+        """Compute the features from the recurrence's outputs.
+
+        Args:
+            outputs: (B, T, H).
+            tokens: (B, T), the tokens that led to the outputs.
+            memory: the memory before the outputs; None is an empty memory.
+            need_read: return the reader's attention weights too.
+
+        Returns:
+            Features (B, T, F), and what the reader has read if it is requested or the output layer needs it.
+        """
         features, read = self.reader(outputs, tokens, memory, need_read or self.output.needs_read)
         return self.regularisation.drop(features, self.regularisation.dropout_out, self.training), read

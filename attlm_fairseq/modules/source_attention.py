@@ -1,4 +1,4 @@
-"""Attention over the states of a source sentence, merged into the features of a language model: what makes it a translation model.
+"""Attention over the states of a source sentence. Merged into a language model's features, it makes a translation model.
 
 Shapes: B sentences, T target positions, S source positions, F features, D size of a source state.
 """
@@ -14,8 +14,8 @@ from attlm_fairseq.modules.memory.reader import masked_softmax
 class SourceAttention(nn.Module):
     """``a_s = softmax_s(q_s . W_a f)``, ``c = sum_s a_s q_s``, ``f' = tanh(W_c [f; c] + b_c)`` over source states ``q``.
 
-    The "general" score of Luong, Pham and Manning (2015), with the features ``f`` of a memory reader for their ``h_t``: a reader that
-    attends to earlier states gives features that hold ``h_t`` and its context, so the prediction sees state, memory and source.
+    This is the "general" score of Luong, Pham and Manning (2015), with the features ``f`` of a memory reader in place of
+    their ``h_t``. The features combine ``h_t`` with its context, so the prediction depends on state, memory and source.
     """
 
     def __init__(self, feature_size: int, source_size: int) -> None:
@@ -24,12 +24,12 @@ class SourceAttention(nn.Module):
         self.merge = nn.Linear(feature_size + source_size, feature_size)  # W_c
 
     def forward(self, features: Tensor, source: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Merge what is attended to in the source into the features.
+        """Attend to the source and merge the result into the features.
 
         Args:
             features: (B, T, F).
             source: states of the source words, (B, S, D).
-            present: False for padding, (B, S).
+            present: (B, S) bool, False for padding.
 
         Returns:
             Features (B, T, F) and the attention weights (B, T, S).

@@ -1,4 +1,4 @@
-"""What a language model knows after some words, and the one place that knows how to move the rows of it.
+"""The state of a language model after some words, and all operations on its rows.
 
 Shapes: B sentences in the batch, M memory slots.
 """
@@ -13,36 +13,36 @@ import torch
 from torch import Tensor
 
 State = tuple[Tensor, ...]
-"""What a recurrence knows: tensors of any shapes, each with the batch first, so that rows can be moved one by one."""
+"""The state of a recurrence: tensors of any shape whose first dimension is the batch, so that rows can be selected."""
 
 Memory = tuple[Tensor, ...]
-"""What a reader remembers of the states it has read. Every tensor has the batch first, so that rows can be reordered, duplicated and
-dropped one by one with ``index_select``.
+"""The memory of a reader. The first dimension of every tensor is the batch, so ``index_select`` can reorder, duplicate and
+drop rows.
 
-A memory of M slots, one per state, ends with a bool tensor (B, M) that says which slots a row has; all its parts have the slots in their
-second dimension, the newest last. So rows with memories of unlike lengths stand side by side, padded on the left."""
+A memory of M slots has one slot per state, in the second dimension of all its tensors, the newest last. Its last tensor is
+a bool tensor (B, M) that says which slots a row uses. Rows with memories of different lengths are padded on the left."""
 
 
 class LanguageModelState(NamedTuple):
-    """Everything the model knows of the words read so far. A value: steps return a new one and change nothing."""
+    """The whole state of the model after some words. It is immutable: steps return a new state."""
 
     recurrent: State
     memory: Memory
 
     def map(self, change: Callable[[Tensor], Tensor]) -> LanguageModelState:
-        """Return the state with every tensor changed."""
+        """Return the state with ``change`` applied to every tensor."""
         return LanguageModelState(tuple(map(change, self.recurrent)), tuple(map(change, self.memory)))
 
     def select(self, rows: Tensor) -> LanguageModelState:
-        """Return the given rows (N,) in their order; a row may be taken any number of times."""
+        """Return the given rows (N,) in this order; rows may be repeated."""
         return self.map(lambda part: part.index_select(0, rows))
 
     def row(self, row: int) -> LanguageModelState:
-        """Return one row, in memory of its own."""
+        """Return a copy of one row."""
         return self.map(lambda part: part[row : row + 1].clone())
 
     def detach(self) -> LanguageModelState:
-        """Return the same values without what gradients need: truncated backpropagation stops here."""
+        """Return the same values without their gradient graph: truncated backpropagation stops here."""
         return self.map(Tensor.detach)
 
     @staticmethod
@@ -50,7 +50,7 @@ class LanguageModelState(NamedTuple):
         """Return all rows of several states, in order.
 
         Raises:
-            ValueError: Their memories have unlike numbers of slots. Padding them would give the readers a mask that costs every step.
+            ValueError: the memories have different numbers of slots. Padding them would require a mask, which slows every step.
         """
         if len(states) == 1:
             return states[0]
@@ -61,7 +61,7 @@ class LanguageModelState(NamedTuple):
 
     @staticmethod
     def stack(states: Sequence[LanguageModelState]) -> LanguageModelState:
-        """Return all rows of several states, in order; memories of slots are padded on the left to the longest of them."""
+        """Return all rows of several states, in order. Memories of slots are padded on the left to the longest memory."""
         if states[0].has_slots:
             slots = max(state.memory[-1].size(1) for state in states)
             states = [state._replace(memory=tuple(pad_slots(part, slots) for part in state.memory)) for state in states]
@@ -69,25 +69,25 @@ class LanguageModelState(NamedTuple):
 
     @property
     def shape(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of one row: equal for states that fit into one batch."""
+        """The shapes of one row. States with equal shapes fit into one batch."""
         return tuple(tuple(part.shape[1:]) for part in (*self.recurrent, *self.memory))
 
     @property
     def bytes(self) -> int:
-        """The memory that one row takes."""
+        """The size of one row in bytes."""
         return row_bytes(*self.recurrent, *self.memory)
 
     @property
     def has_slots(self) -> bool:
-        """Whether the memory has one slot per state, as ``Memory`` describes, rather than sums or a fixed number of outputs."""
+        """Whether the memory has one slot per state, see ``Memory``. Other memories are sums or a fixed number of outputs."""
         return bool(self.memory) and self.memory[-1].dtype == torch.bool
 
     def truncate(self, slots: int) -> LanguageModelState:
-        """Return this state with at most the newest slots of a memory of slots; any other memory stays as it is."""
+        """Keep only the newest ``slots`` slots of a memory of slots. Other memories do not change."""
         return self._replace(memory=tuple(part[:, -slots:] for part in self.memory)) if self.has_slots else self
 
     def reset(self, rows: Tensor, initial: LanguageModelState) -> LanguageModelState:
-        """Replace the rows (B,) bool by the one row of ``initial``; memory slots that no row has are left out."""
+        """Replace the rows for which ``rows`` (B,) is True by the single row of ``initial``. Drop memory slots that no row uses."""
 
         def replace(part: Tensor, new: Tensor) -> Tensor:
             return torch.where(rows.view(-1, *[1] * (part.dim() - 1)), new, part)
@@ -102,7 +102,7 @@ class LanguageModelState(NamedTuple):
         return LanguageModelState(tuple(map(replace, self.recurrent, initial.recurrent)), memory).without_unused_slots()
 
     def without_unused_slots(self) -> LanguageModelState:
-        """Return this state without the oldest slots, as far as no row has them."""
+        """Return this state without the leading slots that no row uses."""
         if not self.has_slots:
             return self
         used = self.memory[-1].any(dim=0).nonzero()
@@ -111,10 +111,10 @@ class LanguageModelState(NamedTuple):
 
 
 def pad_slots(part: Tensor, slots: int) -> Tensor:
-    """Pad a part (B, M, ..) of a memory of slots on the left, with zeros."""
+    """Pad a tensor (B, M, ..) of a memory of slots on the left with zeros."""
     return torch.cat((part.new_zeros(len(part), slots - part.size(1), *part.shape[2:]), part), dim=1)
 
 
 def row_bytes(*parts: Tensor) -> int:
-    """The memory that one row of all the tensors takes."""
+    """Return the size in bytes of one row of all the tensors together."""
     return sum(math.prod(part.shape[1:]) * part.element_size() for part in parts)

@@ -1,4 +1,4 @@
-"""The Scorer contract: what every language model, neural or n-gram, gives to the rest of the program."""
+"""The Scorer contract: what every language model, neural or n-gram, provides to the rest of the program."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ Sentence = Sequence[str]
 class SentenceScore:
     """The scored events of one sentence ``w_1 .. w_n``: its n words and its end.
 
-    ``log_probs`` has n + 1 values, ``ln p(w_1 | <s>), .., ln p(w_n | ..), ln p(</s> | ..)``: natural logarithm, one value
-    an event, nothing left out. ``oov`` has n values: True where the LM scored the word as its unknown word.
+    Attributes:
+        log_probs: n + 1 natural logarithms, one per event: ``ln p(w_1 | <s>), .., ln p(w_n | ..), ln p(</s> | ..)``.
+            No event is left out.
+        oov: n values, one per word: True if the LM scored the word as its unknown word.
     """
 
     log_probs: tuple[float, ...]
@@ -29,35 +31,36 @@ class SentenceScore:
 
     @property
     def total(self) -> float:
-        """Natural-log probability of the sentence: the sum over its words and its end."""
+        """The natural-log probability of the sentence: the sum over its words and ``</s>``."""
         return math.fsum(self.log_probs)
 
     @property
     def words(self) -> int:
-        """How many words the sentence has; its end is not counted."""
+        """The number of words, without ``</s>``."""
         return len(self.oov)
 
     @property
     def oov_count(self) -> int:
-        """How many of the words the LM does not know."""
+        """The number of words that the LM does not know."""
         return sum(self.oov)
 
 
 class Scorer(ABC):
     """A language model that scores whole sentences independently of each other.
 
-    What every implementation promises, and the shared tests in ``tests/scoring/test_scorer_contract.py`` check:
+    Every implementation keeps these promises; ``tests/scoring/test_scorer_contract.py`` checks them:
 
-    - Order in = order out, one ``SentenceScore`` per sentence.
-    - A sentence's score depends neither on the other sentences nor, beyond rounding, on the device.
-    - The events are the words and the sentence end. An LM without a sentence end says so in its signature and scores the end 0.
-    - Words are looked up as given: text is normalised before. An LM over pieces of words sums the pieces' log-probabilities.
+    - ``score`` returns one ``SentenceScore`` per sentence, in the order of the sentences.
+    - A sentence's score does not depend on the other sentences. It does not depend on the device, except for rounding.
+    - The events are the words and the sentence end. An LM without a sentence end says so in its signature and gives
+      the end a score of 0.
+    - Words are looked up as given: the caller normalises the text. A subword LM sums the log-probabilities of a word's pieces.
 
     Attributes:
-        name: the name of the LM's score in lists, weights and reports.
-        members: the scorers that this one is made of; empty for an LM of its own.
-        left_to_right: whether a word's value is its log-probability given the words before it (and a source sentence). Only such
-            LMs can be mixed.
+        name: the name of the LM's score in n-best lists, weights and reports.
+        members: the scorers that this one combines; empty for a single LM.
+        left_to_right: whether a word's value is its log-probability given the words before it (and a source sentence).
+            Only such LMs can be mixed.
     """
 
     name: str
@@ -66,29 +69,29 @@ class Scorer(ABC):
 
     @abstractmethod
     def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
-        """Score each sentence, a sequence of words without start and end symbols. An empty sentence is legal."""
+        """Score each sentence: a sequence of words, possibly empty, without start and end symbols."""
 
     @property
     def uses_source(self) -> bool:
-        """Whether the scores depend on what a sentence translates: ``score`` refuses, ``score_translations`` scores."""
+        """Whether the scores depend on the source sentence. If so, use ``score_translations``: ``score`` raises an error."""
         return any(member.uses_source for member in self.members)
 
     def score_translations(self, sentences: Sequence[Sequence[str]], sources: Sequence[Sequence[str]]) -> list[SentenceScore]:
-        """Score each sentence as a translation of the source sentence in its place; an LM ignores the sources."""
+        """Score each sentence as a translation of the source sentence at the same index. A plain LM ignores the sources."""
         return self.score(sentences)
 
     @abstractmethod
     def signature(self) -> dict[str, object]:
-        """Return what is needed to get the same scores again: kind, files with their SHA-256, vocabulary size, OOV policy."""
+        """Return what identifies the scores: the kind of LM, its files with SHA-256, vocabulary size and OOV policy."""
 
     def after(self, history: Sequence[Sentence]) -> Scorer:
-        """Return the same LM with the sentences of ``history`` before each sentence that it scores.
+        """Return a scorer that conditions every sentence on the preceding sentences in ``history``.
 
-        ``lm.after(a).after(b)`` equals ``lm.after([*a, *b])``. An LM whose sentences are independent of each other, such as an n-gram
-        model, returns itself: that is its probability given the history, too. ``lm.after(history) is lm`` tells such an LM.
+        ``lm.after(a).after(b)`` equals ``lm.after([*a, *b])``. An LM that scores sentences independently, such as an
+        n-gram model, returns itself. So ``lm.after(history) is lm`` tells whether the LM ignores context.
 
         Args:
-            history: the sentences before, the oldest first, each a sequence of words as ``score`` takes them.
+            history: the preceding sentences, oldest first, each a sequence of words as in ``score``.
 
         Returns:
             A scorer of the same name. This scorer does not change.
@@ -96,13 +99,14 @@ class Scorer(ABC):
         return self
 
     def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
-        """Score sentences after several histories together, which is faster than one history at a time.
+        """Score sentences after several histories in one batch, which is faster than one history at a time.
 
         Args:
-            requests: scorers that ``after`` or ``after_many`` of this scorer have returned, or itself, each with sentences.
+            requests: pairs of a scorer and the sentences to score with it. The scorer is this one, or was returned by
+                its ``after`` or ``after_many``.
 
         Returns:
-            For each request what ``scorer.score(sentences)`` returns, to rounding.
+            For each request, the result of ``scorer.score(sentences)``, equal except for rounding.
         """
         if any(scorer is not self for scorer, _ in requests):
             return [scorer.score(sentences) for scorer, sentences in requests]
@@ -110,42 +114,49 @@ class Scorer(ABC):
         return [[next(scores) for _ in sentences] for _, sentences in requests]
 
     def with_temperature(self, temperature: float) -> Scorer:
-        """Return the LM with its logits divided by ``temperature``. Raises InputError for an LM that has none."""
+        """Return the LM with its logits divided by ``temperature``.
+
+        Raises:
+            InputError: the LM has no logits, for example an n-gram LM.
+        """
         raise InputError(f"{self.name}: a temperature is for this package's neural LMs, whose logits it divides")
 
     def score_with_features(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
-        """As ``score_many``, each score with the features (T, F) from which the LM predicts the sentence's T events.
+        """Score as ``score_many`` does, and return each score with features (T, F).
 
-        Raises InputError for an LM that has none.
+        Row t of the features is the input of the output layer for event t of the sentence's T events.
+
+        Raises:
+            InputError: the LM has no features, for example an n-gram LM.
         """
         raise InputError(f"{self.name}: a neural cache compares the states of this package's neural LMs, which this LM does not have")
 
     def after_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[Scorer]:
-        """Return ``scorer.after(history)`` for each request, computed together. Requests as of ``score_many``."""
+        """Return ``scorer.after(history)`` for each request ``(scorer, history)``, computed in one batch."""
         return [scorer.after(history) for scorer, history in requests]
 
     def notes(self) -> list[str]:
-        """Return what the user should know about the scores so far, such as the deviation of a lower precision: one line each."""
+        """Return one-line remarks on the scores so far, such as the error that a lower precision has caused."""
         return [note for member in self.members for note in member.notes()]
 
     def oov_notes(self) -> list[str]:
-        """Return those of ``notes`` that are about the probability of unknown words. A policy with a fixed price leaves them out."""
+        """Return the ``notes`` about the probability of unknown words, which do not apply if these get a fixed score."""
         return [note for member in self.members for note in member.oov_notes()]
 
 
 class ComposedScorer(Scorer):
-    """A scorer made of other scorers, its ``members``: their scores become its own, and their histories are its own."""
+    """A scorer that combines the scores of other scorers, its ``members``. All members see the same history."""
 
     @abstractmethod
     def combined(self, columns: Sequence[Sequence[SentenceScore]], sentences: Sequence[Sentence]) -> list[SentenceScore]:
-        """Return the scores of the sentences, given what each member says of them: one column per member."""
+        """Return the combined scores of the sentences. ``columns`` has the scores of each member, in the order of ``members``."""
 
     @abstractmethod
     def with_members(self, members: Sequence[Scorer]) -> Scorer:
-        """Return the same scorer made of these members."""
+        """Return the same combination with these members instead."""
 
     def seen(self, sentences: Sequence[Sentence]) -> Sequence[Sentence]:
-        """Return the sentences as the members are to see them."""
+        """Return the sentences in the form that is passed to the members."""
         return sentences
 
     def score_translations(self, sentences: Sequence[Sentence], sources: Sequence[Sentence]) -> list[SentenceScore]:
@@ -166,7 +177,7 @@ class ComposedScorer(Scorer):
         return [self._with_later(members) for members in zip(*later, strict=True)]
 
     def _of_members(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[Scorer, Sequence[Sentence]]]]:
-        """The requests as each of the members gets them."""
+        """Return the requests of ``score_many`` or ``after_many`` for each member."""
         seen = [(scorer.members, self.seen(sentences)) for scorer, sentences in requests]
         return [[(members[place], sentences) for members, sentences in seen] for place in range(len(self.members))]
 

@@ -1,6 +1,6 @@
-"""An LSTM whose matrix products run in bfloat16 while its state, gates and gradients of biases stay in float32.
+"""An LSTM with matrix products in bfloat16. Its state, gates and bias gradients stay in float32.
 
-Shapes: B sentences in the batch, T positions, E inputs, H size of a state; gates in torch's order: input, forget, cell, output.
+Shapes: B sentences in the batch, T positions, E inputs, H hidden size; gates in torch's order: input, forget, cell, output.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ DTYPE = torch.bfloat16
 def bfloat16_lstm_layer(
     inputs: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One layer as ``attlm_fairseq.modules.recurrence.torch_layers.lstm_layer``, with products in bfloat16.
+    """Compute one layer as ``attlm_fairseq.modules.recurrence.torch_layers.lstm_layer`` does, with products in bfloat16.
 
-    torch's own LSTM under autocast rounds the state to bfloat16 after every step, which a long sentence adds up; here ``h`` and ``c``
-    are float32 throughout and only what enters a product, and what comes of it, is rounded.
+    torch's own LSTM under autocast rounds the state to bfloat16 after every step, and these errors add up over a sentence.
+    Here ``h`` and ``c`` stay in float32; only the factors and results of products are rounded.
     """
     outputs, last = _Layer.apply(inputs, weight, recurrent, bias, hidden, cell)
     return outputs, outputs[:, -1], last
 
 
 class _Layer(torch.autograd.Function):
-    """One layer over all positions.
+    """Computes one layer over all positions.
 
     Each time step does only the recurrent work, in preallocated buffers. Input projections run before the loop for all positions; in
     backward, gate derivatives run before it and weight gradients after it.
@@ -68,8 +68,8 @@ class _Layer(torch.autograd.Function):
             grad_outputs, grad_cell = grad_outputs.float().transpose(0, 1), grad_cell.float().clone()
             i, f, g, o = gates.chunk(4, dim=2)
             squashed = torch.tanh(cells[1:])
-            into_cell = o * (1 - squashed * squashed)  # of the gradient of a state
-            # of the gradient of a cell into the gates that make it, of that of a state into the output gate
+            into_cell = o * (1 - squashed * squashed)  # d c_t / d h_t: the factor from a state's gradient to its cell's gradient
+            # factors from a cell's gradient to the pre-activations of i, f and g, and from a state's gradient to that of o
             slopes = torch.cat((g * i * (1 - i), cells[:-1] * f * (1 - f), i * (1 - g * g), squashed * o * (1 - o)), dim=2)
             low_slopes = low_inputs.new_empty(*gates.shape[:2], len(low_hh))
             low_slopes[:, :, 4 * size :] = 0

@@ -1,8 +1,8 @@
-"""Steps of an LSTM with products in bfloat16, laid out for scoring: weights are rounded once, not at every step.
+"""Steps of an LSTM with products in bfloat16, for scoring. The weights are rounded once, not at every step.
 
 The plain version is ``attlm_fairseq.modules.recurrence.lstm.LSTM.step`` on the rows selected.
 
-Shapes: N rows, L layers, H size of a state, P the same padded.
+Shapes: N rows, L layers, H hidden size, P hidden size padded to a multiple that bfloat16 products need.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from attlm_fairseq.modules.state import State
 
 
 class Bfloat16LSTM:
-    """What enters a product is rounded to bfloat16, and so is what comes out of it; biases, gates and cells are float32.
+    """An LSTM's steps. Factors and results of products are in bfloat16; biases, gates and cells are in float32.
 
-    The state is ``h`` (N, L P) in bfloat16, since it only ever enters products, and ``c`` (N, L, H). The layers of ``h`` stand side by
-    side, so that a layer's input and its own state are one matrix.
+    The state is ``h`` (N, L P) in bfloat16, since it is only used in products, and ``c`` (N, L, H). In ``h``, the layers are
+    concatenated, so that the input of a layer and its own state form one matrix.
 
-    With bfloat16 products, everything else dominates. So inner dimensions are padded with zeros, row counts are rounded to few distinct
-    sizes (kernels are compiled for each), and element-wise work is done a few rows at a time, in the cache.
+    bfloat16 products are so fast that the other work dominates. So inner dimensions are padded with zeros. Row counts are
+    rounded to a few distinct sizes, because each new size compiles a kernel. Element-wise work runs on a few rows at a
+    time, to stay in the cache.
     """
 
     def __init__(self, lstm: nn.LSTM) -> None:
@@ -43,9 +44,9 @@ class Bfloat16LSTM:
         return hidden, self.biases[0].new_zeros(rows, len(self.weights), self.hidden_size)
 
     def step_rows(self, inputs: Tensor, places: Tensor, before: State, rows: Tensor) -> tuple[Tensor, State]:
-        """Step from the inputs (W, 4 H) at ``places`` (N,) and the states before at ``rows`` (N,)."""
+        """Step N rows from the input projections (W, 4 H) at ``places`` (N,) and the states before at ``rows`` (N,)."""
         size, padded_size = self.hidden_size, self.padded_size
-        hidden = select_rows(before[0], rows)  # of our own, as the cells are: overwritten layer by layer
+        hidden = select_rows(before[0], rows)  # a copy, like the cells: it is overwritten layer by layer
         cell = before[1].index_select(0, rows)
         product = hidden.new_empty(len(hidden), 4 * size)
         outputs = cell.new_empty(len(rows), size)

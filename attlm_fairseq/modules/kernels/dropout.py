@@ -1,4 +1,4 @@
-"""Dropout with random numbers that cost a CPU a fraction of torch's."""
+"""Dropout with random numbers that are much cheaper on a CPU than torch's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from torch.autograd.function import once_differentiable
 
 from attlm_fairseq.numeric import ceil_div
 
-BITS = 16  # of the random numbers: probabilities are multiples of 2^-16
+BITS = 16  # bits per random number, so probabilities are multiples of 2^-16
 
 
 def dropout(values: Tensor, probability: float, training: bool) -> Tensor:
-    """As ``torch.nn.functional.dropout``, of values of any shape: each is 0 with the probability, or divided by that of staying.
+    """Set each value to 0 with this probability, or divide it by 1 - ``probability``, as ``torch.nn.functional.dropout`` does.
 
-    On a CPU the probability is rounded to a multiple of 2^-16. Raises ValueError for one outside [0, 1].
+    On a CPU the probability is rounded to a multiple of 2^-16.
+
+    Raises:
+        ValueError: the probability is outside [0, 1].
     """
     if not training or not 0 < probability < 1 or values.device.type != "cpu":
         return nn.functional.dropout(values, probability, training)
@@ -26,7 +29,7 @@ def dropout(values: Tensor, probability: float, training: bool) -> Tensor:
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, probability: float) -> Tensor:
-        # torch draws a number a value, one after the other; of 64 random bits four values have enough
+        # torch draws one random number per value, sequentially. 64 random bits are enough for four values.
         bits = torch.empty(ceil_div(values.numel(), 4), dtype=torch.int64).random_(-(1 << 63), None)
         numbers = bits.view(torch.int16)[: values.numel()].view(values.shape)
         of_all = 1 << BITS

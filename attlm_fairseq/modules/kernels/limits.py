@@ -1,7 +1,7 @@
-"""How much is computed at once: on a CPU what stays in its cache, on a GPU what fills it.
+"""Sizes of the pieces in which kernels compute: small enough for a CPU's cache, or large enough to keep a GPU busy.
 
-The sizes were the fastest of those tried with ``benchmarks/training_speed.py`` and ``benchmarks/rescoring.py``; results do not depend on
-them beyond rounding.
+The sizes were the fastest of those tried with ``benchmarks/training_speed.py`` and ``benchmarks/rescoring.py``. They do not
+change results, except for rounding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 
 class Widths(NamedTuple):
-    """How much of a softmax: rows of features and words of the vocabulary in a product, words whose logits are summed."""
+    """Sizes of the pieces of a softmax: rows and words in one product, and words whose logits are summed at once."""
 
     rows: int
     words: int
@@ -20,25 +20,25 @@ class Widths(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The sizes that suit a kind of device."""
+    """The sizes for one kind of device."""
 
     logits: int
-    """Logits held by a loss."""
+    """Logits that a loss holds at once."""
     rounded_logits: int
-    """The same if products are in lower precision: on a CPU, adding up gradients then costs more than the products."""
+    """``logits`` for products in lower precision. On a CPU, adding up gradients then costs more than the products."""
     softmax: Widths
     rounded_softmax: Widths
-    """The same if products are in lower precision: sums, in float32, of few enough words for the cache."""
+    """``softmax`` for products in lower precision. The float32 sums are over few enough words for the cache."""
     event_numbers: int
-    """Numbers gathered for single events."""
+    """Numbers gathered at once for the logits of single events."""
     step_rows: int
-    """Rows of a step's matrix products while prefix trees are scored."""
+    """Rows of one matrix product when prefix trees are scored."""
     step_numbers: int
-    """Numbers of the element-wise part of a step in bfloat16; a GPU takes all rows."""
+    """Numbers in one piece of the element-wise part of a bfloat16 step. On a GPU one piece has all rows."""
     queries: int
-    """Queries of additive attention: few waste little on what is masked, many are few calls."""
+    """Queries in one piece of additive attention. Few queries waste little work on masked keys; many need fewer calls."""
     pairs: int
-    """Numbers of the pairs of queries and keys of additive attention."""
+    """Numbers in one piece of the vectors of all pairs in additive attention."""
 
 
 ALL = 1 << 62

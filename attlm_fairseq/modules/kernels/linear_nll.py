@@ -1,4 +1,4 @@
-"""The loss of a full-softmax output layer in pieces that stay in the cache, its gradients computed along the way.
+"""The loss of a full-softmax output layer, computed together with its gradients in pieces that fit the cache.
 
 Shapes: N predictions, F features, V vocabulary.
 """
@@ -17,7 +17,7 @@ from attlm_fairseq.numeric import ceil_div
 
 
 class LossTerms(NamedTuple):
-    """What is added to the negative log-probabilities in training. All are 0 for the plain loss."""
+    """Weights of the training terms that are added to the negative log-probabilities. All are 0 for the plain loss."""
 
     adversarial: float = 0.0
     """AdvSoft's epsilon (Wang, Gong and Liu 2019): a target's vector w_y moves against h by epsilon |w_y| if w_y . h > 0."""
@@ -38,20 +38,29 @@ class Loss(NamedTuple):
 
 
 def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    """``- sum_n ln softmax(weight features_n + bias)[targets_n]``, a float32 scalar, for features (N, F) and targets (N,).
+    """Return ``- sum_n ln softmax(weight features_n + bias)[targets_n]``, a float32 scalar (natural log).
 
-    The same as cross entropy on the logits, without ever holding (N, V) of them: for V = 10,000 and N = 1,120 these
-    are four arrays of 43 MiB. Under autocast the matrix products run in its dtype, and so are rounded what enters them and what comes of
-    them, pieces of the gradients of features and weight included; the softmax, all sums and the gradient of the bias are float32.
-    So it is with weights in half precision; the scale of a loss comes after these products, and does not save what float16 loses in them.
+    It equals the cross entropy of the logits, but never stores all logits (N, V). For V = 10,000 and N = 1,120 these would
+    be four arrays of 43 MiB.
+
+    Under autocast the matrix products run in its dtype. Their factors and results are rounded, including the pieces of the
+    gradients of features and weight. The softmax, all sums and the gradient of the bias are in float32. The same holds for
+    weights in half precision. Loss scaling is applied after these products, so it does not prevent underflow in float16.
+
+    Args:
+        features: (N, F).
+        weight: (V, F).
+        bias: (V,).
+        targets: (N,). All of them count.
     """
     return linear_loss(features, weight, bias, targets, PLAIN_LOSS).total
 
 
 def linear_loss(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, terms: LossTerms) -> Loss:
-    """As ``linear_nll``, with the terms: ``- ln softmax(..)[y] + alpha (ln Z)^2`` of logits that AdvSoft has moved.
+    """Return ``linear_nll`` with the training terms: ``- ln softmax(..)[y] + alpha (ln Z)^2`` on logits changed by AdvSoft.
 
-    AdvSoft adds ``delta . h`` to the target's logit, with ``delta = - epsilon |w_y| h / |h|`` as a constant in the gradients.
+    AdvSoft adds ``delta . h`` to the target's logit, with ``delta = - epsilon |w_y| h / |h|``. Gradients treat delta as a
+    constant.
     """
     device = features.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else features.dtype
@@ -60,7 +69,7 @@ def linear_loss(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor,
 
 
 class _Settings(NamedTuple):
-    """What is computed, in which dtype the products, and whether gradients may be wanted."""
+    """The terms to compute, the dtype of products, and whether gradients may be needed."""
 
     terms: LossTerms
     dtype: torch.dtype
@@ -82,8 +91,8 @@ class _LinearNLL(torch.autograd.Function):
         limits = limits_of(features.device)
         most = max(1, limits.logits // len(weight)) if dtype == exact else max(ROWS, limits.rounded_logits // len(weight))
         pieces = ceil_div(len(features), most)
-        rows = ceil_div(len(features), max(1, pieces))  # in each, evenly
-        differentiate = settings.grad_enabled and any(ctx.needs_input_grad[:3])  # which is true within no_grad, too
+        rows = ceil_div(len(features), max(1, pieces))  # pieces of equal size
+        differentiate = settings.grad_enabled and any(ctx.needs_input_grad[:3])  # needs_input_grad is True even under no_grad
         with torch.autocast(features.device.type, enabled=False):
             products = _Products if dtype == exact else _RoundedProducts
             layer = products(features.to(dtype), weight, bias.to(exact), rows, differentiate)
@@ -100,12 +109,12 @@ class _LinearNLL(torch.autograd.Function):
                 scale = sums.add(logits, reached, move)
                 if differentiate:
                     errors = logits.mul_(scale)
-                    errors.scatter_add_(1, target, errors.new_full(target.shape, -1.0))  # less the one-hot targets
+                    errors.scatter_add_(1, target, errors.new_full(target.shape, -1.0))  # subtract the one-hot targets
                     grad_bias += errors.sum(0)
                     layer.add_gradients(piece, errors)
                     if move is not None:
                         layer.grad_features[piece] += errors.gather(1, target) * move.vectors
-        if differentiate:  # rounded last of all: the scale of a loss may be more than float16 holds
+        if differentiate:  # round last: the loss scale may exceed the range of float16
             ctx.save_for_backward(layer.grad_features, layer.grad_weight.contiguous(), grad_bias)
             ctx.dtypes = features.dtype, weight.dtype, bias.dtype
         found = [each.to(exact, copy=True) for each in sums.found()]
@@ -120,16 +129,22 @@ class _LinearNLL(torch.autograd.Function):
 
 
 class _Sums:
-    """The sums of a ``Loss``, piece by piece, in float64."""
+    """Adds up the values of a ``Loss`` piece by piece, in float64."""
 
     def __init__(self, terms: LossTerms, device: torch.device) -> None:
         self.terms = terms
         self.total, self.nll, self.norms, self.squares = torch.zeros(4, dtype=torch.float64, device=device).unbind()
 
     def add(self, logits: Tensor, reached: Tensor, move: _Move | None) -> Tensor:
-        """Add a piece: its logits (N, V), moved, and those of its targets (N, 1), not moved.
+        """Add a piece, and return factors (N, 1) for its gradient.
 
-        The logits are overwritten. Times what is returned, (N, 1), they are the gradient of the loss but for the targets' own -1.
+        The logits are overwritten. Multiplied by the factors, they are the gradient of the loss with respect to the logits,
+        except for the -1 of the targets.
+
+        Args:
+            logits: (N, V), after AdvSoft's move.
+            reached: the targets' logits (N, 1), before AdvSoft's move.
+            move: AdvSoft's move, or None.
         """
         top = logits.amax(1, keepdim=True)
         sums = logits.sub_(top).exp_().sum(1, keepdim=True)
@@ -138,7 +153,7 @@ class _Sums:
         self.nll += (plain - reached).sum(dtype=torch.float64)
         self.norms += plain.sum(dtype=torch.float64)
         self.squares += plain.square().sum(dtype=torch.float64)
-        scale = sums.reciprocal_()  # which makes it the softmax
+        scale = sums.reciprocal_()  # exp(logits) times this is the softmax
         if self.terms != PLAIN_LOSS:
             weight = self.terms.self_normalisation
             of_terms = weight * norm.square() - (0 if move is None else move.logits)
@@ -147,7 +162,7 @@ class _Sums:
         return scale
 
     def found(self) -> tuple[Tensor, ...]:
-        """In the order of ``Loss``."""
+        """Return the sums in the order of ``Loss``."""
         return self.nll if self.terms == PLAIN_LOSS else self.total, self.nll, self.norms, self.squares
 
 
@@ -155,7 +170,7 @@ class _Move:
     """AdvSoft's move of the targets' vectors: what it adds to their logits (N, 1), and the vectors (N, F) that it adds to them."""
 
     def __init__(self, epsilon: float, features: Tensor, of_targets: Tensor, product: Tensor) -> None:
-        """``of_targets`` (N, F) are the targets' rows w_y, ``product`` (N, 1) is w_y . h."""
+        """Compute the move. ``of_targets`` (N, F) are the targets' rows w_y; ``product`` (N, 1) is w_y . h."""
         lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True)
         steps = epsilon * torch.linalg.vector_norm(of_targets, dim=1, keepdim=True) * (product > 0)
         self.logits = -steps * lengths
@@ -163,14 +178,14 @@ class _Move:
 
 
 class _Products:
-    """The three products of a piece, and the sums of their gradients, in the dtype of the features, that of the weight at least."""
+    """The three products of a piece and the sums of their gradients. The dtype is the features', at least the weight's."""
 
     def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
         self.features, self.weight, self.bias = features, weight.to(features.dtype), bias
         self.held = features.new_empty(rows, len(weight))
         if differentiate:
             self.grad_features = torch.empty_like(features)
-            self.grad_weight = features.new_zeros(weight.shape[::-1]).t()  # so laid out, a product adds faster
+            self.grad_weight = features.new_zeros(weight.shape[::-1]).t()  # a product adds faster to this layout
 
     def logits(self, piece: slice) -> Tensor:
         features = self.features[piece]
@@ -182,11 +197,11 @@ class _Products:
 
 
 class _RoundedProducts:
-    """The same with what enters a product, and what comes of it, in the features' lower precision; sums are in that of the bias."""
+    """``_Products`` with factors and results in the features' lower precision, and sums in the dtype of the bias."""
 
     def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
         self.features, self.weight, self.bias = features, rounded(weight, features.dtype, rows=True), bias
-        # buffers of the weight's or the logits' size are used again: fresh pages from the system cost more than writing to them
+        # Large buffers are reused: getting new memory pages from the system costs more than writing to them.
         self.low = features.new_zeros(ceil_div(rows, ROWS) * ROWS, len(self.weight))
         self.low_features = features.new_zeros(len(self.low), self.weight.size(1))
         self.held = bias.new_empty(rows, len(weight))
@@ -205,7 +220,7 @@ class _RoundedProducts:
 
     def add_gradients(self, piece: slice, errors: Tensor) -> None:
         words, size = self.grad_weight.shape
-        self.low[: len(errors), :words] = errors  # the rows behind are those of features of zero
+        self.low[: len(errors), :words] = errors  # the rows after these belong to padded features, which are 0
         self.grad_features[piece] = (self.low @ self.weight)[: len(errors), :size]
         product = torch.mm(self.low.t(), self.low_features, out=self.product)[:words, :size]
         if piece.start:

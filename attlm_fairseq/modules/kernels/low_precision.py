@@ -1,4 +1,4 @@
-"""Factors of matrix products in lower precision, as CPUs and GPUs want them: with sizes that their instructions divide.
+"""Factors of matrix products in lower precision, padded to the sizes with which CPUs and GPUs are fastest.
 
 Shapes: N rows, K columns.
 """
@@ -14,16 +14,16 @@ from torch import Tensor, nn
 
 from attlm_fairseq.numeric import ceil_div
 
-DTYPE = torch.bfloat16  # of the products of a model that scores in lower precision
-COLUMNS = 32  # the inner dimension of a product is a multiple, as AMX takes them (GPUs want 8): 650 columns take twice as long as 672
-ROWS = 128  # the number of rows best is one, too: the first product of a size takes several times as long, while it is compiled
+DTYPE = torch.bfloat16  # dtype of products if a model scores in lower precision
+COLUMNS = 32  # inner dimensions are multiples of this, for AMX (GPUs need 8): 650 columns take twice as long as 672
+ROWS = 128  # row counts are multiples of this: few distinct sizes, since the first product of each size compiles a kernel
 
 
 class HasModules(Protocol):
-    """A module, or the contract of one."""
+    """An ``nn.Module``, or a contract whose implementations are modules."""
 
     def modules(self) -> Iterator[nn.Module]:
-        """As of ``nn.Module``."""
+        """See ``nn.Module.modules``."""
         ...
 
 
@@ -31,7 +31,7 @@ AnyModule = TypeVar("AnyModule", bound=HasModules)
 
 
 def rounded(factor: Tensor, dtype: torch.dtype, *, rows: bool = False) -> Tensor:
-    """The factor (.., N, K) in a lower precision, with columns of zeros up to the next multiple, and with ``rows`` rows of zeros, too."""
+    """Round a factor (.., N, K) to ``dtype`` and pad its columns with zeros to a multiple; with ``rows``, its rows too."""
     *others, height, columns = factor.shape
     padded = [ceil_div(size, COLUMNS) * COLUMNS for size in (height, columns)]
     low = torch.empty(*others, padded[0] if rows else height, padded[1], dtype=dtype, device=factor.device)
@@ -42,7 +42,7 @@ def rounded(factor: Tensor, dtype: torch.dtype, *, rows: bool = False) -> Tensor
 
 
 class Bfloat16Linear(nn.Module):
-    """A linear layer that takes and gives float32 and whose product is in bfloat16, its weight (M, K) rounded once."""
+    """A linear layer with float32 inputs and outputs and a bfloat16 product. Its weight (M, K) is rounded once."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Bfloat16Linear(nn.Module):
 
 
 def with_bfloat16_products(module: AnyModule) -> AnyModule:
-    """Return a copy whose linear layers, however deep they lie, take their products in bfloat16."""
+    """Return a copy whose linear layers, nested ones included, compute their products in bfloat16."""
     changed = copy.deepcopy(module)
     for parent in list(changed.modules()):
         for name, layer in parent.named_children():
@@ -68,18 +68,21 @@ def with_bfloat16_products(module: AnyModule) -> AnyModule:
 
 
 def select_rows(matrix: Tensor, rows: Tensor) -> Tensor:
-    """Return the rows (N,) of a matrix, then uninitialised ones up to ``round_up_rows``."""
+    """Return the given rows (N,) of a matrix, followed by uninitialised rows up to ``round_up_rows(N)``."""
     chosen = matrix.new_empty(round_up_rows(len(rows)), matrix.size(1))
     torch.index_select(matrix, 0, rows, out=chosen[: len(rows)])
     return chosen
 
 
 def round_up_rows(count: int) -> int:
-    """Round a number of rows up to a multiple of ``ROWS``; below that, to a power of two: few sizes have to be compiled."""
+    """Round up to a multiple of ``ROWS``, or below that to a power of two. So kernels are compiled for few sizes."""
     return ceil_div(count, ROWS) * ROWS if count > ROWS // 2 else max(16, 1 << (count - 1).bit_length())
 
 
 def piece_sizes(length: int, most: int) -> list[int]:
-    """Return sizes of as few pieces as have at most so many rows each, all but the last multiples of ``ROWS`` if so many are allowed."""
+    """Divide ``length`` rows into as few pieces as possible of at most ``most`` rows each, and return their sizes.
+
+    All sizes except the last are multiples of ``ROWS``, unless ``most`` is smaller than that.
+    """
     size = min(round_up_rows(ceil_div(length, ceil_div(length, most))), most)
     return [min(size, length - begin) for begin in range(0, length, size)]

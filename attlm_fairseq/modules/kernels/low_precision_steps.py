@@ -1,6 +1,6 @@
-"""A language model whose steps take their matrix products in lower precision, its states being those of the model itself.
+"""A language model whose steps compute matrix products in lower precision. Its states are those of the original model.
 
-Shapes: N rows, H size of a state, E embedding.
+Shapes: N rows, H hidden size, E embedding.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from attlm_fairseq.modules.state import State
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
-"""From a weight (M, K) and a bias (M,) or None to a layer from float32 (.., K) to float32 (.., M)."""
+"""Makes a layer from float32 (.., K) to float32 (.., M), given a weight (M, K) and a bias (M,) or None."""
 
 PRECISIONS: dict[str, MakeLinear | None] = {"float32": None, "bfloat16": Bfloat16Linear, "int8": Int8Linear}
 
 
 class LSTMSteps(nn.Module):
-    """The steps of an LSTM: the products of a layer with the state below and with its own are one."""
+    """The steps of an LSTM. One product per layer combines the input projection and the recurrent projection."""
 
     def __init__(self, lstm: LSTM, make: MakeLinear) -> None:
         super().__init__()
@@ -41,11 +41,11 @@ class LSTMSteps(nn.Module):
         self.products = nn.ModuleList([make(recurrent, None), *(make(torch.cat(pair, dim=1), bias) for *pair, bias in others)])
 
     def inputs(self, embedded: Tensor) -> Tensor:
-        """Embeddings (N, E) -> what words add to the first layer's gates (N, 4 H)."""
+        """Return the input projections (N, 4 H) of the first layer's gates for embeddings (N, E)."""
         return self.first(embedded)
 
     def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
-        """``inputs``, which are overwritten, and the state before -> output (N, H) and the state after."""
+        """Return the output (N, H) and the new state. ``inputs`` (N, 4 H) are overwritten."""
         hidden: list[Tensor] = []
         cell: list[Tensor] = []
         for product, h, c in zip(self.products, before[0].unbind(1), before[1].unbind(1), strict=True):
@@ -56,7 +56,7 @@ class LSTMSteps(nn.Module):
 
 
 class SoftmaxSteps(nn.Module):
-    """The full softmax over logits of lower precision."""
+    """The full softmax over logits that are computed in lower precision."""
 
     needs_read: ClassVar[bool] = False
 
@@ -65,18 +65,19 @@ class SoftmaxSteps(nn.Module):
         self.logits = make(softmax.weight, softmax.bias)
 
     def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
-        """Features (N, F) -> log-probabilities (N, V), the normaliser in float32."""
+        """Return natural-log probabilities (N, V) for features (N, F), with the normaliser in float32."""
         return torch.log_softmax(self.logits(features), dim=-1)
 
 
 def stepping_model(model: LanguageModel, precision: str) -> LanguageModel:
-    """Return the model for steps with weights of ``float32``, ``bfloat16`` or ``int8``; it shares everything that stays as it is.
+    """Return a model for steps with weights of ``float32``, ``bfloat16`` or ``int8``. It shares all unchanged parts.
 
-    Rounded are the LSTM, the linear layers of the reader and the full softmax. Embeddings, other recurrences and the adaptive softmax
-    stay in float32, and so do all states, so that a state of either model continues in the other.
+    The weights of the LSTM, of the reader's linear layers and of the full softmax are rounded. Embeddings, other
+    recurrences and the adaptive softmax stay in float32. All states stay in float32 too, so either model can continue
+    from a state of the other.
 
     Raises:
-        ValueError: another precision, int8 not on an x86 CPU.
+        ValueError: an unknown precision, or int8 on a device that is not an x86 CPU.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"precision {precision!r} is not one of: {', '.join(PRECISIONS)}")
@@ -91,7 +92,7 @@ def stepping_model(model: LanguageModel, precision: str) -> LanguageModel:
 
 
 def with_linear(module: nn.Module, make: MakeLinear) -> nn.Module:
-    """Return a module whose products are made by ``make``; it shares all else."""
+    """Return a module whose linear layers are made by ``make``. It shares all other parts."""
     if isinstance(module, LSTM):
         return LSTMSteps(module, make)
     if isinstance(module, Softmax):
@@ -104,7 +105,7 @@ def with_linear(module: nn.Module, make: MakeLinear) -> nn.Module:
 
 
 def with_changed_children(module: AnyModule, make: MakeLinear) -> AnyModule:
-    """Return a copy of a module with ``with_linear`` of its children; it shares all else."""
+    """Return a copy of a module with ``with_linear`` applied to its children. It shares all other parts."""
     changed = copy.copy(module)
     changed._modules = {name: child and with_linear(child, make) for name, child in module.named_children()}
     return changed

@@ -1,6 +1,6 @@
 """The element-wise part of an LSTM step, which training, decoding and scoring share.
 
-Shapes: N rows, H size of a state; gates in torch's order: i (input), f (forget), g (cell), o (output).
+Shapes: N rows, H hidden size; gates in torch's order: i (input), f (forget), g (cell), o (output).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from torch import Tensor
 def lstm_cell(gates: Tensor, before: Tensor, after: Tensor | None = None, output: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return ``h = o * tanh(c)`` and ``c = f * c_before + i * g``, all (N, H), for pre-activations (N, 4 H).
 
-    The gates are overwritten by their activations. ``after`` (may be ``before`` itself) and ``output`` take the results, without gradients.
+    The pre-activations in ``gates`` are overwritten by their activations. If given, ``after`` receives c and ``output``
+    receives h, without gradients. ``after`` may be ``before`` itself.
     """
     size = before.size(1)
     gates[:, : 2 * size].sigmoid_()

@@ -1,4 +1,4 @@
-"""The probabilities of single events under a full softmax, its normaliser computed once per context and never held as (N, V) logits.
+"""Log-probabilities of single events under a full softmax. The normaliser is computed once per context, without (N, V) logits.
 
 Shapes: N contexts, E events, F features, V vocabulary.
 """
@@ -17,18 +17,24 @@ MAX_LOG_NORMALISER = 60.0  # |ln Z| above this is recomputed with logsumexp: exp
 
 
 def no_check() -> None:
-    """Let the computation go on."""
+    """Do nothing: the default ``check``, which never stops a computation."""
 
 
 class SoftmaxEvents:
-    """``ln softmax(W f + b)`` of single words, without gradients.
+    """Computes ``ln softmax(W f + b)`` of single words, without gradients.
 
-    Each event's own logit is computed apart and in float32 even if the normalisers' are rounded: the rounding errors of the many logits
-    in a normaliser even out, that of an event's own logit would not.
+    Each event's own logit is computed separately in float32, even if the logits of the normalisers are rounded. In a
+    normaliser, the rounding errors of many logits cancel out; in an event's own logit nothing cancels the error.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor, low: Tensor | None = None) -> None:
-        """``low``: ``weight`` (V, F) rounded and padded, for normalisers whose products are in lower precision."""
+        """Use a weight (V, F) and a bias (V,).
+
+        Args:
+            weight: the matrix W.
+            bias: the bias b.
+            low: ``weight``, rounded and padded, to compute the normalisers with products in lower precision.
+        """
         self.weight, self.bias = weight, bias
         self.factor, self.rounds = (weight, False) if low is None else (low, True)
         self.exp_bias = bias.exp()
@@ -36,7 +42,7 @@ class SoftmaxEvents:
     def __call__(self, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check) -> Tensor:
         """Return ``ln p(words[e] | features[contexts[e]])`` (E,) for features (N, F), contexts (E,) and words (E,).
 
-        ``check`` is called between pieces, and may raise what ends this.
+        ``check`` is called between pieces of the work. It may raise an exception to stop the computation.
         """
         norms = self.normalisers(features, check)
         values = features.new_empty(len(contexts))
@@ -49,22 +55,22 @@ class SoftmaxEvents:
     def normalisers(self, features: Tensor, check: Callable[[], None] = no_check) -> Tensor:
         """Return ``ln sum_v exp(logit_v)`` (N,) for features (N, F).
 
-        The sums are taken without subtracting the largest logit first: two passes over the logits instead of five. The few rows whose
-        sums come near what float32 can hold are computed again with ``plain_normalisers``.
+        The largest logit is not subtracted first: this takes two passes over the logits instead of five. The few rows whose
+        sums come near the limits of float32 are recomputed with ``plain_normalisers``.
         """
         norms = self._direct_normalisers(features, check)
-        unsafe = (~(norms.abs() < MAX_LOG_NORMALISER)).nonzero().squeeze(1)  # infinite and undefined ones are, too
+        unsafe = (~(norms.abs() < MAX_LOG_NORMALISER)).nonzero().squeeze(1)  # inf and nan included
         for some in unsafe.split(limits_of(features.device).softmax.rows):
             norms[some] = plain_normalisers(self.weight, self.bias, features[some])
         return norms
 
     def _direct_normalisers(self, features: Tensor, check: Callable[[], None]) -> Tensor:
-        """As ``normalisers``, infinite or undefined if float32 cannot hold the sum."""
+        """Return the normalisers, or inf or nan if float32 cannot represent the sum."""
         limits = limits_of(features.device)
         rows, words, summed = limits.rounded_softmax if self.rounds else limits.softmax
         rows = round_up_rows(min(rows, len(features))) if self.rounds else min(rows, len(features))
         logits = self.factor.new_empty(rows * words)
-        # buffers are used again: memory fresh from the system costs more than the sums
+        # Buffers are reused: getting new memory from the system costs more than the sums.
         padded = self.factor.new_zeros(rows if self.rounds else 0, self.factor.size(1))
         exact = features.new_empty(rows * summed if self.rounds else 0)
         sums = features.new_zeros(len(features))
@@ -83,7 +89,7 @@ class SoftmaxEvents:
 
 
 def plain_normalisers(weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:
-    """Return ``logsumexp(W f + b)`` (N,), for any size of logits, a piece of the vocabulary after another."""
+    """Return ``logsumexp(W f + b)`` (N,), one piece of the vocabulary at a time. Logits may be arbitrarily large."""
     words = limits_of(features.device).softmax.words
     pieces = zip(weight.split(words), bias.split(words), strict=True)
     return torch.logsumexp(torch.stack([torch.logsumexp(features @ piece.t() + offsets, dim=-1) for piece, offsets in pieces]), dim=0)

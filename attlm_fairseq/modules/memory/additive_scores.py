@@ -1,4 +1,4 @@
-"""Additive attention scores of all pairs of positions, without holding the vectors of the pairs.
+"""Additive attention scores of all pairs of positions, computed without storing a vector per pair.
 
 Shapes: B sentences in the batch, T queries, K keys, H size of both.
 """
@@ -15,11 +15,11 @@ from attlm_fairseq.modules.kernels.limits import limits_of
 
 
 def additive_scores(keys: Tensor, queries: Tensor, vector: Tensor, before: int = 0) -> Tensor:
-    """``vector . tanh(keys_k + queries_t)`` (B, T, K) for keys (B, K, H), queries (B, T, H) and a vector (H,).
+    """Return ``vector . tanh(keys_k + queries_t)`` (B, T, K) for keys (B, K, H), queries (B, T, H) and a vector (H,).
 
-    Query t is to see the keys up to ``before + t`` only: for most of the others the score is not computed but left at 0, to be masked. The
-    vectors of the pairs, (B, T, K, H), are computed in pieces that stay in the cache, and again for the gradients rather than kept. Under
-    autocast the scores are computed in float32.
+    Query t sees keys up to ``before + t`` only. Most other scores are not computed and stay 0; the caller must mask them.
+    The vectors of the pairs (B, T, K, H) are computed in pieces that fit the cache. Backward computes them again instead of
+    storing them. Under autocast the scores are computed in float32.
     """
     dtype = torch.promote_types(vector.dtype, torch.float32)
     with torch.autocast(keys.device.type, enabled=False):
@@ -27,7 +27,7 @@ def additive_scores(keys: Tensor, queries: Tensor, vector: Tensor, before: int =
 
 
 def pieces(keys: Tensor, queries: Tensor, before: int) -> list[tuple[slice, slice, slice]]:
-    """Sentences, queries and keys that are computed together."""
+    """Return the slices of sentences, queries and keys that are computed together."""
     limits = limits_of(keys.device)
     cut = []
     for first in range(0, queries.size(1), limits.queries):
@@ -54,7 +54,7 @@ class _AdditiveScores(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """With u = tanh(k + q) and g the gradient of a score: v gets sum g u, and k and q get v * sum g (1 - u^2)."""
+        """Compute the gradients. With u = tanh(k + q) and g the gradient of a score: dv = sum g u, dk = dq = v * sum g (1 - u^2)."""
         keys, queries, vector = ctx.saved_tensors
         grad_keys, grad_queries, grad_vector = torch.zeros_like(keys), torch.zeros_like(queries), torch.zeros_like(vector)
         for row, query, key in pieces(keys, queries, ctx.before):

@@ -21,15 +21,16 @@ MEMORIES = ("previous", "current")
 class AttentiveReader(nn.Module):
     r"""Features ``h'_t = tanh(W_c [h_t; c_t] + b_c)`` (Eq. 7) with the context ``c_t = sum_{i<t} a_i h_i`` (Eq. 3).
 
-    ``a = softmax_i score(h_i, h_t)`` (Eq. 4) with
+    ``a = softmax_i score(h_i, h_t)`` (Eq. 4) with one of two scores:
 
-    - ``single``: ``v_s . tanh(W_s h_i)`` (Eq. 9): a state's score never changes, so running sums are all the memory there is. A memory
-      carried over segments in training is therefore a constant: ``W_s`` and ``v_s`` have gradients from the segment's own states alone;
+    - ``single``: ``v_s . tanh(W_s h_i)`` (Eq. 9). A state's score never changes, so the memory consists of running sums.
+      In training, a memory carried over from the previous segment is a constant. ``W_s`` and ``v_s`` get gradients from
+      the states of the current segment only.
     - ``combined``: ``v_s . tanh(W_s h_i + W_q h_t)`` (Eq. 10).
 
-    The current state is stored only after its prediction; at the first position the memory is empty and ``c_1 = 0``.
-    With ``current`` it is stored before, which the paper does not have. Column i of the weights (B, T, T) holds ``a_i``, zeros where
-    ``h_i`` is not in the memory.
+    The current state is stored after its prediction; at the first position the memory is empty and ``c_1 = 0``. With
+    ``current`` it is stored before its prediction, which is not in the paper. Column i of the weights (B, T, T) holds
+    ``a_i``; it is 0 if ``h_i`` is not in the memory.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"attention_score": "single", "attention_memory": "previous"}
@@ -56,17 +57,17 @@ class AttentiveReader(nn.Module):
         return cls(hidden_size, score=str(config["attention_score"]), current=memory == "current")
 
     def features(self, states: Tensor, contexts: Tensor) -> Tensor:
-        """``h'`` of Eq. 7 for states and contexts (.., H)."""
+        """Return ``h'`` of Eq. 7 (.., H) for states and contexts (.., H)."""
         return torch.tanh(self.merge(torch.cat((states, contexts), dim=-1)))
 
     def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
-        """States (B, T, H) -> features (B, T, H) and, on request, weights (B, T, T), after those of the memory's slots if given."""
+        """Return features (B, T, H) and, if requested, weights (B, T, T), preceded by the weights of the memory's slots."""
         own = states if self.current else states[:, :-1]  # the last state is never attended to
         visible = torch.ones(states.size(1), own.size(1), dtype=torch.bool, device=states.device).tril(0 if self.current else -1)
         values = own
         if self.query is None:
             scores = self.scores(own).unsqueeze(1)  # (B, 1, T): the same for every query
-            if memory is not None:  # its running sums act as one state with their weight
+            if memory is not None:  # its running sums act as one more state
                 largest, norm, total = memory
                 scores = torch.cat(((largest + norm.log()).unsqueeze(1), scores), dim=2)
                 values = torch.cat((torch.where(norm > 0, total / norm, 0.0).unsqueeze(1), own), dim=1)
@@ -74,25 +75,25 @@ class AttentiveReader(nn.Module):
         else:
             past, past_keys, present = self.empty_memory(states[:, 0]) if memory is None else memory
             values = torch.cat((past, own), dim=1)
-            if torch.is_grad_enabled():  # W_s of today, which gets its gradient from the carried states, too
+            if torch.is_grad_enabled():  # apply the current W_s to the carried states, so that it gets gradients from them too
                 keys = self.state_scores(values)
             else:
                 keys = torch.cat((past_keys, self.state_scores(own)), dim=1)
             scores = additive_scores(keys, self.query(states), self.score_vector, past.size(1))  # Eq. 10
             visible = with_memory(present, visible)
-        weights = masked_softmax(scores, visible).to(values.dtype)  # Eq. 10's scores are float32 in a model of half precision, too
+        weights = masked_softmax(scores, visible).to(values.dtype)  # Eq. 10's scores are float32 even in a half-precision model
         features = self.features(states, weights @ values)
         if not need_read:
             return features, None
         return features, Read(weights if self.current else nn.functional.pad(weights, (0, 1)))
 
     def scores(self, states: Tensor) -> Tensor:
-        """Eq. 9 for states (B, T, H): (B, T)."""
+        """Return the scores of Eq. 9 (B, T) for states (B, T, H)."""
         return torch.tanh(self.state_scores(states)) @ self.score_vector
 
     def empty_memory(self, state: Tensor) -> Memory:
         if self.query is None:
-            # the largest score so far, the sum of exp(score - largest) and the states' sum under those weights
+            # the largest score, the sum of exp(score - largest), and the sum of exp(score - largest) * state
             return state.new_full((state.size(0), 1), -torch.inf), state.new_zeros(state.size(0), 1), torch.zeros_like(state)
         empty = state.new_zeros(state.size(0), 0, state.size(1))
         return empty, empty, empty.new_zeros(empty.shape[:2], dtype=torch.bool)  # the states (B, M, H) and W_s applied to them

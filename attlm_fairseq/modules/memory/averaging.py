@@ -17,8 +17,9 @@ from attlm_fairseq.modules.memory.reader import Columns, Memory, Read
 class AveragingReader(nn.Module):
     r"""Features ``tanh(W_c [h_t; c_t] + b_c)`` with the context ``c_t = (h_0 + h_1 + .. + h_t) / (t + 1)``.
 
-    The memory begins with the zero vector ``h_0``, which counts, and the current state is stored before averaging: at position t it holds
-    t + 1 vectors. The weights are 1 / (t + 1) up to the current position; column 0 is the share of ``h_0``, or of all that was read before.
+    The memory begins with the zero vector ``h_0``, which counts as a state. The current state is stored before averaging, so
+    the mean at position t is over t + 1 vectors. Every weight up to the current position is 1 / (t + 1). Column 0 of the
+    weights is the share of ``h_0``, or of everything in the memory that was passed in.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -35,11 +36,11 @@ class AveragingReader(nn.Module):
         return cls(hidden_size)
 
     def features(self, states: Tensor, contexts: Tensor) -> Tensor:
-        """States and contexts (.., H) -> features (.., H)."""
+        """Return ``tanh(W_c [h; c] + b_c)`` (.., H) for states and contexts (.., H)."""
         return torch.tanh(self.merge(torch.cat((states, contexts), dim=-1)))
 
     def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
-        """States (B, T, H) -> features (B, T, H) and, on request, weights (B, T, 1 + T), those of the memory first."""
+        """Return features (B, T, H) and, if requested, weights (B, T, 1 + T), the memory's weight first."""
         total, count = self.empty_memory(states[:, 0]) if memory is None else memory
         counts = (count + torch.arange(1, states.size(1) + 1, device=states.device)).unsqueeze(2)  # (B, T, 1): t + 1
         features = self.features(states, (total.unsqueeze(1) + states.cumsum(dim=1)) / counts)
@@ -49,7 +50,7 @@ class AveragingReader(nn.Module):
         return features, Read(torch.cat((count.unsqueeze(1) / counts, weights), dim=2))
 
     def empty_memory(self, state: Tensor) -> Memory:
-        """The sum of the states and how many vectors it is of: ``h_0`` alone."""
+        """Return the sum of the states and their number. At the start this is ``h_0`` alone: zeros and 1."""
         return torch.zeros_like(state), state.new_ones(state.size(0), 1)
 
     def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:

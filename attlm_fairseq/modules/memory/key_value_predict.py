@@ -1,6 +1,6 @@
 """Attention over a short window with separate keys, values and predictions: Daniluk et al. (2017), "Frustratingly Short Attention Spans".
 
-Shapes: B sentences in the batch, T positions, H size of an LSTM state, D of one of its parts, L length of the window.
+Shapes: B sentences in the batch, T positions, H hidden size, D size of one part of a state, L length of the window.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ PARTS = {"attention": 1, "key-value": 2, "key-value-predict": 3}
 
 
 class KeyValuePredictReader(nn.Module):
-    r"""Features ``h* = tanh(W_r r + W_x x_t)`` of size D = H / parts, ``r`` read from the L outputs before the current one.
+    r"""Features ``h* = tanh(W_r r + W_x x_t)`` of size D = H / parts, with ``r`` read from the previous L outputs.
 
-    ``M = tanh(W_Y [k_{t-L} .. k_{t-1}] + W_h k_t)``, ``alpha = softmax(w . M)``, ``r = sum alpha v``, where an output is
+    ``M = tanh(W_Y [k_{t-L} .. k_{t-1}] + W_h k_t)``, ``alpha = softmax(w . M)``, ``r = sum alpha v``. An output h is divided into
+    keys k, values v and predictions x:
 
-    - ``attention``: key, value and prediction all at once, ``k = v = x = h``;
+    - ``attention``: ``k = v = x = h``, not divided;
     - ``key-value``: ``h = [k; v]`` and ``x = v``;
     - ``key-value-predict``: ``h = [k; v; p]`` and ``x = p``.
 
-    Near the start there are fewer than L; at the first position none, and r is zero. No biases.
-    Column i of the weights (B, T, T) is position i; they are zero outside the window.
+    Near the start of the sequence the window has fewer than L outputs. At the first position it is empty and r is 0. There
+    are no biases. Column i of the weights (B, T, T) belongs to position i; weights outside the window are 0.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"kvp_mode": "key-value-predict", "attention_window": 5}
@@ -55,12 +56,12 @@ class KeyValuePredictReader(nn.Module):
         return cls(hidden_size, str(config["kvp_mode"]), config["attention_window"])
 
     def parts(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """States (.., H) -> keys, values and predictions (.., D)."""
+        """Return the keys, values and predictions (.., D) of states (.., H)."""
         pieces = states.chunk(PARTS[self.mode], dim=-1)
         return pieces[0], pieces[min(1, len(pieces) - 1)], pieces[-1]
 
     def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
-        """States (B, T, H) -> features (B, T, D) and, on request, weights (B, T, T), after those of the memory's slots if given."""
+        """Return features (B, T, D) and, if requested, weights (B, T, T), preceded by the weights of the memory's slots."""
         keys, values, predictions = self.parts(states)
         past_keys, past_values, present = self.empty_memory(states[:, 0]) if memory is None else memory
         length, before = states.size(1), present.size(1)
@@ -78,9 +79,14 @@ class KeyValuePredictReader(nn.Module):
         return features, Read(full.scatter_add(2, columns.clamp(min=0).expand_as(weights), weights))
 
     def scores(self, memory_keys: Tensor, queries: Tensor) -> Tensor:
-        """``w . M`` (B, T, L) for W_Y k (B, T, L, D) of the window and W_h k_t (B, T, D), in float32 at least.
+        """Return ``w . M`` (B, T, L), computed at least in float32.
 
-        The gradients of a window's scores sum to 0, and W_h's gradient comes from their sum: in bfloat16 it would be mostly rounding.
+        The gradients of a window's scores sum to almost 0, and W_h's gradient comes from this sum. In bfloat16 it would be mostly
+        rounding error.
+
+        Args:
+            memory_keys: W_Y k of each window, (B, T, L, D).
+            queries: W_h k_t, (B, T, D).
         """
         dtype = torch.promote_types(self.score_vector.dtype, torch.float32)
         with torch.autocast(queries.device.type, enabled=False):
@@ -88,7 +94,7 @@ class KeyValuePredictReader(nn.Module):
             return hidden @ self.score_vector.to(dtype)
 
     def empty_memory(self, state: Tensor) -> Memory:
-        """The keys and values of the last outputs, at most L: (B, M, D) each."""
+        """Return the empty memory: keys and values (B, M, D) of the last M outputs, with M = 0 at the start and at most L."""
         empty = state.new_zeros(state.size(0), 0, self.feature_size)
         return empty, empty, empty.new_zeros(empty.shape[:2], dtype=torch.bool)
 
@@ -98,7 +104,10 @@ class KeyValuePredictReader(nn.Module):
 
 
 def windows(sequence: Tensor, window: int, length: int) -> Tensor:
-    """(B, K, D) -> (B, T, L, D): for each of the last T positions the L before it, oldest first, zeros before the beginning."""
+    """Return, for each of the last T positions of (B, K, D), the L positions before it: (B, T, L, D), oldest first.
+
+    Positions before the beginning are zeros.
+    """
     missing = window + length - sequence.size(1)
     padded = nn.functional.pad(sequence, (0, 0, missing, 0))[:, :-1]
-    return padded.unfold(1, window, 1).transpose(2, 3)  # a window of 0 too: so every weight has a gradient, be it zeros
+    return padded.unfold(1, window, 1).transpose(2, 3)  # also for L = 0, so that every weight gets a gradient (of zeros)

@@ -1,6 +1,6 @@
-"""Parts of the last N outputs side by side: the N-gram RNN of Daniluk et al. (2017).
+"""Concatenated parts of the last N outputs: the N-gram RNN of Daniluk et al. (2017).
 
-Shapes: B sentences in the batch, T positions, H size of an LSTM state, D = H / N of one of its parts.
+Shapes: B sentences in the batch, T positions, H hidden size, D = H / N size of one part of a state.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from attlm_fairseq.modules.memory.reader import Columns, Memory
 
 
 class NgramReader(nn.Module):
-    r"""Features ``h* = tanh(W_N [h^1_t; h^2_{t-1}; ..; h^N_{t-N+1}])`` of size D = H / N: part k comes from k - 1 positions before.
+    r"""Features ``h* = tanh(W_N [h^1_t; h^2_{t-1}; ..; h^N_{t-N+1}])`` of size D = H / N. Part k comes from position t - k + 1.
 
-    Missing positions are zeros. There are no attention weights. The paper's Eq. 13 writes N - 1 parts, but its table of sizes only works
-    out with N.
+    Positions before the first are zeros. There are no attention weights. The paper's Eq. 13 has N - 1 parts, but the sizes
+    in its table are only correct with N parts.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"ngram_order": 4}
@@ -38,7 +38,7 @@ class NgramReader(nn.Module):
         return cls(hidden_size, config["ngram_order"])
 
     def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, None]:
-        """States (B, T, H) -> features (B, T, D)."""
+        """Return features (B, T, D) for states (B, T, H), and None instead of weights."""
         (past,) = self.empty_memory(states[:, 0]) if memory is None else memory
         parts = torch.cat((past, states), dim=1).chunk(self.order, dim=-1)
         starts = range(self.order - 1, -1, -1)
@@ -46,7 +46,7 @@ class NgramReader(nn.Module):
         return torch.tanh(self.merge(torch.cat(shifted, dim=-1))), None
 
     def empty_memory(self, state: Tensor) -> Memory:
-        """The last N - 1 outputs (B, N - 1, H), newest last: zeros."""
+        """Return the last N - 1 outputs (B, N - 1, H), newest last; at the start they are zeros."""
         return (state.new_zeros(state.size(0), self.order - 1, state.size(1)),)
 
     def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:

@@ -1,6 +1,6 @@
-"""No memory: the plain LSTM language model that the papers compare with, as the same code with nothing to read.
+"""A reader without memory: the plain LSTM language model, which is the baseline of the papers.
 
-Shapes: B sentences in the batch, T positions, H size of an LSTM state.
+Shapes: B sentences in the batch, T positions, H hidden size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from attlm_fairseq.modules.memory.reader import Columns, Memory
 
 
 class PlainReader(nn.Module):
-    """Features ``h_t``. There are no attention weights."""
+    """Returns the states ``h_t`` as features. There are no attention weights."""
 
     defaults: ClassVar[Mapping[str, Any]] = {}
     columns: Columns | None = None

@@ -1,6 +1,6 @@
 """The Reader contract: the one part in which the papers' language models differ.
 
-Shapes: B sentences in the batch, T positions, H size of an LSTM state, F size of the features, M memory slots.
+Shapes: B sentences in the batch, T positions, H hidden size, F size of the features, M memory slots.
 """
 
 from __future__ import annotations
@@ -15,25 +15,30 @@ from attlm_fairseq.modules.state import Memory
 
 
 class Read(NamedTuple):
-    """What a reader has read for each prediction.
+    """What a reader has read from the memory for each prediction.
 
-    ``weights`` (B, T, M) are of the slots of the memory given (one for a running sum), then of the states. ``tokens`` (B, T, M), from
-    readers whose memory is words: which token each column stands for.
+    Attributes:
+        weights: attention weights (B, T, M). The first columns belong to the slots of the memory that was passed in (one
+            column if it is a running sum), the others to the new states.
+        tokens: the token of each column (B, T, M), only from readers whose memory holds words.
     """
 
     weights: Tensor
     tokens: Tensor | None = None
 
     def at(self, places: Tensor) -> Read:
-        """Return what was read for the N predictions of ``places`` (B, T) bool: weights and tokens (N, M)."""
+        """Return the weights and tokens (N, M) of the N predictions for which ``places`` (B, T) is True."""
         return Read(self.weights[places], None if self.tokens is None else self.tokens[places])
 
 
 class Columns(NamedTuple):
-    """Which states the columns of a reader's weights are, for a sequence that was read from an empty memory.
+    """Which state each column of a reader's weights belongs to, if the sequence was read from an empty memory.
 
-    Position t has the states after the inputs t - ``oldest`` (None: from the first on) to t - ``newest`` in memory. ``initial``: column 0
-    is the state before the first input, ``h_0``, and column i + 1 the one after input i; otherwise that is column i.
+    Attributes:
+        newest: position t sees the states after inputs up to t - ``newest``.
+        oldest: position t sees the states after inputs from t - ``oldest`` on; None: from the first input on.
+        initial: True if column 0 is the initial state ``h_0`` and column i + 1 the state after input i. False if column i
+            is the state after input i.
     """
 
     newest: int
@@ -42,62 +47,74 @@ class Columns(NamedTuple):
 
 
 class Reader(Protocol):
-    """Turns the states of a recurrence into the features of the output layer, reading the memory of earlier states.
+    """Computes the features of the output layer from the states of a recurrence and the memory of earlier states.
 
-    Strictly causal: the features at position t depend on ``h_1 .. h_t`` and on the tokens up to t alone. Nothing is kept on the module. A
-    sequence may be read in pieces of any length, down to single states: reading ``states`` and then ``more`` with the memory that
-    ``advance(states, tokens, memory)`` returns gives the features of both in one call, to rounding.
+    A reader is causal: the features at position t depend only on ``h_1 .. h_t`` and the tokens up to t. The module stores
+    no memory. A sequence may be read in pieces of any length, down to single states. For the next piece, pass the memory
+    that ``advance`` returned for this one. The features equal those of one call for the whole sequence, except for rounding.
 
-    Parameters with "bias" in their name start at 0, the others uniformly random. Under bfloat16 scoring the products of all linear layers
-    are rounded, however deep these lie; what a reader multiplies itself is not.
+    Parameters with "bias" in their name are initialised to 0, all others uniformly at random. bfloat16 scoring rounds the
+    products of all ``nn.Linear`` layers, nested ones included. It does not round a reader's other products.
     """
 
     defaults: ClassVar[Mapping[str, Any]]  # its own options, named as on fairseq-train's command line
     feature_size: int  # F
-    starts_with_state: ClassVar[bool]  # whether the first features are h_t itself: an output layer of h_t then fits the first columns
+    starts_with_state: ClassVar[bool]  # whether features 0 .. H - 1 are h_t, so that a plain LSTM's output layer fits them
 
     @classmethod
     def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> Reader:
-        """Build the reader for states of ``hidden_size`` from the options of its model, which include all defaults."""
+        """Build the reader for states of ``hidden_size`` from the options of its model, defaults included."""
         ...
 
     @property
     def columns(self) -> Columns | None:
-        """What the columns of its weights are; None if it has no weights."""
+        """The meaning of the columns of its weights; None if it has no weights."""
         ...
 
     def modules(self) -> Iterator[nn.Module]:
-        """As of ``nn.Module``, which every reader is."""
+        """See ``nn.Module.modules``; every reader is an ``nn.Module``."""
         ...
 
     def __call__(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
-        """States (B, T, H), the tokens (B, T) they were reached with -> features (B, T, F) and, only on request, what was read.
+        """Compute the features.
 
-        ``memory`` is of the states before these; without one it is empty.
+        Args:
+            states: (B, T, H).
+            tokens: (B, T), the tokens that led to the states.
+            memory: the memory of the states before these; None is an empty memory.
+            need_read: return what was read too.
+
+        Returns:
+            Features (B, T, F), and what was read if requested, else None.
         """
         ...
 
     def empty_memory(self, state: Tensor) -> Memory:
-        """The memory before the first position, for a batch like ``state`` (B, H)."""
+        """Return the memory before the first position, with the batch size, dtype and device of ``state`` (B, H)."""
         ...
 
     def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
-        """States (B, T, H), their tokens (B, T) and the memory before -> the memory after; the one given stays as it is."""
+        """Return the memory after states (B, T, H) with tokens (B, T). ``memory``, the one before, does not change."""
         ...
 
 
 def masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
-    """Softmax over the last dimension where ``visible``; 0 elsewhere, also where nothing is visible."""
+    """Compute the softmax over the visible elements of the last dimension. All other elements are 0."""
     return torch.softmax(scores.masked_fill(~visible, -torch.inf), dim=-1).masked_fill(~visible, 0.0)
 
 
 def with_memory(present: Tensor, visible: Tensor) -> Tensor:
-    """Which slots of the memory there are (B, M), which states each position sees (T, K) -> what it sees of both (B, T, M + K)."""
+    """Return which slots and states each position sees, (B, T, M + K) bool.
+
+    Args:
+        present: which slots of the memory each row has, (B, M) bool.
+        visible: which of K states each position sees, (T, K) bool.
+    """
     rows, length = len(present), len(visible)
     return torch.cat((present.unsqueeze(1).expand(rows, length, -1), visible.expand(rows, -1, -1)), dim=2)
 
 
 def append_slots(memory: Memory, *parts: Tensor) -> Memory:
-    """A memory of slots with those of new states (B, T, ..) behind its own."""
+    """Return a memory of slots with the slots of new states, ``parts`` (B, T, ..), after its own."""
     present = parts[0].new_ones(parts[0].shape[:2], dtype=torch.bool)
     return tuple(torch.cat(pair, dim=1) for pair in zip(memory, (*parts, present), strict=True))

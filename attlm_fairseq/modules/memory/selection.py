@@ -20,15 +20,16 @@ class SelectionReader(nn.Module):
     r"""Features ``[h_t; r_t]``, over which the output layer computes ``softmax(W_ph h_t + W_pr r_t + b_p)``.
 
     ``k_t = W_kh h_t + b_k``; ``e_ti = (h_i * w_h1) . k_t``; ``alpha = softmax_i(e_ti)``; ``r_t = sum_i alpha_ti (h_i * w_h2)``. The memory
-    holds ``h_0 .. h_{t-1}`` with ``h_0`` the LSTM's initial state, zeros; the current state is not in it. The gates select dimensions:
+    holds ``h_0 .. h_{t-1}``; ``h_0`` is the LSTM's initial state, zeros. The current state is not in it. The gates select dimensions:
 
     - ``none``: both all ones;
     - ``independent``: ``w_h1 = sigmoid(W_hh1 h_t + b_h1)``, ``w_h2 = sigmoid(W_hh2 h_t + b_h2)``;
     - ``tied``: ``w_h1 = w_h2``;
     - ``complementary``: ``w_h1 = 1 - w_h2``.
 
-    Gates do not depend on i, so ``e_ti = h_i . (w_h1 * k_t)`` and ``r_t = w_h2 * sum_i alpha_ti h_i``: dot-product attention with a gated
-    query and a gated result. Column i of the weights (B, T, T) is ``h_i``, from ``h_0`` on: position t has its last weight in column t - 1.
+    The gates do not depend on i, so ``e_ti = h_i . (w_h1 * k_t)`` and ``r_t = w_h2 * sum_i alpha_ti h_i``. The code computes this
+    form: dot-product attention with a gated query and a gated result. Column i of the weights (B, T, T) belongs to ``h_i``,
+    with i from 0. Position t (from 1) has its last weight in column t - 1.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"selection": "tied"}
@@ -50,7 +51,7 @@ class SelectionReader(nn.Module):
         return cls(hidden_size, str(config["selection"]))
 
     def gated(self, states: Tensor) -> tuple[Tensor, Tensor | None]:
-        """States (.., H) -> queries ``w_h1 * k_t`` (.., H) and the gates ``w_h2`` of the results (.., H), None for all ones."""
+        """Return queries ``w_h1 * k_t`` (.., H) and result gates ``w_h2`` (.., H) for states (.., H). None stands for gates of 1."""
         queries = self.query(states)
         if self.value_gate is None:
             return queries, None
@@ -60,7 +61,10 @@ class SelectionReader(nn.Module):
         return queries * (value_gates if self.selection == "tied" else 1 - value_gates), value_gates
 
     def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
-        """States (B, T, H) -> features (B, T, 2 H) and, on request, weights (B, T, T); with a memory (B, T, M + T - 1), its slots first."""
+        """Return features (B, T, 2 H) and, if requested, weights.
+
+        The weights are (B, T, T). With a memory they are (B, T, M + T - 1), the memory's slots first.
+        """
         queries, gates = self.gated(states)
         past, present = self.empty_memory(states[:, 0]) if memory is None else memory
         values = torch.cat((past, states[:, :-1]), dim=1)
@@ -75,7 +79,7 @@ class SelectionReader(nn.Module):
         return features, None if weights is None or not need_read else Read(weights)
 
     def empty_memory(self, state: Tensor) -> Memory:
-        """The states so far (B, M, H): ``h_0`` alone."""
+        """Return the states so far (B, M, H); at the start this is ``h_0`` alone."""
         first = torch.zeros_like(state).unsqueeze(1)
         return first, first.new_ones(first.shape[:2], dtype=torch.bool)
 

@@ -12,9 +12,16 @@ OUTPUT_LAYERS = ("tied", "untied", "adaptive")
 
 
 def build_output_layer(kind: str, feature_size: int, vocabulary_size: int, cutoffs: Sequence[int] = ()) -> OutputLayer:
-    """Build the output layer of a kind of ``OUTPUT_LAYERS``, the adaptive softmax with its ``cutoffs``. Raises ValueError.
+    """Build an output layer.
 
-    The language model ties the matrix of a ``tied`` one to its embeddings.
+    Args:
+        kind: one of ``OUTPUT_LAYERS``. For ``tied``, the language model later shares the layer's matrix with its embeddings.
+        feature_size: F.
+        vocabulary_size: V.
+        cutoffs: the cutoffs of the adaptive softmax.
+
+    Raises:
+        ValueError: an unknown kind or invalid cutoffs.
     """
     if kind not in OUTPUT_LAYERS:
         raise ValueError(f"output layer {kind!r} is not one of: {', '.join(OUTPUT_LAYERS)}")

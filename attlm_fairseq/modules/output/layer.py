@@ -1,6 +1,6 @@
 """The OutputLayer contract: from features to the probabilities of the next word.
 
-Shapes: N predictions, E events, F features, V vocabulary, M columns of what a reader has read. Natural log.
+Shapes: N predictions, E events, F features, V vocabulary, M columns of a reader's weights. All logarithms are natural.
 """
 
 from __future__ import annotations
@@ -16,74 +16,88 @@ from attlm_fairseq.modules.memory.reader import Read
 
 
 class OutputLayer(Protocol):
-    """A distribution over V words for each prediction.
+    """Computes a distribution over V words for each prediction.
 
-    ``read``, what the memory reader has read for the same predictions, is for layers that put probability on words in the memory
-    (pointers, caches): these say ``needs_read`` and get it always, others may get None.
+    ``read`` is what the memory reader has read for the same predictions. Layers that give probability to words in the
+    memory (pointers, caches) set ``needs_read`` and always get it. Other layers may get None.
     """
 
     needs_read: ClassVar[bool]
 
     @property
     def bias(self) -> Tensor:
-        """The biases, which start at the log unigram distribution, see ``init_bias``."""
+        """The biases. They are initialised to the log unigram distribution, see ``init_bias``."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """As of ``nn.Module``, which every output layer is."""
+        """See ``nn.Module.parameters``; every output layer is an ``nn.Module``."""
         ...
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        """As of ``nn.Module``: ties the matrix ``weight`` of a layer that has one."""
+        """See ``nn.Module.register_parameter``. The model ties a layer's ``weight`` to its embeddings with it."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """As of ``nn.Module``."""
+        """See ``nn.Module.state_dict``."""
         ...
 
     def __call__(self, features: Tensor, read: Read | None = None) -> Tensor:
-        """Features (.., F) -> logits (.., V), whose ``log_softmax`` is the log-probabilities."""
+        """Return logits (.., V) for features (.., F). Their ``log_softmax`` is the log-probabilities."""
         ...
 
     def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
-        """Features (.., F) -> log-probabilities (.., V); computed in float32 at least."""
+        """Return log-probabilities (.., V) for features (.., F), computed at least in float32."""
         ...
 
     def log_probs_of(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
-        """Features (N, F) and words (N,) -> the words' log-probabilities (N,)."""
+        """Return the log-probabilities (N,) of the target words (N,), given features (N, F)."""
         ...
 
     def nll(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
-        """Features (N, F) and words (N,) -> the sum of their negative log-probabilities, a scalar to be differentiated."""
+        """Return the sum of the targets' negative log-probabilities, a differentiable scalar.
+
+        Args:
+            features: (N, F).
+            targets: the words (N,). All of them count.
+            read: see the class.
+        """
         ...
 
     def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
-        """As ``nll``, with what training may add to it.
+        """Return ``nll`` and the additional training terms.
 
         Raises:
-            ValueError: The layer does not have a term that is not 0.
+            ValueError: a term is not 0, but the layer does not support it.
         """
         ...
 
     def init_bias(self, log_probs: Tensor) -> None:
-        """Set the biases so that features of zero predict this distribution (V,), as far as the layer can."""
+        """Set the biases so that features of zero predict the distribution ``log_probs`` (V,) as well as the layer can."""
         ...
 
     def with_temperature(self, temperature: float) -> OutputLayer:
-        """Return a layer whose logits are divided by ``temperature``; this one, and embeddings tied to it, stay as they are."""
+        """Return a layer whose logits are divided by ``temperature``. This layer and tied embeddings do not change."""
         ...
 
     def events(self, rounded: Callable[[Tensor], Tensor] | None = None) -> EventLogProbs:
-        """Return what scores single words in shared contexts; ``rounded`` gives matrices in lower precision if that is wanted."""
+        """Return a function that scores single words in shared contexts.
+
+        Args:
+            rounded: converts a matrix to a lower precision; None keeps the precision of the weights.
+        """
         ...
 
 
 class EventLogProbs(Protocol):
-    """Log-probabilities of single words, what belongs to a context computed once. Without gradients."""
+    """Computes log-probabilities of single words, the softmax normaliser once per context. It has no gradients."""
 
     def __call__(self, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check) -> Tensor:
-        """Return ``ln p(words[e] | features[contexts[e]])`` (E,) for features (N, F), contexts (E,) and words (E,).
+        """Return ``ln p(words[e] | features[contexts[e]])`` for each of E events.
 
-        ``check`` is called between pieces, and may raise what ends this.
+        Args:
+            features: (N, F), one row per context.
+            contexts: the row of ``features`` of each event, (E,).
+            words: the word of each event, (E,).
+            check: called between pieces of the work. It may raise an exception to stop the computation.
         """
         ...

@@ -18,7 +18,7 @@ from attlm_fairseq.modules.memory.reader import Read
 
 
 class Softmax(nn.Linear):
-    """``p = softmax(W f + b)``. Its matrix (V, F) may be that of the embeddings."""
+    """The full softmax ``p = softmax(W f + b)``. Its matrix W (V, F) may be shared with the embeddings."""
 
     needs_read: ClassVar[bool] = False
 

@@ -1,6 +1,6 @@
 """Higher-order recurrent networks: Soltani and Jiang (2016), "Higher Order Recurrent Neural Networks".
 
-Shapes: B sentences in the batch, T positions, E embedding, L layers, N order, H size of a state.
+Shapes: B sentences in the batch, T positions, E embedding, L layers, N order, H hidden size.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisatio
 from attlm_fairseq.modules.state import State
 
 Product = Callable[[Tensor], Tensor]
-"""With one of the matrices: (B, H) -> (B, H)."""
+"""Multiplies states (B, H) by one of the recurrent matrices (H, H)."""
 
 FEEDBACKS = ("fofe", "gated")
-FORGETTING = 0.6  # alpha of FOFE
+FORGETTING = 0.6  # alpha, the forgetting factor of FOFE (fixed-size ordinally forgetting encoding)
 
 
 class HigherOrderLayer(nn.Module):
-    """One layer of ``HigherOrderRNN``."""
+    """One layer of ``HigherOrderRNN``, with the weights of its equations."""
 
     def __init__(self, input_size: int, hidden_size: int, order: int, gated: bool) -> None:
         super().__init__()
@@ -38,12 +38,12 @@ class HigherOrderLayer(nn.Module):
         self.gate_states = nn.ModuleList(nn.Linear(hidden_size, hidden_size, bias=False) for _ in range(gates))  # W_2n
 
     def inputs(self, values: Tensor) -> Tensor:
-        """What the layer's inputs (.., E) add: to the state, then to each gate (.., H or (1 + N) H)."""
-        dtype = self.from_input.bias.dtype  # not that of products in lower precision
+        """Return the input projections of values (.., E): (.., H), or (.., (1 + N) H) with gates, the state's first."""
+        dtype = self.from_input.bias.dtype  # under autocast the products have a lower precision; sums keep this one
         return torch.cat([layer(values).to(dtype) for layer in (self.from_input, *self.gate_inputs)], dim=-1)
 
     def feedback(self, regularisation: Regularisation) -> tuple[Sequence[Product], Sequence[Product]]:
-        """Return the products with W_n and with W_2n, in training of what ``Regularisation.drop_weights`` leaves of these."""
+        """Return the products with all W_n and with all W_2n. In training, weight dropout is applied to the matrices."""
         modules = cast("Sequence[nn.Linear]", self.from_states), cast("Sequence[nn.Linear]", self.gate_states)
         if not (self.training and regularisation.weight_drop):
             return modules
@@ -53,7 +53,14 @@ class HigherOrderLayer(nn.Module):
         return of_states, of_gates
 
     def step(self, inputs: Tensor, before: Tensor, from_states: Sequence[Product], gate_states: Sequence[Product]) -> Tensor:
-        """``inputs`` (B, ..) and the N newest states (B, N, H), newest first -> the N newest after them, with ``feedback``."""
+        """Return the N newest states after a step.
+
+        Args:
+            inputs: the input projections, as ``inputs`` returns them.
+            before: the N newest states before the step, (B, N, H), newest first.
+            from_states: the products with W_n, see ``feedback``.
+            gate_states: the products with W_2n, see ``feedback``.
+        """
         total, *gates = inputs.split(before.size(2), dim=1)
         for lag, (multiply, state) in enumerate(zip(from_states, before.unbind(1), strict=True)):
             product = multiply(state)
@@ -65,12 +72,14 @@ class HigherOrderLayer(nn.Module):
 
 
 class HigherOrderRNN(nn.Module):
-    r"""The N newest states feed back into the next one, L layers. Before the first word they are zeros, which feed nothing back.
+    r"""A recurrent network of L layers in which the N newest states feed back into the next state.
+
+    The states before the first word are zeros, so they add nothing. The kinds of feedback are:
 
     - ``fofe``: ``h_t = tanh(W_in x_t + b + sum_n alpha^n W_n h_{t-n})`` with alpha = 0.6;
     - ``gated``: ``h_t = tanh(W_in x_t + b + sum_n r_n * W_n h_{t-n})`` with ``r_n = sigmoid(W_1n x_t + W_2n h_{t-n})``.
 
-    Its state is the N newest states of each layer, newest first: (B, L, N, H).
+    Its state holds the N newest states of each layer, newest first: (B, L, N, H).
     """
 
     name: ClassVar[str] = "hornn"
@@ -86,7 +95,11 @@ class HigherOrderRNN(nn.Module):
         feedback: str,
         regularisation: Regularisation = NOTHING_LEFT_OUT,
     ) -> None:
-        """Raises ValueError: no such feedback, an order below 1."""
+        """Build the layers.
+
+        Raises:
+            ValueError: ``feedback`` is not one of ``FEEDBACKS``, or ``order`` is below 1.
+        """
         super().__init__()
         if feedback not in FEEDBACKS:
             raise ValueError(f"feedback {feedback!r} is not one of: {', '.join(FEEDBACKS)}")
@@ -99,7 +112,7 @@ class HigherOrderRNN(nn.Module):
 
     @property
     def stacked(self) -> Sequence[HigherOrderLayer]:
-        """The layers with their type, which ``nn.ModuleList`` does not tell."""
+        """The layers, typed for mypy: ``nn.ModuleList`` does not know the type of its elements."""
         return cast("Sequence[HigherOrderLayer]", self.layers)
 
     @classmethod
@@ -108,13 +121,13 @@ class HigherOrderRNN(nn.Module):
         return cls(embedding_size, config["decoder_hidden_size"], layers, order, str(config["hornn_feedback"]), regularisation)
 
     def initialise_biases(self) -> None:
-        """All start at 0."""
+        """Change nothing: all biases start at 0."""
 
     def initial(self, rows: int) -> State:
         return (self.stacked[0].from_input.bias.new_zeros(rows, len(self.layers), self.order, self.hidden_size),)
 
     def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
-        """Layer by layer: what enters a layer is computed for all positions at once, only the feedback step by step."""
+        """Compute layer by layer: the input projections for all positions at once, the feedback step by step."""
         sequence, last = embedded, []
         for number, (layer, states) in enumerate(zip(self.stacked, before[0].unbind(1), strict=True)):
             outputs = []
@@ -128,7 +141,7 @@ class HigherOrderRNN(nn.Module):
         return sequence, (torch.stack(last, dim=1),)
 
     def inputs(self, embedded: Tensor) -> Tensor:
-        """What words add to the first layer: to its state and each of its gates."""
+        """Return the input projections of the first layer: for its state, then for each of its gates."""
         return self.stacked[0].inputs(embedded)
 
     def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
@@ -139,7 +152,7 @@ class HigherOrderRNN(nn.Module):
         return after[-1][:, 0], (torch.stack(after, dim=1),)
 
     def _dropped(self, values: Tensor) -> Tensor:
-        """What a layer gets of the outputs (B, T, H) or (B, H) of the one below."""
+        """Apply dropout to the outputs (B, T, H) or (B, H) of the layer below."""
         return self.regularisation.drop(values, self.regularisation.dropout_between, self.training)
 
     def bfloat16_steps(self) -> SelectedSteps:

@@ -1,6 +1,6 @@
-"""The LSTM of all the papers, with one bias per gate.
+"""The LSTM that all the papers use, with one bias per gate.
 
-Shapes: B sentences in the batch, T positions, E embedding, L layers, H size of a state.
+Shapes: B sentences in the batch, T positions, E embedding, L layers, H hidden size.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from attlm_fairseq.modules.state import State
 
 
 class LSTM(nn.LSTM):
-    """``i, f, o = sigmoid(W x_t + U h_{t-1} + b)``, ``g = tanh(..)``, ``c_t = f c_{t-1} + i g``, ``h_t = o tanh(c_t)``; L layers.
+    """An LSTM of L layers.
 
-    Its state is ``h`` and ``c``, (B, L, H) each. Under autocast to bfloat16 the products are in bfloat16, the state in float32.
+    ``i, f, o = sigmoid(W x_t + U h_{t-1} + b)``, ``g = tanh(W x_t + U h_{t-1} + b)``, ``c_t = f c_{t-1} + i g`` and
+    ``h_t = o tanh(c_t)``, with W, U and b of its own for each of i, f, o and g.
+
+    Its state is ``h`` and ``c``, (B, L, H) each. Under autocast to bfloat16, products are in bfloat16, the state in float32.
     """
 
     name: ClassVar[str] = "lstm"
@@ -48,7 +51,7 @@ class LSTM(nn.LSTM):
         return cls(embedding_size, config["decoder_hidden_size"], config["decoder_layers"], regularisation, config["forget_bias"])
 
     def initialise_biases(self) -> None:
-        """Set the biases of the forget gates."""
+        """Set the biases of the forget gates to ``forget_bias``."""
         for layer in range(self.num_layers):
             _, forget, _, _ = getattr(self, f"bias_ih_l{layer}").chunk(4)
             nn.init.constant_(forget, self.forget_bias)
@@ -68,7 +71,7 @@ class LSTM(nn.LSTM):
     def _read_layers(
         self, sequence: Tensor, before: State, read_layer: Callable[..., tuple[Tensor, Tensor, Tensor]]
     ) -> tuple[Tensor, State]:
-        """As ``read``, layer by layer."""
+        """Compute ``read`` layer by layer, with dropout between the layers."""
         hidden, cell = [], []
         for layer, (h, c) in enumerate(zip(before[0].unbind(1), before[1].unbind(1), strict=True)):
             weight, recurrent, bias = weights_of(self, layer)
@@ -80,19 +83,19 @@ class LSTM(nn.LSTM):
         return sequence, (torch.stack(hidden, 1), torch.stack(cell, 1))
 
     def inputs(self, embedded: Tensor) -> Tensor:
-        """What words add to the first layer's four gates (B, 4 H), biases included."""
+        """Return the input projections of the first layer's four gates, ``W x + b`` (B, 4 H)."""
         weight, _, bias = weights_of(self, 0)
         return nn.functional.linear(embedded, weight, bias)
 
     def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
-        """Layer by layer: torch's fused call would rearrange the weights at every step, which costs as much as using them."""
+        """Compute layer by layer. torch's fused call copies the weights at every step, which costs as much as the products."""
         hidden: list[Tensor] = []
         cell: list[Tensor] = []
         for layer, (h, c) in enumerate(zip(before[0].unbind(1), before[1].unbind(1), strict=True)):
             weight, recurrent, bias = weights_of(self, layer)
             if layer:
                 inputs = nn.functional.linear(self.regularisation.drop(hidden[-1], self.dropout, self.training), weight, bias)
-            # in place: what all this costs is memory traffic; but torch's autocast leaves products in place as they are
+            # In place, since memory traffic dominates the cost. Not under autocast, which ignores in-place products.
             low = torch.is_autocast_enabled(inputs.device.type)
             gates = torch.addmm(inputs, h, recurrent.t()) if low else inputs.addmm_(h, recurrent.t())
             for values, new in zip((hidden, cell), lstm_cell(gates, c), strict=True):

@@ -1,6 +1,6 @@
 """The Recurrence contract: how a language model reads one word after another.
 
-Shapes: B sentences in the batch, T positions, E embedding, H size of an output, K what a word contributes.
+Shapes: B sentences in the batch, T positions, E embedding, H size of an output, K input projection.
 """
 
 from __future__ import annotations
@@ -15,65 +15,82 @@ from attlm_fairseq.modules.state import State
 
 
 class Recurrence(Protocol):
-    """Turns embeddings into states ``h_t`` that depend on the words up to t, which the memory reader then reads.
+    """Turns embeddings into states ``h_t`` that depend on the words up to t. The memory reader reads these states.
 
-    The whole sequence at once (``read``), in pieces, and word by word (``inputs``, ``step``) agree to rounding. Nothing is
-    kept on the module. Every state has the batch first. Parameters with "bias" in their name start at 0, the others uniformly random.
+    ``read`` (whole sequences or pieces) and ``inputs`` with ``step`` (single words) agree, except for rounding. The
+    module stores no state. The first dimension of every state is the batch. Parameters with "bias" in their name are
+    initialised to 0, all others uniformly at random.
     """
 
-    name: ClassVar[str]  # under which checkpoints hold its weights
+    name: ClassVar[str]  # the prefix of its weights in checkpoints
     defaults: ClassVar[Mapping[str, Any]]  # its own options, named as on fairseq-train's command line
-    counts: ClassVar[tuple[str, ...]]  # the options that say how many weights there are: checkpoints that lie about them are not built
+    counts: ClassVar[tuple[str, ...]]  # options that set the number of weights; loading compares them with the checkpoint
     hidden_size: int  # H
 
     @classmethod
     def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> Recurrence:
-        """Build it from the options of its model. It leaves out inputs of its upper layers and recurrent weights. Raises ValueError."""
+        """Build the recurrence from the options of its model.
+
+        Of ``regularisation``, it applies the dropout between layers and the dropout of recurrent weights.
+
+        Raises:
+            ValueError: an option has an invalid value.
+        """
         ...
 
     def initialise_biases(self) -> None:
-        """Set the biases that do not start at 0."""
+        """Set the biases that start at another value than 0."""
         ...
 
     def initial(self, rows: int) -> State:
-        """Return the state before the first word, ``rows`` times."""
+        """Return the state before the first word for ``rows`` sentences."""
         ...
 
     def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
-        """Embeddings (B, T, E) and the state before them -> outputs (B, T, H) and the state after them."""
+        """Return outputs (B, T, H) and the new state, given embeddings (B, T, E) and the state before them."""
         ...
 
     def inputs(self, embedded: Tensor) -> Tensor:
-        """Embeddings (B, E) -> what these words contribute (B, K) wherever they stand: scoring computes it once per distinct word."""
+        """Return the input projections (B, K) of embeddings (B, E). Scoring computes them once per distinct word."""
         ...
 
     def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
-        """``inputs`` (B, K), which are overwritten, and the state before -> output (B, H) and the state after."""
+        """Return the output (B, H) and the new state, given ``inputs`` (B, K), which are overwritten, and the state before."""
         ...
 
     def bfloat16_steps(self) -> Bfloat16Recurrence:
-        """Return a copy for scoring whose matrix products are in bfloat16, its weights rounded once."""
+        """Return a copy for scoring with matrix products in bfloat16. Its weights are rounded once, here."""
         ...
 
 
 class Bfloat16Recurrence(Protocol):
-    """The steps of a Recurrence with products in bfloat16. Its state may have a layout of its own."""
+    """The steps of a Recurrence with products in bfloat16. The layout of its state may differ from the Recurrence's."""
 
     def initial(self, rows: int) -> State:
-        """As of the Recurrence."""
+        """See ``Recurrence.initial``."""
         ...
 
     def inputs(self, embedded: Tensor) -> Tensor:
-        """As of the Recurrence."""
+        """See ``Recurrence.inputs``."""
         ...
 
     def step_rows(self, inputs: Tensor, places: Tensor, before: State, rows: Tensor) -> tuple[Tensor, State]:
-        """Step from the inputs (W, K) at ``places`` (N,) and the states before at ``rows`` (N,); both stay as they are."""
+        """Step N selected rows; ``inputs`` and ``before`` do not change.
+
+        Args:
+            inputs: the input projections of W words, (W, K).
+            places: the row of ``inputs`` for each step, (N,).
+            before: the states before.
+            rows: the row of ``before`` for each step, (N,).
+
+        Returns:
+            Outputs (N, H) and the new states.
+        """
         ...
 
 
 class SelectedSteps:
-    """A ``Bfloat16Recurrence`` of anything that has ``initial``, ``inputs`` and ``step``: rows are selected, then stepped."""
+    """Makes a ``Bfloat16Recurrence`` of any ``Steps``: it selects the rows, then steps them."""
 
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
@@ -84,18 +101,18 @@ class SelectedSteps:
 
 
 class Steps(Protocol):
-    """The part of a Recurrence that goes word by word."""
+    """The part of a Recurrence that reads single words."""
 
     @property
     def initial(self) -> Callable[[int], State]:
-        """As of the Recurrence."""
+        """See ``Recurrence.initial``."""
         ...
 
     @property
     def inputs(self) -> Callable[[Tensor], Tensor]:
-        """As of the Recurrence."""
+        """See ``Recurrence.inputs``."""
         ...
 
     def step(self, inputs: Tensor, before: State) -> tuple[Tensor, State]:
-        """As of the Recurrence."""
+        """See ``Recurrence.step``."""
         ...

@@ -19,7 +19,7 @@ from attlm_fairseq.modules.state import State
 
 
 class RNN(nn.RNN):
-    """``h_t = tanh(W x_t + U h_{t-1} + b)``, L layers. Its state is ``h`` (B, L, H)."""
+    """A recurrent network of L layers: ``h_t = tanh(W x_t + U h_{t-1} + b)``. Its state is ``h`` (B, L, H)."""
 
     name: ClassVar[str] = "rnn"
     counts: ClassVar[tuple[str, ...]] = ("decoder_layers",)
@@ -36,7 +36,7 @@ class RNN(nn.RNN):
         return cls(embedding_size, config["decoder_hidden_size"], config["decoder_layers"], regularisation)
 
     def initialise_biases(self) -> None:
-        """All start at 0."""
+        """Change nothing: all biases start at 0."""
 
     def initial(self, rows: int) -> State:
         return (weights_of(self, 0)[1].new_zeros(rows, self.num_layers, self.hidden_size),)
@@ -49,7 +49,7 @@ class RNN(nn.RNN):
         return outputs, (after.transpose(0, 1),)
 
     def _read_layers(self, sequence: Tensor, before: State, read_layer: Callable[..., tuple[Tensor, Tensor]]) -> tuple[Tensor, State]:
-        """As ``read``, layer by layer."""
+        """Compute ``read`` layer by layer, with dropout between the layers."""
         last = []
         for layer, hidden in enumerate(before[0].unbind(1)):
             weight, recurrent, bias = weights_of(self, layer)
@@ -60,7 +60,7 @@ class RNN(nn.RNN):
         return sequence, (torch.stack(last, dim=1),)
 
     def inputs(self, embedded: Tensor) -> Tensor:
-        """What words add to the first layer's pre-activations (B, H), biases included."""
+        """Return the input projections of the first layer, ``W x + b`` (B, H)."""
         weight, _, bias = weights_of(self, 0)
         return nn.functional.linear(embedded, weight, bias)
 
@@ -78,7 +78,7 @@ class RNN(nn.RNN):
 
 
 class Bfloat16RNN:
-    """The steps of an ``RNN`` in evaluation, products in bfloat16, states in float32."""
+    """The steps of an ``RNN`` in evaluation, with products in bfloat16 and states in float32."""
 
     def __init__(self, rnn: RNN) -> None:
         layers = [weights_of(rnn, layer) for layer in range(rnn.num_layers)]

@@ -1,4 +1,4 @@
-"""What torch's recurrent layers have in common."""
+"""Helpers for torch's recurrent layers, which ``LSTM`` and ``RNN`` share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def keep_one_bias(layers: nn.RNNBase) -> None:
-    """Fix the second of torch's two biases at 0: they only ever act as their sum, and the papers have one."""
+    """Fix torch's second bias at 0. Only the sum of its two biases matters, and the papers have one bias."""
     for name, parameter in layers.named_parameters():
         if name.startswith("bias_hh"):
             nn.init.zeros_(parameter).requires_grad_(False)
@@ -22,9 +22,18 @@ def weights_of(layers: nn.RNNBase, layer: int) -> tuple[Tensor, Tensor, Tensor]:
 def lstm_layer(
     inputs: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One layer of an LSTM by torch's fused call, with weights that are computed, such as dropped ones.
+    """Compute one LSTM layer by torch's fused call, with weights that need not be parameters (such as weights with dropout).
 
-    Inputs (B, T, E) and the state before, (B, H) each -> outputs (B, T, H), ``h`` and ``c`` after them.
+    Args:
+        inputs: (B, T, E).
+        weight: the input matrix (4 H, E).
+        recurrent: the recurrent matrix (4 H, H).
+        bias: (4 H,).
+        hidden: ``h`` before the first position, (B, H).
+        cell: ``c`` before the first position, (B, H).
+
+    Returns:
+        Outputs (B, T, H), and ``h`` and ``c`` after the last position.
     """
     weights = [weight, recurrent, bias, torch.zeros_like(bias)]
     state = (hidden.unsqueeze(0).contiguous(), cell.unsqueeze(0).contiguous())
@@ -33,14 +42,25 @@ def lstm_layer(
 
 
 def rnn_layer(inputs: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """One layer of a plain RNN by torch's fused call: inputs (B, T, E), the state (B, H) -> outputs (B, T, H), the state after them."""
+    """Compute one layer of a plain RNN by torch's fused call.
+
+    Args:
+        inputs: (B, T, E).
+        weight: the input matrix (H, E).
+        recurrent: the recurrent matrix (H, H).
+        bias: (H,).
+        hidden: the state before the first position, (B, H).
+
+    Returns:
+        Outputs (B, T, H), and the state after the last position.
+    """
     weights = [weight, recurrent, bias, torch.zeros_like(bias)]
     outputs, hidden = torch._VF.rnn_tanh(inputs, hidden.unsqueeze(0).contiguous(), weights, True, 1, 0.0, True, False, True)
     return outputs, hidden[0]
 
 
 def rnn_layer_by_steps(inputs: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """As ``rnn_layer`` under autocast: a float32 state between products in lower precision, which torch's own would round."""
+    """Compute ``rnn_layer`` under autocast, keeping the state in float32. torch's fused call would round the state."""
     outputs = []
     for step in (nn.functional.linear(inputs, weight).to(bias.dtype) + bias).unbind(1):
         hidden = torch.tanh(step + nn.functional.linear(hidden, recurrent))
