@@ -1,7 +1,8 @@
-"""A metric that another program computes, such as COMET: ``external:COMMAND``.
+"""A metric computed by another program, such as COMET: ``external:COMMAND``.
 
-The program gets one line per comparison on its standard input, ``source TAB hypothesis TAB reference``, then the end of the input. It
-answers one number per line, in order; higher is better. All hypotheses of a file are compared in one run, and equal lines once.
+The program reads one line per comparison on standard input: ``source TAB hypothesis TAB reference``. It prints one
+number per line, in the same order; higher is better. All hypotheses of a file are compared in one run, equal lines only
+once.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
 PREFIX = "external:"
 TIMEOUT_SECONDS = 3600.0
-SHOWN = 200  # characters of what the program wrote
+SHOWN = 200  # characters of the program's output that messages quote
 
 Line = tuple[str, str, str]
 """Source, hypothesis, reference."""
 
 
 class SourcedReferences(tuple[str, ...]):
-    """The references of a list that also know the source sentence which they translate."""
+    """The references of a list, with the source sentence that they translate."""
 
     source: str = ""
 
@@ -39,12 +40,12 @@ def with_source(references: Sequence[str], source: str) -> SourcedReferences:
 
 
 def source_of(references: Sequence[str]) -> str:
-    """Return the source sentence that references know; "" if they know none."""
+    """Return the source sentence of references; "" if they have none."""
     return references.source if isinstance(references, SourcedReferences) else ""
 
 
 class ExternalMetric:
-    """The mean, over the lists, of what a program answers. Of several references the one with the highest answer counts.
+    """The mean over lists of a program's answers. With several references the highest answer counts.
 
     Statistics: the answer, 1.
     """
@@ -55,7 +56,13 @@ class ExternalMetric:
     ignores_case = False
 
     def __init__(self, command: str, timeout: float = TIMEOUT_SECONDS, text: TextPipeline = NO_STEPS) -> None:
-        """``command`` is split as a shell splits it, and run without a shell; ``timeout`` in seconds is for each run of it."""
+        """Make the metric.
+
+        Args:
+            command: split as a shell does, but run without a shell.
+            timeout: seconds allowed for each run of the command.
+            text: text steps for hypotheses and references.
+        """
         try:
             self.arguments = shlex.split(command)
         except ValueError as error:
@@ -73,16 +80,17 @@ class ExternalMetric:
         self._ask([line for text, references in pairs for line in self._lines(text, references)])
 
     def losses_within(self, lists: Iterable[Sequence[str]], sources: Iterable[str]) -> list[np.ndarray]:
-        """Return for the n hypotheses of each list what choosing one loses if another is right: minus the answers, (n, n).
+        """Return minus the answers for each pair of hypotheses within each list, (n, n) for n hypotheses.
 
-        Row i, column j is hypothesis i with hypothesis j as the reference. One run of the program is for all lists.
+        Row i, column j compares hypothesis i with hypothesis j as the reference. One run of the program serves all
+        lists.
         """
         pairs = list(self._within(lists, sources))
         self._ask([line for rows in pairs for row in rows for line in row])
         return [np.array([[-self._answers[line] for line in row] for row in rows], dtype=np.float64) for rows in pairs]
 
     def compare_within(self, lists: Iterable[Sequence[str]], sources: Iterable[str]) -> None:
-        """Have the program answer, in one run, what ``losses_within`` will ask."""
+        """Run the program once for all the comparisons that ``losses_within`` will need."""
         self._ask([line for rows in self._within(lists, sources) for row in rows for line in row])
 
     def _within(self, lists: Iterable[Sequence[str]], sources: Iterable[str]) -> Iterator[list[list[Line]]]:
@@ -114,7 +122,7 @@ class ExternalMetric:
             yield _field(source), _field(self.prepared(hypothesis)), _field(self.prepared(reference))
 
     def _ask(self, lines: Sequence[Line]) -> None:
-        """Have the program answer the lines that it has not answered yet. Raises InputError if it does not."""
+        """Run the program for the lines that it has not answered yet. Raises InputError if it fails."""
         new = [line for line in dict.fromkeys(lines) if line not in self._answers]
         if not new:
             return
@@ -149,5 +157,5 @@ class ExternalMetric:
 
 
 def _field(text: str) -> str:
-    """A text as one field of a line."""
+    """Return a text without tabs and line ends, as one field of a line."""
     return " ".join(text.split("\t")).replace("\n", " ").replace("\r", " ")

@@ -1,4 +1,4 @@
-"""Tell lists again: the lists that weights were tuned on, and lists of the same utterance."""
+"""Recognise lists: those that weights were tuned on, and lists of the same utterance."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ HASH_DIGITS = 8  # hexadecimal
 
 
 def fingerprint(references: Iterable[Sequence[str]]) -> str:
-    """Return the smallest hashes of the references, joined: a sample of them that does not depend on order, format or other lists."""
+    """Return the smallest hashes of the references, joined.
+
+    They are a sample of the references that does not depend on order, format or other lists.
+    """
     return "".join(sorted(_hashes(references))[:FINGERPRINT_HASHES])
 
 
 def known_share(references: Iterable[Sequence[str]], of: str) -> float:
-    """Return the share of the distinct references that the fingerprint ``of`` knows.
+    """Return the share of the distinct references that the fingerprint ``of`` covers.
 
-    Exact for up to ``FINGERPRINT_HASHES`` references there, else an estimate, and 0 if none of these could be in the sample.
+    The share is exact if ``of`` was made from at most ``FINGERPRINT_HASHES`` references, else an estimate. It is 0 if
+    none of the references could be in the sample.
     """
     known = {of[place : place + HASH_DIGITS] for place in range(0, len(of), HASH_DIGITS)}
     hashes = _hashes(references)
@@ -34,10 +38,11 @@ def _hashes(references: Iterable[Sequence[str]]) -> set[str]:
 
 
 def same_utterance(references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]], prepared: Callable[[str], str]) -> np.ndarray:
-    """Return a number (N,) for each list, the same for lists of the same utterance, in the order in which utterances first appear.
+    """Return an utterance number (N,) for each list, numbered in order of first appearance.
 
-    Two lists belong to the same utterance if their references match (``prepared`` as the metric compares them, ignoring case, white space
-    and order) or their hypotheses are identical. Such lists are not independent samples: what was tuned on one has seen the others.
+    Two lists are of the same utterance if their references match or their hypotheses are identical. References are
+    compared after ``prepared``, ignoring case, white space and order. Such lists are not independent samples: weights
+    tuned on one have seen the other.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -1,7 +1,7 @@
-"""N-best lists from the objects that decoders return in Python.
+"""Make n-best lists from the objects that decoders return in Python.
 
-Each function gives one ``NbestList`` per utterance, best hypothesis first as the decoder has them. Scores are natural logs summed
-over tokens: what a decoder divides by length is multiplied by it again.
+Each function returns one ``NbestList`` per utterance, in the decoder's order, best first. Scores are natural logs
+summed over tokens. If a decoder divides scores by length, they are multiplied by it again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from attlm_fairseq.nbest.formats.json_text import Place
 from attlm_fairseq.nbest.formats.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
-# what of a decoder's object says something about a hypothesis
+# the attributes of a decoder's objects that are read
 _ATTRIBUTES = ("text", "score", "tokens", "ys_log_probs", "y_sequence", "hypotheses", "n_best_hypotheses")
 
 
@@ -28,18 +28,19 @@ def from_generate(
     length_penalty: float = 1.0,
     ids: Iterable[str] | None = None,
 ) -> list[NbestList]:
-    """Return the lists of Hugging Face's ``model.generate(.., return_dict_in_generate=True)``.
+    """Make lists from the output of Hugging Face's ``model.generate(.., return_dict_in_generate=True)``.
 
     Args:
-        outputs: with ``sequences`` (B * N, T); ``sequences_scores`` (B * N,) of beam search become the score ``score``, a sum.
-        processor: a processor or tokenizer, for its ``batch_decode``.
-        num_return_sequences: N, as it was given to ``generate``.
-        prompt_length: tokens at the beginning of each sequence that were given, as for decoder-only models.
-        length_penalty: as it was given to ``generate``: a score is divided by the number of generated tokens to this power.
-        ids: names of the utterances; None: their places from 0.
+        outputs: the output, with ``sequences`` (B * N, T). ``sequences_scores`` (B * N,) of beam search become the
+            score ``score``: a natural log, summed over tokens.
+        processor: a processor or tokenizer; its ``batch_decode`` is used.
+        num_return_sequences: N, as given to ``generate``.
+        prompt_length: number of prompt tokens at the beginning of each sequence, for decoder-only models.
+        length_penalty: as given to ``generate``, which divides scores by the number of generated tokens to this power.
+        ids: names of the utterances; None: their positions from 0.
 
     Raises:
-        InputError: the sequences are not N for each utterance.
+        InputError: the number of sequences is not a multiple of N.
     """
     sequences = _plain(outputs.sequences)
     if num_return_sequences < 1 or len(sequences) % num_return_sequences:
@@ -58,7 +59,7 @@ def from_generate(
 
 
 def _length(tokens: Sequence[int], processor: Any) -> int:
-    """How many tokens were generated, with the end of the sentence but without what fills the batch after it."""
+    """Return the number of generated tokens, including the end of sentence but not the padding."""
     tokenizer = getattr(processor, "tokenizer", processor)
     end, filler = (getattr(tokenizer, f"{name}_token_id", None) for name in ("eos", "pad"))
     length = len(tokens)
@@ -68,9 +69,10 @@ def _length(tokens: Sequence[int], processor: Any) -> int:
 
 
 def from_beams(beams: Sequence[Any], ids: Iterable[str] | None = None) -> list[NbestList]:
-    """Return the lists of pyctcdecode's ``decode_beams`` (one utterance) or ``decode_beams_batch`` (several).
+    """Make lists from pyctcdecode's ``decode_beams`` (one utterance) or ``decode_beams_batch`` (several).
 
-    Scores: ``logit_score``, and ``score``, which is that with what the decoder's LM and hotwords add (pyctcdecode's ``lm_score``).
+    Scores: ``logit_score`` (acoustic), and ``score``, which also includes the decoder's LM and hotwords (its
+        ``lm_score``).
     """
     one = len(beams) > 0 and len(beams[0]) > 0 and isinstance(beams[0][0], str)
     return _read([beams] if one else beams, "from_beams", ids)
@@ -83,13 +85,14 @@ def from_ctranslate2(
     length_penalty: float = 1.0,
     ids: Iterable[str] | None = None,
 ) -> list[NbestList]:
-    """Return the lists of CTranslate2's ``translate_batch``, ``generate_batch`` or ``Whisper.generate``.
+    """Make lists from CTranslate2's ``translate_batch``, ``generate_batch`` or ``Whisper.generate``.
 
     Args:
-        results: one per utterance, with ``hypotheses`` or ``sequences`` of tokens and ``scores``.
-        decode: makes a text of a hypothesis' tokens; of their ids if the results have ``sequences_ids``. None: tokens joined by spaces, for
-            the text steps of an LM to join.
-        length_penalty: as it was given to CTranslate2: a score is divided by the number of tokens to this power.
+        results: one per utterance, with ``hypotheses`` or ``sequences`` of tokens, and ``scores``.
+        decode: makes text from the tokens of a hypothesis, or from its ids if the results have ``sequences_ids``. None
+            joins tokens by spaces; the text steps of an LM can then join subwords.
+        length_penalty: as given to CTranslate2, which divides scores by the number of tokens to this power.
+        ids: names of the utterances; None: their positions from 0.
     """
     groups = []
     for result in results:
@@ -104,7 +107,7 @@ def from_ctranslate2(
 
 
 def from_sherpa(results: Iterable[Any], ids: Iterable[str] | None = None) -> list[NbestList]:
-    """Return the lists of sherpa-onnx results: their ``hypotheses``, or their one text."""
+    """Make lists from sherpa-onnx results: from their ``hypotheses``, or from their single text."""
     values = []
     for result in map(_plain, results):
         values.append(result["hypotheses"] if isinstance(result, dict) and result.get("hypotheses") else [result])
@@ -112,7 +115,7 @@ def from_sherpa(results: Iterable[Any], ids: Iterable[str] | None = None) -> lis
 
 
 def from_nemo(hypotheses: Iterable[Any], ids: Iterable[str] | None = None) -> list[NbestList]:
-    """Return the lists of NeMo's ``transcribe(.., return_hypotheses=True)`` with ``return_best_hypothesis=False``."""
+    """Make lists from NeMo's ``transcribe(.., return_hypotheses=True)`` with ``return_best_hypothesis=False``."""
     values = []
     for given in map(_plain, hypotheses):
         inner = given.get("n_best_hypotheses") if isinstance(given, dict) else given
@@ -143,7 +146,7 @@ def _lists(groups: Sequence[list[Hypothesis]], ids: Iterable[str] | None) -> lis
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON would hold it: tensors and arrays as lists, objects by their attributes, what has no meaning here as None."""
+    """Return the value in JSON types: tensors and arrays as lists, objects as their attributes, anything irrelevant as None."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if hasattr(value, "tolist"):

@@ -1,7 +1,6 @@
-"""Corpus metrics as sums of statistics: what a list contributes is added up, and the score is a function of the sums.
+"""Corpus metrics with additive statistics: each list contributes S numbers, and the score is a function of their sums.
 
-This is what makes exact tuning and bootstrap resampling cheap: each hypothesis is compared with its references once.
-S is the number of statistics of a metric.
+This makes exact tuning and bootstrap resampling cheap: each hypothesis is compared with its references only once.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
-PAIRS = 1 << 18  # of texts whose statistics are held at a time
-COLUMNS = 4096  # n-grams that are looked for at a time
+PAIRS = 1 << 18  # text pairs whose statistics are in memory at once
+COLUMNS = 4096  # n-grams counted at once
 
 
 class Metric(Protocol):
@@ -29,52 +28,52 @@ class Metric(Protocol):
 
     name: str
     higher_is_better: bool
-    text: TextPipeline  # what hypotheses and references go through before they are compared
+    text: TextPipeline  # text steps for hypotheses and references before they are compared
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The lowest and the highest score that there is."""
+        """Return the lowest and the highest possible score."""
         ...
 
     @property
     def ignores_case(self) -> bool:
-        """Whether texts that differ in case alone are equal."""
+        """Return whether texts that differ only in case are equal."""
         ...
 
     def compare_all(self, lists: Iterable[NbestList]) -> None:
-        """Prepare for the statistics of all hypotheses of these lists: a metric that starts a program compares them in one run."""
+        """Prepare for the statistics of all hypotheses of these lists. A metric that runs a program compares them in one run."""
         ...
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """The statistics of each hypothesis of one list against the references of that list (at least one): (n, S) float64."""
+        """Return the statistics of each hypothesis of one list against its references (at least one): (n, S) float64."""
         ...
 
     def score(self, totals: np.ndarray) -> np.ndarray:
-        """The corpus score in percent from statistics summed over the corpus: (..., S) -> (...)."""
+        """Return the corpus score in percent from statistics summed over the corpus: (..., S) -> (...)."""
         ...
 
     def signature(self, references: Iterable[Sequence[str]]) -> str:
-        """How the score is computed, in sacreBLEU's way. ``references`` are those of each list; only their number counts."""
+        """Return the metric's settings in sacreBLEU's form. Only the number of ``references`` of each list matters."""
         ...
 
     def prepared(self, text: str) -> str:
-        """A hypothesis or reference as it is compared."""
+        """Return a hypothesis or reference as it is compared, after the text steps."""
         ...
 
     def units(self, text: str) -> Sequence[str]:
-        """What a prepared text is compared by, or where that is more than an edit at a time, what shows it best: words, characters."""
+        """Return the units (words or characters) by which reports compare a prepared text: the metric's, if it counts single edits."""
         ...
 
 
 class _OfText(Metric, ABC):
-    """A metric of texts that have gone through the steps ``text``: hypotheses and references, before they are compared."""
+    """A metric of texts: the steps ``text`` are applied to hypotheses and references before they are compared."""
 
     def __init__(self, text: TextPipeline) -> None:
         self.text = text
 
     @property
     def bounds(self) -> tuple[float, float]:
-        return 0.0, 100.0 if self.higher_is_better else math.inf  # there may be more errors than words
+        return 0.0, 100.0 if self.higher_is_better else math.inf  # an error rate can exceed 100 %: there may be more errors than words
 
     @property
     def ignores_case(self) -> bool:
@@ -92,14 +91,14 @@ class _OfText(Metric, ABC):
 
 
 def corpus_score(metric: Metric, statistics: np.ndarray) -> float:
-    """The score in percent of a corpus given the statistics of its chosen hypotheses, (n_lists, S)."""
+    """Return the score in percent of a corpus from the statistics (n_lists, S) of its chosen hypotheses."""
     return float(metric.score(np.asarray(statistics, dtype=np.float64).sum(axis=0)))
 
 
 class ErrorRate(_OfText):
-    """Statistics (errors, reference length), summed; score 100 * errors / length.
+    """An error rate, 100 * errors / reference length. Statistics: errors, reference length.
 
-    With no reference tokens in the whole corpus the score is 0 without errors and 100 with any, as in sacreBLEU's TER.
+    If the whole corpus has no reference tokens, the score is 0 without errors and 100 with any, as in sacreBLEU's TER.
     """
 
     higher_is_better = False
@@ -111,9 +110,9 @@ class ErrorRate(_OfText):
 
 
 class EditRate(ErrorRate):
-    """Levenshtein distance over tokens, substitution, deletion and insertion costing 1 each.
+    """Levenshtein distance over tokens; substitution, deletion and insertion cost 1 each.
 
-    With several references the one with the fewest errors counts, with its own length; on a tie the longest, whatever their order.
+    With several references, the one with the fewest errors counts, with its own length; on a tie the longest.
     A list with an empty reference contributes its insertions and no length.
     """
 
@@ -135,7 +134,7 @@ class EditRate(ErrorRate):
         return _each_text_once(compare, hypotheses)
 
     def distances(self, texts: Sequence[str]) -> np.ndarray:
-        """The edits between each two of the texts, (n, n) float64."""
+        """Return the number of edits between each two of the texts, (n, n) float64."""
         from rapidfuzz.distance import Levenshtein
         from rapidfuzz.process import cdist
 
@@ -143,7 +142,7 @@ class EditRate(ErrorRate):
         return cdist(encoded, encoded, scorer=Levenshtein.distance, dtype=np.float64)
 
     def _encoder(self) -> Callable[[str], str]:
-        """Texts as strings of one character a token: rapidfuzz compares strings exactly and lists by hash."""
+        """Return a function that encodes a text as one character per token: rapidfuzz compares strings exactly, but lists by hash."""
         alphabet: dict[str, str] = {}
 
         def encode(text: str) -> str:
@@ -165,7 +164,7 @@ class EditRate(ErrorRate):
 
 
 class WER(EditRate):
-    """Word error rate. Words are what whitespace separates; nothing is normalised but, where asked, case."""
+    """Word error rate. Words are separated by white space. Nothing is normalised, except case if ``lowercase`` is set."""
 
     name = "WER"
 
@@ -193,14 +192,14 @@ class CER(EditRate):
 
 
 class _SacreBLEU(_OfText):
-    """The statistics of a sacreBLEU metric; the corpus score equals sacreBLEU's corpus score of the same options."""
+    """A sacreBLEU metric. The corpus score equals sacreBLEU's corpus score with the same options."""
 
     _metric: Any
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
         _require(references)
         metric = self._metric
-        # sacreBLEU's public functions go through its references again for every hypothesis; its parts do not have to.
+        # sacreBLEU's public functions process the references again for every hypothesis; its internal functions allow to do it once.
         reference_info = metric._extract_reference_info([metric._preprocess_segment(self.prepared(reference)) for reference in references])
 
         def compare(hypothesis: str) -> Sequence[float]:
@@ -217,21 +216,21 @@ class _SacreBLEU(_OfText):
 
 
 class NgramMetric(_SacreBLEU, ABC):
-    """A sacreBLEU metric of n-grams, whose statistics between many texts are products of matrices."""
+    """A sacreBLEU n-gram metric. Its statistics between many texts are computed as matrix products."""
 
     @abstractmethod
     def _orders(self, text: str) -> Sequence[Mapping[Any, int]]:
-        """How often each n-gram is in a text, order by order."""
+        """Return the count of each n-gram of a text, one mapping per order."""
 
     @abstractmethod
     def _of_pairs(self, own: np.ndarray, others: np.ndarray, matched: np.ndarray) -> np.ndarray:
-        """Numbers of n-grams (O, n, 1) of hypotheses and (O, 1, k) of references, and matched ones (O, n, k) -> statistics (n, k, S)."""
+        """Return statistics (n, k, S) from n-gram counts: (O, n, 1) of hypotheses, (O, 1, k) of references, (O, n, k) matched."""
 
     def among(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
-        """The statistics of every text against each of them as its one reference: (n, k, S), some k references at a time, in order.
+        """Yield the statistics of every text against each text as its only reference: (n, k, S), for k references at a time.
 
-        An n-gram that is in two texts c and d times is matched min(c, d) times: as many as there are numbers t that neither c nor d is
-        below. So a text is, for each n-gram and t, a one or a zero, and matches are products.
+        Two texts that contain an n-gram c and d times match it min(c, d) times. With one 0/1 column for each n-gram and
+        each t, "the text has the n-gram at least t times", the number of matches is a product of matrices.
         """
         counts = [list(of_order) for of_order in zip(*map(self._orders, texts), strict=True)]
         sizes = np.array([[sum(of_text.values()) for of_text in of_order] for of_order in counts], dtype=np.float64)
@@ -248,7 +247,8 @@ class BLEU(NgramMetric):
     """BLEU-4 with exponential smoothing, sacreBLEU's corpus_bleu.
 
     Statistics: length, closest reference length, matched n-grams (n = 1..4), n-grams (n = 1..4).
-    ``tokenize`` is a sacreBLEU tokenizer that needs no download: 13a (default), none, intl, char, zh, ja-mecab, ko-mecab.
+    ``tokenize`` is a sacreBLEU tokenizer that needs no download: 13a (default), none, intl, char, zh, ja-mecab,
+    ko-mecab.
     """
 
     name = "BLEU"
@@ -258,7 +258,7 @@ class BLEU(NgramMetric):
         from sacrebleu.metrics import BLEU as SacreBLEU  # noqa: N811
 
         super().__init__(text)
-        known = [name for name in SacreBLEU.TOKENIZERS if not name.startswith(("spm", "flores", "spBLEU"))]  # these fetch a model
+        known = [name for name in SacreBLEU.TOKENIZERS if not name.startswith(("spm", "flores", "spBLEU"))]  # these download a model
         if tokenize not in known:
             raise InputError(f"unknown BLEU tokenizer {tokenize!r}; known are {', '.join(known)}")
         self.tokenize = tokenize
@@ -276,10 +276,14 @@ class BLEU(NgramMetric):
         return np.stack([own[0], others[0], *matched, *own], axis=-1)  # a text has as many words as unigrams
 
     def score(self, totals: np.ndarray, *, effective_order: bool = False) -> np.ndarray:
-        """Return BLEU in percent, (.., 10) -> (..), smoothed as sacreBLEU's ``exp``: the k-th order without a match counts 1 / 2^k matches.
+        """Return BLEU in percent, (.., 10) -> (..), with sacreBLEU's smoothing ``exp``: the k-th order without a match counts 1 / 2^k.
 
-        ``effective_order``: as in sacreBLEU's sentence BLEU, the orders that a text of fewer than 4 words lacks do not count. Otherwise the
-        score is 0 without any n-gram of some order. Without any match it is 0.
+        Without any match the score is 0.
+
+        Args:
+            totals: the summed statistics.
+            effective_order: as in sacreBLEU's sentence BLEU, leave out the orders that a text of fewer than 4 words
+                lacks. If False, the score is 0 if some order has no n-gram.
         """
         totals = np.asarray(totals, dtype=np.float64)
         length, reference_length, matched, ngrams = totals[..., 0], totals[..., 1], totals[..., 2:6], totals[..., 6:10]
@@ -299,9 +303,9 @@ _WORD_OR_UNSPACED = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
 class ChrF(NgramMetric):
-    """chrF (character n-grams up to 6; with ``word_order=2`` chrF++), sacreBLEU's corpus_chrf.
+    """chrF: character n-grams up to order 6; with ``word_order=2`` chrF++. Equals sacreBLEU's corpus_chrf.
 
-    Statistics: for each order n-grams of the hypothesis, of the reference, and matched.
+    Statistics: for each order the n-grams of the hypothesis, of the reference, and matched.
     """
 
     name = "chrF"
@@ -324,7 +328,7 @@ class ChrF(NgramMetric):
         self._metric = CHRF(char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase, whitespace=whitespace)
 
     def units(self, text: str) -> Sequence[str]:
-        return _WORD_OR_UNSPACED.findall(text)  # marked by single characters, another translation would be confetti
+        return _WORD_OR_UNSPACED.findall(text)  # words, not characters: a report that marks single characters is unreadable
 
     def _orders(self, text: str) -> list[Mapping[str, int]]:
         return self._metric._extract_reference_info([self._metric._preprocess_segment(self.prepared(text))])["ref_ngrams"][0]
@@ -346,7 +350,7 @@ class ChrF(NgramMetric):
 
 
 class TER(_SacreBLEU, ErrorRate):
-    """Translation edit rate (edits with block shifts), sacreBLEU's corpus_ter; like there, case does not count unless asked.
+    """Translation edit rate (edits with block shifts), sacreBLEU's corpus_ter. Case is ignored by default, as in sacreBLEU.
 
     Statistics: edits to the closest reference, mean length of the references.
     """
@@ -372,11 +376,15 @@ METRICS: dict[str, type] = {"wer": WER, "cer": CER, "bleu": BLEU, "chrf": ChrF, 
 
 
 def make_metric(name: str, *, text: TextPipeline = NO_STEPS, **options: Any) -> Metric:
-    """Make the metric of that name with its options, of texts that have gone through the steps ``text``.
+    """Make the metric of this name, on texts after the steps ``text``.
 
-    ``name`` is a key of METRICS, in any case, or ``external:COMMAND``.
+    Args:
+        name: a key of METRICS, in any case, or ``external:COMMAND``.
+        text: text steps for hypotheses and references.
+        options: keyword options of the metric.
 
-    Raises InputError for an unknown name or option.
+    Raises:
+        InputError: the name or an option is unknown.
     """
     if name.startswith(PREFIX):
         if options:
@@ -398,13 +406,13 @@ def _require(references: Sequence[str]) -> None:
 
 
 def _each_text_once(compare: Any, hypotheses: Sequence[str]) -> np.ndarray:
-    """Rows of statistics; lists repeat hypotheses, and comparing is the expensive part."""
+    """Return the statistics of all hypotheses. Lists repeat texts, and comparing is slow, so each text is compared once."""
     rows = {text: compare(text) for text in dict.fromkeys(hypotheses)}
     return np.array([rows[text] for text in hypotheses], dtype=np.float64)
 
 
 def _matches(counts: Sequence[Mapping[Any, int]]) -> np.ndarray:
-    """From how often each n-gram is in each of n texts: how many n-grams each two of them share, (n, n) float32, exact below 2^24."""
+    """Return how many n-grams each two of n texts share, (n, n) float32, from their n-gram counts. Exact below 2^24."""
     columns: dict[tuple[Any, int], int] = {}
     places = [
         (row, columns.setdefault((ngram, at_least), len(columns)))
@@ -423,6 +431,6 @@ def _matches(counts: Sequence[Mapping[Any, int]]) -> np.ndarray:
 
 
 def _nrefs(references: Iterable[Sequence[str]]) -> int | None:
-    """The number of references of each list, None where it varies."""
+    """Return the number of references of each list; None if it varies."""
     counts = {len(of_list) for of_list in references}
     return counts.pop() if len(counts) == 1 else None

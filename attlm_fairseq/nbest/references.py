@@ -1,19 +1,20 @@
-"""Reference files, and texts of the same utterances: which line belongs to which n-best list.
+"""Read reference files and match their lines with n-best lists.
 
-The rule, for each file with one text per line:
+The rule for a file with one text per line:
 
 | ``by`` | line of a list |
 |---|---|
-| ``"order"`` | line i belongs to list i; as many lines as lists |
-| ``"number"`` | the list's id is the line number, counted from 0; lines may be left over |
-| ``"id"`` | every line carries an utterance id, ``id text`` or ``text (id)``; lines may be left over |
-| None | by id if every line carries a different id and every list's id is among them, else by order; no line is left over |
+| ``"order"`` | line i belongs to list i; there are as many lines as lists |
+| ``"number"`` | the list's id is the line number, counted from 0; some lines may match no list |
+| ``"id"`` | every line carries an utterance id, ``id text`` or ``text (id)``; some lines may match no list |
+| None | by id if the lines carry distinct ids, exactly those of the lists; else by order |
 
-A JSON file, or a table with a header, says by its names what is an id and what a text (``formats/keys.py``): the reference that an
-utterance has, else its one text. Its ids, if it has any, count as those of lines.
+In a JSON file, or a table with a header, the field names tell ids and texts apart (``formats/keys.py``). The text of an
+utterance is its reference, or its only text. Ids in such a file count like ids on lines.
 
-Without ``by``, a file in doubt is refused, and the message names the option that settles it: only some lines carry ids of the lists, the
-lines carry ids of no list, or the lists' ids are the line numbers in another order.
+Without ``by``, an ambiguous file is refused, and the message names the option that decides. A file is ambiguous if only
+some lines carry ids of the lists, if the lines carry other ids, or if the lists' ids are the line numbers in another
+order.
 """
 
 from __future__ import annotations
@@ -41,16 +42,19 @@ REFS_BY = "--refs-by"
 
 _ID_FIRST = re.compile(r"\s*(?P<id>\S+)(?:\s+(?P<text>.*))?", re.DOTALL)  # Kaldi, ESPnet: id text
 _ID_LAST = re.compile(r"(?P<text>.*?)(?:^|(?<=\s))\((?P<id>\S+)\)\s*", re.DOTALL)  # sclite: text (id)
-_LIKE_AN_ID = re.compile(r"(?![0-9]+$)[!-,./:-^`-~]*[0-9_-][!-~]*")  # words hardly look so: ASCII with a digit, dash or underscore
-_NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)", re.DOTALL)  # by its last number
+_LIKE_AN_ID = re.compile(r"(?![0-9]+$)[!-,./:-^`-~]*[0-9_-][!-~]*")  # ASCII with a digit, dash or underscore: words rarely look like this
+_NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)", re.DOTALL)  # the last number of an id
 
 
 @dataclass(frozen=True)
 class TextFile:
     """A file with one text per line, without line ends.
 
-    ``path`` is for messages, and so is the ``option`` that says which line belongs to which list. ``ids`` are those that the file names
-    apart from the texts.
+    Attributes:
+        path: the file, for messages.
+        lines: the texts.
+        ids: ids that the file holds apart from the texts (JSON, tables); None if it has none.
+        option: the command-line option that decides how lines are matched, for messages.
     """
 
     path: str
@@ -60,7 +64,7 @@ class TextFile:
 
     @property
     def force_order(self) -> str:
-        """What to do about ids that are not ids."""
+        """Return advice for words that were mistaken for ids."""
         return f"{self.option} order takes the lines as they are, in the order of the lists"
 
 
@@ -113,14 +117,17 @@ def attach_references(
     by: By | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[NbestList]:
-    """Return copies of the lists with their references, one from each file; blank ones are left out unless all are blank.
+    """Return copies of the lists with their references, one from each file. Blank ones are left out unless all are blank.
 
     Args:
-        references: replace those that lists brought; None: every list must have brought its own.
-        by: which line belongs to which list; see the head of this module.
-        tell: is told of lines left over, and warned where the order of the lists is that of numbered names sorted as text.
+        lists: the lists.
+        references: files that replace the lists' own references; None: every list must have its own.
+        by: how lines are matched with lists; see the module docstring.
+        tell: receives notes about lines that match no list, and a warning if the lists' numbered ids are sorted as
+            text.
 
-    Raises InputError if a list has no reference, or where the files do not fit the lists.
+    Raises:
+        InputError: a list has no reference, or a file does not fit the lists.
     """
     lists = list(lists)
     if references is None:
@@ -154,7 +161,7 @@ class MatchedLines:
 
 
 def match_lines(ids: Sequence[str], file: TextFile, by: By | None = None) -> MatchedLines:
-    """Find the line of each list by the rule at the head of this module. Raises InputError."""
+    """Find the line of each list by the rule in the module docstring. Raises InputError."""
     if by == "number":
         return MatchedLines(file, [file.lines[_line_number(name, file)] for name in ids])
     if by != "order":
@@ -178,7 +185,10 @@ def match_lines(ids: Sequence[str], file: TextFile, by: By | None = None) -> Mat
 
 
 def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLines | None:
-    """Match by the ids that the lines carry; None if they carry none. Raises InputError where some do, or where they must."""
+    """Match by the ids that the lines carry; None if they carry none.
+
+    Raises InputError if only some lines carry ids, or if ``by`` is "id" and they do not.
+    """
     problem = ""
     for keyed in _keyed_of(file):
         names = [name for name, _ in keyed]
@@ -207,7 +217,7 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
 
 
 def _why_not(ids: Sequence[str], names: Sequence[str]) -> str:
-    """Say why lines with these names do not give each list its line."""
+    """Return why lines with these ids do not give each list exactly one line."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         return f"the id {twice!r} is there {names.count(twice)} times"
@@ -216,12 +226,12 @@ def _why_not(ids: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _keyed_of(file: TextFile) -> list[list[tuple[str, str]]]:
-    """Return (id, text) of each line, in each way in which the file can be read."""
+    """Return (id, text) of each line, once for each way in which the file can be read."""
     return _keyed(file.lines) if file.ids is None else [list(zip(file.ids, file.lines, strict=True))]
 
 
 def _keyed(lines: Sequence[str]) -> list[list[tuple[str, str]]]:
-    """Return (id, text) of each line, for each of the two forms that fits every line."""
+    """Return (id, text) of each line, once for each of the two forms that fits every line."""
     ways = []
     for way in (_ID_LAST, _ID_FIRST):
         matches = [way.fullmatch(line) for line in lines]
@@ -231,7 +241,7 @@ def _keyed(lines: Sequence[str]) -> list[list[tuple[str, str]]]:
 
 
 def _like_ids(keyed: Sequence[tuple[str, str]]) -> bool:
-    """Whether these are ids and not words: at least two, all different, all of a form that words hardly have, with text besides."""
+    """Return whether these look like ids, not words: at least two, all distinct, all of a form that is rare for words."""
     names = {name for name, _ in keyed}
     return 1 < len(names) == len(keyed) and all(map(_LIKE_AN_ID.fullmatch, names)) and any(text for _, text in keyed)
 
@@ -247,12 +257,12 @@ def _line_number(name: str, file: TextFile) -> int:
 
 
 def _places(items: Sequence[object]) -> list[str]:
-    """Return the ids of lists that have none: their places from 0."""
+    """Return ids for items that have none: their positions from 0."""
     return [str(place) for place, _ in enumerate(items)]
 
 
 def sorted_as_text(ids: Sequence[str]) -> str | None:
-    """Return the warning if numbered ids are sorted as text (utt_10 before utt_2), as the files of a folder are."""
+    """Return a warning if numbered ids are sorted as text (utt_10 before utt_2), as files in a folder are; else None."""
     if list(ids) != sorted(ids):
         return None
     for first, second in pairwise(ids):
@@ -267,10 +277,16 @@ def sorted_as_text(ids: Sequence[str]) -> str | None:
 
 
 def read_texts(path: str, by: By | None = None, tell: Callable[[str], None] = lambda line: None) -> list[NbestList]:
-    """Read one text per line as lists of one hypothesis, called by the ids that the lines carry, else by their places from 0.
+    """Read one text per line as lists of one hypothesis. Their ids come from the lines, or are their positions from 0.
 
-    Without ``by``, lines carry ids if all of them look like it (a different first word, or last one in parentheses, with a digit, dash or
-    underscore in each); ``tell`` is told. Raises InputError.
+    Args:
+        path: the file.
+        by: ``"id"`` requires ids. None takes them as ids if all lines have one: a distinct first word, or last word in
+            parentheses, each with a digit, dash or underscore.
+        tell: receives a note if lines were found to have ids.
+
+    Raises:
+        InputError: the file cannot be read, or not every line has an id of its own.
     """
     file = read_text_file(path)
     ways = _keyed(file.lines) if by in (None, "id") else []
@@ -290,13 +306,19 @@ def read_texts(path: str, by: By | None = None, tell: Callable[[str], None] = la
 def read_further(
     path: str, format_name: str | None, first: Sequence[NbestList], first_path: str, by: By | None = None
 ) -> tuple[list[NbestList], str]:
-    """Read a further file about the utterances of ``first``; return its lists in the order of ``first``, and a note on how it was read.
+    """Read another system's file for the utterances of ``first``: n-best lists, or one text per line.
 
-    A file in a format that lines of text can look like, with as many lines as there are lists, holds texts, unless ``format_name`` says
-    that format and it gives as many lists. ``format_name`` "text", and a file in no format: texts. Every other file holds n-best lists.
+    A file holds texts if its format is not recognised or ``format_name`` is "text". It also does if its format can look
+    like plain lines and it has one line per list, unless ``format_name`` names that format and it gives as many lists.
 
-    Lists with the same ids go by them, others by order if their ids are only places. Texts go by the rule at the head of this module.
-    Raises InputError for other utterances.
+    Lists are matched by id if the ids are the same, else by order if one side has no ids of its own. Texts are matched
+    by the rule in the module docstring.
+
+    Returns:
+        The lists in the order of ``first``, and a note on how the file was read.
+
+    Raises:
+        InputError: the file is of other utterances.
     """
     named = find_format(format_name) if format_name not in (None, TEXT) else None
     if (path != "-" and Path(path).is_dir()) or isinstance(named, NbestFolderFormat):
@@ -322,7 +344,7 @@ def read_further(
 
 
 def _in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, first_path: str) -> list[NbestList]:
-    """Put lists in the order of ``first``, by id if the ids are the same, else as they are if one of the two has only places for ids."""
+    """Return the lists in the order of ``first``: by id if the ids are the same, else as they are if one side has no ids."""
     ids, ids_of_first = ([nbest.id for nbest in of_file] for of_file in (lists, first))
     if sorted(ids) == sorted(ids_of_first) and len(set(ids)) == len(ids):
         by_id = {nbest.id: nbest for nbest in lists}

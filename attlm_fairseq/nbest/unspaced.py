@@ -1,4 +1,4 @@
-"""Text that is written without spaces between words: a metric that counts words at white space then compares whole clauses."""
+"""Find text without spaces between words. A metric that splits words at white space would compare whole clauses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OTHERS = re.compile("[\u0e00-\u109f\u1780-\u17ff\uac00-\ud7af]")  # Thai to Bur
 
 
 def fitting_tokenizer(texts: Iterable[str]) -> str | None:
-    """Return the sacreBLEU tokenizer for texts that are mostly written without spaces: zh, ja-mecab or char; None for other texts."""
+    """Return the sacreBLEU tokenizer for texts mostly written without spaces: zh, ja-mecab or char; None for other texts."""
     words = [word for text in texts for word in text.split()]
     joined = "".join(words)
     kana, han, others = (len(pattern.findall(joined)) for pattern in (_KANA, _HAN, _OTHERS))

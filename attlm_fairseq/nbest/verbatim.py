@@ -1,4 +1,4 @@
-"""What a file says beyond texts, scores and references: kept with each list, so that what was not changed is written as it was."""
+"""What a file contains besides texts, scores and references. Lists keep it, so that unchanged parts are written back exactly."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class FileText:
-    """The text of a file before its first and after its last list, shared by all its lists (``end`` is known when all are read).
+    """The text of a file before its first and after its last list, shared by all its lists.
 
-    ``framing`` is how the lists stand in it, for formats with several ways.
+    ``end`` is known only when all lists are read. ``framing`` tells how the lists are enclosed, for formats with
+    several ways.
     """
 
     format: str
@@ -23,12 +24,12 @@ class ListText:
     """The text of a list in the file that it was read from.
 
     Attributes:
-        file: what stands around all lists, and the format.
-        before: the text between the list before and this one.
+        file: the text around all lists, and the format.
+        before: the text between the previous list and this one.
         own: the list's own text, for formats that edit it in place (JSON); else empty.
         size: number of hypotheses as read.
         file_name: for folders, the name of the file that holds the texts.
-        extras: the names of what only this format writes back, such as time stamps: other formats lose it.
+        extras: names of data that only this format can write back, such as time stamps. Other formats lose it.
     """
 
     file: FileText
@@ -44,8 +45,8 @@ class HypothesisText:
     """The text of a hypothesis in the file that it was read from.
 
     Attributes:
-        own: its line with the line end; its lines for formats that have several (fairseq).
-        elsewhere: for folders, its line in each other file, by the file's name.
+        own: its line with the line end, or its lines if the format has several per hypothesis (fairseq).
+        elsewhere: for folders, its line in each other file, by file name.
     """
 
     own: str
