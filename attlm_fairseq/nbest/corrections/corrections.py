@@ -1,4 +1,4 @@
-"""Corrections learned from lists with references: what they are made of, learning, applying."""
+"""Corrections learned from lists with references: their parts, learning and applying."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ LISTS_TOGETHER = 64  # that are expanded at a time: by a neural corrector, by on
 
 @dataclass(frozen=True)
 class Corrections:
-    """What may stand in the place of the words of a hypothesis, and the n-gram LM that the search goes by.
+    """Replacements for the words of a hypothesis, and the n-gram LM that guides the search for candidates.
 
-    ``lm`` is an ARPA or KenLM binary file over the words of the lists as they are. Made by ``learn_corrections`` or ``load``.
+    ``lm`` is an ARPA or KenLM binary file over the words of the lists as they are. Make a table with
+    ``learn_corrections``, or read one with ``load``.
     """
 
     phrases: PhraseTable
@@ -51,7 +52,7 @@ class Corrections:
     _folder: tempfile.TemporaryDirectory | None = field(default=None, repr=False, compare=False)
 
     def expand(self, nbest: NbestList, size: int = CANDIDATES) -> NbestList:
-        """The list with at most ``size`` new hypotheses after the input ones: see ``expansion.expand``."""
+        """Return the list with at most ``size`` new hypotheses after the input ones. See ``expansion.expand``."""
         return next(self.expand_all([nbest], size))
 
     def expand_all(self, lists: Iterable[NbestList], size: int = CANDIDATES) -> Iterator[NbestList]:
@@ -100,7 +101,7 @@ class Corrections:
         return KenLMSearch(load_kenlm(self.lm))
 
     def save(self, path: Path) -> None:
-        """Write the table. An LM that was estimated from the references goes next to it, as NAME.arpa. Raises InputError."""
+        """Write the table. An LM estimated from the references is written next to it, as NAME.arpa. Raises InputError."""
         lm = self.lm
         if lm is None:
             raise InputError("corrections without an LM and a table are not written: they are the phrase list alone", path=path)
@@ -116,7 +117,7 @@ class Corrections:
 
     @classmethod
     def load(cls, path: Path) -> Corrections:
-        """Read a table and find its LM. Raises InputError naming the line that is wrong."""
+        """Read a table and find its LM. Raises InputError that names the wrong line."""
         table = read_table(path)
         if not os.path.isfile(table.lm):  # noqa: PTH113 - Path.is_file raises for a name that is too long
             raise InputError(f"its LM {table.lm} is not there: mend the line '# lm =', or learn again", path=path)
@@ -128,8 +129,10 @@ def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, lan
 
     Args:
         lists: at least one; of several references each hypothesis is compared with the closest.
-        lm: an n-gram LM for the search. Default: a KenLM 4-gram is estimated from the references, which needs KenLM's ``lmplz``.
-        language: of the numbers that are spelled out, num2words' code; numbers are left alone if that package is not installed.
+        lm: an n-gram LM for the search. Default: a KenLM 4-gram is estimated from the references, which needs KenLM's
+            ``lmplz``.
+        language: of the numbers that are spelled out, num2words' code; numbers are left alone if that package is not
+            installed.
 
     Raises:
         InputError: a list without references, no lists, or no LM can be estimated.

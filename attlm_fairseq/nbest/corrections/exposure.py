@@ -1,7 +1,8 @@
-"""Whether an LM has seen the text that weights are tuned on, such as the references: it then looks better there than it is.
+"""Detect whether an LM was trained on the text that weights are tuned on; it would then look better than it is.
 
-An n-gram LM that was estimated from a sentence holds all of its n-grams. Any other LM is judged by the words that occur once among the N
-words of the text: their frequency alone says ln p = -ln N, and an LM that has not seen them can only know more from the words before.
+An n-gram LM estimated from a sentence contains all of its n-grams. Any other LM is judged by the words that occur once
+among the N words of the text. Their relative frequency alone gives ln p = -ln N. An LM that has not seen the text can
+improve on this only through the preceding words; one that has seen it gives a clearly higher ln p.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ SEEN_COST = 0.5  # of ln N: LMs that had not seen a text paid 0.52 and more (ATI
 def held_share(model: kenlm.Model, texts: Iterable[str]) -> float | None:
     """Return the share of sentences all of whose n-grams of the highest order the LM holds.
 
-    Each distinct text of at least MIN_WORDS words counts once, up to SAMPLE. None if there are fewer than MIN_SENTENCES.
+    Each distinct text of at least MIN_WORDS words counts once, up to SAMPLE. None if there are fewer than
+    MIN_SENTENCES.
     """
     distinct = list(dict.fromkeys(" ".join(text.replace("\0", "").split()) for text in texts))
     sentences = [words for text in distinct if len(words := text.split()) >= MIN_WORDS][:SAMPLE]
@@ -46,7 +48,8 @@ def _holds(model: kenlm.Model, words: Sequence[str]) -> bool:
 def rare_word_cost(scored: Iterable[tuple[Sentence, SentenceScore]]) -> float | None:
     """Return what words that occur once cost an LM on average, -ln p over ln N for the N words of the distinct sentences.
 
-    Words that the LM does not know do not count. None if there are fewer than MIN_SCORED sentences or MIN_RARE such words.
+    Words that the LM does not know do not count. None if there are fewer than MIN_SCORED sentences or MIN_RARE such
+    words.
     """
     distinct = {tuple(words): score for words, score in scored}
     counts = Counter(word for words in distinct for word in words)

@@ -1,6 +1,6 @@
 """Jack-knifing: each list gets what was learned from the lists of the other folds.
 
-Whatever has seen the references of a list looks better on that list than it is, and weights tuned there trust it too much.
+A model that has seen the references of a list scores too well on it, and weights tuned there would trust it too much.
 """
 
 from __future__ import annotations

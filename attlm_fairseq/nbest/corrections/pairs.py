@@ -1,4 +1,4 @@
-"""What a neural corrector is trained on: pairs of a hypothesis and the reference, in files for ``fairseq-preprocess``."""
+"""Write the training data of a neural corrector: hypothesis-reference pairs, in files for ``fairseq-preprocess``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ VALID_EVERY = 20  # of so many lists one tells when to stop
 def write_pairs(lists: Iterable[NbestList], folder: Path) -> dict[str, int]:
     """Write ``train.hyp``, ``train.ref``, ``valid.hyp`` and ``valid.ref`` into a new folder, one text per line.
 
-    Each distinct hypothesis of a list is paired with the closest reference. Every VALID_EVERY-th list goes to ``valid``, with its 1-best
-    hypothesis alone. White space becomes single spaces.
+    Each distinct hypothesis of a list is paired with the closest reference. Every VALID_EVERY-th list goes to
+    ``valid``, with its 1-best hypothesis alone. White space becomes single spaces.
 
     Returns:
         The number of pairs by split.

@@ -1,7 +1,7 @@
-"""Phrases that the user expects (names, products, places): offered where a stretch of a hypothesis is spelled like one of them.
+"""Phrases that the user expects (names, products, places), proposed if a part of a hypothesis is spelled like one.
 
-A file has one phrase per line, and may have, separated by tabs, a weight (default 1) and other spellings that sound like it,
-separated by ``|``:
+A file has one phrase per line. Optional further fields, separated by tabs, are a weight (default 1) and other spellings
+that sound like it, separated by ``|``:
 
     Nguyen          2       win | noo yen
     Kubernetes

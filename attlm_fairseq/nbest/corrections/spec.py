@@ -1,4 +1,4 @@
-"""Where a run finds candidates beyond its lists: a table of corrections, a phrase list, a neural corrector, or several of these."""
+"""The sources of candidates for a run: a table of corrections, a phrase list, a neural corrector, or several of these."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MAX_CANDIDATES = 1000
 
 @dataclass(frozen=True)
 class CandidateSpec:
-    """The ``[corrections]`` of an ``attlm.toml``: a table, a phrase list, a neural corrector, and at most how many candidates join a list.
+    """The ``[corrections]`` table of an ``attlm.toml``: the sources of candidates, and how many candidates may join a list.
 
-    The candidates of the corrector are not among these.
+    Candidates of the neural corrector do not count towards this maximum.
     """
 
     table: Path | None = None
@@ -56,9 +56,9 @@ def expand_for_tuning(
 ) -> tuple[list[NbestList], bool]:
     """Expand lists with references so that weights can be tuned on them.
 
-    If the table was learned from these lists, each list gets what is learned from the lists of the other folds instead (jack-knifing;
-    repeated utterances stay together), with an LM estimated from their references. Returns the lists, and whether that was so.
-    Raises InputError.
+    If the table was learned from these lists, each list gets what is learned from the lists of the other folds instead
+    (jack-knifing; repeated utterances stay together), with an LM estimated from their references. Returns the lists,
+    and whether that was so. Raises InputError.
     """
     loaded = spec.load()
     if not spec.seen(loaded, lists):

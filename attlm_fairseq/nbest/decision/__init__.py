@@ -1,1 +1,1 @@
-"""From scored hypotheses to one output for each list."""
+"""Choose one output for each list from its scored hypotheses."""

@@ -1,8 +1,10 @@
-"""How sure a list is of each word of its answer: the word's posterior in its slot of the confusion network.
+"""Word confidences: how sure a list is of each word of its answer.
 
-The network is that of the vote (``consensus``). A posterior says which share of the list's probability has the word; that is 1 if
-all hypotheses agree, though all may be wrong. So the confidence is ``coverage * posterior``, with posteriors ``softmax(scale * total)``;
-``attlm_fairseq.nbest.statistics.calibration`` fits both. Shapes: n hypotheses, K slots, W words of the answer.
+The basis is the word's posterior in its slot of the confusion network that ``consensus`` votes in, with posteriors
+``softmax(scale * total)``. The posterior is 1 if all hypotheses agree, although all may be wrong. The confidence is
+therefore ``coverage * posterior``; ``attlm_fairseq.nbest.statistics.calibration`` fits scale and coverage.
+
+Shapes: n hypotheses, K slots, W words of the answer.
 """
 
 from __future__ import annotations
@@ -22,7 +24,12 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage, WordS
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """How posteriors become confidences: ``scale`` of the totals, and ``coverage``, the probability of a word on which all agree."""
+    """How posteriors become confidences.
+
+    Attributes:
+        scale: scale of the totals in the posteriors.
+        coverage: probability that a word on which all hypotheses agree is right.
+    """
 
     scale: float = 1.0
     coverage: float = 1.0
@@ -36,9 +43,10 @@ class Confidence:
 
 @dataclass(frozen=True)
 class AlignedAnswer:
-    """The answer of a rescored list in the confusion network of its hypotheses.
+    """The answer of a rescored list, aligned with the confusion network of its hypotheses.
 
-    ``hypotheses`` are in input order, with totals (natural log). ``rows[k]`` is a hypothesis that has the answer's word in slot k.
+    ``hypotheses`` are in input order, with totals (natural log). ``rows[k]`` is the index of a hypothesis that has the
+    answer's word in slot k.
     """
 
     hypotheses: list[Hypothesis]
@@ -47,7 +55,7 @@ class AlignedAnswer:
 
     @classmethod
     def of(cls, scored: NbestList, decided: NbestList, weights: Mapping[str, float], decision: Decision) -> AlignedAnswer:
-        """Align the hypotheses of a scored list, after the text steps of the decision; ``decided`` is what ``decide`` makes of it."""
+        """Align the hypotheses of a scored list after the decision's text steps; ``decided`` is the result of ``decide``."""
         hypotheses = sorted(combine(scored, posterior_weights(weights)).hypotheses, key=lambda hypothesis: hypothesis.rank)
         network = confusion_network([decision.text.prepared(hypothesis.text) for hypothesis in hypotheses])
         if decision.makes_text:
@@ -61,22 +69,22 @@ class AlignedAnswer:
 
     @property
     def totals(self) -> np.ndarray:
-        """The totals (n,)."""
+        """Return the totals (n,)."""
         return np.array([hypothesis.total for hypothesis in self.hypotheses])
 
     @property
     def words(self) -> list[str]:
-        """The words of the answer as they are compared, W of them."""
+        """Return the W words of the answer as they are compared."""
         return [slot[row] for slot, row in zip(self.network.slots, self.rows, strict=True) if slot[row]]
 
     @property
     def agreement(self) -> np.ndarray:
-        """Which hypotheses have each word of the answer in its slot, (W, n) bool."""
+        """Return which hypotheses have each word of the answer in its slot, (W, n) bool."""
         found = [[word == slot[row] for word in slot] for slot, row in zip(self.network.slots, self.rows, strict=True) if slot[row]]
         return np.array(found, dtype=bool).reshape(-1, len(self.hypotheses))
 
     def sausage(self, confidence: Confidence, decision: Decision) -> Sausage:
-        """The slots with posteriors, and the confidence of each word of the answer, written as after the text steps of the decision."""
+        """Return the slots with posteriors, and the answer's words as written after the decision's text steps, with confidences."""
         shares = posteriors(self.totals, confidence.scale)
         steps = written_text(decision.text)
         written = [steps.prepared(hypothesis.text).split() for hypothesis in self.hypotheses]
@@ -96,7 +104,7 @@ class AlignedAnswer:
         return Sausage(tuple(slots), tuple(answer), tuple(_filled(times)) if any(times) else ())
 
     def _time(self, slot: Sequence[str], row: int, written: Sequence[Sequence[str]], place: Sequence[int]) -> tuple[float, float] | None:
-        """When the word of a slot is spoken: by the answer's hypothesis, else by the first that has a word there, and times."""
+        """Return the time of a slot's word: from the answer's hypothesis, else from the first with a word there and times."""
         for i in (row, *range(len(slot))):
             times = self.hypotheses[i].times
             if slot[i] and len(times) == len(written[i]):

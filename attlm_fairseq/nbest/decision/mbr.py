@@ -1,4 +1,4 @@
-"""Minimum-Bayes-risk choice: the hypothesis that is expected to lose least, if one of the list is right (Goel and Byrne 2000)."""
+"""Minimum Bayes risk: choose the hypothesis with the least expected loss over the list (Goel and Byrne 2000)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ PRODUCTS = 1 << 22  # held at a time
 
 
 def loss_metric(name: str, tokenize: str = "none") -> Metric:
-    """The metric of a loss (one of LOSSES, or ``external:COMMAND``).
+    """Return the metric of a loss.
 
-    ``tokenize`` is BLEU's, see ``BLEU``; by itself it splits at white space.
+    Case counts: texts to be compared without case are lower-cased before.
 
-    Case counts: where it is not to, the texts are in lower case already.
+    Args:
+        name: one of LOSSES, or ``external:COMMAND``.
+        tokenize: BLEU's tokenizer; the default splits at white space.
     """
     options: dict[str, dict[str, Any]] = {"bleu": {"tokenize": tokenize}, "ter": {"lowercase": False}}
     return make_metric(name, **options.get(name, {}))
 
 
 def pairwise_losses(texts: Sequence[str], metric: Metric) -> np.ndarray:
-    """What choosing hypothesis i loses where hypothesis j is right: (n, n), row i, column j.
+    """Return the loss of choosing hypothesis i if hypothesis j is right: (n, n), row i, column j.
 
-    For an error rate the errors (edits), a number and not a rate, so that a list counts by its length, as in the corpus metric.
-    For BLEU ``1 - BLEU / 100`` of the sentence with sacreBLEU's exponential smoothing over the orders that it has (sacreBLEU's
-    sentence BLEU: ``smooth:exp``, ``eff:yes``); for chrF ``1 - chrF / 100``.
+    - Error rates: the number of errors, not the rate, so that long lists weigh more, as in the corpus metric.
+    - BLEU: ``1 - BLEU / 100`` with sacreBLEU's sentence BLEU (``smooth:exp``, ``eff:yes``).
+    - chrF: ``1 - chrF / 100``.
     """
     distinct = list(dict.fromkeys(texts))
     if isinstance(metric, EditRate):
@@ -49,7 +51,7 @@ def pairwise_losses(texts: Sequence[str], metric: Metric) -> np.ndarray:
 
 
 def expected_losses(losses: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """The risk of each hypothesis, (.., n, n) and (.., n) -> (.., n). Equal hypotheses have equal risks to the last bit."""
+    """Return the risk of each hypothesis, (.., n, n) and (.., n) -> (.., n). Equal hypotheses have bitwise equal risks."""
     rows = max(1, PRODUCTS * losses.shape[-2] // max(1, losses.size))
     return np.concatenate(
         [(losses[..., begin : begin + rows, :] * probabilities[..., None, :]).sum(axis=-1) for begin in range(0, losses.shape[-2], rows)],
@@ -58,12 +60,12 @@ def expected_losses(losses: np.ndarray, probabilities: np.ndarray) -> np.ndarray
 
 
 def least_risk(losses: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """The hypotheses (.., n) from the least risk to the greatest; equal risks by probability, then in the order given."""
+    """Return the indices of the hypotheses (.., n) by ascending risk; equal risks by probability, then in the order given."""
     return np.lexsort((-probabilities, expected_losses(losses, probabilities)))
 
 
 def sentence_losses(statistics: np.ndarray, metric: Metric) -> np.ndarray:
-    """What sentences lose by themselves, (.., S) -> (..): errors of an error rate; for BLEU (of the sentence) and chrF, percent points."""
+    """Return the losses of single sentences, (.., S) -> (..): errors for an error rate; percent points for BLEU and chrF."""
     if isinstance(metric, ErrorRate):
         return statistics[..., 0]
     return 100.0 - (metric.score(statistics, effective_order=True) if isinstance(metric, BLEU) else metric.score(statistics))

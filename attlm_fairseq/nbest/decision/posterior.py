@@ -1,4 +1,4 @@
-"""From totals to the probability that each hypothesis of a list is the right one."""
+"""Turn the totals of a list into posteriors: the probability that each hypothesis is right."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import numpy as np
 
 
 def posteriors(totals: np.ndarray, scale: float) -> np.ndarray:
-    """``softmax(scale * totals)``, (.., n) -> (.., n): n >= 1 hypotheses of a list, totals on the natural-log scale.
+    """Return ``softmax(scale * totals)``, (.., n) -> (.., n), for n >= 1 hypotheses with natural-log totals.
 
-    A scale of 0 makes all hypotheses equally likely, a large one leaves the best alone. Hypotheses with the same text are not
-    merged: each has its share. Raises ValueError for a scale that is negative or not finite.
+    Scale 0 makes all hypotheses equally likely; a large scale leaves only the best. Hypotheses with the same text are
+    not
+    merged: each has its own share. Raises ValueError if the scale is negative or not finite.
     """
     if not 0 <= scale < math.inf:
         raise ValueError(f"scale is {scale}, expected a finite number that is not negative")

@@ -17,19 +17,23 @@ TIE = 1e-12  # relative: sums that differ by less are equal, for in another orde
 
 @dataclass(frozen=True, slots=True)
 class ConfusionNetwork:
-    """``slots[k][i]`` is the word of hypothesis i in slot k, ``""`` where it has none; ``texts`` are the hypotheses as read."""
+    """``slots[k][i]`` is the word of hypothesis i in slot k, or ``""`` if it has none; ``texts`` are the hypotheses as read."""
 
     texts: tuple[str, ...]
     slots: tuple[tuple[str, ...], ...]
 
 
 def confusion_network(texts: Sequence[str]) -> ConfusionNetwork:
-    """Align the hypotheses, in the order given, at least one: each with the network of those before it, at the least cost.
+    """Align the hypotheses (at least one) in the given order, each at the least cost with the network of the earlier ones.
 
-    Words are what white space separates. Putting a word into a slot costs the share of the earlier hypotheses that have another
-    word there or none, leaving a slot empty the share of those that have a word there, a new slot 1: for two hypotheses
-    this is Levenshtein's distance. Of equally cheap alignments the one counts that, from the end, prefers a slot with a word
-    in it, then an empty slot, then a new slot. Every hypothesis can be read off the network: nothing is left out.
+    Words are separated by white space. Costs:
+
+    - a word in a slot: the share of earlier hypotheses with another word or none there;
+    - an empty slot: the share of earlier hypotheses with a word there;
+    - a new slot: 1.
+
+    For two hypotheses the total is Levenshtein's distance. Ties are resolved from the end of the text: a slot with a
+    word is preferred to an empty slot, and an empty slot to a new one. Every hypothesis can be read from the network.
     """
     rows: dict[str, tuple[str, ...]] = {text: tuple(text.split()) for text in texts}
     first = rows[texts[0]]
@@ -74,8 +78,9 @@ def vote(slots: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 def winner(network: ConfusionNetwork, votes: np.ndarray, written: Sequence[str]) -> str:
     """Return the text that the votes (D,) in the disputed slots make; it may be empty.
 
-    ``written``: the hypotheses as they are to be written, such as with capitals; they have the same number of words each. A text that
-    is some hypothesis' (but for white space) is returned as that one is written, any other with single spaces.
+    ``written``: the hypotheses as they are to be written, such as with capitals; they have the same number of words
+    each. A text that is some hypothesis' (but for white space) is returned as that one is written, any other with
+    single spaces.
     """
     words = [iter(text.split()) for text in written]
     left = iter(votes)

@@ -1,4 +1,4 @@
-"""Log-linear combination: a hypothesis' total is the weighted sum of its features, and the best total comes first."""
+"""Log-linear combination: the total of a hypothesis is the weighted sum of its features; the best total comes first."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
-# What can be computed from any hypothesis. A score of the same name that came with the list is not a feature: weights of these two
+# have to mean the same for all lists, and -1 of rank keeps the input order.
 # have to mean the same for all lists, and -1 of rank keeps the input order.
 COMPUTED = {
     "words": lambda hypothesis: float(len(hypothesis.text.split())),
     "rank": lambda hypothesis: float(hypothesis.rank - 1),
 }
 
-# The size of a score, and by its square of a total, up to which nothing overflows. The lowest float32, which some programs write for
+# the logarithm of 0, is within.
 # the logarithm of 0, is within.
 LARGEST = 1e40
 
@@ -38,10 +38,10 @@ def feature_names(nbest: NbestList) -> list[str]:
 def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
     """The named features of each hypothesis, (n_hypotheses, n_features) float64, rows in the order of the list.
 
-    The features of a hypothesis are ``words`` (whitespace-separated words of the text), ``rank`` (places behind the input 1-best: 0, 1,
-    2, ..), its ``lm_scores`` and its ``scores`` as read; of equal names the first counts.
-    In a sparse list a score that a hypothesis does not name is 0. Raises InputError where a hypothesis of another list lacks a named
-    score, and where a score is not a number or beyond LARGEST.
+    The features of a hypothesis are ``words`` (whitespace-separated words of the text), ``rank`` (places behind the
+    input 1-best: 0, 1, 2, ..), its ``lm_scores`` and its ``scores`` as read; of equal names the first counts.
+    In a sparse list a score that a hypothesis does not name is 0. Raises InputError where a hypothesis of another list
+    lacks a named score, and where a score is not a number or beyond LARGEST.
     """
     matrix = np.empty((len(nbest.hypotheses), len(names)))
     for row, hypothesis in enumerate(nbest.hypotheses):
@@ -60,8 +60,8 @@ def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
 def log_linear(columns: Sequence[np.ndarray] | np.ndarray, weights: Sequence[float] | np.ndarray) -> np.ndarray:
     """The weighted sum of feature columns (at least one, all of one shape): totals of that shape.
 
-    Added up column by column, never as a matrix product: a hypothesis' total must not depend on what else is in the array, or
-    equal hypotheses would not tie and tuning would not see the totals that ``combine`` sees.
+    Added up column by column, never as a matrix product: a hypothesis' total must not depend on what else is in the
+    array, or equal hypotheses would not tie and tuning would not see the totals that ``combine`` sees.
     """
     totals, term = np.zeros_like(columns[0]), np.empty_like(columns[0])
     with np.errstate(over="ignore", invalid="ignore"):  # of unheard-of weights: see check_totals
@@ -74,7 +74,8 @@ def log_linear(columns: Sequence[np.ndarray] | np.ndarray, weights: Sequence[flo
 def weighted_totals(matrices: Sequence[np.ndarray], names: Sequence[str], weights: Mapping[str, float]) -> list[np.ndarray]:
     """Return the totals (n_i,) of lists from their features (n_i, F), columns ``names``; a feature that has no weight counts 0.
 
-    Features are added up in alphabetical order of their names, so that neither the order of weights nor that of columns matters.
+    Features are added up in alphabetical order of their names, so that neither the order of weights nor that of columns
+    matters.
     """
     columns = [column for column in alphabetical(names) if weights.get(names[column])]
     of_columns = [weights[names[column]] for column in columns]
@@ -93,11 +94,14 @@ def check_totals(nbest: NbestList, totals: np.ndarray) -> None:
 
 
 def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:
-    """A copy of the list with totals set and hypotheses sorted, best total first, equal totals in their rank as read.
+    """Return a copy of the list with totals, sorted by total, best first; equal totals keep their input order.
 
-    A feature that is not named has weight 0, and one of weight 0 need not be in the list. Without any weight that is not 0 the list stays
-    in input order, without totals in the place of its own. Raises InputError for a weight that is not finite, for one that is not 0 of a
-    name that no hypothesis has (unless the list is sparse), and whatever ``features`` raises of the features that have such a weight.
+    A feature without a weight counts 0, and one with weight 0 need not be in the list. If all weights are 0, the list
+    stays in input order and its totals are not set.
+
+    Raises:
+        InputError: a weight is not finite, no hypothesis has the score of a weight (unless the list is sparse), or a
+            needed feature is missing from a hypothesis.
     """
     for name, weight in weights.items():
         if not math.isfinite(weight):

@@ -1,4 +1,4 @@
-"""Scores that do not grow with the length of a hypothesis: means, where weights expect sums."""
+"""Detect scores divided by hypothesis length: weights expect sums, not means."""
 
 from __future__ import annotations
 

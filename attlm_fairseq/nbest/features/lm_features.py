@@ -1,13 +1,13 @@
-"""What LMs say of a hypothesis besides its log-probability: named features that weights can be given to.
+"""LM features of a hypothesis besides the log-probability, by name:
 
-    NAME_oov       how many of the words that the LM saw it does not know
-    NAME_tokens    how many words, or subwords, the LM saw
-    A_minus_B      ln p of the LM A less ln p of the LM B
+    NAME_oov       number of words that the LM saw and does not know
+    NAME_tokens    number of words, or subwords, that the LM saw
+    A_minus_B      ln p of the LM A minus ln p of the LM B
 
-A trained <unk> is probable, where rare words were made unknown before training; the number of unknown words, with a weight of its
-own, takes back what that is worth to a hypothesis. The difference is LODR's and domain adaptation's: the LM of the domain less that of the
-text the recogniser was trained on. Two weights, one of them negative, say all that it says and more; as one feature instead of two
-it leaves a small tuning set less to overfit.
+If rare words were replaced by <unk> in training, <unk> is probable, and hypotheses with unknown words score too high. A
+weight for NAME_oov corrects that. The difference A_minus_B is that of LODR and domain adaptation: the LM of the domain
+minus an LM of the recogniser's training text. Two separate weights can express more, but one feature overfits less on a
+small tuning set.
 """
 
 from __future__ import annotations

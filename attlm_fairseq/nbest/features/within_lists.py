@@ -1,6 +1,6 @@
 """The standard deviation of a feature within lists: the unit in which weights of different features can be compared.
 
-Lists that are outliers do not count: a logarithm of 0 written as -1e10, in one list of a thousand, would otherwise be all there is to see.
+Outlier lists do not count: otherwise one logarithm of 0, written as -1e10, would determine the deviation.
 """
 
 from __future__ import annotations

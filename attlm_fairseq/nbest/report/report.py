@@ -1,6 +1,7 @@
-"""A report in one HTML file: what was gained, by which weights, and which utterances changed for better and for worse, word by word.
+"""The report in one HTML file: the gain, the weights, and the utterances that changed for better or worse, word by word.
 
-The file needs nothing else: no script, no font, no picture, no address. Its size is bounded: what is left out is counted and said.
+The file is self-contained: no script, font, picture or link. Its size is bounded; what is left out is counted and
+stated.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ class _Scatter:
 class Report:
     """What a report shows besides the changes that its builder has seen.
 
-    ``rows`` are the systems, compared ``against`` the first; ``texts`` are the pipelines of the LMs ``scorers``; ``facts`` say what is
-    needed to get the same again.
+    ``rows`` are the systems, compared ``against`` the first; ``texts`` are the pipelines of the LMs ``scorers``;
+    ``facts`` say what is needed to get the same again.
     """
 
     title: str

@@ -1,1 +1,1 @@
-"""Running over files: configuration, blocks, processes, resuming."""
+"""Run over files: configuration, blocks, processes, resuming."""

@@ -1,4 +1,4 @@
-"""The default weight of the decoder's own score: without one the LMs would decide alone, which hardly anybody wants."""
+"""The default weight of the decoder's own score. Without it the LMs alone would decide, which is rarely intended."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Rescoring by Ray Data: n-best lists in many files (shards), on the cores and machines of a Ray cluster. Needs ``pip install '.[ray]'``.
+"""Rescore n-best lists in many files (shards) with Ray Data, on one machine or a cluster. Needs ``pip install '.[ray]'``.
 
-Ray's actors load the LMs once each and take one shard after the other. Each output has the name of its shard and appears whole or not at
-all; one that is there already is left alone, and the scores of one that was interrupted are kept next to it. So a worker that dies is
-replaced and goes on where it stopped, and the same command continues a run that was stopped. All machines need the same paths.
+Each Ray actor loads the LMs once and rescores one shard after the other. An output has the name of its shard and
+appears complete or not at all. Existing outputs are left alone, and the scores of an interrupted one are kept next to
+it. So the same command continues an interrupted run, and a dead worker is replaced without loss. All machines need the
+same paths.
 """
 
 from __future__ import annotations
@@ -113,8 +114,9 @@ def rescore_shards(
 ) -> list[Shard]:
     """Rescore each file into the folder ``output``, under its own name, by as many actors as ``concurrency`` says.
 
-    Returns what became of each file that was not there already. A Ray cluster that is running is used (``ray.init`` or RAY_ADDRESS), else
-    one is started on this machine for the call. With ``device`` "cuda" every actor has a GPU of its own.
+    Returns what became of each file that was not there already. A Ray cluster that is running is used (``ray.init`` or
+    RAY_ADDRESS), else one is started on this machine for the call. With ``device`` "cuda" every actor has a GPU of its
+    own.
 
     Raises InputError if ray is missing, if two files have one name, or if the decision makes texts that are in no list.
     """

@@ -1,4 +1,4 @@
-"""Adding LM scores to n-best lists, and putting the best hypotheses first."""
+"""Add LM scores to n-best lists, and put the best hypotheses first."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ HYPOTHESIS_CHARACTERS = 16  # what an empty hypothesis counts
 class Rescorer:
     """LMs applied to a stream of lists, in constant memory, order kept.
 
-    ``oov`` holds, by LM, the unknown words met so far; ``notes``, by LM, what else the user is to know. Each LM sees a hypothesis' words as
-    its text pipeline gives them; the hypothesis stays as read.
+    ``oov`` holds, by LM, the unknown words met so far; ``notes``, by LM, what else the user is to know. Each LM sees a
+    hypothesis' words as its text pipeline gives them; the hypothesis stays as read.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""The scores of an unfinished run on disk, so that the same command continues after an interruption with the same bytes.
+"""The scores of an unfinished run on disk, so that the same command continues after an interruption with the same result.
 
-A SQLite table from a hash to the scores of a block of hypotheses. The hash is over the block, the LMs' signatures and the settings that
-decide on scores, so another list, LM, precision or feature finds nothing; weights may differ, since they come after. Each block is one
-transaction and has a checksum: a kill at any moment leaves whole blocks, and what a disk has damaged is scored again.
+A SQLite table maps a hash to the scores of a block of hypotheses. The hash covers the block, the LMs' signatures and
+the settings that affect scores. Weights are not part of it, since they are applied later. Each block is one transaction
+with a checksum: a kill leaves only whole blocks, and damaged ones are scored again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conversations of n-best lists: each list is scored after what was chosen from the lists before it."""
+"""Score n-best lists of conversations: each list after what was chosen from the lists before it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Who scores the blocks of hypotheses: this process, or several on this machine.
+"""Score blocks of hypotheses in this process, or in several processes of this machine.
 
-Both give the results in the order of the blocks, and take the blocks as they come, so that a list may be larger than memory.
+Both return the results in the order of the blocks and read blocks on demand, so a list may be larger than memory.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""How good a system is, and how sure that is."""
+"""Evaluate systems: scores, intervals and significance."""

@@ -1,6 +1,6 @@
-"""Whether confidences can be believed: normalised cross entropy, calibration error, and the fit that makes them believable.
+"""Measure how well word confidences match reality, and fit them: normalised cross entropy, calibration error.
 
-A word of an answer is right if the alignment by edit distance puts it on the same word of the reference.
+A word of an answer is right if the edit-distance alignment pairs it with the same word of the reference.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def _log_likelihood(confidences: np.ndarray, right: np.ndarray) -> float:
 def normalised_cross_entropy(confidences: np.ndarray, right: np.ndarray) -> float | None:
     """NIST's measure: 1 if every confidence is 1 or 0 and true, 0 if all are the share of right words, below 0 if worse than that.
 
-    ``(H + sum over right words of ln c + sum over wrong words of ln (1 - c)) / H`` with ``H = -n ln p - (N - n) ln (1 - p)`` for n right
-    words of N, p = n / N. None if all words are right or all wrong: then H is 0.
+    ``(H + sum over right words of ln c + sum over wrong words of ln (1 - c)) / H`` with ``H = -n ln p - (N - n) ln (1 -
+    p)`` for n right words of N, p = n / N. None if all words are right or all wrong: then H is 0.
     """
     share = float(right.mean()) if len(right) else 0.0
     if not 0 < share < 1:
@@ -150,8 +150,8 @@ def calibration_error(bins: Sequence[Bin]) -> float:
 class Calibration:
     """Whether the confidences of the words of some answers can be believed.
 
-    ``confidence`` is what made them; None if each fold of the lists has what was fitted on the others. ``nce`` is None if all words
-    are right or all wrong.
+    ``confidence`` is what made them; None if each fold of the lists has what was fitted on the others. ``nce`` is None
+    if all words are right or all wrong.
     """
 
     words: int

@@ -1,4 +1,4 @@
-"""Lists with references as tuning and evaluation need them, and the comparison of systems on them."""
+"""Measure lists with references for tuning and evaluation, and compare systems on them."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
 class Row:
     """One system of a comparison: its score with a 95 % interval and, but for the first and for oracles, how it differs from the first.
 
-    ``in_sample``: the system was tuned on these lists, which flatter it; its comparison has no p-value. ``folds``: of the
-    cross-validation whose held-out answers these are, which the comparison allows for; 0 without.
+    ``in_sample``: the system was tuned on these lists, which flatter it; its comparison has no p-value. ``folds``: of
+    the cross-validation whose held-out answers these are, which the comparison allows for; 0 without.
     """
 
     label: str
@@ -123,8 +123,9 @@ def compare(
 ) -> list[Row]:
     """Each system, (label, statistics (N, S) of its answers), against the first one; not those called ``unpaired``.
 
-    Those called ``in_sample`` were tuned on these lists: they get no p-value. ``folds`` maps the label of cross-validated answers to the
-    number of folds. ``groups`` (N,) are of lists that are drawn together, such as those of one utterance.
+    Those called ``in_sample`` were tuned on these lists: they get no p-value. ``folds`` maps the label of
+    cross-validated answers to the number of folds. ``groups`` (N,) are of lists that are drawn together, such as those
+    of one utterance.
     """
     folds = folds or {}
     if groups is not None:

@@ -1,1 +1,1 @@
-"""Finding weights."""
+"""Find weights."""

@@ -1,4 +1,4 @@
-"""The best score that any choice from the lists can have."""
+"""The oracle: the best score that any choice from the lists can have."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ ROUNDING_GAIN = 1e-9  # percent points: what counts as a gain rather than roundi
 def oracle(statistics: Sequence[np.ndarray], metric: Metric, answers: Sequence[np.ndarray] = ()) -> np.ndarray:
     """The statistics (N, S) of the best hypotheses, one a list: the best score that any choice from the lists can have.
 
-    Exact for error rates. For BLEU and chrF, which do not decompose, each list in turn takes the hypothesis that is best given the
-    others, until nothing changes: a lower bound, in practice a close one. The climb starts from the input order, from the best
-    sentences, and from ``answers``, (N, S) each, so that it ends no lower than any of them whose rows are all in the lists.
+    Exact for error rates. For BLEU and chrF, which do not decompose, each list in turn takes the hypothesis that is
+    best given the others, until nothing changes: a lower bound, in practice a close one. The climb starts from the
+    input order, from the best sentences, and from ``answers``, (N, S) each, so that it ends no lower than any of them
+    whose rows are all in the lists.
     """
     rows = [np.asarray(of_list, dtype=np.float64) for of_list in statistics]
     if isinstance(metric, ErrorRate):
@@ -35,7 +36,8 @@ def oracle(statistics: Sequence[np.ndarray], metric: Metric, answers: Sequence[n
 def _lowest_rate(rows: Sequence[np.ndarray], metric: ErrorRate) -> np.ndarray:
     """The choice (N, S) with the lowest error rate: Dinkelbach's iteration, which has to begin above the lowest.
 
-    Therefore it begins with the longest references. A corpus without reference words has no ratio, and is compared by its score.
+    Therefore it begins with the longest references. A corpus without reference words has no ratio, and is compared by
+    its score.
     """
     chosen = np.array([of_list[np.lexsort((of_list[:, 0], -of_list[:, 1]))[0]] for of_list in rows])
     score = math.inf

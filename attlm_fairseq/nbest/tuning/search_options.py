@@ -1,4 +1,4 @@
-"""How weights are searched for."""
+"""Options of the search for weights."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ class SearchOptions:
     """How weights are searched for.
 
     Attributes:
-        objective: ``metric`` of the best totals (``line_search``), or ``risk``, the expected loss (``risk``), which uses of the other
-            options only ``restarts`` and ``seed``.
+        objective: ``metric`` of the best totals (``line_search``), or ``risk``, the expected loss (``risk``), which
+            uses of the other options only ``restarts`` and ``seed``.
         restarts: random points to begin from, besides the fixed ones.
         seed: random seed of the points and directions.
         start: weights (F,) to begin from as well.
         random_directions: random directions in each round, next to the F features; None is F.
         leaders: best end points; the last search goes along the lines that join them as well.
-        intervals: lowest and highest weight allowed by name, both included, -inf and inf for none; equal ends fix the weight.
-        l2: pull towards ``start``: percent points that the score must gain for a squared distance of 1 between the directions of
-            weights and ``start``, features in units of their standard deviation within lists (at a right angle they are 2 apart).
+        intervals: lowest and highest weight allowed by name, both included, -inf and inf for none; equal ends fix the
+            weight.
+        l2: pull towards ``start``: percent points that the score must gain for a squared distance of 1 between the
+            directions of weights and ``start``, features in units of their standard deviation within lists (at a right
+            angle they are 2 apart).
     """
 
     objective: Literal["metric", "risk"] = "metric"

@@ -1,4 +1,4 @@
-"""What cross-validation chooses besides the weights: the decision rule's scale, and how far the weights are trusted."""
+"""Choose by cross-validation the scale of the decision rule, and how far to trust the weights."""
 
 from __future__ import annotations
 
@@ -66,9 +66,10 @@ class SettingChooser:
     def best(self, rule: str, left_out: frozenset[int] = NOTHING) -> Setting:
         """Return the best setting of this rule on the lists that are not left out, each answered as held out.
 
-        Of each strength the scale with the greatest trusted gain counts, of equally good ones the largest. Of the strengths with a trusted
-        gain it is the greatest that is as good as the best, see ``is_as_good``: differences that small are chance, and less weight on
-        the LMs costs where they help. Without cross-validation it is the best setting on the lists themselves.
+        Of each strength the scale with the greatest trusted gain counts, of equally good ones the largest. Of the
+        strengths with a trusted gain it is the greatest that is as good as the best, see ``is_as_good``: differences
+        that small are chance, and less weight on the LMs costs where they help. Without cross-validation it is the best
+        setting on the lists themselves.
         """
         if rule == "max" and not self.compared:
             return Setting(rule, self.strengths[0], 0.0, trusted=True)

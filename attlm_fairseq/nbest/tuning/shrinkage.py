@@ -1,8 +1,8 @@
-"""How far tuned weights are trusted: between the input order and the weights found, as far as cross-validation bears it out.
+"""How far to trust tuned weights: between the input order and the weights as found, as cross-validation confirms.
 
-The strength s pulls the weights towards the input order by giving more weight to the rank: with features in units of their standard
-deviation within lists, the direction of the weights becomes ``s * w / |w| - (1 - s) * rank``. 1 leaves the weights as they were found,
-0 leaves the lists as they are.
+The strength s pulls the weights towards the input order by giving more weight to the rank. With features in units of
+their standard deviation within lists, the direction of the weights becomes ``s * w / |w| - (1 - s) * rank``. Strength 1
+keeps the weights as found; strength 0 keeps the input order.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def gain_of(answers: np.ndarray, first: np.ndarray, metric: Metric) -> float:
 def trusted_gain(answers: np.ndarray, first: np.ndarray, metric: Metric, folds: int) -> float:
     """Return the gain of held-out answers over the first hypotheses, statistics (N, S) each, that is not put down to chance.
 
-    It is the least gain without one of the lists, so that a single list is not enough, less CAUTION standard errors. The error is
-    the jackknife's, times ``cross_validation_factor``. In percent points, positive for the better.
+    It is the least gain without one of the lists, so that a single list is not enough, less CAUTION standard errors.
+    The error is the jackknife's, times ``cross_validation_factor``. In percent points, positive for the better.
     """
     without, error = _jackknife(answers, first, metric, folds)
     return round(float(without.min()) - CAUTION * error, SCORE_DIGITS)

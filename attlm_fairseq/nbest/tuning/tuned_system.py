@@ -1,4 +1,4 @@
-"""From measured lists to the system that is worth writing down: weights, decision rule, and whether they beat the input order."""
+"""From measured lists to the system to save: weights, decision rule, and whether they beat the input order."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from attlm_fairseq.nbest.tuning.tuning import TuningResult, selection
 class TunedSystem:
     """What tuning found. ``systems`` are the rows of its table, (label, statistics (N, S)), the input order first, the oracle last.
 
-    ``in_sample`` are the labels of those whose weights and scale were found on the very lists that the row measures; ``folds`` maps
-    the labels of cross-validated answers to the number of folds. ``utterances`` are ``MeasuredLists.utterances``.
+    ``in_sample`` are the labels of those whose weights and scale were found on the very lists that the row measures;
+    ``folds`` maps the labels of cross-validated answers to the number of folds. ``utterances`` are
+    ``MeasuredLists.utterances``.
 
-    ``decision`` is the rule with the best cross-validated score of those that are trusted, if any is (without cross-validation, the best
-    score on the lists themselves); ``setting`` is its setting, ``result`` the weights at its strength, ``weights`` what the rule needs.
-    The decision names the scales of all rules tried, and BLEU's tokenizer if ``mbr-bleu`` is one. ``gain`` compares its cross-validated
-    answers with the input order; None without cross-validation.
+    ``decision`` is the rule with the best cross-validated score of those that are trusted, if any is (without
+    cross-validation, the best score on the lists themselves); ``setting`` is its setting, ``result`` the weights at its
+    strength, ``weights`` what the rule needs. The decision names the scales of all rules tried, and BLEU's tokenizer if
+    ``mbr-bleu`` is one. ``gain`` compares its cross-validated answers with the input order; None without
+    cross-validation.
     """
 
     result: TuningResult
@@ -67,12 +69,13 @@ def tune_system(
     strength: float | None = None,
     options: SearchOptions = DEFAULT_SEARCH,
 ) -> TunedSystem:
-    """Tune the weights of the features ``names``, then strength and scale of the maximum and every rule; cross-validate all of it.
+    """Tune the weights of the features ``names``, then strength and scale of the maximum and of every rule, with cross-validation.
 
-    In each fold weights, strengths and scales are found without its lists; lists of one utterance are in one fold. A row for each LM of
-    ``lm_names`` shows what it would choose alone. ``folds`` is cut to the number of utterances; fewer than 3 mean no
-    cross-validation. ``strength`` fixes the strength (see ``shrinkage``). Losses and votes are over the metric's text, in lower
-    case where the metric ignores case. The seed of ``options`` is the bootstrap's as well.
+    In each fold, weights, strengths and scales are found without its lists. Lists of one utterance stay in one fold.
+    One row per LM of ``lm_names`` shows what it would choose alone. ``folds`` is reduced to the number of utterances;
+    fewer than 3 mean no cross-validation. ``strength`` fixes the strength (see ``shrinkage``). Losses and votes compare
+    texts after the metric's text steps, in lower case if the metric ignores case. The seed of ``options`` also serves
+    the bootstrap.
     """
     chooser = SettingChooser(measured, metric, names, folds=folds, strength=strength, options=options)
     utterances, folds = chooser.utterances, len(chooser.tuner.folds()) if chooser.validated else 0
@@ -124,7 +127,8 @@ def _best(tried: Sequence[_Tried], metric: Metric) -> _Tried:
 def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> list[tuple[str, np.ndarray]]:
     """What the lists answer under these weights and this decision: text and statistics (S,).
 
-    Raises InputError for a weight that is not 0 of a name that is not a feature; sparse lists may lack it, and then it has no effect.
+    Raises InputError for a weight that is not 0 of a name that is not a feature; sparse lists may lack it, and then it
+    has no effect.
     """
     sparse = all(nbest.sparse for nbest in measured.lists)
     for name, weight in weights.items():

@@ -1,4 +1,4 @@
-"""Tuning: from lists with references to the weights that make their first hypotheses best."""
+"""Tune weights on lists with references so that their 1-best hypotheses score best."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from attlm_fairseq.nbest.tuning.search_options import DEFAULT_SEARCH, SearchOpti
 class TuningResult:
     """Tuned weights. ``score`` (percent) is what exactly these weights give on the lists tuned on.
 
-    ``first_best_score`` is that of the input order. ``influence`` is each feature's share of the decision: |weight| times the
-    feature's standard deviation within lists, summing to 1. ``searches`` counts line searches, or evaluations of the expected loss.
+    ``first_best_score`` is that of the input order. ``influence`` is each feature's share of the decision: |weight|
+    times the feature's standard deviation within lists, summing to 1. ``searches`` counts line searches, or evaluations
+    of the expected loss.
     """
 
     weights: dict[str, float]
@@ -43,8 +44,8 @@ def tune(
 ) -> TuningResult:
     """Find the weights of the features that are best by ``options.objective``. Deterministic for a seed.
 
-    ``feature_matrices[i]`` is (n_i, F), its columns called ``names``; ``statistics[i]`` is (n_i, S), from ``metric.statistics``.
-    See ``line_search.best_scoring`` and ``risk.least_expected_loss``.
+    ``feature_matrices[i]`` is (n_i, F), its columns called ``names``; ``statistics[i]`` is (n_i, S), from
+    ``metric.statistics``. See ``line_search.best_scoring`` and ``risk.least_expected_loss``.
     """
     order = alphabetical(names)
     sorted_names = [names[column] for column in order]
