@@ -55,9 +55,9 @@ def eval_command(
 
     With --config, LMs or weights, the first file is also rescored as `attlm rescore` would, and by each LM alone.
 
-    An NBEST file can also be a text with one line per list, such as `attlm rescore --to 1best` writes. A further file
-    with as many lines as there are lists is read as text, too. Lines that carry list ids (--to 1best-kaldi,
-    1best-sclite) are matched by id. So are further n-best lists with the same ids in another order.
+    An NBEST file can also be a text with one line per list, such as `attlm rescore --to 1best` writes. If the format of a
+    further file can look like plain text, a file with one line per list is read as text. Lines that carry list ids (--to
+    1best-kaldi, 1best-sclite) are matched by id. So are further n-best lists with the same ids in another order.
 
     Each row is compared with the first: the difference, and the p-value of a paired permutation test. The last row is
     the oracle, the best choice from the first file's lists (for BLEU and chrF a lower bound). Lists that an attlm.toml

@@ -11,15 +11,15 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
-# have to mean the same for all lists, and -1 of rank keeps the input order.
-# have to mean the same for all lists, and -1 of rank keeps the input order.
+# Features computed from any hypothesis. They hide list scores of the same name: their weights must mean the same for all
+# lists, and rank=-1 must keep the input order.
 COMPUTED = {
     "words": lambda hypothesis: float(len(hypothesis.text.split())),
     "rank": lambda hypothesis: float(hypothesis.rank - 1),
 }
 
-# the logarithm of 0, is within.
-# the logarithm of 0, is within.
+# Largest absolute value of a score; totals may reach its square. Nothing overflows up to there. It admits the lowest
+# float32, which some programs write for the logarithm of 0.
 LARGEST = 1e40
 
 
