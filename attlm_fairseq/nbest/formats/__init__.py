@@ -1,8 +1,7 @@
-"""Every n-best format, one a file, behind one door.
+"""The n-best formats, one per module, and the functions that find, read and write them.
 
-A format reads text lines into ``NbestList`` one list at a time and writes them back the same way, so that a file may be
-larger than memory. What a format does not understand it carries along verbatim. Scores are converted here and nowhere
-else: inside the program they are natural logarithms and sums.
+A format reads and writes one list at a time, so a file may be larger than memory. It keeps verbatim what it does not
+understand. Formats convert scores when they read and write: inside the program, scores are natural logs and sums.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ FORMATS: dict[str, NbestFormat | NbestFolderFormat] = FOLDER_FORMATS | _FILE_FOR
 
 
 def find_format(name: str) -> NbestFormat | NbestFolderFormat:
-    """The format of a name in ``FORMATS``; ``nemo:8`` is NeMo's with a beam of 8. Raises InputError."""
+    """Return the format of a name in ``FORMATS``; ``nemo:8`` is NeMo's with beam size 8. Raises InputError."""
     base, colon, argument = name.partition(":")
     if colon and base in _FILE_FORMATS:
         return _FILE_FORMATS[base].with_argument(argument)
@@ -87,16 +86,20 @@ def find_format(name: str) -> NbestFormat | NbestFolderFormat:
 
 
 def holding_new(form: NbestFormat | NbestFolderFormat | None) -> NbestFormat | NbestFolderFormat:
-    """Return the format in which lists of ``form`` are written once they have hypotheses that no file has: the same, or else jsonl."""
+    """Return the format for lists of ``form`` after new hypotheses have joined them: ``form`` if it can hold them, else jsonl."""
     return find_format(form.name if form is not None and form.name in CONVERTIBLE else "jsonl")
 
 
 def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[NbestFormat | NbestFolderFormat, Iterator[NbestList]]:
-    """The format of a file or folder and its lists, read as they are asked for.
+    """Return the format of a file or folder, and an iterator that reads its lists on demand.
 
-    ``path`` is a file, ``-`` for standard input, a folder (ESPnet, Kaldi with costs, SRILM) or several SRILM files. gzip is
-    recognised by content, and so is the format unless its name is given (``nemo:BEAM`` has to be). The text has to be UTF-8.
-    Raises InputError: here for what can be seen in the first 64 KiB, later from the iterator.
+    Args:
+        path: a UTF-8 file, plain or gzip, ``-`` for standard input, a folder (ESPnet, Kaldi with costs, SRILM) or
+            several SRILM files.
+        format_name: name of the format; None recognises it by content. ``nemo:BEAM`` cannot be recognised.
+
+    Raises:
+        InputError: at once for errors in the first 64 KiB, later from the iterator.
     """
     form = find_format(format) if format is not None else None
     if not isinstance(path, str):
@@ -115,8 +118,8 @@ def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[Nb
 def write_nbest(lists: Iterable[NbestList], fmt: NbestFormat | NbestFolderFormat, path: str) -> None:
     """Write the lists in a format. ``path`` is ``-`` for standard output, a file (compressed if its name ends in .gz) or a new folder.
 
-    It appears under its name, or a file replaces another, only when it is whole; whether a file may be replaced is for the caller
-    to ask. Raises InputError if the format cannot hold a list, or for what the file system refuses.
+    It appears under its name, or a file replaces another, only when it is whole; whether a file may be replaced is for
+    the caller to ask. Raises InputError if the format cannot hold a list, or for what the file system refuses.
     """
     if isinstance(fmt, NbestFolderFormat):
         if path == "-":
@@ -140,7 +143,7 @@ def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> 
 
 
 def format_of(head: str) -> NbestFormat | None:
-    """The format of a file that begins with ``head`` (``TextSource.head``), None where it is in none."""
+    """Return the format of a file that begins with ``head`` (``TextSource.head``); None if no format fits."""
     if len(head.encode()) > HEAD - 8 and "\n" in head:  # perhaps cut in the middle of a line
         head = head[: head.rindex("\n") + 1]
     return next((candidate for candidate in _FILE_FORMATS.values() if candidate.matches(head)), None) if head.strip() else None

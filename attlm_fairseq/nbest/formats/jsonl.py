@@ -1,4 +1,4 @@
-"""The project's own format: one JSON object a line, nothing lost."""
+"""The project's own lossless format: one JSON object per line, one line per list."""
 
 from __future__ import annotations
 
@@ -44,12 +44,13 @@ _MATCHES = re.compile(r'\s*\{\s*["}]')
 class JsonlFormat(NbestFormat):
     """``{"id": ..., "source": "...", "ref": "..." or ["...", ...], "hyps": [{"text": "...", "scores": {name: value}}, ...]}``, one a line.
 
-    Scores are natural logarithms and sums and written exactly. ``id`` (else the number from 0), ``source`` (what the hypotheses
-    translate), ``ref`` and ``scores`` may be missing; all other keys, of the list and of each hypothesis, are kept. ``"sparse": true``, as
-    lists from Moses' format have it, says that a score which a hypothesis does not name is 0. ``"times"`` of a hypothesis,
-    ``[begin, end]`` in seconds for each word, goes to ctm files. Written: the LM scores go into ``scores``, the total next to it as
-    ``total``; word confidences of the first hypothesis, if there are any, as ``word_confidences`` of the list, ``[word, confidence]``
-    each. Lists from any other format can be written.
+    Scores are natural logarithms and sums and written exactly. ``id`` (else the number from 0), ``source`` (what the
+    hypotheses translate), ``ref`` and ``scores`` may be missing; all other keys, of the list and of each hypothesis,
+    are kept. ``"sparse": true``, as lists from Moses' format have it, says that a score which a hypothesis does not
+    name is 0. ``"times"`` of a hypothesis, ``[begin, end]`` in seconds for each word, goes to ctm files. Written: the
+    LM scores go into ``scores``, the total next to it as ``total``; word confidences of the first hypothesis, if there
+    are any, as ``word_confidences`` of the list, ``[word, confidence]`` each. Lists from any other format can be
+    written.
     """
 
     name = "jsonl"

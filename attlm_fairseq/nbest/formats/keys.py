@@ -1,7 +1,7 @@
-"""What the keys of JSON objects and the columns of tables are called: the one table of names for all formats that have names.
+"""The names of JSON keys and table columns, in one table for all formats that have names.
 
-Decoders and their users agree on little but these names, so that a list is read by them and not by the tool that wrote it. Of several
-names in one object the first of the table counts.
+Lists are recognised by these names, not by the tool that wrote them. If one object has several names for the same
+thing, the first in the table counts.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ _SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
 class Normalised:
     """A score that its decoder has divided by (tokens + ``unlisted``) ** penalty.
 
-    ``sum_name`` is what the sum is called. ``unlisted``: tokens that count and are not in the file, such as the sentence end.
-    ``has_penalty``: the penalty is ``length_penalty`` of the file, else 1; without it always 1.
+    ``sum_name`` is what the sum is called. ``unlisted``: tokens that count and are not in the file, such as the
+    sentence end. ``has_penalty``: the penalty is ``length_penalty`` of the file, else 1; without it always 1.
     """
 
     sum_name: str

@@ -1,4 +1,4 @@
-"""Plain text: hypotheses and nothing else."""
+"""Plain text: hypotheses without scores."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _JSON = re.compile(r"\s*[\[{]\s*[\"\[{\]}]")
 class PlainFormat(NbestFormat):
     """One hypothesis a line, best first: ``id<TAB>text``, or lists separated by blank lines and numbered from 0.
 
-    The first line that is not blank says which of the two it is. Without ids there can be no empty hypothesis, since a blank
-    line ends the list. There is no place for scores: writing it back only reorders it. Lists from another format are
-    written with their ids.
+    The first line that is not blank says which of the two it is. Without ids there can be no empty hypothesis, since a
+    blank line ends the list. There is no place for scores: writing it back only reorders it. Lists from another format
+    are written with their ids.
     """
 
     name = "plain"

@@ -1,4 +1,4 @@
-"""What every n-best format provides."""
+"""The interface of every n-best format."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class NbestFormat(_Named, ABC):
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         """Write the lists in the order and with the hypotheses in the order given, with ``lm_scores`` and ``total`` where set.
 
-        Lists that were read in this format and not changed come out byte for byte. Raises InputError if the format cannot
-        hold a list.
+        Lists that were read in this format and not changed come out byte for byte. Raises InputError if the format
+        cannot hold a list.
         """
 
     def with_argument(self, argument: str) -> NbestFormat:

@@ -1,8 +1,8 @@
 """Confidence intervals and significance by resampling the lists.
 
-Everything is computed from the statistics (N, S) of the hypotheses chosen, one row per list: a resample adds up rows and scores the sum.
-Intervals are scipy's bootstrap (BCa, Efron 1987: corrected for bias and skewness) at the level that gives few lists the width of
-Student's t (Hesterberg 2015); p-values are scipy's paired permutation test.
+All results come from the statistics (N, S) of the chosen hypotheses, one row per list: a resample is scored by the sum
+of its rows. Intervals are scipy's BCa bootstrap (Efron 1987), which corrects for bias and skewness. For few lists the
+level is adjusted to the width of Student's t (Hesterberg 2015). P-values are scipy's paired permutation test.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MIN_CROSS_VALIDATION_FACTOR = 1.1  # measured with 2 folds on weights tuned on n
 class Interval:
     """A score in percent, or a difference of two in percent points, with a confidence interval.
 
-    Of lists with 15 % errors, 95 % intervals cover the truth for 5, 8, 10 and 20 lists in 95, 93, 93 and 96 % of cases; for 3 in 75 %.
-    If most lists have no error and few have many, 5 lists cover it in 80 %, 10 in 95 %.
+    Of lists with 15 % errors, 95 % intervals cover the truth for 5, 8, 10 and 20 lists in 95, 93, 93 and 96 % of cases;
+    for 3 in 75 %. If most lists have no error and few have many, 5 lists cover it in 80 %, 10 in 95 %.
     """
 
     score: float
@@ -61,13 +61,14 @@ def paired_test(
 ) -> PairedComparison:
     """Compare two systems on the same lists, statistics (N, S) each.
 
-    The interval is that of resamples which draw the same lists for both. The p-value is two-sided: how often the difference is at least as
-    large if in each list the systems change places by the toss of a coin; all 2^N tosses if these are at most ``resamples``, else
-    ``resamples`` random ones, (hits + 1) / (resamples + 1).
+    The interval is that of resamples which draw the same lists for both. The p-value is two-sided: how often the
+    difference is at least as large if in each list the systems change places by the toss of a coin; all 2^N tosses if
+    these are at most ``resamples``, else ``resamples`` random ones, (hits + 1) / (resamples + 1).
 
     Args:
         folds: a are the held-out answers of a cross-validation with so many folds; the interval's ends are
-            ``cross_validation_factor`` times as far from the difference, and p-values are those of a difference smaller by this factor.
+            ``cross_validation_factor`` times as far from the difference, and p-values are those of a difference smaller
+            by this factor.
     """
     a, b = _checked(a, resamples, level), _checked(b, resamples, level)
     if a.shape != b.shape:
@@ -125,9 +126,10 @@ def summed(statistics: np.ndarray, groups: Sequence[int] | np.ndarray) -> np.nda
 def cross_validation_factor(folds: int) -> float:
     """Return by how much the standard deviation of a cross-validated difference is underrated if its lists are taken as independent.
 
-    Every list helped to choose the weights by which the lists of the other folds were answered. As in Nadeau and Bengio (2003) the
-    variance grows by what training sets share: 1 + (folds - 2) / folds, the share of all lists that two training sets have in common.
-    Weights tuned on nothing but noise need 1.0 to 1.2 for 2 folds, 1.1 to 1.3 for 5, 1.3 to 1.5 for 20; this is 1.1, 1.26 and 1.38.
+    Every list helped to choose the weights by which the lists of the other folds were answered. As in Nadeau and Bengio
+    (2003) the variance grows by what training sets share: 1 + (folds - 2) / folds, the share of all lists that two
+    training sets have in common. Weights tuned on nothing but noise need 1.0 to 1.2 for 2 folds, 1.1 to 1.3 for 5, 1.3
+    to 1.5 for 20; this is 1.1, 1.26 and 1.38.
     """
     if folds < 2:
         raise ValueError(f"{folds} folds are not a cross-validation")
@@ -137,8 +139,9 @@ def cross_validation_factor(folds: int) -> float:
 def student_tail(lists: int, level: float) -> float:
     """Return the probability that a bootstrap interval leaves out at either end.
 
-    A resample of N lists varies less than N new lists do, by sqrt((N - 1) / N), and the normal distribution has lighter tails than
-    Student's t with N - 1 degrees of freedom. Both are made good by leaving out less (Hesterberg 2015, expanded percentiles).
+    A resample of N lists varies less than N new lists do, by sqrt((N - 1) / N), and the normal distribution has lighter
+    tails than Student's t with N - 1 degrees of freedom. Both are made good by leaving out less (Hesterberg 2015,
+    expanded percentiles).
     """
     from scipy.stats import norm, t
 

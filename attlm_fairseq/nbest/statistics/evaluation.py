@@ -19,13 +19,17 @@ from attlm_fairseq.nbest.statistics.bootstrap import Interval, PairedComparison,
 
 @dataclass
 class MeasuredLists:
-    """N lists: ``features[i]`` (n_i, F) with columns ``names``, ``statistics[i]`` (n_i, S) of the metric, ``references[i]``.
+    """N scored lists with references, as arrays for tuning and evaluation.
 
-    ``texts[i]`` are the hypotheses of ``lists[i]``.
-
-    ``conversations`` (N,) are the numbers of the lists' conversations, if they belong to such.
-
-    ``left_out`` names the scores that some hypothesis lacks and that therefore cannot be features.
+    Attributes:
+        names: the F features.
+        left_out: scores that some hypothesis lacks, so that they cannot be features.
+        features: per list (n_i, F).
+        statistics: per list (n_i, S), the statistics of the metric.
+        references: the references of each list.
+        texts: the hypotheses of each list.
+        lists: the lists.
+        conversations: conversation number of each list (N,), if the lists belong to conversations.
     """
 
     names: list[str]
@@ -38,7 +42,7 @@ class MeasuredLists:
     conversations: np.ndarray | None = None
 
     def redundant(self, names: Sequence[str]) -> list[str]:
-        """Those of these features that tell no two hypotheses of a list apart, or that equal an earlier one of them."""
+        """Return the features that are constant within every list, or equal to an earlier feature."""
         columns = {name: np.concatenate([matrix[:, self.names.index(name)] for matrix in self.features]) for name in names}
         starts = np.cumsum([0, *map(len, self.features)])[:-1]
         constant = [
@@ -48,14 +52,15 @@ class MeasuredLists:
         return list(dict.fromkeys([*constant, *equal]))
 
     def outliers(self, name: str) -> list[tuple[NbestList, float, float]]:
-        """The lists in which this feature lies apart beyond comparison: the list, the value farthest off, its range in spreads."""
+        """Return the lists with outlying values of this feature: list, most extreme value, range in units of the usual deviation."""
         values = [matrix[:, self.names.index(name)] for matrix in self.features]
         return [(self.lists[i], float(values[i][row]), times) for i, row, times in outliers(values)]
 
     def utterances(self, metric: Metric) -> np.ndarray:
-        """Return the number (N,) of what each list is a sample of: its utterance, see ``same_utterance``, or its conversation.
+        """Return the sample number (N,) of each list: lists with the same number are not independent.
 
-        A single conversation is not a sample: then its lists are.
+        A sample is an utterance (see ``same_utterance``) or a conversation. If all lists are one conversation,
+        utterances count.
         """
         if self.conversations is not None and self.conversations.any():
             return self.conversations

@@ -1,4 +1,4 @@
-"""Folds of lists, and the weights tuned without some of them."""
+"""Assign lists to folds, and tune weights without some of the folds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING: frozenset[int] = frozenset()
 
 
 def assign_folds(groups: Sequence[int] | np.ndarray, folds: int) -> np.ndarray:
-    """The fold (N,) of each list: the largest group first, each goes to the fold with the fewest lists. Single lists go round."""
+    """Return the fold (N,) of each list. Larger groups go first, each to the fold with the fewest lists; single lists take turns."""
     _, group_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     fold_of_group = np.empty(len(sizes), dtype=np.int64)
     fewest = [(0, fold) for fold in range(folds)]

@@ -14,12 +14,12 @@ ROUNDING_GAIN = 1e-9  # percent points: what counts as a gain rather than roundi
 
 
 def oracle(statistics: Sequence[np.ndarray], metric: Metric, answers: Sequence[np.ndarray] = ()) -> np.ndarray:
-    """The statistics (N, S) of the best hypotheses, one a list: the best score that any choice from the lists can have.
+    """Return the statistics (N, S) of the oracle: one hypothesis per list, with the best corpus score.
 
-    Exact for error rates. For BLEU and chrF, which do not decompose, each list in turn takes the hypothesis that is
-    best given the others, until nothing changes: a lower bound, in practice a close one. The climb starts from the
-    input order, from the best sentences, and from ``answers``, (N, S) each, so that it ends no lower than any of them
-    whose rows are all in the lists.
+    Exact for error rates. BLEU and chrF do not decompose over lists: each list in turn takes the hypothesis that is
+    best given the others, until nothing changes. The result is a lower bound, in practice a close one. The climb starts
+    from the input order, from the best sentences, and from ``answers`` (N, S) each, so it is at least as good as any
+    answers from the lists.
     """
     rows = [np.asarray(of_list, dtype=np.float64) for of_list in statistics]
     if isinstance(metric, ErrorRate):

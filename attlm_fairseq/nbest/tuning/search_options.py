@@ -12,21 +12,20 @@ import numpy as np
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How weights are searched for.
+    """Options of the search for weights.
 
     Attributes:
-        objective: ``metric`` of the best totals (``line_search``), or ``risk``, the expected loss (``risk``), which
-            uses of the other options only ``restarts`` and ``seed``.
-        restarts: random points to begin from, besides the fixed ones.
+        objective: ``metric`` optimises the metric of the best totals (``line_search``). ``risk`` optimises the expected
+            loss and uses only the options ``restarts`` and ``seed``.
+        restarts: number of random starting points, in addition to the fixed ones.
         seed: random seed of the points and directions.
-        start: weights (F,) to begin from as well.
-        random_directions: random directions in each round, next to the F features; None is F.
-        leaders: best end points; the last search goes along the lines that join them as well.
-        intervals: lowest and highest weight allowed by name, both included, -inf and inf for none; equal ends fix the
-            weight.
-        l2: pull towards ``start``: percent points that the score must gain for a squared distance of 1 between the
-            directions of weights and ``start``, features in units of their standard deviation within lists (at a right
-            angle they are 2 apart).
+        start: further weights (F,) to start from.
+        random_directions: number of random directions per round, in addition to the F features; None: F.
+        leaders: number of best end points; the last search also runs along the lines that join them.
+        intervals: lowest and highest weight by name, both included; -inf and inf for none. Equal ends fix the weight.
+        l2: pull towards ``start``: percent points of score per squared distance of 1 between the unit vectors of
+            weights and ``start``. Features are in units of their standard deviation within lists; unit vectors at a
+            right angle have squared distance 2.
     """
 
     objective: Literal["metric", "risk"] = "metric"

@@ -22,9 +22,9 @@ from attlm_fairseq.nbest.tuning.tuning import TuningResult, influence
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A rule, a strength of the weights (see ``shrinkage``), and the scale of posteriors as a step of ``decision.STEPS``.
+    """A rule, a strength of the weights (see ``shrinkage``), and the posterior scale as a step of ``decision.STEPS``.
 
-    ``trusted``: the held-out answers bear it out, or it was not asked whether they do.
+    ``trusted``: the held-out answers confirm a gain, or no confirmation was required.
     """
 
     rule: str

@@ -50,7 +50,7 @@ def trusted_gain(answers: np.ndarray, first: np.ndarray, metric: Metric, folds: 
 
 
 def is_as_good(answers: np.ndarray, best: np.ndarray, metric: Metric, folds: int) -> bool:
-    """Return whether held-out answers are worse than the best ones, statistics (N, S) each, by at most a standard error."""
+    """Return whether the held-out answers are at most one standard error worse than the best ones; statistics (N, S) each."""
     return -gain_of(answers, best, metric) <= _jackknife(answers, best, metric, folds)[1]
 
 
