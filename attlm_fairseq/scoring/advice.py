@@ -1,4 +1,7 @@
-"""Which text steps would help an LM: those that make unknown words known, or the text more probable if the LM cuts words into pieces."""
+"""Advice on text normalisation steps that would help an LM.
+
+Steps help a word LM if they make unknown words known, and a subword LM if they make the text more probable.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _TRUECASE = "truecase:MODEL"  # what it would give, nearly: a capital first lett
 
 
 def advise(count: OOVCount, scorer: Scorer, text: TextPipeline) -> str | None:
-    """A sentence naming the steps, after those of ``text``, that would make most of the unknown words known; None without such steps.
+    """Return a sentence that names the steps, after those of ``text``, that would make most unknown words known, or None.
 
     Joining subwords is tried first, on whole sentences; the other steps on each of the commonest unknown words by itself.
     """
@@ -36,7 +39,7 @@ def advise(count: OOVCount, scorer: Scorer, text: TextPipeline) -> str | None:
         join = f"join-subwords:{mark}"
         words = Counter(word for example in count.examples for word in parse_steps([join]).words(example))
         if (as_given - words).total() <= WORTH_SAYING * unknown_as_given:
-            continue  # few such marks or none
+            continue  # few subword marks or none
         shares = _known_shares(words.items(), scorer, {"": lambda word: [word], **_changers()})
         best, share = _best({f"{join},{steps}" if steps else join: share for steps, share in shares.items()})
         if 1.0 - share <= (1.0 - WORTH_SAYING) * unknown_as_given / as_given.total():
@@ -47,7 +50,7 @@ def advise(count: OOVCount, scorer: Scorer, text: TextPipeline) -> str | None:
 
 
 def advise_written_text(scorer: Scorer, sentences: Sequence[Sequence[str]]) -> str | None:
-    """Return a sentence naming the steps that make the text most probable under an LM that knows every word by its pieces; None without.
+    """Return a sentence that names the steps that make the text most probable under a subword LM, or None.
 
     LMs of written text expect capitals and no spaces before punctuation; a list's text is often lower case and tokenised. Compared is the
     sum over each sentence with its end, per word as given, so that different pieces do not matter.
@@ -70,7 +73,7 @@ def advise_written_text(scorer: Scorer, sentences: Sequence[Sequence[str]]) -> s
 
 
 def _written() -> dict[str, Callable[[str], str]]:
-    """By steps what they do to a text; a truecase model is nearly a capital at the beginning and in I."""
+    """Return functions by steps. Truecasing is approximated: a capital at the beginning of the sentence and in "I"."""
     lower, detokenize = (parse_steps([step]).prepared for step in ("lowercase", "detokenize:en"))
 
     def capital(text: str) -> str:
@@ -88,7 +91,7 @@ def _written() -> dict[str, Callable[[str], str]]:
 
 
 def _known_shares(words: Iterable[tuple[str, int]], scorer: Scorer, changers: dict[str, Callable[[str], list[str]]]) -> dict[str, float]:
-    """By steps: the share of the words, (word, times), that the LM knows after them."""
+    """Return, for each combination of steps, the share of the words (word, count) that the LM knows after them."""
     words = list(words)
     changed = {steps: [changer(word) for word, _ in words] for steps, changer in changers.items()}
     pieces = sorted({piece for columns in changed.values() for column in columns for piece in column})
@@ -101,7 +104,7 @@ def _known_shares(words: Iterable[tuple[str, int]], scorer: Scorer, changers: di
 
 
 def _best(shares: dict[str, float]) -> tuple[str, float]:
-    """The steps with the highest share, the first of equals; every further step has to be worth it."""
+    """Return the steps with the highest share, the first if equal. Each additional step must raise the share enough."""
     return max(shares.items(), key=lambda item: item[1] - WORTH_A_SECOND_STEP * item[0].count(","))
 
 

@@ -1,4 +1,4 @@
-"""Caches: what was said lately is likely to be said again, and is mixed into the probabilities of an LM.
+"""Cache models: recent words are likely to occur again. Their cache probability is mixed into the probabilities of an LM.
 
     p(w) = (1 - weight) p_LM(w) + weight p_cache(w),    p_cache(w) = sum of a_i over the last N events i that were w / sum of all a_i
 
@@ -24,18 +24,18 @@ UNKNOWN, END = 0, 1  # the numbers of all unknown words and of the sentence end;
 
 
 class Cache(Protocol):
-    """How much each event of the past counts."""
+    """The weights of past events in a cache."""
 
     needs_features: ClassVar[bool]  # whether it compares the LM's features rather than counting
 
     @property
     def size(self) -> int:
-        """N: how many of the last events are in it."""
+        """N: the number of most recent events in the cache."""
         ...
 
     @property
     def weight(self) -> float:
-        """Its share of the probability."""
+        """The share of the cache in the mixed probability."""
         ...
 
     def log_weights(self, features: np.ndarray, sentence: int) -> np.ndarray:
@@ -70,7 +70,7 @@ class NeuralCache:
 
 @dataclass(frozen=True)
 class UnigramCache:
-    """The unigram cache of n-gram LMs: ``a_i = decay^age``, the last event having age 0; with decay 1 the share of each word."""
+    """The unigram cache of n-gram LMs: ``a_i = decay^age``. The last event has age 0. With decay 1 it is the unigram frequency."""
 
     needs_features: ClassVar[bool] = False
 
@@ -92,7 +92,7 @@ class UnigramCache:
 
 
 def check_size_and_weight(size: int, weight: float) -> None:
-    """Raise InputError unless a cache can have these."""
+    """Raise InputError if the size or the weight is out of range."""
     if size < 1:
         raise InputError(f"the size of the cache is {size}, expected at least 1")
     if not 0 <= weight < 1:
@@ -107,7 +107,7 @@ def cache_probabilities(log_weights: np.ndarray, words: np.ndarray, size: int) -
     visible = (entry < place) & (entry >= place - size)
     masked = np.where(visible, log_weights, -np.inf)
     top = masked.max(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):  # of an empty cache
+    with np.errstate(invalid="ignore"):  # 0 / 0 if the cache is empty
         weights = np.exp(masked - top)
         return (weights * (words == words[events - length :, None])).sum(axis=1) / weights.sum(axis=1)
 
@@ -122,7 +122,7 @@ def mixed(log_probs: np.ndarray, cached: np.ndarray, weight: float) -> np.ndarra
 
 
 class CacheScorer(Scorer):
-    """An LM with a cache. Its history is in the cache as far as the cache reaches, whatever the LM itself is told of."""
+    """An LM with a cache. The cache sees the whole history up to its size, even if the LM itself sees less of it."""
 
     def __init__(self, scorer: Scorer, cache: Cache) -> None:
         self.members = (scorer,)
@@ -162,7 +162,10 @@ class CacheScorer(Scorer):
         return self.members[0].signature() | {kind: asdict(self.cache)}  # type: ignore[call-overload]
 
     def events_of(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]]:
-        """Return ln p of the LM alone (T,), words (T,) and features (T, F) of the events of each sentence. Requests are of the LM."""
+        """Return ln p of the LM alone (T,), words (T,) and features (T, F) of each sentence's events.
+
+        ``requests`` contain the scorers of the LM itself, without the cache.
+        """
         return [
             [
                 (np.array(score.log_probs), self._events(words, score), features)
@@ -172,7 +175,7 @@ class CacheScorer(Scorer):
         ]
 
     def _read(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
-        """The LM's own scores, and its features if they are needed, else (T, 0)."""
+        """Return the LM's own scores, with features (T, F) if the cache needs them, else (T, 0)."""
         if self.cache.needs_features:
             return self.members[0].score_with_features(requests)
         scores = self.members[0].score_many(requests)

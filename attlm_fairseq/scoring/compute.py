@@ -1,4 +1,4 @@
-"""Where and how neural LMs compute: device, precision, memory. No torch here: a run with KenLM alone does not wait for it."""
+"""Device, precision and memory of neural LMs. This module does not import torch, so that KenLM-only runs start quickly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attlm_fairseq.errors import InputError
 
 PRECISIONS = ("float32", "bfloat16")
 DEFAULT_MEMORY = 1 << 30
-SMALLEST_MEMORY = 128 << 20  # below, matrix products would be too narrow to be worth it
+SMALLEST_MEMORY = 128 << 20  # with less memory, matrix products are too small to be efficient
 UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
@@ -26,7 +26,7 @@ DEFAULT_DEVICE = DeviceConfig()
 
 
 def parse_memory(text: str) -> int:
-    """Bytes from ``500M``, ``2G``. Raises InputError."""
+    """Parse a size such as ``500M`` or ``2G`` and return bytes. Raises InputError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if not found:
         raise InputError(f"--memory {text!r}: expected a size such as 500M or 2G")
@@ -64,7 +64,7 @@ def parse_devices(text: str, precision: str, memory: int, option: str = "--devic
 
 
 def parse_device(text: str) -> str:
-    """The device of a command that runs as one process: ``cpu``, ``cuda``, ``cuda:1``. Raises InputError."""
+    """Parse the device of a single process: ``cpu``, ``cuda`` or ``cuda:1``. Raises InputError."""
     computes = parse_devices(text, DEFAULT_DEVICE.precision, DEFAULT_DEVICE.memory, "--device")
     if len(computes) > 1:
         raise InputError(f"--device {text!r}: this command runs as one process: expected cpu, cuda or cuda:N")

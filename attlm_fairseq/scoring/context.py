@@ -1,4 +1,4 @@
-"""Scoring with the sentences before: the walk over conversations, side by side, that texts and n-best lists share."""
+"""Scoring with preceding sentences as context, in several conversations at once, for texts and n-best lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 def turns(conversations: Sequence[Iterable[Item]]) -> Iterator[dict[int, Item]]:
-    """Yield the first item of every conversation by the conversation's place, then the second of those that have one, and so on."""
+    """Yield the first items of all conversations, keyed by the conversation's index, then the second items, and so on."""
     going_on = {place: iter(items) for place, items in enumerate(conversations)}
     while going_on:
         turn = {}
@@ -28,7 +28,7 @@ def turns(conversations: Sequence[Iterable[Item]]) -> Iterator[dict[int, Item]]:
 
 
 def in_order(numbered: Iterable[tuple[int, Item]]) -> Iterator[Item]:
-    """Yield items in the order of their numbers, 0, 1, .., each as soon as those before it are there."""
+    """Yield items in the order of their numbers 0, 1, .., each as soon as all earlier items have arrived."""
     there: dict[int, Item] = {}
     following = 0
     for number, item in numbered:
@@ -39,13 +39,13 @@ def in_order(numbered: Iterable[tuple[int, Item]]) -> Iterator[Item]:
 
 
 class ContextWalk:
-    """LMs in the midst of conversations: ``score`` a turn of each, then ``advance`` them by what was said.
+    """LMs within conversations: ``score`` one turn of each conversation, then ``advance`` by the text that was said.
 
     Conversations do not depend on each other; the LMs score them together. A walk goes through conversations from their beginnings.
     """
 
     def __init__(self, scorers: Sequence[Scorer], texts: Sequence[TextPipeline]) -> None:
-        """``texts`` has the text steps of each LM."""
+        """Start with no conversations. ``texts`` has the text normalisation of each LM."""
         self.scorers = tuple(scorers)
         self.texts = tuple(texts)
         self._later: list[dict[int, Scorer]] = [{} for _ in scorers]  # by conversation: the LM after what was said so far
@@ -67,23 +67,23 @@ class ContextWalk:
         return found
 
     def advance(self, said: Mapping[int, str]) -> None:
-        """Go on after one text of each of these conversations."""
+        """Append one text to the history of each of these conversations."""
         for scorer, pipeline, later in zip(self.scorers, self.texts, self._later, strict=True):
             requests = [(later.get(place, scorer), [pipeline.words(text)]) for place, text in said.items()]
             later.update(zip(said, scorer.after_many(requests), strict=True))
 
     def end(self, places: Iterable[int]) -> None:
-        """Forget these conversations, which have no more turns."""
+        """Drop the states of these conversations, which have no more turns."""
         for later in self._later:
             for place in places:
                 later.pop(place, None)
 
 
 class SentenceWindow(Scorer):
-    """An LM that is told of the last K sentences alone; of none with K = 0, which makes it an LM of single sentences."""
+    """An LM whose context is limited to the last K sentences. With K = 0 it scores each sentence on its own."""
 
     def __init__(self, scorer: Scorer, sentences: int, recent: Sequence[Sentence] = (), later: Scorer | None = None) -> None:
-        """``later`` is ``scorer`` after ``recent``, the last K sentences."""
+        """Limit ``scorer`` to ``sentences`` = K. ``later`` is ``scorer`` after ``recent``, the last K sentences."""
         self.scorer = scorer
         self.name = scorer.name
         self.left_to_right = scorer.left_to_right
@@ -116,5 +116,5 @@ class SentenceWindow(Scorer):
 
 
 def with_window(scorer: Scorer, sentences: int | None) -> Scorer:
-    """Return the LM with at most so many sentences before each sentence; None is any number."""
+    """Return the LM with at most ``sentences`` preceding sentences as context; None means no limit."""
     return scorer if sentences is None else SentenceWindow(scorer, sentences)

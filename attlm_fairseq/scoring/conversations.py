@@ -1,4 +1,4 @@
-"""Which sentences of a file are one conversation or document: what ``--context`` says."""
+"""Grouping of a file's sentences into conversations or documents, as ``--context`` specifies it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 
-SIDE_BY_SIDE = 32  # conversations scored together: a number of its own, so that scores do not depend on devices or the order of a file
+SIDE_BY_SIDE = 32  # conversations scored together; fixed, so that scores do not depend on devices or the order of a file
 EXPECTED = "expected all, id:REGEX, file:FILE or blank"
 
 Kind = Literal["all", "id", "file", "blank"]
@@ -39,7 +39,7 @@ class ContextSpec:
         return f"{self.kind}:{self.argument}" if self.argument else self.kind
 
     def conversations(self, ids: Sequence[str]) -> dict[str, list[int]]:
-        """Return the places of the lists of each conversation, in its order, by its name. Raises InputError."""
+        """Return, by the name of each conversation, the indexes of its n-best lists in order. Raises InputError."""
         if self.kind == "blank":
             raise InputError("--context blank: blank lines separate documents of text; for lists give all, id:REGEX or file:FILE")
         found: dict[str, list[int]] = {}
@@ -67,7 +67,7 @@ class ContextSpec:
         return numbers
 
     def documents(self, lines: Iterable[str]) -> Iterator[list[Iterable[tuple[int, str]]]]:
-        """Yield the documents of a text, lines with their numbers from 0, in groups to be scored side by side. Raises InputError.
+        """Yield groups of documents to score together; a document is lines with numbers from 0. Raises InputError.
 
         Blank lines that separate documents have no number.
         """
@@ -138,7 +138,7 @@ def _time(text: str, path: Path, line: int) -> float:
 
 
 def groups_of(conversations: Mapping[str, list[int]]) -> Iterator[list[tuple[str, list[int]]]]:
-    """Yield the conversations in groups to be scored side by side, alike in length: the same groups for any order of the file."""
+    """Yield groups of conversations of similar length to score together. They do not depend on the order of the file."""
     in_order = iter(sorted(conversations.items(), key=lambda named: (-len(named[1]), named[0])))
     while group := list(islice(in_order, SIDE_BY_SIDE)):
         yield group

@@ -1,4 +1,4 @@
-"""What a lower precision does to the scores of sentences."""
+"""The effect of a lower precision on the scores of sentences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAMPLE_SENTENCES = 64
 
 
 class SizedKey(Hashable, Sized, Protocol):
-    """A sentence of tokens that a dictionary can hold."""
+    """A sentence of tokens that can be a key of a dict."""
 
 
 Sentence = TypeVar("Sentence", bound=SizedKey)
@@ -21,7 +21,7 @@ Sentence = TypeVar("Sentence", bound=SizedKey)
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far the sums of sentences are from their float32 values, in nats, on a sample of the sentences scored."""
+    """Differences, in nats, of sentence scores (sum over words and ``</s>``) from float32, on a sample of the sentences."""
 
     sentences: int
     words: int

@@ -35,7 +35,7 @@ Scales = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Adaptation:
-    """How an LM learns: ``scales`` of each of its models; ``source`` is what its signature says of it."""
+    """Settings of dynamic evaluation: ``scales`` of each of the LM's models; ``source`` is its entry in the signature."""
 
     rate: float
     decay: float
@@ -45,7 +45,15 @@ class Adaptation:
     def updated(
         self, member: TrainedModel, trained: TrainedModel, tokens: Sequence[int], state: LanguageModelState, place: int
     ) -> TrainedModel:
-        """Return the model after it has learned from a sentence; ``state`` is that before the sentence, ``place`` that of the model."""
+        """Return the model after one update on a sentence.
+
+        Args:
+            member: the model before the update.
+            trained: the model as it was trained.
+            tokens: the sentence.
+            state: the state before the sentence.
+            place: the index of the model in the LM.
+        """
         model = copy.deepcopy(member.model)
         gradients = sentence_gradients(model, tokens, state)
         scales, origins = self.scales[place], dict(trained.model.named_parameters())
@@ -59,7 +67,7 @@ class Adaptation:
 
 
 def sentence_gradients(model: LanguageModel, tokens: Sequence[int], state: LanguageModelState) -> dict[str, Tensor]:
-    """Return the gradients of the negative log-probability of a sentence's words and its end, by the parameter's name."""
+    """Return gradients by parameter name of a sentence's negative log-probability (sum over words and ``</s>``)."""
     device = model.embedding.weight.device
     names = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     with torch.inference_mode(False), torch.enable_grad():
@@ -72,13 +80,13 @@ def sentence_gradients(model: LanguageModel, tokens: Sequence[int], state: Langu
 
 
 class AdaptingScorer(Scorer):
-    """A neural LM under dynamic evaluation: ``after`` returns it as it is after learning from the history, sentence by sentence.
+    """A neural LM under dynamic evaluation: ``after`` returns the LM updated on each sentence of the history in turn.
 
     Each history has weights of its own, so histories are scored one by one.
     """
 
     def __init__(self, scorer: Scorer, adaptation: Adaptation, carries: bool = True, trained: NeuralScorer | None = None) -> None:
-        """``carries``: whether the state is carried over sentences, too. ``trained`` is the LM as it was trained, by default ``scorer``.
+        """Adapt ``scorer``. ``carries``: also carry the state over sentences. ``trained``: the LM as trained, default ``scorer``.
 
         Raises InputError for an LM that cannot learn: one of another program, or with products in bfloat16.
         """
@@ -106,7 +114,7 @@ class AdaptingScorer(Scorer):
                 self.adaptation.updated(member, trained, tokens, state, place)
                 for place, (member, trained, state) in enumerate(zip(lm.models, self.trained.models, lm.states(), strict=True))
             ]
-            later = cast(NeuralScorer, lm.after([words])) if self.carries else lm  # the state is that of the weights before
+            later = cast(NeuralScorer, lm.after([words])) if self.carries else lm  # the state is computed with the weights before the update
             lm = later.with_models(models)
         return self if lm is self.lm else AdaptingScorer(lm, self.adaptation, self.carries, self.trained)
 
@@ -178,7 +186,7 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
 
 
 def adapting_scorer(scorer: Scorer, path: Path, carries: bool = True) -> AdaptingScorer:
-    """Return an LM under dynamic evaluation as a file of ``write_adaptation`` has it. Raises InputError."""
+    """Return an LM under dynamic evaluation with the settings in a file of ``write_adaptation``. Raises InputError."""
     check_adaptable(scorer)
     return AdaptingScorer(scorer, read_adaptation(path, cast(NeuralScorer, scorer)), carries)
 

@@ -19,7 +19,7 @@ from attlm_fairseq.scoring.fairseq_models import load_models, read_options, task
 from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
 from attlm_fairseq.text.symbols import END
 
-CLOSE = 1e-4  # of a feature, between stepping and reading the whole prefix
+CLOSE = 1e-4  # largest difference of a feature between stepping and reading the whole prefix
 
 
 class FairseqTokenLM(TokenLM):
@@ -94,7 +94,10 @@ class FairseqTokenLM(TokenLM):
 
     @torch.inference_mode()
     def _linear_head(self) -> torch.nn.Linear | None:
-        """Return the output layer if it is a product and its features can be had apart: a transformer's; else logits are the features."""
+        """Return the output layer if it is linear and its features are available, as in transformers; else None.
+
+        If None, the logits serve as features.
+        """
         decoder = self.model.decoder
         head = getattr(decoder, "output_projection", None)
         if not isinstance(head, torch.nn.Linear) or not hasattr(decoder, "extract_features"):
@@ -105,7 +108,7 @@ class FairseqTokenLM(TokenLM):
 
     @torch.inference_mode()
     def _steps_exactly(self) -> bool:
-        """Whether stepping with incremental states, rows changing places, gives what reading the whole prefixes gives."""
+        """Return whether stepping with reordered incremental states gives the same features as reading whole prefixes."""
         from fairseq.models import FairseqIncrementalDecoder
 
         self.incremental = isinstance(self.model.decoder, FairseqIncrementalDecoder)
@@ -147,7 +150,7 @@ def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None
 
 
 def _bytes(state: Any) -> int:
-    """The memory of tensors in tuples, lists and dictionaries of any depth."""
+    """Return the bytes of all tensors in nested tuples, lists and dictionaries."""
     if isinstance(state, Tensor):
         return state.numel() * state.element_size()
     values = state.values() if isinstance(state, dict) else state if isinstance(state, tuple | list) else ()

@@ -1,4 +1,4 @@
-"""Loading models of fairseq's own from checkpoints for scoring: nothing that is hidden in them runs, and fairseq says nothing."""
+"""Loading of fairseq's own models for scoring. No code hidden in a checkpoint runs, and fairseq's log is silenced."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def load_models(paths: Sequence[Path], overrides: Mapping[str, object]) -> tuple
     register()  # fairseq then refuses checkpoints with code, in options too
     logger = logging.getLogger("fairseq")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # it tells of each dictionary and module
+    logger.setLevel(logging.ERROR)  # fairseq logs each dictionary and module
     path = paths[0]
     try:
         with warnings.catch_warnings():

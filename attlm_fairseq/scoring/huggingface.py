@@ -1,4 +1,4 @@
-"""Causal language models of Hugging Face as scorers: a folder or a model that is in the local cache, never downloaded.
+"""Causal language models of Hugging Face as scorers, from a folder or the local cache. Nothing is downloaded.
 
 Nothing hidden in a folder runs: ``trust_remote_code`` stays off and weights are read from safetensors alone.
 
@@ -26,8 +26,8 @@ from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
 from attlm_fairseq.transformers_import import hide_broken_torchaudio
 
-NO_END = "none"  # what is written for an LM whose sentence end is not scored
-CLOSE = 1e-3  # nats between stepping with the cache and one pass over the whole text
+NO_END = "none"  # the value of `end` for an LM whose sentence end is not scored
+CLOSE = 1e-3  # largest difference in nats between stepping with the key-value cache and one pass over the text
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 
 
@@ -112,7 +112,10 @@ class HuggingFaceTokenLM(TokenLM):
 
     @torch.inference_mode()
     def _linear_head(self) -> torch.nn.Linear | None:
-        """Return the output layer if logits are its products with the last hidden states and nothing else; else they are the features."""
+        """Return the output layer if the logits are exactly its product with the last hidden states; else None.
+
+        If None, the logits serve as features.
+        """
         head = self.model.get_output_embeddings()
         tokens = torch.tensor([self.start], device=self.model.device)
         if not isinstance(head, torch.nn.Linear) or self.model.base_model is self.model:
@@ -122,7 +125,7 @@ class HuggingFaceTokenLM(TokenLM):
         return head if fits else None
 
     def _token(self, text: str) -> int:
-        """The one token of a text. Raises InputError."""
+        """Return the single token of a text. Raises InputError if it is not a single token."""
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         if len(ids) != 1 or (ids[0] == self.tokenizer.unk_token_id and text != self.tokenizer.unk_token):
             raise InputError(
@@ -132,7 +135,7 @@ class HuggingFaceTokenLM(TokenLM):
 
     @torch.inference_mode()
     def _check_causal(self) -> None:
-        """Raise InputError unless stepping with the cache, rows changing places, gives what one pass over the texts gives."""
+        """Raise InputError if stepping with a reordered key-value cache differs from one pass over the texts."""
         device = self.model.device
         some = [self.start[0], (self.start[0] + 1) % self.vocabulary_size, (self.start[0] + 2) % self.vocabulary_size]
         texts = torch.tensor([[some[0], some[1], some[2]], [some[0], some[2], some[1]]], device=device)
@@ -150,7 +153,7 @@ class HuggingFaceTokenLM(TokenLM):
 
 
 def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
-    """Cut sentences of words, joined by single spaces, into the tokenizer's tokens."""
+    """Tokenize sentences, whose words are joined by single spaces."""
     if not sentences:
         return []
     found = tokenizer([" ".join(words) for words in sentences], add_special_tokens=False, return_offsets_mapping=True)
@@ -161,17 +164,17 @@ def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[Enc
 
 
 def most_positions(model: Any) -> int | None:
-    """Return how many tokens a model can read; None for any number."""
+    """Return the largest number of tokens that a model can read; None means no limit."""
     return getattr(model.config.get_text_config(), "max_position_embeddings", None) or None
 
 
 def model_files(folder: Path) -> list[Path]:
-    """Return the files of a model that decide its scores."""
+    """Return the files of a model on which its scores depend."""
     return sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".model", ".txt"))
 
 
 def encoded(words: Sequence[str], tokens: Sequence[int], offsets: Sequence[tuple[int, int]], unknown: int | None) -> Encoded:
-    """Give each token of ``" ".join(words)`` to the word in which it ends, by its ``offsets`` in the text."""
+    """Assign each token of ``" ".join(words)`` to the word in which it ends, by its ``offsets`` in the text."""
     ends = []  # the text position after each word
     position = 0
     for word in words:
@@ -266,7 +269,7 @@ def cached_folder(name: str) -> Path:
         return Path(snapshot_download(name, local_files_only=True))
     except ImportError:
         known = "huggingface_hub is not installed"
-    except Exception as error:  # every kind of name that is none
+    except Exception as error:  # the hub raises many types of errors for invalid names
         known = type(error).__name__
     raise InputError(f"{name}: there is no such file or folder, and no model of this name in Hugging Face's local cache ({known})")
 

@@ -1,4 +1,4 @@
-"""KenLM's n-gram models: one class for decoders, and the Scorer over it.
+"""KenLM's n-gram models: a StatefulLM for decoders, and a Scorer.
 
 Shapes: N histories, K words.
 """
@@ -29,7 +29,7 @@ _SEPARATOR = re.compile(r"[ \t\n\v\f\r]")  # what separates words for KenLM; oth
 
 
 class NgramHistory:
-    """What an n-gram model remembers of ``<s> w_1 .. w_n``. One object exists for each KenLM state in use."""
+    """The state of an n-gram model after ``<s> w_1 .. w_n``. Equal KenLM states are the same object."""
 
     __slots__ = ("__weakref__", "state")
 
@@ -41,10 +41,10 @@ class NgramHistory:
 
 
 class KenLM:
-    """An n-gram model over histories, a ``StatefulLM``.
+    """An n-gram model as a ``StatefulLM``.
 
-    A word costs KenLM about a microsecond; a distribution costs that for each word of the vocabulary. Words that the model does not
-    have are scored as its ``<unk>``. So are ``<s>``, ``</s>`` and what KenLM cannot look up (an empty word, a space within).
+    KenLM takes about a microsecond per word, so a distribution takes V microseconds. Unknown words are scored as ``<unk>``.
+    So are ``<s>``, ``</s>`` and words that KenLM cannot look up (an empty word, or a word with a space).
     """
 
     def __init__(self, path: Path | str, words: Sequence[str] | None = None) -> None:
@@ -71,7 +71,7 @@ class KenLM:
         return KenLM, (self.path, self._words)
 
     def __deepcopy__(self, memo: dict) -> KenLM:
-        return self  # nothing of it changes
+        return self  # immutable, so copies share it
 
     @property
     def end(self) -> str:
@@ -79,7 +79,7 @@ class KenLM:
         return END
 
     def _token(self, word: str) -> str:
-        """Return the word as KenLM looks it up, ``<unk>`` for every word that it does not have."""
+        """Return the word as KenLM looks it up, or ``<unk>`` for an unknown word."""
         found = lookup(word)
         return found if found is not None and found in self.model else UNKNOWN
 

@@ -19,8 +19,8 @@ import kenlm
 
 from attlm_fairseq.errors import InputError
 
-MAX_EXPLANATION = 4000  # characters of what KenLM says: it may quote a whole line
-TRIAL_CPU_SECONDS = 60  # not of the clock: a busy machine lets any process wait. A whole file takes milliseconds
+MAX_EXPLANATION = 4000  # characters kept of KenLM's message, which may quote a whole line
+TRIAL_CPU_SECONDS = 60  # CPU time, since wall time depends on the load; a valid file takes milliseconds
 
 BINARY_MAGIC = b"mmap lm http://kheafield.com/code format version"
 BINARY_ORDER = 88  # offset of the order in KenLM's binary header: one byte
@@ -115,9 +115,9 @@ for word in ["<unk>", "</s>", "the", "a", ".", *map(str, range(200))]:
 
 
 def require_safe_binary(path: Path) -> None:
-    """Raise InputError for a KenLM binary file that ends a process which loads it and asks for words: KenLM checks little of it.
+    """Raise InputError for a damaged KenLM binary file that crashes a test process. KenLM itself checks little of the file.
 
-    Damage further inside can still end the process, at the words that it concerns.
+    Damage that the test does not reach can still crash the process later, at the words that it concerns.
     """
     with path.open("rb") as file:
         if not file.read(len(BINARY_MAGIC)).startswith(BINARY_MAGIC):
@@ -134,7 +134,7 @@ def require_safe_binary(path: Path) -> None:
 
 
 def gist(message: str) -> str:
-    """Strip a message of KenLM of the place in its source code, the condition that failed and the file's name."""
+    """Remove the source location, the failed condition and the file name from a message of KenLM."""
     message = message[:MAX_EXPLANATION]
     message = re.sub(r"^Cannot read model .*? \((.*)\)$", r"\1", message, flags=re.DOTALL)
     thrown = re.search(r"\S+:\d+ in .* threw [\w:]+(?: because `.*?')?\.\s+(.*)", message, re.DOTALL)

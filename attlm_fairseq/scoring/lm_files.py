@@ -1,6 +1,6 @@
-"""Which kind of language model a file or folder holds, told by its content, and loading it as a Scorer.
+"""Recognition of the kind of language model in a file or folder by its content, and loading it as a Scorer.
 
-No torch is imported for a KenLM file.
+torch is not imported for a KenLM file.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def lm_kind(path: Path) -> LMKind:
 
 
 def holds_ngrams(path: Path) -> bool:
-    """Tell an ARPA or KenLM file by its beginning; False also for what cannot be read."""
+    """Return whether a file begins like an ARPA or KenLM file; False if it cannot be read."""
     try:
         with path.open("rb") as file:
             return _is_ngram(file.read(HEAD))
@@ -86,7 +86,7 @@ def load_lm_files(
     Args:
         paths: the files or folders.
         name: the scorer's name.
-        weights: of an ensemble; None: equal.
+        weights: the weights of an ensemble; None means equal weights.
         dictionary: ``dict.txt`` of checkpoints; None looks next to the checkpoint, then in its data folder.
         start: the token before a sentence, of Hugging Face LMs only.
         end: the token of the sentence end or ``none``, of Hugging Face LMs only.
@@ -142,7 +142,7 @@ def _kind_of_folder(folder: Path) -> LMKind:
     if isinstance(config, dict) and "model_type" in config and "format" not in config:
         architectures = config.get("architectures")
         return "masked" if "MaskedLM" in str(architectures) or "ForPreTraining" in str(architectures) else "huggingface"
-    return "attlm"  # whose reader says what is wrong with it
+    return "attlm"  # the reader of this package explains what is wrong with the file
 
 
 def _kind_of_checkpoint(path: Path) -> LMKind:

@@ -1,4 +1,4 @@
-"""One LM of a run: what it is made of, what it sees, what its unknown words cost."""
+"""The specification of one LM of a run: its files, its context and its scores of unknown words."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ class LMSpec:
 
     @property
     def is_of_this_package(self) -> bool:
-        """Whether its files hold this package's neural LMs."""
+        """Whether its files are neural LMs of this package."""
         return bool(self.checkpoints) and all(lm_kind(path) == "attlm" for path in self.checkpoints)
 
     @property
     def uses_source(self) -> bool:
-        """Whether the lists' source sentences are needed."""
+        """Whether the LM needs the source sentences of the n-best lists."""
         return self.translation is not None or (self.loaded is not None and self.loaded.uses_source)
 
     def load(self, device: DeviceConfig) -> Scorer:
@@ -110,7 +110,7 @@ class LMSpec:
 
 
 def check_name(name: str, where: Path | None = None) -> str:
-    """An LM's name, usable in every output format, or InputError."""
+    """Return the name if every output format can contain it. Raises InputError otherwise."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name in RESERVED_NAMES:
         raise InputError(
             f"{name!r} cannot be the name of an LM: a letter, then letters, digits, _ and -; not {', '.join(RESERVED_NAMES)}", path=where
@@ -119,5 +119,5 @@ def check_name(name: str, where: Path | None = None) -> str:
 
 
 def are_shares(weights: list, count: int) -> bool:
-    """Whether these are ``count`` numbers that can be divided by their sum: none negative, not all zero."""
+    """Return whether ``weights`` are ``count`` numbers that can be normalised: none is negative, and not all are 0."""
     return len(weights) == count and all(is_number(weight) and weight >= 0 for weight in weights) and 0 < sum(weights) < math.inf

@@ -23,12 +23,12 @@ from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.scoring.segmented import joined
 from attlm_fairseq.scoring.token_lm import Encoded, autocast
 
-LAYER_COPIES = 12  # a layer holds about as many times the hidden states of its batch
+LAYER_COPIES = 12  # a layer's intermediate results take about this many times the memory of its hidden states
 LOGIT_COPIES = 3
 
 
 class MaskedInput(NamedTuple):
-    """What the LM reads to score token ``number`` of a sentence, which is at ``place`` of ``tokens``."""
+    """The masked input for token ``number`` of a sentence, which is at index ``place`` of ``tokens``."""
 
     tokens: list[int]
     place: int
@@ -42,7 +42,7 @@ class MaskedLMScorer(Scorer):
     left_to_right = False
 
     def __init__(self, model: Any, tokenizer: Any, folder: Path, name: str = "mlm", compute: DeviceConfig = DEFAULT_DEVICE) -> None:
-        """Raises InputError if the tokenizer has no mask token."""
+        """Wrap a masked LM. Raises InputError if the tokenizer has no mask token."""
         if tokenizer.mask_token_id is None:
             raise InputError("its tokenizer has no mask token; give a masked LM such as BERT", path=folder)
         self.model = model.eval()
@@ -73,7 +73,7 @@ class MaskedLMScorer(Scorer):
         return [*deviation, f"{self.name}: pseudo-log-likelihoods of a masked LM; the sentence end is not scored"]
 
     def after(self, history: Sequence[Sequence[str]]) -> Scorer:
-        """Return the LM with these sentences before each sentence, the oldest left out beyond half of the LM's positions."""
+        """Return the LM with these sentences before each sentence. The history is cut to half of the LM's positions."""
         if not history:
             return self
         kept = [*self._history, *encode_words(self.tokenizer, history)]
@@ -128,7 +128,7 @@ class MaskedLMScorer(Scorer):
             begin = end
 
     def _batches(self, masked: Iterable[MaskedInput]) -> Iterator[list[MaskedInput]]:
-        """Yield inputs of about one length, as many as the memory has room for."""
+        """Yield batches of inputs of similar length that fit the memory."""
         config = self.model.config
         position = 4 * (LAYER_COPIES * config.hidden_size + LOGIT_COPIES * config.vocab_size)  # bytes
         by_length = sorted(masked, key=lambda one: len(one.tokens))

@@ -1,4 +1,4 @@
-"""Linear interpolation over words: the probability of each event is the weighted mean of what several LMs give it.
+"""Linear interpolation: the probability of each event is the weighted mean of its probabilities under several LMs.
 
     p(w | h) = sum_k lambda_k p_k(w | h),    sum_k lambda_k = 1
 
@@ -16,21 +16,21 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.scorer import ComposedScorer, Scorer, Sentence, SentenceScore
 
-ENOUGH = 1e-6  # natural log an event: EM ends where no other weights could gain more
-ITERATIONS = 10_000  # some dozens are usual
-LEAST = 1e-15  # weight
-MOST = 1e6  # power
+ENOUGH = 1e-6  # nats per event: EM stops if no weights could gain more than this
+ITERATIONS = 10_000  # the limit; some dozens are usual
+LEAST = 1e-15  # the smallest weight
+MOST = 1e6  # the largest power of a step
 
 
 class MixtureScorer(ComposedScorer):
-    """Several LMs, neural and n-gram ones, over the same words as one Scorer: their probabilities of each event, averaged.
+    """A Scorer that averages the probabilities of several LMs, neural or n-gram, for each event.
 
-    A word is unknown where all of them do not know it. Where only some do not, their ``p(<unk>)`` counts as the word's probability: give
-    LMs with different vocabularies an OOV policy that spreads it.
+    A word is unknown if no LM knows it. If only some LMs do not know it, their ``p(<unk>)`` counts as the word's
+    probability. So give LMs with different vocabularies the OOV policy ``spread``.
     """
 
     def __init__(self, scorers: Sequence[Scorer], weights: Sequence[float], name: str = "mix") -> None:
-        """``weights`` are divided by their sum.
+        """Mix LMs with ``weights``, which are divided by their sum.
 
         Raises ValueError unless there is one for each LM, none negative, not all zero, and InputError for a member that is not
         ``left_to_right``.
@@ -84,12 +84,12 @@ class EMIteration:
 
 
 def event_matrix(columns: Sequence[Sequence[SentenceScore]]) -> np.ndarray:
-    """The events of all sentences, end to end, for each of K LMs: (K, E) natural logarithms."""
+    """Return ln p of the concatenated events of all sentences for each of K LMs, (K, E)."""
     return np.array([[value for score in column for value in score.log_probs] for column in columns])
 
 
 def mix(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The log-probabilities (E,) of events under the mixture of (K, E) by weights (K,) that sum to one."""
+    """Return ln p (E,) of events under the mixture, given ln p (K, E) under each LM and weights (K,) that sum to one."""
     used = np.flatnonzero(weights)
     total = log_probs[used[0]] + math.log(weights[used[0]])
     for k in used[1:]:
@@ -112,7 +112,7 @@ def em_weights(log_probs: np.ndarray, iterations: int = ITERATIONS, enough: floa
     if not events or not np.isfinite(log_probs).all():
         raise ValueError("EM needs events, all of finite log-probability")
     highest = log_probs.max(axis=0)
-    relative = np.exp(log_probs - highest)  # the largest of an event is 1: nothing can underflow in the mixture
+    relative = np.exp(log_probs - highest)  # the largest value of each event is 1, so the mixture cannot underflow
     offset = float(highest.mean())
     weights = plain = np.full(lms, 1.0 / lms)
     power, best = 1.0, -math.inf
@@ -132,7 +132,7 @@ def em_weights(log_probs: np.ndarray, iterations: int = ITERATIONS, enough: floa
 
 
 def _multiplied(weights: np.ndarray, factors: np.ndarray, power: float) -> np.ndarray:
-    """Weights times factors to a power, normalised. None becomes 0, from which no factor could lift it again."""
+    """Return weights times factors to a power, normalised. No weight becomes 0, since a factor could never raise it again."""
     with np.errstate(divide="ignore"):
         logarithms = np.log(weights) + power * np.log(factors)
     weights = np.maximum(np.exp(logarithms - logarithms.max()), LEAST)

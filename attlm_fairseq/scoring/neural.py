@@ -32,15 +32,15 @@ from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model, Sc
 from attlm_fairseq.scoring.threads import side_by_side
 from attlm_fairseq.scoring.tree_memory import ForestMemory, TreeMemory, split_evenly, split_into_blocks
 
-PART_NODES = 256  # fewer are not worth a thread of their own
-OTHER_BYTES = 48 << 20  # of the memory: logits and gathered weights
+PART_NODES = 256  # the smallest number of nodes for which a separate thread pays off
+OTHER_BYTES = 48 << 20  # memory reserved for logits and gathered weights
 
 
 NO_FEATURES = np.empty((0, 0), dtype=np.float32)
 
 
 class Events(NamedTuple):
-    """The events of a sentence: ln p of each, and the features (T, F) from which they are predicted."""
+    """The T events of a sentence: ln p of each, and the features (T, F) from which they are predicted."""
 
     log_probs: tuple[float, ...]
     features: np.ndarray
@@ -64,7 +64,7 @@ class NeuralScorer(Scorer):
         weights: Sequence[float] | None = None,
         compute: DeviceConfig = DEFAULT_DEVICE,
     ) -> None:
-        """Raises InputError when the models' vocabularies differ."""
+        """Combine models. Raises InputError if their vocabularies differ."""
         for other in models[1:]:
             if other.vocabulary != models[0].vocabulary:
                 raise InputError(
@@ -122,10 +122,10 @@ class NeuralScorer(Scorer):
         return [f"{self.name}: {self.deviation}"] if self.deviation else []
 
     def after(self, history: Sequence[Sentence]) -> Scorer:
-        """Return the LM with its recurrent state and memory carried over these sentences, each begun by ``</s>``.
+        """Return the LM with state and memory after these sentences, each of which begins with ``</s>``.
 
-        This is the stream of sentences that ``document_reset_lm`` trains on; an LM that was trained to begin each sentence with an empty
-        memory has not seen such a state. A memory without a bound grows with the history.
+        The task ``document_reset_lm`` trains on such streams of sentences. An LM that was trained with an empty memory at
+        each sentence start has not seen such states. A memory without a limit grows with the history.
         """
         return self.after_many([(self, history)])[0]
 
@@ -142,7 +142,7 @@ class NeuralScorer(Scorer):
         return [next(later) if history else scorer for scorer, history in requests]
 
     def _later(self, read: Sequence[int], states: list[LanguageModelState]) -> NeuralScorer:
-        """Return the LM after these tokens, which led each model to its state."""
+        """Return the LM after the tokens ``read``; ``states`` are the models' states after them."""
         later = copy.copy(self)
         later._history = (*self._history, *read)
         later._before = {self.compute.precision: states}
@@ -156,7 +156,7 @@ class NeuralScorer(Scorer):
         return [[score for score, _ in found] for found in self._scored(requests, features=False)]
 
     def score_with_features(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
-        """See ``Scorer.score_with_features``; the features of an ensemble are those of its models side by side."""
+        """See ``Scorer.score_with_features``. An ensemble's features are the concatenated features of its models."""
         return self._scored(requests, features=True)
 
     def _scored(
@@ -178,20 +178,20 @@ class NeuralScorer(Scorer):
     def _log_probs(
         self, scorers: Sequence[NeuralScorer], distinct: Sequence[tuple[int, ...]], precision: str
     ) -> dict[tuple[int, ...], tuple[float, ...]]:
-        """As ``_events``, the log-probabilities alone."""
+        """Return only the log-probabilities of ``_events``."""
         return {sentence: events.log_probs for sentence, events in self._events(scorers, distinct, precision, False).items()}
 
     def _events(
         self, scorers: Sequence[NeuralScorer], distinct: Sequence[tuple[int, ...]], precision: str, features: bool
     ) -> dict[tuple[int, ...], Events]:
-        """The log-probability of each word and of the end of each of the sentences, which are sorted, and features if they are wanted.
+        """Return ln p of each word and of ``</s>`` for each of the sorted sentences, with features if requested.
 
-        A sentence is the place of the scorer with the history before it, then its tokens.
+        A sentence is the index of the scorer with its history, followed by its tokens.
         """
         on_cpu = self.models[0].model.embedding.weight.device.type == "cpu"
         threads = torch.get_num_threads() if on_cpu else 1
         most = max(1, self.compute.memory // SMALLEST_MEMORY)
-        counts = [count for count in range(1, min(threads, most) + 1) if threads % count == 0]  # so that no thread is left over
+        counts = [count for count in range(1, min(threads, most) + 1) if threads % count == 0]  # only divisors of the number of threads, so that no thread is idle
         parts = split_evenly(distinct, counts, PART_NODES)
         memory = self.compute.memory // len(parts)
         befores = [LanguageModelState.stack(states) for states in zip(*(scorer._states(precision) for scorer in scorers), strict=True)]
@@ -205,7 +205,7 @@ class NeuralScorer(Scorer):
         return self._states(self.compute.precision)
 
     def with_models(self, models: Sequence[TrainedModel]) -> NeuralScorer:
-        """Return the LM with other weights, after the same history: the states stay as they are."""
+        """Return the LM with other models after the same history. The states do not change."""
         later = copy.copy(self)
         later.models = tuple(models)
         later._before = {self.compute.precision: self.states()}
@@ -214,7 +214,7 @@ class NeuralScorer(Scorer):
 
     @torch.inference_mode()
     def _models(self, precision: str) -> list[ScoringModel]:
-        """Return the models as they run in this precision."""
+        """Return the models in this precision."""
         if precision not in self._scoring:
             kind = Bfloat16Model if precision == "bfloat16" else Float32Model
             self._scoring[precision] = [kind(member.model) for member in self.models]
@@ -306,14 +306,14 @@ def tree_features(
     The first tokens of the tree are the rows of ``before``, the states after the histories; the root, above them, has features of 0.
     ``kept``: the numbers of nodes whose states, one row each, are to be put there.
     """
-    # what a word contributes does not depend on where it stands: once for each distinct word
+    # input projections do not depend on the position: compute them once per distinct word
     tokens = [np.full(len(tree.tokens[0]), EOS), *tree.tokens[1:]]
     distinct, places = np.unique(np.concatenate(tokens), return_inverse=True)
     words = model.inputs(torch.from_numpy(distinct).to(model.device))
     places = torch.from_numpy(places).to(model.device)
     features = torch.zeros(tree.size, model.feature_size, device=model.device)
     state = before
-    # all parents at once: a GPU waits for each copy
+    # copy all parents at once: a GPU waits for every copy
     parents_of_all = torch.from_numpy(np.concatenate([tree.tokens[0], *tree.parents[1:]])).to(model.device)
     begin = 1
     for parents in tree.parents:

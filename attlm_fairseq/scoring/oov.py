@@ -1,4 +1,4 @@
-"""The warning when an LM does not know the words it is given."""
+"""The warning about words that an LM does not know."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from attlm_fairseq.errors import visible
 
 LOUD_OOV_RATE = 0.05  # above this share of unknown words, text and LM probably differ in case, punctuation or tokenisation
-SHOWN = 40  # characters of an unknown word: unspaced text is one
-EXAMPLES = 50  # sentences with unknown words that are kept: enough to try text steps on
+SHOWN = 40  # characters shown of an unknown word, which may be a whole line of text without spaces
+EXAMPLES = 50  # sentences with unknown words that are kept, to try text normalisation on
 
 
 class OOVCount:
-    """How many of the words that an LM was given it does not know, and which most often; ``examples`` are the first sentences with such."""
+    """Counts of the words that an LM does not know. ``examples`` are the first sentences with unknown words."""
 
     def __init__(self, lm_name: str) -> None:
         self.lm_name = lm_name
@@ -29,18 +29,18 @@ class OOVCount:
                 self.examples.append(" ".join(words))
 
     def merge(self, other: OOVCount) -> None:
-        """Add what another count of the same LM has found."""
+        """Add the counts of ``other``, which is for the same LM."""
         self.words += other.words
         self.unknown.update(other.unknown)
         self.examples += other.examples[: EXAMPLES - len(self.examples)]
 
     @property
     def rate(self) -> float:
-        """Share of unknown words, of all words given."""
+        """The share of unknown words among all words."""
         return self.unknown.total() / self.words if self.words else 0.0
 
     def warning(self) -> str | None:
-        """What to tell the user where the rate is high: it is the commonest reason for an LM that makes things worse."""
+        """Return a warning if the rate is high, else None. Unknown words are the most common reason why an LM does harm."""
         if self.rate <= LOUD_OOV_RATE:
             return None
         most_first = sorted(self.unknown.items(), key=lambda item: (-item[1], item[0]))

@@ -1,4 +1,4 @@
-"""What an unknown word costs: one rule for every LM, so that neural and n-gram LMs can be compared."""
+"""The score of an unknown word: one policy for every LM, so that neural and n-gram LMs are comparable."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from attlm_fairseq.scoring.scorer import ComposedScorer, Scorer, Sentence, Sente
 
 @dataclass(frozen=True)
 class OOVPolicy:
-    """How the event of an unknown word is scored; known words and sentence ends stay as they are.
+    """The score of an unknown word. Scores of known words and sentence ends do not change.
 
-    - ``unk``: ``ln p(<unk> | ..)`` as the LM has it. One class of all unknown words for a neural LM, so each of them gets the probability
-      of all; for KenLM whatever lmplz reserved.
-    - ``penalty``: ``value`` (natural log), whatever the LM says: no longer a probability distribution, so no perplexity either.
-    - ``spread``: ``ln p(<unk> | ..) - ln value``: the probability shared equally by ``value`` unseen types. Over the known words and that
-      many unseen ones it sums to one, and LMs become comparable. Do not spread a KenLM model again that was estimated with ``--vocab_pad``.
+    - ``unk``: the LM's own ``ln p(<unk> | ..)``. In a neural LM this is the probability of the whole class of unknown words.
+      In KenLM it is the probability that lmplz reserved.
+    - ``penalty``: the fixed score ``value`` (natural log). The scores are then not a probability distribution, so they have
+      no perplexity.
+    - ``spread``: ``ln p(<unk> | ..) - ln value``. The probability is shared equally by ``value`` unseen types. The sum over the
+      known words and these types is one, so LMs are comparable. Do not use it for a KenLM model that was estimated with
+      ``--vocab_pad``, which already shares the probability.
     """
 
     kind: Literal["unk", "penalty", "spread"] = "unk"
     value: float = 0.0
 
     def apply(self, score: SentenceScore) -> SentenceScore:
-        """The score of a sentence under this policy."""
+        """Return the score of a sentence under this policy."""
         if self.kind == "unk" or not any(score.oov):
             return score
         shared = math.log(self.value) if self.kind == "spread" else 0.0
@@ -45,7 +47,7 @@ UNK = OOVPolicy()
 
 
 class OOVPolicyScorer(ComposedScorer):
-    """Any Scorer under an OOV policy: itself a Scorer, of the same name."""
+    """A Scorer under an OOV policy. It has the same name."""
 
     def __init__(self, scorer: Scorer, policy: OOVPolicy) -> None:
         self.members = (scorer,)
@@ -62,7 +64,7 @@ class OOVPolicyScorer(ComposedScorer):
         return self.members[0].signature() | {"OOV policy": str(self.policy)}
 
     def notes(self) -> list[str]:
-        """Return the LM's notes. Under a penalty its probability of unknown words does not count, so nothing is said of it."""
+        """Return the LM's notes. Under a penalty, leave out those about p(<unk>), which is then not used."""
         silent = self.members[0].oov_notes() if self.policy.kind == "penalty" else []
         return [note for note in super().notes() if note not in silent]
 
@@ -71,12 +73,12 @@ class OOVPolicyScorer(ComposedScorer):
 
 
 def with_policy(scorer: Scorer, policy: OOVPolicy) -> Scorer:
-    """The scorer under the policy; the scorer itself where the policy changes nothing."""
+    """Return the scorer under the policy, or the scorer itself if the policy changes nothing."""
     return scorer if policy.kind == "unk" else OOVPolicyScorer(scorer, policy)
 
 
 def parse_policy(text: str) -> OOVPolicy:
-    """``unk``, ``penalty:-12`` or ``spread:100000`` as a policy. Raises InputError."""
+    """Parse a policy: ``unk``, ``penalty:-12`` or ``spread:100000``. Raises InputError."""
     kind, _, value = text.partition(":")
     if kind == "unk" and not value:
         return UNK

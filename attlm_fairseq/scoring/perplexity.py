@@ -1,4 +1,4 @@
-"""Perplexity, under names that must never be mixed."""
+"""Perplexity in several definitions, each with its own name because their values are not comparable."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from attlm_fairseq.scoring.scorer import SentenceScore
 
 
 class PerplexityCounter:
-    """Sums over the sentences of a text, and the perplexities that follow. All sums are natural logarithms.
+    """Sums of natural-log probabilities over the sentences of a text, and the perplexities computed from them.
 
     - ``ppl``: every word and every sentence end is predicted and counted.
     - ``ppl_salton2017``: the first event of each sentence is counted but not predicted, as in the code behind Salton et al. (2017).
     - ``ppl_without_oov``: unknown words are neither predicted nor counted.
 
-    Each is nan where it has no events.
+    A perplexity is nan if it has no events.
     """
 
     def __init__(self) -> None:
         self.sentences = 0
         self.words = 0
         self.oov = 0
-        self._all = array("d")  # to be added up exactly
+        self._all = array("d")  # kept as a list, to be summed exactly
         self._first = array("d")
         self._oov = array("d")
 
@@ -37,7 +37,7 @@ class PerplexityCounter:
 
     @property
     def events(self) -> int:
-        """Words and sentence ends."""
+        """The number of words and sentence ends."""
         return self.words + self.sentences
 
     @property
@@ -53,12 +53,12 @@ class PerplexityCounter:
         return perplexity(math.fsum(self._all) - math.fsum(self._oov), self.events - self.oov)
 
     def ppl_as_read(self, words: int) -> float:
-        """The same log-probability shared by this many words and the sentence ends: for LMs that see a text cut in different ways."""
+        """Return the perplexity per given number of words plus sentence ends, to compare LMs with different tokenisation."""
         return perplexity(math.fsum(self._all), words + self.sentences)
 
 
 def perplexity(log_prob: float, events: int) -> float:
-    """exp(-log_prob / events): infinite where it overflows, nan without events."""
+    """Return exp(-log_prob / events): inf if it overflows, nan if there are no events."""
     if not events:
         return math.nan
     try:

@@ -16,8 +16,8 @@ import numpy as np
 class PrefixTree:
     """Distinct prefixes of S sentences. Nodes are numbered level by level: the root is 0.
 
-    ``tokens[d]`` and ``parents[d]`` (N_d,): the last token of each prefix of length d + 1, and the place of the prefix without it
-    among the N_{d-1} of the level above. ``paths[s]``: the nodes of sentence s from its first word to its last.
+    ``tokens[d]`` (N_d,) has the last token of each prefix of length d + 1. ``parents[d]`` (N_d,) has the index of its parent
+    among the N_{d-1} nodes of the level above. ``paths[s]`` has the nodes of sentence s from its first word to its last.
     """
 
     tokens: list[np.ndarray]
@@ -26,12 +26,12 @@ class PrefixTree:
 
     @property
     def size(self) -> int:
-        """Number of nodes, the root included."""
+        """The number of nodes, the root included."""
         return 1 + sum(map(len, self.tokens))
 
 
 def build_prefix_tree(sentences: Sequence[Sequence[int]]) -> PrefixTree:
-    """Build the tree of sentences sorted lexicographically: those that share a prefix stand together."""
+    """Build the tree of lexicographically sorted sentences. Sorting makes sentences with a common prefix neighbours."""
     shared = shared_words(sentences)
     new = np.array([len(sentence) for sentence in sentences], dtype=np.int64) - shared  # nodes that a sentence adds
     ends = new.cumsum()
@@ -60,12 +60,12 @@ def build_prefix_tree(sentences: Sequence[Sequence[int]]) -> PrefixTree:
 
 
 def shared_words(sentences: Sequence[Sequence[int]]) -> np.ndarray:
-    """How many words each of the sorted sentences has in common, from its beginning, with the one before it: (S,)."""
+    """Return the length (S,) of the common prefix of each sorted sentence and the one before it."""
     return np.array([common_prefix(before, one) for before, one in zip([(), *sentences], sentences, strict=False)], dtype=np.int64)
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Length of the longest common prefix."""
+    """Return the length of the longest common prefix."""
     length = 0
     for one, other in zip(first, second, strict=False):
         if one != other:

@@ -1,6 +1,6 @@
-"""A language model as scoring runs it, in float32 or with its products in bfloat16.
+"""Language models for scoring, in float32 or with matrix products in bfloat16.
 
-Shapes: N rows, W distinct words, K what a word contributes, F features.
+Shapes: N rows, W distinct words, K input projection, F features.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.modules.state import LanguageModelState, row_bytes
 from attlm_fairseq.numeric import ceil_div
 
-STEP_COPIES = 6  # a step holds its rows' states and inputs at most as many times while it computes
-WORDS_AT_ONCE = 1024  # whose inputs are rounded together
+STEP_COPIES = 6  # a step needs at most this many times the memory of its rows' states and inputs
+WORDS_AT_ONCE = 1024  # words whose inputs are rounded together
 
 
 class ScoringModel(Protocol):
-    """Steps over rows that are taken from anywhere, and the events' probabilities."""
+    """A model that steps selected rows of a state and scores events."""
 
     feature_size: int
     device: torch.device
     events: EventLogProbs
 
     def initial_state(self, batch: int) -> LanguageModelState:
-        """The state before the first token, ``batch`` rows of it."""
+        """Return ``batch`` rows of the state before the first token."""
         ...
 
     def inputs(self, tokens: Tensor) -> Inputs:
-        """What distinct words (W,) contribute, wherever they stand."""
+        """Return the input projections of distinct words (W,), which do not depend on the position."""
         ...
 
     def step_rows(self, words: Inputs, places: Tensor, state: LanguageModelState, rows: Tensor) -> tuple[Tensor, LanguageModelState]:
-        """Features (N, F) and the state after the words at ``places`` (N,), the state before them being ``state``'s ``rows`` (N,)."""
+        """Return features (N, F) and the state after the words at ``places`` (N,), each following a row ``rows`` (N,) of ``state``."""
         ...
 
     def step_bytes(self, state: LanguageModelState, words: Inputs) -> int:
-        """The memory that a step takes at most for each of its rows."""
+        """Return the largest memory in bytes that a step needs per row."""
         ...
 
     def piece_sizes(self, length: int, most: int) -> list[int]:
-        """Sizes of the pieces in which to step ``length`` rows, ``most`` at once."""
+        """Return the sizes of the pieces in which to step ``length`` rows, at most ``most`` rows each."""
         ...
 
 
 class Float32Model:
-    """The model as it is."""
+    """The model without changes."""
 
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
@@ -68,7 +68,7 @@ class Float32Model:
         return STEP_COPIES * (state.bytes + row_bytes(words.values))
 
     def piece_sizes(self, length: int, most: int) -> list[int]:
-        """As few as possible, none much smaller than another."""
+        """Return as few sizes as possible, all nearly equal."""
         pieces = ceil_div(length, most)
         return [length // pieces + (number < length % pieces) for number in range(pieces)]
 
@@ -76,8 +76,8 @@ class Float32Model:
 class Bfloat16Model:
     """The model with matrix products in bfloat16, its weights rounded once.
 
-    What enters a product is rounded to bfloat16, and so is what comes out of it; all else is float32: biases, gates, cells, what the
-    reader reads and remembers, features, sums.
+    Factors and results of products are rounded to bfloat16. Everything else is float32: biases, gates, cells, the reader's
+    memory and weights, features and sums.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -108,5 +108,5 @@ class Bfloat16Model:
         return STEP_COPIES * row_bytes(*state.memory) + copies * row_bytes(*state.recurrent, words.values)
 
     def piece_sizes(self, length: int, most: int) -> list[int]:
-        """Of few distinct sizes: kernels are compiled for each."""
+        """Return few distinct sizes, because a kernel is compiled for each size."""
         return piece_sizes(length, most)

@@ -1,4 +1,4 @@
-"""Scoring raw text from a file or a pipe, a sentence a line, a block of lines at a time."""
+"""Scoring of plain text from a file or a pipe, one sentence per line, in blocks of lines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SourceLines:
     """The source sentences of a text, line by line: a file (``-`` is standard input) or lines."""
 
     def __init__(self, lines: str | Iterable[str], texts: Sequence[TextPipeline]) -> None:
-        """``texts``: the steps before each LM sees a source sentence."""
+        """Open the lines. ``texts`` has the text normalisation of source sentences for each LM."""
         self.path = lines if isinstance(lines, str) else None
         self._lines = iter(read_lines(lines) if isinstance(lines, str) else lines)
         self._texts = texts
@@ -129,5 +129,5 @@ def read_lines(text: str | TextSource) -> Iterator[str]:
 
 
 def count_lines(path: str) -> int:
-    """How many lines there are, to know how long the work will take."""
+    """Return the number of lines, for the progress display."""
     return sum(1 for _ in read_lines(path))

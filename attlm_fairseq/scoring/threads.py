@@ -1,4 +1,4 @@
-"""Independent parts of a computation side by side on the cores of the CPU."""
+"""Parallel computation of independent parts on the cores of the CPU."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ Result = TypeVar("Result")
 
 
 class StoppedError(Exception):
-    """Another part has failed, or the program is interrupted."""
+    """Raised in a part if another part failed or the program was interrupted."""
 
 
 def side_by_side(function: Callable[[Part, Callable[[], None]], Result], parts: Sequence[Part]) -> list[Result]:
-    """``function`` of each part, in their order: each in a thread of its own, with an even share of the threads that torch has.
+    """Return the results of ``function`` for each part, in order, computing each part in its own thread.
 
-    The function also gets something to call now and then, which raises ``StoppedError`` where its result is no longer wanted: Python
-    waits for its threads. Programs that call this from several threads at once take turns.
+    The threads share torch's threads evenly. The second argument of ``function`` is a check to be called now and then. It
+    raises ``StoppedError`` if the result is no longer needed, because Python waits for its threads to end. Concurrent calls
+    from several threads run one after another.
 
-    Threads that share one matrix product wait for each other hundreds of times a second, which costs little on idle cores and several
-    times the product on busy ones; threads with work of their own do not. Modes that torch keeps for each thread (inference, autocast)
-    are for the function to set.
+    Threads that share a matrix product synchronise hundreds of times a second. On busy cores this costs several times the
+    product itself. Threads with independent work avoid it. torch's per-thread modes (inference mode, autocast) must be set
+    in ``function``.
     """
     if len(parts) == 1:
         return [function(parts[0], lambda: None)]
@@ -38,7 +39,7 @@ def side_by_side(function: Callable[[Part, Callable[[], None]], Result], parts: 
             raise StoppedError
 
     def call(part: Part) -> Result:
-        torch.set_num_threads(max(1, threads // len(parts)))  # of this thread
+        torch.set_num_threads(max(1, threads // len(parts)))  # the setting of this thread
         try:
             return function(part, check)
         except BaseException:
@@ -51,7 +52,7 @@ def side_by_side(function: Callable[[Part, Callable[[], None]], Result], parts: 
         try:
             wait(futures)  # a part that fails stops the others
             failed = [error for future in futures if (error := future.exception()) is not None]
-            if failed:  # the failure itself, not that the others were stopped
+            if failed:  # raise the original failure, not the StoppedError of other parts
                 raise next((error for error in failed if not isinstance(error, StoppedError)), failed[0])
             return [future.result() for future in futures]
         finally:

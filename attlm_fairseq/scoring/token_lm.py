@@ -1,4 +1,4 @@
-"""Any left-to-right LM over tokens as a Scorer: each distinct prefix of the sentences is one step of the LM, whatever its architecture.
+"""Any left-to-right token LM as a Scorer. Each distinct prefix of the sentences is one step, for any architecture.
 
 The sentences form a prefix tree. The LM steps through it level by level: all prefixes of one length are the rows of one batch, each
 row with the state (key-value cache, recurrent state) of the prefix without its last token. Equal lengths need no padding.
@@ -200,7 +200,7 @@ class TokenScorer(Scorer):
         scored_ends = last if self.lm.end is not None else last[:0]
         contexts = np.concatenate((*(parents + starts[level] for level, parents in enumerate(tree.parents)), scored_ends))
         tokens = np.concatenate((*tree.tokens, np.full(len(scored_ends), self.lm.end or 0)))
-        needed, places = np.unique(contexts, return_inverse=True)  # nothing follows the last tokens if the end is not scored
+        needed, places = np.unique(contexts, return_inverse=True)  # if the end is not scored, the contexts after the last tokens are not needed
         features = self._features(tree, starts, root)
         device = features.device
         rows, at, words = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (needed, places, tokens))
@@ -222,7 +222,7 @@ class TokenScorer(Scorer):
         return features
 
     def _memory(self, root: tuple[Tensor, Any]) -> StepMemory:
-        """Measure what a row holds: at the root, and how much more after one token."""
+        """Measure the memory of a row at the root and its growth by one token."""
         at_root = self.lm.state_bytes(root[1])
         start = torch.tensor(self.lm.start[-1:], device=root[0].device)
         _, state = self.lm.step(copy.deepcopy(root[1]), torch.zeros_like(start), start)
@@ -238,10 +238,10 @@ def autocast(device: str, precision: str) -> AbstractContextManager:
 
 
 class LogitEvents:
-    """Log-probabilities of single tokens for any output layer, a piece of the contexts after another."""
+    """Computes log-probabilities of single tokens for any output layer, one piece of the contexts at a time."""
 
     def __init__(self, logits: Callable[[Tensor], Tensor], vocabulary_size: int) -> None:
-        """``logits`` gives those (N, V) of features (N, F)."""
+        """Use ``logits``, which maps features (N, F) to logits (N, V)."""
         self.logits = logits
         self.rows = max(1, LOGITS_AT_ONCE // vocabulary_size)
 

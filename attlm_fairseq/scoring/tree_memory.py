@@ -1,4 +1,4 @@
-"""How much memory the prefix tree of some sentences takes while a model runs over it, and cutting sentences into blocks that fit."""
+"""The memory that scoring a prefix tree needs, and the division of sentences into blocks that fit."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from attlm_fairseq.modules.state import row_bytes
 from attlm_fairseq.scoring.prefix_tree import shared_words
 
 FLOAT = 4  # bytes
-MEASURED_POSITIONS = 64  # a memory that still grows after so many words is taken to go on growing
+MEASURED_POSITIONS = 64  # a memory that still grows after this many words is assumed to grow without limit
 
 
 class RowMemory(Protocol):
-    """What an LM holds for a tree: bytes for every node, for every distinct word, and of one row of a level."""
+    """The bytes that an LM needs for a tree: per node, per distinct word, and per row of a level."""
 
     @property
     def node(self) -> int:
-        """Bytes for every node."""
+        """Bytes per node."""
         ...
 
     @property
     def word(self) -> int:
-        """Bytes for every distinct word."""
+        """Bytes per distinct word."""
         ...
 
     def state(self, depth: int) -> int:
@@ -38,7 +38,7 @@ class RowMemory(Protocol):
 
 
 class TreeMemory:
-    """What one model, or the largest of several that take turns, holds for a tree, without its weights.
+    """The memory that one model, or the largest of several that take turns, needs for a tree, without its weights.
 
     ``node``: bytes for every node, its features. ``word``: bytes for every distinct word, what it contributes to the recurrence.
     ``state``: bytes of one row's state and reader memory at a depth.
