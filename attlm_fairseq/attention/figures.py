@@ -162,16 +162,16 @@ def share_of(rows: Sequence[AtDistance]) -> float:
 
 
 def cell_size(cells: int) -> float:
-    """Inches a cell, for so many in a row."""
+    """Return the size of a cell in inches, given the number of cells in a row."""
     return CELL if cells <= VALUES_UP_TO else min(0.2, LARGEST / cells)
 
 
 def cell_text(weight: float) -> str:
-    """Two decimals without the zero in front; nothing for what they cannot show."""
+    """Return the weight with two decimals and no leading zero: empty if it rounds to 0, ``1`` if it rounds to 1."""
     return "" if weight < 0.005 else "1" if weight >= 0.995 else f"{weight:.2f}"[1:]
 
 
 def label(word: str) -> str:
-    """A word as a picture shows it: a long one cut short."""
+    """Return the label of a word, cut if it is long."""
     word = printable(word)
     return word if len(word) <= LABEL_LENGTH else word[: LABEL_LENGTH - 1] + "…"

@@ -1,4 +1,4 @@
-"""What ``attlm attention`` does: read with one model, and show a sentence or a whole text in the forms asked for."""
+"""The work of ``attlm attention``: run one model and show its attention for a sentence or a whole text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import TextPipeline
 
 FORMS = (*PICTURES, ".html", ".json", ".tsv")
-TEXT_FORMS = (*FORMS, ".jsonl")  # of a text also: a line a sentence
+TEXT_FORMS = (*FORMS, ".jsonl")  # for a text also: one JSON line per sentence
 BLOCK_LINES = 512  # read together, so that sentences of like length can be
 BLOCK_WEIGHTS = 1 << 24  # of the sentences of a block: one of 4,000 words has as many
 
@@ -141,7 +141,7 @@ def blocks(sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
 
 
 def form_of(output: str, forms: Sequence[str]) -> str:
-    """The form that the name of a file asks for. Raises InputError for one that there is not."""
+    """Return the form that a file name's suffix asks for. Raises InputError if there is no such form."""
     form = ".tsv" if output == "-" else PurePath(output).suffix.lower()
     if form not in forms:
         raise InputError(f"cannot be written as {form or 'a file without ending'!r}; name it {', '.join(forms)}", path=output)
@@ -149,7 +149,7 @@ def form_of(output: str, forms: Sequence[str]) -> str:
 
 
 def signature(trained: TrainedModel) -> dict[str, Any]:
-    """Which model it was."""
+    """Return the description of the model in output files."""
     return {"checkpoint": str(trained.path), "architecture": trained.architecture, "sha256": trained.sha256}
 
 

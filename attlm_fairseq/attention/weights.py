@@ -41,7 +41,7 @@ class SentenceAttention:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The labels of all columns."""
+        """The labels of the columns."""
         return (INITIAL_STATE, START, *self.words)
 
     @property
@@ -55,23 +55,23 @@ class SentenceAttention:
         return np.flatnonzero(self.in_memory.any(axis=0)).tolist()
 
     def unknown_input(self, column: int) -> bool:
-        """Whether the input of a column is a word that the LM reads as ``<unk>``."""
+        """Return whether the input of a column is a word that the LM reads as ``<unk>``."""
         return column >= 2 and self.oov[column - 2]
 
     def unknown_prediction(self, row: int) -> bool:
-        """Whether the prediction of a row is of a word that the LM does not know: of ``<unk>``."""
+        """Return whether the word predicted in a row is unknown to the LM, so that ``<unk>`` is predicted."""
         return row < len(self.oov) and self.oov[row]
 
 
 def by_state(columns: Columns, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """A reader's weights (B, T, M) -> weights and mask as in ``SentenceAttention``, (B, T, T + 1), (T, T + 1)."""
+    """Return weights (B, T, T + 1) and mask (T, T + 1) as in ``SentenceAttention``, given a reader's weights (B, T, M)."""
     length, first = weights.size(1), 0 if columns.initial else 1
     padded = torch.nn.functional.pad(weights, (first, length + 1 - first - weights.size(2)))
     return padded, memory_mask(length, columns)
 
 
 def memory_mask(length: int, columns: Columns) -> Tensor:
-    """(T, T + 1): which of ``h_0`` and the states after each input position t has in memory."""
+    """Return a mask (T, T + 1): which of ``h_0`` and the states after each input are in memory at each position."""
     back = torch.arange(length).unsqueeze(1) - torch.arange(-1, length)  # by column: of h_0, of input 0, of input 1, ..
     mask = (back >= columns.newest) & (back <= (length if columns.oldest is None else columns.oldest))
     mask[:, 0] = columns.initial
@@ -91,9 +91,9 @@ def require_weights(trained: TrainedModel) -> Columns:
 
 @torch.inference_mode()
 def read_batch(trained: TrainedModel, ids: Sequence[Sequence[int]], with_log_probs: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Sentences of token ids -> weights (B, T, T + 1), mask (T, T + 1), on the CPU, and log-probabilities (B, T) on request.
+    """Return weights (B, T, T + 1), mask (T, T + 1) and, if requested, ln p (B, T) of sentences of token ids, on the CPU.
 
-    T is that of the longest sentence; what lies beyond a shorter one is of no meaning.
+    T is the length of the longest sentence. Values after the end of a shorter sentence are meaningless.
     """
     model = trained.model
     length = 1 + max(map(len, ids))

@@ -55,7 +55,7 @@ def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def option_texts(options: Any) -> Iterator[tuple[str, str | bytes]]:
-    """Every text in the options of a checkpoint, nested ones too, each with its name."""
+    """Yield the name and value of every text in the options of a checkpoint, nested options included."""
     seen: dict[int, Any] = {}  # by id(), which is unique only among objects that are kept
     waiting = [("", options)]
     while waiting:

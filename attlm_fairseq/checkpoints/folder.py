@@ -94,7 +94,7 @@ def read_model_folder(folder: Path) -> StoredModel:
 
 
 def check_distinct(symbols: Sequence[str], path: Path) -> None:
-    """Raise InputError for a symbol that two ids have: which of them a word means could not be told."""
+    """Raise InputError if two ids have the same symbol, since the id of that word would be ambiguous."""
     seen: dict[str, int] = {}
     for row, symbol in enumerate(symbols):
         if seen.setdefault(symbol, row) != row:
@@ -104,7 +104,7 @@ def check_distinct(symbols: Sequence[str], path: Path) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file. Raises InputError."""
+    """Return the tensors of a safetensors file. Raises InputError."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -115,7 +115,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file. Raises InputError."""
+    """Return the content of a JSON file. Raises InputError."""
     try:
         return json.loads(path.read_bytes().decode("utf-8"))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Beginning with the weights of a trained language model: AMSRN's models all start from a plain LSTM."""
+"""Initialisation from a trained language model. All of AMSRN's models start from a plain LSTM."""
 
 from __future__ import annotations
 

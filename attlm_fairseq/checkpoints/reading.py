@@ -1,4 +1,4 @@
-"""From a checkpoint of fairseq-train to a language model that runs without fairseq, executing nothing that is hidden in the file."""
+"""Loading of fairseq-train checkpoints as language models that run without fairseq. No code hidden in a file is executed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", 
 
 
 def misshapen(error: Exception, path: Path) -> InputError:
-    """The one line for a ``MISSHAPEN`` error."""
+    """Return the one-line message for a ``MISSHAPEN`` error."""
     found = f"there is no {error}" if isinstance(error, KeyError) else str(error)
     return InputError(
         f"the weights do not fit the model's options: {found}; give what fairseq-train or attlm export wrote with this version of attlm "
@@ -84,7 +84,7 @@ def check_sizes(stored: StoredModel, family: str) -> None:
     """Compare the sizes that the options ask for with those of the weights, before anything of such a size is built.
 
     Raises:
-        ValueError: They differ. To build what the options ask for could take all memory, or for ever.
+        ValueError: they differ. Building a model of a false size could exhaust the memory or never end.
     """
     options = {**FAMILIES[family].defaults, **stored.options}
     for name in FAMILIES[family].recurrence.counts:
@@ -104,7 +104,7 @@ def size_of(weights: Tensor | None) -> str:
 
 
 def check_numbers(weights: Mapping[str, Any], path: Path) -> None:
-    """Raises InputError for weights that are no floating-point numbers: torch would convert complex or whole ones without a word."""
+    """Raise InputError for weights that are not floating-point: torch would silently convert complex numbers and integers."""
     for name, value in weights.items():
         if not isinstance(value, Tensor) or not value.is_floating_point():
             found = str(value.dtype) if isinstance(value, Tensor) else type(value).__name__
@@ -112,7 +112,7 @@ def check_numbers(weights: Mapping[str, Any], path: Path) -> None:
 
 
 def check_finite(model: torch.nn.Module, path: Path | None) -> None:
-    """Raises InputError for weights that are nan or infinite: every probability would be nan."""
+    """Raise InputError for weights that are nan or infinite, with which every probability would be nan."""
     for name, weights in model.named_parameters():
         if not weights.sum().isfinite():  # as soon as one of them is not, and in a tenth of the time of looking at each
             raise InputError(
@@ -123,7 +123,7 @@ def check_finite(model: torch.nn.Module, path: Path | None) -> None:
 
 
 def stored_in_folder(path: Path, dictionary: Path | None) -> StoredModel:
-    """What a folder of ``attlm export`` holds. A dictionary may be given, but must be the same."""
+    """Read a folder of ``attlm export``. If a dictionary is given, it must equal the folder's."""
     stored = read_model_folder(path)
     check_numbers(stored.weights, path)
     if dictionary is not None and Vocabulary.read(dictionary) != stored.vocabulary:
@@ -132,7 +132,7 @@ def stored_in_folder(path: Path, dictionary: Path | None) -> StoredModel:
 
 
 def stored_in_checkpoint(path: Path, dictionary: Path | None, content: Any = None) -> StoredModel:
-    """What a checkpoint and its ``dict.txt`` hold; ``content`` is the checkpoint's, if it has been read already."""
+    """Read a checkpoint and its ``dict.txt``. ``content`` is the checkpoint's content, if it has already been read."""
     checkpoint = read_checkpoint(path, content)
     options = checkpoint["cfg"]["model"]
     weights = {name.removeprefix(WEIGHTS_PREFIX): value for name, value in checkpoint["model"].items() if name.startswith(WEIGHTS_PREFIX)}
@@ -160,7 +160,7 @@ def stored_in_checkpoint(path: Path, dictionary: Path | None, content: Any = Non
 
 
 def find_family(architecture: str, path: Path) -> str:
-    """The family of an architecture or preset, a key of ``FAMILIES``. Raises InputError for those of others."""
+    """Return the family of an architecture or preset, a key of ``FAMILIES``. Raises InputError if it is not in this package."""
     family = family_of(architecture)
     if family is None:
         raise InputError(f"architecture {architecture!r} is none of this package's: {', '.join(FAMILIES)}", path=path)
@@ -168,7 +168,7 @@ def find_family(architecture: str, path: Path) -> str:
 
 
 def read_checkpoint(path: Path, content: Any = None) -> Mapping[str, Any]:
-    """The content of a checkpoint written by fairseq-train, on the CPU: at least ``cfg`` and ``model``. Raises InputError."""
+    """Return the content of a fairseq-train checkpoint, on the CPU, with at least ``cfg`` and ``model``. Raises InputError."""
     checkpoint = read_plain_data(path) if content is None else content
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("cfg"), dict) or not isinstance(checkpoint.get("model"), dict):
         raise InputError("holds no `cfg` and `model`; give a checkpoint written by fairseq-train", path=path)
@@ -178,7 +178,7 @@ def read_checkpoint(path: Path, content: Any = None) -> Mapping[str, Any]:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a file is one that torch has written, rather than an n-gram model. Raises InputError where there is none."""
+    """Return whether torch wrote the file, rather than KenLM. Raises InputError if the file does not exist."""
     try:
         with path.open("rb") as file:
             return file.read(2).startswith(TORCH_MAGIC)
@@ -211,7 +211,7 @@ def require_safe_torch() -> None:
 
 
 def read_plain_data(path: Path, mapped: bool = False) -> Any:
-    """What torch saved in a file, on the CPU, if it is nothing but data. Raises InputError.
+    """Return the content of a file of torch, on the CPU. Raises InputError if it is anything else than data.
 
     ``mapped``: tensors are mapped from the file, so that a look at what else is there reads none of them (zip files only).
     """

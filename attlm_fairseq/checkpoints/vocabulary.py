@@ -17,7 +17,7 @@ SPECIAL_SYMBOLS = (START, "<pad>", END, UNKNOWN)
 
 
 def fingerprint(symbols: Sequence[str]) -> str:
-    """SHA-256 of the symbols of a dictionary in the order of their ids, special ones included: what a model's ids mean."""
+    """Return the SHA-256 of a dictionary's symbols in id order, special ones included. It identifies the meaning of the ids."""
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
 
 
@@ -27,10 +27,10 @@ def fingerprint_numbers(symbols: Sequence[str]) -> list[int]:
 
 
 class Vocabulary:
-    """The words an LM knows. ``<s> <pad> </s>`` met as words of a text are unknown words: they are no words of a sentence."""
+    """The words that an LM knows. If ``<s>``, ``<pad>`` or ``</s>`` occurs as a word of a text, it is an unknown word."""
 
     def __init__(self, symbols: Sequence[str]) -> None:
-        """``symbols`` in the order of their ids, the four special ones first."""
+        """Take ``symbols`` in the order of their ids, the four special symbols first."""
         self.symbols = tuple(symbols)
         self._ids = {symbol: index for index, symbol in enumerate(self.symbols) if index > EOS}
 
@@ -44,12 +44,12 @@ class Vocabulary:
         return hash(self.symbols)
 
     def ids(self, words: Sequence[str]) -> list[int]:
-        """The ids of the words; ``UNK`` for those not in the vocabulary."""
+        """Return the ids of the words; words outside the vocabulary get ``UNK``."""
         return [self._ids.get(word, UNK) for word in words]
 
     @classmethod
     def read(cls, path: Path) -> Vocabulary:
-        """Read a ``dict.txt``: one ``word count`` a line, ids from 4 on. Raises InputError with the line number."""
+        """Read a ``dict.txt`` with one ``word count`` per line; ids start at 4. Raises InputError with the line number."""
         symbols = list(SPECIAL_SYMBOLS)
         seen = dict.fromkeys(symbols, 0)
         try:

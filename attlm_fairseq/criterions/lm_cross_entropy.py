@@ -24,17 +24,17 @@ class LMCrossEntropyConfig(FairseqDataclass):
     attention_entropy: float = field(
         default=0.0,
         metadata={
-            "help": "lambda: weight of the entropy of the attention weights, added to the loss; positive rewards sparse attention. Where "
-            "--task document_reset_lm carries a memory of fixed size (--attention-score single), all that was carried into a segment has "
-            "one weight together: the entropy is over it and the states of the segment"
+            "help": "lambda: factor of the entropy of the attention weights in the loss; a positive value favours sparse attention. "
+            "If --task document_reset_lm carries a memory of fixed size (--attention-score single), everything carried into a "
+            "segment counts as one state in the entropy"
         },
     )
     activation_reg: float = field(
-        default=0.0, metadata={"help": "AR's alpha: weight of the mean square of the features after dropout (AWD-LSTM: 2)"}
+        default=0.0, metadata={"help": "AR's alpha: factor of the mean square of the features after dropout (AWD-LSTM: 2)"}
     )
     temporal_activation_reg: float = field(
         default=0.0,
-        metadata={"help": "TAR's beta: weight of the mean squared change of a state from one position to the next (AWD-LSTM: 1)"},
+        metadata={"help": "TAR's beta: factor of the mean squared change of a state from one position to the next (AWD-LSTM: 1)"},
     )
     adversarial_softmax: float = field(
         default=0.0,
@@ -45,8 +45,8 @@ class LMCrossEntropyConfig(FairseqDataclass):
     self_normalisation: float = field(
         default=0.0,
         metadata={
-            "help": "weight of the mean square of ln Z, the log-normaliser of the softmax, which training draws to 0: such a model can be "
-            "scored without it (Devlin et al.: 0.1). The mean and variance of ln Z are logged"
+            "help": "factor of the mean square of ln Z, the log-normaliser of the softmax. It trains ln Z towards 0, so that scoring "
+            "can skip the normaliser (Devlin et al.: 0.1). Mean and variance of ln Z are logged"
         },
     )
     sentence_avg: bool = II("optimization.sentence_avg")
@@ -75,7 +75,7 @@ class LMCrossEntropyCriterion(FairseqCriterion):
         self_normalisation: float,
         sentence_avg: bool,
     ) -> None:
-        """Raises InputError for a weight that is negative or not a number."""
+        """Set the factors of the terms. Raises InputError if one is negative or not a number."""
         super().__init__(task)
         self.attention_entropy = attention_entropy
         self.activation_reg, self.temporal_activation_reg = activation_reg, temporal_activation_reg
@@ -92,14 +92,14 @@ class LMCrossEntropyCriterion(FairseqCriterion):
                 raise InputError(f"{name} {weight}: expected a number, 0 or above")
 
     def forward(self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict]:
-        """A batch -> the summed loss, what the gradients are divided by, and what is logged."""
+        """Return the summed loss of a batch, the number by which fairseq divides its gradients, and the values to log."""
         if not isinstance(getattr(model, "decoder", None), MemoryDecoder):
             raise InputError("--criterion lm_cross_entropy is for the models of this package: give --criterion cross_entropy")
         need_weights = self.attention_entropy != 0
         terms = self.terms if model.training else PLAIN_LOSS
         try:
             total, extra = model(**sample["net_input"], target=sample["target"], need_weights=need_weights, terms=terms)
-        except ValueError as error:  # a term that the output layer does not have
+        except ValueError as error:  # a term that the output layer does not support
             raise InputError(str(error)) from None
         found = extra["loss"]
         counted = sample["target"] != self.padding_idx
@@ -119,7 +119,7 @@ class LMCrossEntropyCriterion(FairseqCriterion):
         return loss, sample_size, {**log, "loss": loss.detach(), "sample_size": sample_size}
 
     def entropy(self, model: torch.nn.Module, weights: Tensor | None, counted: Tensor) -> Tensor:
-        """``attention_entropy`` of the model's weights. Raises InputError for a model that has none to be trained."""
+        """Return ``attention_entropy`` of the model's weights. Raises InputError if the model has no trainable attention."""
         if weights is None:
             raise InputError("--attention-entropy needs a model with attention weights; this one has none: leave the option out")
         entropy = attention_entropy(weights, counted)
@@ -154,19 +154,19 @@ class LMCrossEntropyCriterion(FairseqCriterion):
 
 
 def activation(features: Tensor, counted: Tensor) -> Tensor:
-    """``N mean f^2`` over the N positions ``counted`` (B, T) of features (B, T, F)."""
+    """Return ``N mean f^2`` over the N positions ``counted`` (B, T) of features (B, T, F)."""
     return (features.float().square().mean(2) * counted).sum()
 
 
 def temporal_activation(states: Tensor, counted: Tensor) -> Tensor:
-    """``N mean (h_{t+1} - h_t)^2`` over all pairs of neighbours among the N positions ``counted`` (B, T) of states (B, T, H)."""
+    """Return ``N mean (h_{t+1} - h_t)^2`` over neighbouring pairs of the N positions ``counted`` (B, T) of states (B, T, H)."""
     both = counted[:, 1:] & counted[:, :-1]
     changes = (states[:, 1:] - states[:, :-1]).float().square().mean(2) * both
     return counted.sum() * changes.sum() / both.sum().clamp(min=1)
 
 
 def attention_entropy(weights: Tensor, counted: Tensor) -> Tensor:
-    """``- sum_t sum_i alpha_ti ln alpha_ti`` over the positions ``counted`` (B, T) of weights (B, T, M), with 0 ln 0 = 0."""
+    """Return ``- sum_t sum_i alpha_ti ln alpha_ti`` over the positions ``counted`` (B, T) of weights (B, T, M); 0 ln 0 = 0."""
     weights = weights.float()
     terms = weights * torch.log(weights.clamp(min=torch.finfo(torch.float32).tiny))  # finite gradients where a weight is 0
     return -(terms.sum(-1) * counted).sum()

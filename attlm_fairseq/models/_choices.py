@@ -1,4 +1,4 @@
-"""Options of fairseq that are one of a few words."""
+"""fairseq options whose value is one of a few words."""
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
@@ -8,9 +8,9 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 
 class ChoiceOptions(FairseqDataclass):
-    """Base of configs: a ``str`` field with "choices" in its metadata takes one of these words.
+    """Base class of configs. A ``str`` field with "choices" in its metadata accepts only these words.
 
-    fairseq and hydra want an Enum made at run time as the field's type, which no type checker can follow.
+    fairseq and hydra need an Enum as the field's type. It is created at run time, so type checkers do not see it.
     """
 
     def __init_subclass__(cls) -> None:

@@ -1,4 +1,4 @@
-"""What all models share on fairseq's side: the options of every language model and the adapter around the pure-torch one."""
+"""The fairseq side of all models: their common options, and the adapter around the plain torch ``LanguageModel``."""
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
@@ -26,86 +26,89 @@ from attlm_fairseq.modules.state import LanguageModelState
 
 @dataclass
 class LanguageModelConfig(ChoiceOptions):
-    """The options that every model has. A model's own config adds its reader's."""
+    """The options of every model. Each model's own config adds the options of its reader."""
 
     decoder_embed_dim: int = field(default=512, metadata={"help": "size of the word embeddings"})
-    decoder_hidden_size: int = field(default=512, metadata={"help": "size of an LSTM state h_t"})
-    decoder_layers: int = field(default=2, metadata={"help": "number of LSTM layers"})
+    decoder_hidden_size: int = field(default=512, metadata={"help": "size of a recurrent state h_t"})
+    decoder_layers: int = field(default=2, metadata={"help": "number of recurrent layers"})
     output_layer: str = field(
         default="tied",
-        metadata={"choices": OUTPUT_LAYERS, "help": "output matrix W: tied to the embeddings, its own (untied), or adaptive softmax"},
+        metadata={
+            "choices": OUTPUT_LAYERS,
+            "help": "output layer: softmax with the embedding matrix (tied) or its own (untied), or adaptive softmax",
+        },
     )
     adaptive_cutoffs: Optional[str] = field(
-        default=None, metadata={"help": "adaptive softmax: ids where its clusters end, by falling frequency, such as 2000,10000"}
+        default=None, metadata={"help": "comma-separated word ids at which the adaptive softmax begins a new cluster, such as 2000,10000"}
     )
     dropout: float = field(default=0.3, metadata={"help": "dropout probability at each of the three places below"})
     dropout_in: Optional[float] = field(default=None, metadata={"help": "dropout of the embeddings (default: --dropout)"})
     dropout_between: Optional[float] = field(default=None, metadata={"help": "dropout between LSTM layers (default: --dropout)"})
     dropout_out: Optional[float] = field(default=None, metadata={"help": "dropout of the features (default: --dropout)"})
     locked_dropout: bool = field(
-        default=False, metadata={"help": "the three dropouts draw one mask per row of a batch for all its positions (variational dropout)"}
+        default=False, metadata={"help": "use variational dropout: one dropout mask for all positions of a row of the batch"}
     )
     dropout_words: float = field(
-        default=0.0, metadata={"help": "probability of leaving out a word: its embedding is 0 wherever it stands in a batch"}
+        default=0.0, metadata={"help": "probability of dropping a word: its embedding is 0 at all its positions in a batch"}
     )
     weight_drop: float = field(
-        default=0.0, metadata={"help": "probability of leaving out an element of the recurrent matrices, for all positions of a batch"}
+        default=0.0, metadata={"help": "probability of dropping an element of the recurrent matrices, at all positions of a batch"}
     )
     init_range: float = field(default=0.05, metadata={"help": "R: weights are initialised uniformly in [-R, R]"})
     init_biases: str = field(
         default="zero",
         metadata={
             "choices": ["zero", "uniform"],
-            "help": "biases but the forget gates' are initialised to 0 (zero) or like weights (uniform)",
+            "help": "initial biases, except those of forget gates: 0 (zero) or drawn like weights (uniform)",
         },
     )
     output_bias: str = field(
         default="unigram",
         metadata={
             "choices": ["zero", "unigram"],
-            "help": "output biases at the beginning: ln of each word's (or cluster's) frequency in the training text (unigram; needs this "
-            "package's tasks, zero under others), with which Adam learns much faster, or as the other biases (zero), as in the papers",
+            "help": "initial output biases: log frequency of each word or cluster in the training text (unigram), with which Adam "
+            "learns much faster; or the same as other biases (zero), as in the papers. Other tasks than this package's use zero",
         },
     )
     compute_dtype: str = field(
         default="float32",
         metadata={
             "choices": ["float32", "bf16"],
-            "help": "bf16: matrix products in bfloat16, weights, recurrent state and loss in float32. Meant for GPUs and for "
-            "CPUs with bfloat16 instructions (avx512_bf16, amx_bf16); slower on others",
+            "help": "bf16 computes matrix products in bfloat16, but weights, recurrent state and loss in float32. It is for GPUs "
+            "and CPUs with bfloat16 instructions (avx512_bf16, amx_bf16); on other CPUs it is slower",
         },
     )
     init_from: Optional[str] = field(
         default=None,
-        metadata={"help": "checkpoint to take embeddings, LSTM and output layer from, such as a trained plain_lstm_lm (AMSRN's beginning)"},
+        metadata={"help": "checkpoint from which embeddings, LSTM and output layer are copied (AMSRN: of a plain_lstm_lm)"},
     )
 
 
 @dataclass
 class LSTMLanguageModelConfig(LanguageModelConfig):
-    """The options of models whose recurrence is the LSTM."""
+    """The options of models whose recurrence is an LSTM."""
 
     forget_bias: float = field(default=LSTM.defaults["forget_bias"], metadata={"help": "initial bias of the LSTM's forget gates"})
 
 
 def inherited(name: str, default: Any) -> Any:
-    """A field of ``LanguageModelConfig`` again, with another default: for configs whose paper wants one."""
+    """Return a field of ``LanguageModelConfig`` with another default, for configs of papers that use one."""
     return field(default=default, metadata=LanguageModelConfig.__dataclass_fields__[name].metadata)
 
 
 class IncrementalDecoder(FairseqIncrementalDecoder):
-    """fairseq's decoder interface around a ``LanguageModel``: its words, and its state in fairseq's incremental state."""
+    """fairseq's decoder interface around a ``LanguageModel``. The model's state is kept in fairseq's incremental state."""
 
     def __init__(self, dictionary: Any, model: LanguageModel) -> None:
         super().__init__(dictionary)
-        # What the ids mean, among the weights: so another dictionary is seen wherever they are loaded.
+        # A fingerprint of the dictionary, stored with the weights, so that loading detects another dictionary.
         self.register_buffer(FINGERPRINT.removeprefix("decoder."), torch.tensor(fingerprint_numbers(dictionary.symbols)))
         self.model = model
 
     def _next_features(
         self, tokens: Tensor, incremental_state: dict, first_state: Callable[[], LanguageModelState]
     ) -> tuple[Tensor, Read | None]:
-        """Token ids (B, T) of which the last, or at first all, have not been read -> features (B, F) and what was read for the last one."""
+        """Read the new tokens of (B, T), all at the first call and then the last one; return features (B, F) and its ``Read``."""
         cached = self.get_incremental_state(incremental_state, "language_model")
         if cached is None:
             state, unread = first_state(), tokens
@@ -117,13 +120,13 @@ class IncrementalDecoder(FairseqIncrementalDecoder):
         return features, read
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
-        """Take the rows ``new_order`` (N,) of the state, the reader's memory included."""
+        """Select the rows ``new_order`` (N,) of the state, including the reader's memory."""
         cached = self.get_incremental_state(incremental_state, "language_model")
         if cached is not None:
             self.set_incremental_state(incremental_state, "language_model", {"state": cached["state"].select(new_order)})
 
     def max_positions(self) -> int:
-        """There is no limit; fairseq wants a number."""
+        """Return a very large number: there is no limit, but fairseq needs a number."""
         return torch.iinfo(torch.int32).max
 
 
@@ -148,7 +151,7 @@ class MemoryDecoder(IncrementalDecoder):
         ends: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Token ids (B, T) -> logits (B, T, V) and ``{"attn": weights (B, T, M) or None}``.
+        """Return logits (B, T, V) for tokens (B, T), and ``{"attn": weights (B, T, M) or None}``.
 
         With targets (B, T): in place of logits the sum of their negative natural-log probabilities, without padding, with what ``terms``
         add. The dictionary has the ``Loss``, the outputs of the recurrence as ``states`` (B, T, H), and the ``features`` (B, T, F)
@@ -180,13 +183,13 @@ class MemoryDecoder(IncrementalDecoder):
             return result, extra
 
     def _logits(self, features: Tensor, read: Read | None) -> Tensor:
-        """In eval mode in float32: bfloat16's 8-bit mantissa is too coarse for probabilities."""
+        """Compute logits, in eval mode in float32: bfloat16's 8-bit mantissa is too coarse for probabilities."""
         with torch.autocast(features.device.type, torch.bfloat16, enabled=self.training and self.compute_dtype == "bf16"):
             return self.model.output(features if self.training else features.to(self.model.embedding.weight.dtype), read)
 
 
 class MemoryLanguageModel(FairseqLanguageModel):
-    """Base of the registered models: a subclass names its family of readers and its config."""
+    """Base class of the registered models. A subclass names its family and its config."""
 
     family: str
 
@@ -195,15 +198,15 @@ class MemoryLanguageModel(FairseqLanguageModel):
         dictionary = task.target_dictionary
         try:
             model = build_language_model(cls.family, cfg, len(dictionary), dictionary.pad())
-        except ValueError as error:  # sizes that do not go together
+        except ValueError as error:  # sizes that do not match
             raise InputError(f"--arch {cls.family}: {error}") from None
         model.initialise(cfg.init_range, biases_too=str(cfg.init_biases) == "uniform")
         return cls(MemoryDecoder(dictionary, model, str(cfg.compute_dtype)))
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *others: Any, **named: Any) -> Any:
-        """As fairseq's. Raises InputError where the weights are those of another model, or of another dictionary."""
+        """Load weights as fairseq does. Raises InputError if they belong to another model or dictionary."""
         own = self.state_dict()
-        state_dict = {FINGERPRINT: own[FINGERPRINT], **state_dict}  # checkpoints of before there was one lack it
+        state_dict = {FINGERPRINT: own[FINGERPRINT], **state_dict}  # older checkpoints lack the fingerprint
         for name in {**own, **state_dict} if strict else ():
             shapes = ["x".join(map(str, weights[name].shape)) if name in weights else "none" for weights in (state_dict, own)]
             if shapes[0] != shapes[1]:
@@ -221,7 +224,11 @@ class MemoryLanguageModel(FairseqLanguageModel):
         return loaded
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Optional[dict[str, Any]] = None) -> Tensor:
-        """As fairseq's. Raises InputError if a target is impossible: fairseq-eval-lm, which gives targets, would leave it out and go on."""
+        """Return probabilities as fairseq does.
+
+        Raises:
+            InputError: a target has probability 0. fairseq-eval-lm would silently skip it.
+        """
         probs = super().get_normalized_probs(net_output, log_probs, sample)
         if not self.training and sample is not None and sample.get("target") is not None:
             target = sample["target"]
@@ -235,10 +242,10 @@ class MemoryLanguageModel(FairseqLanguageModel):
 
 
 def preset(name: str, model: type[MemoryLanguageModel], **defaults: Any) -> None:
-    """Register ``--arch name``: ``model`` with other defaults of its options, those of a row of its paper's tables. Given options win.
+    """Register ``--arch name``: ``model`` with the options of a row in its paper's tables as defaults.
 
-    It is a model with a config of its own, since fairseq-hydra-train takes defaults from configs and never calls the function that
-    ``register_model_architecture`` registers.
+    The preset is a model class with its own config. fairseq-hydra-train takes defaults from configs and never calls
+    functions that ``register_model_architecture`` registers.
     """
     config = MODEL_DATACLASS_REGISTRY[model.family]
     options = config.__dataclass_fields__

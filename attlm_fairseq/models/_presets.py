@@ -1,4 +1,4 @@
-"""What the presets of one paper's experiments have in common."""
+"""Common options of the presets of each paper."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from attlm_fairseq.models._decoder import MemoryLanguageModel, preset
 
 
 def salton_preset(name: str, model: type[MemoryLanguageModel], size: int, dropout: float, forget_bias: float) -> None:
-    """Register a preset of the experiments of Salton et al.: two layers of one size, biases 0 but the forget gates'."""
+    """Register a preset of Salton et al.: two layers of equal size, and biases 0 except those of forget gates."""
     preset(
         name,
         model,
@@ -22,9 +22,9 @@ def salton_preset(name: str, model: type[MemoryLanguageModel], size: int, dropou
 
 
 def daniluk_preset(name: str, model: type[MemoryLanguageModel], hidden: int, **others: Any) -> None:
-    """Register a preset of the experiments of Daniluk et al.: one layer, embeddings of 300, no dropout, of which the paper does not speak.
+    """Register a preset of Daniluk et al.: one layer, embeddings of size 300, no dropout (the paper mentions none).
 
-    All parameters but the forget gates' biases are drawn from (-0.1, 0.1).
+    All parameters except the biases of forget gates are drawn uniformly from (-0.1, 0.1).
     """
     preset(
         name,

@@ -23,13 +23,13 @@ from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.source_attention import SourceAttention
 from attlm_fairseq.modules.state import LanguageModelState
 
-NO_LIMIT = 1 << 30  # of positions; fairseq wants a number
+NO_LIMIT = 1 << 30  # the number of positions: there is no limit, but fairseq needs a number
 FOR_LANGUAGE_MODELS_ALONE = ("init_from", "output_bias", "compute_dtype")
 
 
 def decoder_options() -> list[tuple[str, Any, Any]]:
     """Return the options of all decoder families, once each, as fields of a dataclass."""
-    for family in FAMILIES:  # each is registered by the module of its name
+    for family in FAMILIES:  # the module of the same name registers each family
         import_module(f"attlm_fairseq.models.{family}")
     configs = [LSTMLanguageModelConfig, *(MODEL_DATACLASS_REGISTRY[family] for family in FAMILIES)]
     options: dict[str, Any] = {}
@@ -42,17 +42,17 @@ def decoder_options() -> list[tuple[str, Any, Any]]:
 
 @dataclass
 class EncoderConfig(LSTMLanguageModelConfig):
-    """The options of the encoder and of which decoder there is, and those of every decoder."""
+    """The options of the encoder, the choice of the decoder, and the options of every decoder."""
 
     decoder_family: str = field(
         default="attentive_lstm_lm",
         metadata={
             "choices": FAMILIES,
-            "help": "language model in the decoder: what it remembers of its own states; plain_lstm_lm: nothing",
+            "help": "architecture of the language model in the decoder; plain_lstm_lm has no memory of its earlier states",
         },
     )
     encoder_embed_dim: int = field(default=512, metadata={"help": "size of the source word embeddings"})
-    encoder_hidden_size: int = field(default=512, metadata={"help": "size of an encoder LSTM state, of each direction"})
+    encoder_hidden_size: int = field(default=512, metadata={"help": "size of an encoder LSTM state in each direction"})
     encoder_layers: int = field(default=1, metadata={"help": "number of encoder layers"})
     encoder_bidirectional: bool = field(default=False, metadata={"help": "read the source in both directions"})
 
@@ -78,9 +78,9 @@ class TranslationDecoder(IncrementalDecoder):
         incremental_state: dict | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, list[Tensor]]]:
-        """Token ids (B, T) and what the encoder found -> logits (B, T, V) and ``{"attn": [source weights (B, T, S)]}``.
+        """Return logits (B, T, V) for tokens (B, T) and the encoder's output, and ``{"attn": [source weights (B, T, S)]}``.
 
-        With an incremental state only the tokens that it has not seen are read and the result is of the last one, T = 1.
+        With an incremental state, only tokens that it has not seen are read. The result is for the last one, so T = 1.
         """
         if incremental_state is None:
             features, read, _ = self.model.read(prev_output_tokens, self.first_state(encoder_out))
@@ -119,7 +119,7 @@ class AttentiveLSTMTranslationModel(FairseqEncoderDecoderModel):
         target = task.target_dictionary
         try:
             model = build_language_model(str(cfg.decoder_family), cfg, len(target), target.pad())
-        except ValueError as error:  # sizes that do not go together
+        except ValueError as error:  # sizes that do not match
             raise InputError(f"--arch attentive_lstm: {error}") from None
         decoder = TranslationDecoder(target, model, encoder.output_units)
         model.initialise(cfg.init_range, biases_too=str(cfg.init_biases) == "uniform")

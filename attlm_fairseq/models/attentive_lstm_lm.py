@@ -24,7 +24,7 @@ class AttentiveLSTMConfig(LSTMLanguageModelConfig):
         default=AttentiveReader.defaults["attention_memory"],
         metadata={
             "choices": MEMORIES,
-            "help": "states that a position attends to: the previous ones, as in the paper, or its own current one too",
+            "help": "states that a position attends to: the previous states, as in the paper, or the current state too",
         },
     )
 

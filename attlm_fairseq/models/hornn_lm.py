@@ -13,7 +13,9 @@ from attlm_fairseq.modules.recurrence.higher_order import FEEDBACKS, HigherOrder
 
 @dataclass
 class HORNNConfig(LanguageModelConfig):
-    hornn_order: int = field(default=HigherOrderRNN.defaults["hornn_order"], metadata={"help": "N: how many newest states feed back"})
+    hornn_order: int = field(
+        default=HigherOrderRNN.defaults["hornn_order"], metadata={"help": "N: number of previous states that feed back"}
+    )
     hornn_feedback: str = field(
         default=HigherOrderRNN.defaults["hornn_feedback"],
         metadata={

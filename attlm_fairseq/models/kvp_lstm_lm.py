@@ -21,7 +21,7 @@ class KVPConfig(LSTMLanguageModelConfig):
         metadata={"choices": PARTS, "help": "parts of an output: attention (h), key-value ([k; v]), key-value-predict ([k; v; p])"},
     )
     attention_window: int = field(
-        default=KeyValuePredictReader.defaults["attention_window"], metadata={"help": "L: how many earlier outputs are attended to"}
+        default=KeyValuePredictReader.defaults["attention_window"], metadata={"help": "L: number of earlier outputs that are attended to"}
     )
 
 

@@ -16,7 +16,7 @@ class NgramRNNConfig(LSTMLanguageModelConfig):
     output_layer: str = inherited("output_layer", default="untied")
     init_range: float = inherited("init_range", default=0.1)
     ngram_order: int = field(
-        default=NgramReader.defaults["ngram_order"], metadata={"help": "N: the current output and N - 1 earlier ones, a part of each"}
+        default=NgramReader.defaults["ngram_order"], metadata={"help": "N: number of newest outputs that give one part each"}
     )
 
 

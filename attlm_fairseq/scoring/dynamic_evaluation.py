@@ -114,7 +114,7 @@ class AdaptingScorer(Scorer):
                 self.adaptation.updated(member, trained, tokens, state, place)
                 for place, (member, trained, state) in enumerate(zip(lm.models, self.trained.models, lm.states(), strict=True))
             ]
-            later = cast(NeuralScorer, lm.after([words])) if self.carries else lm  # the state is computed with the weights before the update
+            later = cast(NeuralScorer, lm.after([words])) if self.carries else lm  # state of the weights before the update
             lm = later.with_models(models)
         return self if lm is self.lm else AdaptingScorer(lm, self.adaptation, self.carries, self.trained)
 

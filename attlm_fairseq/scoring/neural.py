@@ -191,7 +191,7 @@ class NeuralScorer(Scorer):
         on_cpu = self.models[0].model.embedding.weight.device.type == "cpu"
         threads = torch.get_num_threads() if on_cpu else 1
         most = max(1, self.compute.memory // SMALLEST_MEMORY)
-        counts = [count for count in range(1, min(threads, most) + 1) if threads % count == 0]  # only divisors of the number of threads, so that no thread is idle
+        counts = [count for count in range(1, min(threads, most) + 1) if threads % count == 0]  # so that no thread is idle
         parts = split_evenly(distinct, counts, PART_NODES)
         memory = self.compute.memory // len(parts)
         befores = [LanguageModelState.stack(states) for states in zip(*(scorer._states(precision) for scorer in scorers), strict=True)]

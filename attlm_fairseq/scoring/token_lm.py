@@ -35,9 +35,9 @@ from attlm_fairseq.scoring.segmented import joined
 from attlm_fairseq.scoring.tree_memory import split_into_blocks
 
 NODE_COPIES = 2  # features of all nodes, and of those that events need
-STATE_COPIES = 2  # a step holds the rows before and the rows after it
+STATE_COPIES = 2  # a step needs the states before and after it
 LOGITS_AT_ONCE = 1 << 22
-SAMPLE_SENTENCES = 64  # on which text steps are tried
+SAMPLE_SENTENCES = 64  # sentences on which text normalisation is tried
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class TokenScorer(Scorer):
         scored_ends = last if self.lm.end is not None else last[:0]
         contexts = np.concatenate((*(parents + starts[level] for level, parents in enumerate(tree.parents)), scored_ends))
         tokens = np.concatenate((*tree.tokens, np.full(len(scored_ends), self.lm.end or 0)))
-        needed, places = np.unique(contexts, return_inverse=True)  # if the end is not scored, the contexts after the last tokens are not needed
+        needed, places = np.unique(contexts, return_inverse=True)  # last tokens have no event if the end is not scored
         features = self._features(tree, starts, root)
         device = features.device
         rows, at, words = (torch.from_numpy(part.astype(np.int64)).to(device) for part in (needed, places, tokens))

@@ -1,4 +1,4 @@
-"""Averages of the weights over training: what is validated and saved, while training goes on with the weights of its last update."""
+"""Averages of the weights over training. The average is validated and saved; training continues with the latest weights."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class WeightAverage:
     def __init__(self, kind: str, decay: float, window: int) -> None:
         self.kind, self.decay, self.window = kind, decay, window
         self.average: list[Tensor] = []
-        self.own: list[Tensor] = []  # the weights of the last update, while the model has their average
-        self.updates = 0  # in the average
+        self.own: list[Tensor] = []  # the latest weights, while the model holds the average
+        self.updates = 0  # number of updates in the average
         self.perplexities: list[float] = []
         self.triggered = kind == "ema"
 
     def add(self, model: nn.Module) -> None:
-        """After each update."""
+        """Add the model's weights to the average, after an update."""
         if not self.triggered:
             return
         self.updates += 1
@@ -41,27 +41,27 @@ class WeightAverage:
                     average.lerp_(weights.to(average.dtype), share)
 
     def put_in(self, model: nn.Module) -> None:
-        """Give the model the average, if there is one."""
+        """Put the average into the model, if there is one."""
         if self.average and not self.own:
             self.own = [weights.detach().clone() for weights in trained(model)]
             replace(model, self.average)
 
     def take_out(self, model: nn.Module) -> None:
-        """Give the model back the weights of its last update."""
+        """Put the latest weights back into the model."""
         if self.own:
             replace(model, self.own)
             self.own = []
             self.average = [wide(average.to(weights.device)) for average, weights in zip(self.average, trained(model), strict=True)]
 
     def judge(self, perplexity: float) -> bool:
-        """Whether the perplexity of a validation begins the average."""
+        """Return whether the average starts after a validation with this perplexity."""
         begins = not self.triggered and len(self.perplexities) > self.window and perplexity > min(self.perplexities[: -self.window])
         self.triggered |= begins
         self.perplexities.append(perplexity)
         return begins
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs, on the CPU."""
+        """Return everything that a resumed run needs, on the CPU."""
         tensors = {"average": self.average, "own": self.own}
         return {
             **{name: [part.cpu().contiguous() for part in parts] for name, parts in tensors.items()},
@@ -71,14 +71,14 @@ class WeightAverage:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where ``state_dict`` was called."""
+        """Restore what ``state_dict`` returned."""
         self.average, self.own = ([part.clone() for part in saved[name]] for name in ("average", "own"))
         self.updates, self.perplexities = saved["updates"], list(saved["perplexities"])
         self.triggered = saved["triggered"] or self.kind == "ema"
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
-    """The weights that training changes, tied ones once."""
+    """Return the trained parameters; tied parameters occur once."""
     return [weights for weights in model.parameters() if weights.requires_grad]
 
 
@@ -90,5 +90,5 @@ def replace(model: nn.Module, values: Sequence[Tensor]) -> None:
 
 
 def wide(weights: Tensor) -> Tensor:
-    """The values in float32 at least."""
+    """Return the values at least in float32."""
     return weights.detach().to(torch.promote_types(weights.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""State and memory between consecutive batches of truncated backpropagation, passed into the model and taken out of it."""
+"""State and memory that truncated backpropagation carries from each batch to the next."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ RESUME = "resume with the options and the data of before, or give --reset-datalo
 
 
 class CarriedState:
-    """What each model knew at the end of each row. A batch's forward pass takes the rows it continues and puts back what follows.
+    """The state of each model at the end of each row. A forward pass takes the states of its rows and puts back the new ones.
 
-    One object serves one stream of batches, of training or of a validation set, and as many models as read it.
+    One object serves one stream of batches (training or one validation set) and any number of models.
     """
 
     def __init__(self, slots: int = 0, memory: bool = True) -> None:
-        """``slots``: how many of the newest slots a memory of slots keeps between batches, 0 for all. Without ``memory`` none is kept."""
+        """Start with no states.
+
+        Args:
+            slots: the number of newest memory slots to carry between batches; 0 means all.
+            memory: whether to carry the memory at all.
+        """
         self.slots, self.memory = slots, memory
         self._states: dict[LanguageModel | None, tuple[Tensor, LanguageModelState]] = {}
 
     def take(self, model: LanguageModel, rows: Tensor, starts: Tensor) -> LanguageModelState:
-        """The state of the given rows (B,), the initial one for those that start (``starts`` (B,) bool).
+        """Return the states of the given rows (B,). Rows for which ``starts`` (B,) is True get the initial state.
 
         Raises:
-            InputError: A row that goes on is not known.
+            InputError: a row continues, but its state is not known.
         """
         initial = model.initial_state(1)
         if bool(starts.all()):
@@ -43,7 +48,7 @@ class CarriedState:
         return moved.select(torch.tensor(wanted, device=rows.device)).reset(starts, initial)
 
     def put(self, model: LanguageModel, rows: Tensor, ends: Tensor, state: LanguageModelState) -> None:
-        """What the rows (B,) know now. Nothing is kept of the others, which have ended, or of ``ends`` (B,) bool, whose document has."""
+        """Store the states of the rows (B,), except rows whose document ends (``ends`` (B,) bool). Drop all other rows."""
         self._states.pop(None, None)
         self._states.pop(model, None)
         going = (~ends).nonzero().squeeze(1)
@@ -54,7 +59,7 @@ class CarriedState:
             self._states[model] = (rows[going], state.truncate(self.slots) if self.slots else state)
 
     def state_dict(self) -> dict[str, Any]:
-        """Rows and tensors of the one model that is trained; empty where no document goes on, as at the end of an epoch."""
+        """Return the rows and tensors of the trained model; empty if no document continues, as at the end of an epoch."""
         for rows, state in self._states.values():
             parts = {"rows": [rows], **state._asdict()}
             # contiguous: fairseq broadcasts a resumed checkpoint as it lies
@@ -62,7 +67,7 @@ class CarriedState:
         return {}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where ``state_dict`` was taken, with whichever model takes next."""
+        """Restore what ``state_dict`` returned, for the next model that takes a state."""
         self._states = {}
         if saved:
             if "hidden" in saved:  # as 0.1 wrote it
@@ -72,5 +77,5 @@ class CarriedState:
 
 
 def moved_to(part: Tensor, like: Tensor) -> Tensor:
-    """The tensor on the device of ``like`` and, unless it is a mask, in its dtype."""
+    """Return the tensor on the device of ``like`` and, unless it is a bool mask, in its dtype."""
     return part.to(like.device) if part.dtype == torch.bool else part.to(like)

@@ -19,16 +19,16 @@ from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.tasks._special_words import refuse_special_words
 
 DOCUMENT_ORDERS = ("shuffled", "corpus", "rotated")
-SHORTEST_RANDOM = 5  # of segments of random lengths, if there are as many tokens
+SHORTEST_RANDOM = 5  # the shortest random segment length, unless fewer tokens remain
 LENGTH_DEVIATION = 5.0
 SHARE_OF_HALVES = 0.05
 
 
 class Segment(NamedTuple):
-    """What a batch's row reads: tokens of one document, and how the row goes on. An item of ``DocumentDataset``."""
+    """The tokens of one document that a row of a batch reads. It is an item of ``DocumentDataset``."""
 
     row: int
-    starts: bool  # whether the row starts from the initial state with it
+    starts: bool  # whether the row starts from the initial state
     ends: bool  # whether the row reads no more of its document after it
     document: int
     begin: int  # its first token, counted in its document
@@ -96,11 +96,11 @@ class DocumentDataset(FairseqDataset):
         return np.minimum(self.segment, length - np.arange(0, length, self.segment))
 
     def __len__(self) -> int:
-        """How many segments."""
+        """Return the number of segments."""
         return len(self.sizes)
 
     def first_token(self, segment: Segment) -> int:
-        """Where it begins in the text, separators counted."""
+        """Return the index of the segment's first token in the text, separators included."""
         line = self.documents[segment.document][0]
         return (int(self.ends[line - 1]) if line else 0) + segment.begin
 
@@ -111,13 +111,13 @@ class DocumentDataset(FairseqDataset):
         return {"place": segment, "source": torch.cat((before, target[:-1])), "target": target}
 
     def _tokens(self, begin: int, end: int) -> Tensor:
-        """Tokens ``begin`` .. ``end`` of the text, from the lines that hold them."""
+        """Return the tokens ``begin`` .. ``end`` of the text."""
         first, last = np.searchsorted(self.ends, [begin, end - 1], side="right").tolist()
         skip = begin - (int(self.ends[first - 1]) if first else 0)
         return torch.cat([self.lines[line].long() for line in range(first, last + 1)])[skip : skip + end - begin]
 
     def sample_targets(self, most: int) -> Iterator[Tensor]:
-        """What is predicted of at most ``most`` lines from all over the text."""
+        """Yield the targets of at most ``most`` lines, spread over the text."""
         for number in self.kept[:: ceil_div(len(self.kept), most)].tolist():
             yield self.lines[number].long()
 
@@ -128,8 +128,11 @@ class DocumentDataset(FairseqDataset):
         return segment.length
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Segments -> a batch: ``src_tokens`` and ``target`` (B, T) padded on the right; ``rows``, ``starts`` and ``ends`` (B,) as in
-        ``Segment``."""
+        """Return a batch of segments.
+
+        It has ``src_tokens`` and ``target`` (B, T), padded on the right, and ``rows``, ``starts`` and ``ends`` (B,) as in
+        ``Segment``.
+        """
         if not samples:
             return {}
         pad = self.dictionary.pad()
@@ -193,7 +196,7 @@ class DocumentDataset(FairseqDataset):
 
 
 def len_of(stretch: Stretch) -> int:
-    """How many tokens it has."""
+    """Return the number of tokens of a stretch."""
     return stretch.end - stretch.begin
 
 
@@ -215,7 +218,7 @@ def divide_evenly(stretches: Sequence[Stretch], rows: int, unit: int) -> list[li
 
 
 def rotate(queue: Sequence[Stretch], tokens: int) -> list[Stretch]:
-    """Put the first ``tokens`` tokens of a row behind the others."""
+    """Move the first ``tokens`` tokens of a row to its end."""
     front: list[Stretch] = []
     behind: list[Stretch] = []
     for stretch in queue:
@@ -227,7 +230,7 @@ def rotate(queue: Sequence[Stretch], tokens: int) -> list[Stretch]:
 
 
 def cut(row: int, queue: Sequence[Stretch], lengths: Sequence[int]) -> Iterator[Segment]:
-    """Cut what a row reads into segments, each with the next of the lengths or as long as its stretch goes on."""
+    """Cut the stretches of a row into segments of the given lengths. The end of a stretch also ends a segment."""
     remaining = iter(lengths)
     for stretch in queue:
         begin = stretch.begin

@@ -1,4 +1,4 @@
-"""Sentences for the language-modelling task: one line of text a sample, nothing dropped, and their division into batches.
+"""Sentences for the language-modelling task, one sample per line of text, and their division into batches.
 
 Shapes: B sentences in the batch, T positions.
 """
@@ -67,7 +67,7 @@ class SentenceDataset(FairseqDataset):
         return {"id": index, "target": target}
 
     def sample_targets(self, most: int) -> Iterator[Tensor]:
-        """What is predicted of at most ``most`` lines from all over the text."""
+        """Yield the targets of at most ``most`` lines, spread over the text."""
         for index in range(0, len(self), ceil_div(len(self), most)):
             yield self[index]["target"]
 
@@ -78,7 +78,7 @@ class SentenceDataset(FairseqDataset):
         return int(self.sizes[index])
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Samples -> a batch as fairseq wants it, padded on the right: ``src_tokens`` and ``target`` are (B, T)."""
+        """Return a fairseq batch of samples, padded on the right: ``src_tokens`` and ``target`` are (B, T)."""
         if not samples:
             return {}
         return collate([sample["id"] for sample in samples], [sample["target"] for sample in samples], self.dictionary)
@@ -113,14 +113,14 @@ class SentenceDataset(FairseqDataset):
 
 
 def collate(ids: Sequence[int], targets: Sequence[Tensor], dictionary: Dictionary) -> dict[str, Any]:
-    """Targets ``w_1 .. w_n </s>`` (or cut) of several sentences -> fairseq's batch, the inputs shifted behind ``</s>``."""
+    """Return fairseq's batch of several targets ``w_1 .. w_n </s>`` (or cut). Inputs are the targets shifted after ``</s>``."""
     lengths = torch.tensor([len(target) for target in targets])
     target = torch.full((len(targets), int(lengths.max())), dictionary.pad())
     for row, sentence in zip(target, targets, strict=True):
         row[: len(sentence)] = sentence
     source = target.roll(1, dims=1)
     source[:, 0] = dictionary.eos()
-    source[torch.arange(source.size(1)) >= lengths.unsqueeze(1)] = dictionary.pad()  # what was shifted behind a shorter sentence
+    source[torch.arange(source.size(1)) >= lengths.unsqueeze(1)] = dictionary.pad()  # beyond the end of a sentence
     return {
         "id": torch.tensor(ids),
         "nsentences": len(targets),

@@ -1,4 +1,4 @@
-"""Texts that hold fairseq's own symbols as words: ``<s>``, ``<pad>`` and ``</s>``, which fairseq-preprocess takes for what they are."""
+"""Detection of ``<s>``, ``<pad>`` and ``</s>`` as words of a text. fairseq-preprocess does not tell them from its symbols."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refuse_special_words(lines: Sequence[Tensor], numbers: Iterable[int], name: 
 
 
 def special_word(line: Tensor) -> str | None:
-    """The first of ``<s>``, ``<pad>`` and ``</s>`` among the words of a line, token ids (n + 1,) ending in ``</s>``, or None."""
+    """Return the first ``<s>``, ``<pad>`` or ``</s>`` among the words of a line (token ids (n + 1,) ending in ``</s>``), or None."""
     words = line[:-1]
     special = words[words <= EOS]
     return SPECIAL_SYMBOLS[int(special[0])] if len(special) else None

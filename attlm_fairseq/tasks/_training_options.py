@@ -1,4 +1,4 @@
-"""fairseq's own options that the tasks read when they train, and those that they refuse: what has no effect, and what fairseq cannot do."""
+"""fairseq's options that the tasks use in training, and those that they refuse because they have no effect or cannot work."""
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
@@ -15,21 +15,24 @@ from attlm_fairseq.tasks._averaging import AVERAGES
 
 @dataclass
 class TrainingOptions(ChoiceOptions):
-    """Base of the tasks' configs. To be read in training alone: where a checkpoint is loaded, its config may lack what they refer to."""
+    """Base class of the tasks' configs.
+
+    Use these options only in training. The config of a loaded checkpoint may lack the options to which they refer.
+    """
 
     average: str = field(
         default="none",
         metadata={
             "choices": AVERAGES,
-            "help": "weights to validate and save in place of the last ones: their mean since validation stopped to improve (nt-asgd; give "
+            "help": "validate and save averaged weights: the mean since validation stopped improving (nt-asgd, with "
             "--optimizer sgd), or an exponential moving average (ema)",
         },
     )
     average_window: int = field(
         default=5,
-        metadata={"help": "nt-asgd: averages from the first validation that is worse than the best one before the last N validations"},
+        metadata={"help": "nt-asgd: start averaging if a validation is worse than the best one more than N validations ago"},
     )
-    average_decay: float = field(default=0.999, metadata={"help": "ema: share of the average that an update keeps"})
+    average_decay: float = field(default=0.999, metadata={"help": "ema: factor of the old average in each update"})
     amp: bool = II("common.amp")
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")
@@ -52,14 +55,14 @@ class TrainingOptions(ChoiceOptions):
 
 def refuse_options(task: TrainingOptions, model: Any) -> None:
     """Raise InputError for options, of a task or of the model that it is to train, that have no effect or cannot work."""
-    if task.amp:  # the models decide themselves what is computed in which precision
+    if task.amp:  # the models choose the precision of each computation themselves
         raise InputError("--amp has no effect on these models: give --compute-dtype bf16, or leave it out")
     for option in ("fp16", "bf16"):
         if getattr(task, option) and (task.cpu or not torch.cuda.is_available()):
             raise InputError(f"--{option} does not work without a GPU: give --compute-dtype bf16, or leave it out")
-    if task.average != "none" and (task.fp16 or task.bf16):  # whose weights of full precision only fairseq's optimizer knows
+    if task.average != "none" and (task.fp16 or task.bf16):  # then only fairseq's optimizer has the full-precision weights
         raise InputError("--average does not work with --fp16 and --bf16: give --compute-dtype bf16, which keeps the weights in float32")
-    if not 0 < task.average_decay < 1:  # nan too
+    if not 0 < task.average_decay < 1:  # nan fails this test too
         raise InputError(f"--average-decay {task.average_decay}: expected a number between 0 and 1, such as 0.999")
     if task.average_window < 1:
         raise InputError(f"--average-window {task.average_window}: expected at least 1 validation")

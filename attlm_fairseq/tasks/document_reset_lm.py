@@ -1,4 +1,4 @@
-"""``--task document_reset_lm``: truncated backpropagation through documents, state and memory carried to their ends."""
+"""``--task document_reset_lm``: truncated backpropagation through documents, with state and memory carried to their ends."""
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
@@ -25,38 +25,38 @@ from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMTask
 @dataclass
 class DocumentResetLMConfig(TrainingOptions):
     data: Optional[str] = field(default=None, metadata={"help": "folder written by fairseq-preprocess --only-source"})
-    bptt: int = field(default=20, metadata={"help": "tokens a segment: gradients go back no further (Daniluk et al.: 20)"})
+    bptt: int = field(default=20, metadata={"help": "tokens per segment, at whose beginning backpropagation stops (Daniluk et al.: 20)"})
     reset: str = field(
         default="document",
         metadata={
             "choices": ["document", "memory", "segment"],
-            "help": "state and memory start again with each document, carried from segment to segment (document); the memory alone starts "
-            "again with each segment, too (memory); or both do (segment)",
+            "help": "when state and memory are reset: both at each document (document); the memory at each segment and the state at "
+            "each document (memory); or both at each segment (segment)",
         },
     )
     random_bptt: bool = field(
         default=False,
         metadata={
-            "help": "random lengths of training segments, the same in all rows: normal around --bptt (95 %) or half of it, with standard "
-            "deviation 5, at least 5; the learning rate is in proportion (AWD-LSTM)"
+            "help": "draw the length of training segments at random, as AWD-LSTM does: normal with mean --bptt (95 %) or half of it, "
+            "standard deviation 5, minimum 5. The learning rate is scaled in proportion to the length"
         },
     )
     document_marker: str = field(
-        default="", metadata={"help": "the word that alone on a line separates documents (default: blank lines do); it is not predicted"}
+        default="", metadata={"help": "word that separates documents, alone on a line (default: blank lines); it is not predicted"}
     )
     document_order: str = field(
         default="shuffled",
         metadata={
             "choices": DOCUMENT_ORDERS,
-            "help": "order of the training documents: shuffled again each epoch, as in the corpus, or as in the corpus with each row read "
-            "around from a random place (rotated: partial shuffle)",
+            "help": "order of the training documents: shuffled in each epoch, as in the corpus, or as in the corpus with each row "
+            "starting at a random token and wrapping around (rotated: partial shuffle)",
         },
     )
     memory_slots: int = field(
         default=0,
         metadata={
-            "help": "how many of the newest states the memory carries from segment to segment (0: all of the document, however long); for "
-            "models that remember single states: amsrn_lm, kvp_lstm_lm, --attention-score combined"
+            "help": "number of newest states that the memory carries from segment to segment (0: all states of the document), for "
+            "models that store single states: amsrn_lm, kvp_lstm_lm, --attention-score combined"
         },
     )
     seed: int = II("common.seed")
@@ -103,14 +103,14 @@ class DocumentResetLMTask(SentenceResetLMTask):
         self.datasets[split] = self.make_dataset(split, combine, epoch)
 
     def make_dataset(self, split: str, combine: bool, epoch: int, training: bool = False) -> DocumentDataset:
-        """The documents of a split, the same for training."""
+        """Return the documents of a split, which are the same in training and evaluation."""
         lines, path = self.read_lines(split, combine, epoch)
         return DocumentDataset(lines, lines.sizes, self.dictionary, str(path), segment=self.cfg.bptt, marker=self.cfg.document_marker)
 
     def epoch_batches(
         self, dataset: DocumentDataset, seed: int, max_sentences: Optional[int], max_tokens: Optional[int], num_shards: int
     ) -> list[list[Segment]]:
-        """The batches of all rows, ``max_sentences`` of them or as many as ``max_tokens`` has room for."""
+        """Return the batches. There are ``max_sentences`` rows, or as many as ``max_tokens`` allows."""
         rows = self.row_count(max_sentences, max_tokens)
         training = dataset is self.datasets.get(self.cfg.train_subset)
         if rows < 1:
@@ -125,7 +125,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
         return dataset.batches(order, seed, rows, num_shards, whole=not training, random_lengths=training and self.cfg.random_bptt)
 
     def row_count(self, max_sentences: Optional[int], max_tokens: Optional[int]) -> int:
-        """How many rows a process reads side by side."""
+        """Return the number of rows that a process reads in parallel."""
         return max_sentences or (max_tokens or 0) // self.cfg.bptt
 
     def eval_lm_dataloader(
@@ -137,22 +137,22 @@ class DocumentResetLMTask(SentenceResetLMTask):
         max_positions: Optional[int] = None,
         **kwargs: Any,
     ) -> iterators.CountingIterator:
-        """What fairseq-eval-lm iterates over: without a batch size 32 rows, or as many as ``max_tokens`` has room for."""
+        """Return the batches for fairseq-eval-lm. Without a batch size there are 32 rows, or as many as ``max_tokens`` allows."""
         rows = batch_size or min(32, (max_tokens or 36000) // self.cfg.bptt)
         batches = super().eval_lm_dataloader(dataset, max_tokens, rows, context_window, max_positions, **kwargs)
         return iterators.CountingIterator(self.carrying(batches, self.carried_state()), start=0, total=len(batches))
 
     def carried_state(self) -> CarriedState:
-        """What is carried from batch to batch, at first nothing."""
+        """Return the empty state that is carried from batch to batch."""
         return CarriedState(self.cfg.memory_slots, memory=str(self.cfg.reset) != "memory")
 
     def carrying(self, batches: Iterator[dict[str, Any]], state: CarriedState) -> Iterator[dict[str, Any]]:
-        """The batches, each with the state that the one before has left."""
+        """Yield the batches, each with the state after the batch before it."""
         for sample in batches:
             yield self.with_state(sample, state)
 
     def with_state(self, sample: dict[str, Any], state: CarriedState) -> dict[str, Any]:
-        """The sample with the state for the model to take and put; unchanged where nothing is carried."""
+        """Return the sample with the carried state added; unchanged if nothing is carried."""
         if not sample or self.cfg.reset == "segment":
             return sample
         return {**sample, "net_input": {**sample["net_input"], "carried": state}}
@@ -171,7 +171,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
         return result
 
     def optimizer_step(self, optimizer: Any, model: BaseFairseqModel, update_num: int) -> None:
-        """With --random-bptt the learning rate is in proportion to the length of the segments, so that each position counts alike."""
+        """Update the weights. With --random-bptt, scale the learning rate by the segment length, so that all positions weigh the same."""
         positions, self._positions = self._positions, 0
         if not self.cfg.random_bptt:
             super().optimizer_step(optimizer, model, update_num)
@@ -186,17 +186,17 @@ class DocumentResetLMTask(SentenceResetLMTask):
         optimizer.set_lr(rate)
 
     def may_save_after(self, updates: int) -> bool:
-        """Whether fairseq may write a checkpoint in mid-epoch after so many updates."""
+        """Return whether fairseq may write a checkpoint within an epoch after this many updates."""
         interval, most = self.cfg.save_interval_updates, self.cfg.max_update
         return (interval > 0 and updates % interval == 0) or 0 < most <= updates or self.cfg.stop_time_hours > 0
 
     def begin_valid_epoch(self, epoch: int, model: torch.nn.Module) -> None:
-        """Before each validation, on all ranks."""
+        """Prepare for a validation, on all ranks."""
         super().begin_valid_epoch(epoch, model)
         self.gather_states()
 
     def gather_states(self) -> None:
-        """Tell each rank the states of all: the first one alone writes checkpoints, and without asking the others."""
+        """Send all states to every rank. Only the first rank writes checkpoints, and it does not ask the others then."""
         if world_size() > 1:
             self._of_all_ranks = [{}] * world_size()
             torch.distributed.all_gather_object(self._of_all_ranks, self.training_state.state_dict())
@@ -241,5 +241,5 @@ class DocumentResetLMTask(SentenceResetLMTask):
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """Return the number of processes that train together."""
     return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1

@@ -1,4 +1,4 @@
-"""``--task sentence_reset_lm``: one sample per sentence, state and memory reset at each."""
+"""``--task sentence_reset_lm``: one sample per sentence, with state and memory reset at each sentence."""
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
@@ -33,7 +33,7 @@ from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_option
 
 logger = logging.getLogger(__name__)
 
-COUNTED_LINES = 200_000  # enough for the frequencies of words
+COUNTED_LINES = 200_000  # lines to count, enough to estimate word frequencies
 
 
 @dataclass
@@ -47,14 +47,14 @@ class SentenceResetLMConfig(TrainingOptions):
         default="keep",
         metadata={
             "choices": ["keep", "skip"],
-            "help": "a blank line is a sentence of no words, whose end is predicted (keep), or is left out (skip)",
+            "help": "keep: a blank line is a sentence without words, whose end is predicted; skip: blank lines are ignored",
         },
     )
     batch_order: str = field(
         default="shuffled",
         metadata={
             "choices": BATCH_ORDERS,
-            "help": "training batches of consecutive sentences (corpus), of any sentences (shuffled), of like lengths (length)",
+            "help": "sentences in a training batch: consecutive ones (corpus), random ones (shuffled) or ones of similar length (length)",
         },
     )
     dataset_impl: Optional[str] = II("dataset.dataset_impl")
@@ -117,11 +117,11 @@ class SentenceResetLMTask(FairseqTask):
         return super().build_criterion(cfg, from_checkpoint)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint tells of the task, wherever it is loaded."""
+        """Return the task's entries in a checkpoint."""
         return {**super().state_dict(), "dictionary": fingerprint(self.dictionary.symbols)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Raises InputError where the checkpoint was trained with another dictionary; those of before this was saved are trusted."""
+        """Raise InputError if the checkpoint has another dictionary. Older checkpoints without this entry are accepted."""
         if state_dict.get("dictionary", fingerprint(self.dictionary.symbols)) != fingerprint(self.dictionary.symbols):
             raise InputError(
                 "the checkpoint was trained with a dict.txt of other words, or in another order; preprocess the text with --srcdict and "
@@ -130,7 +130,7 @@ class SentenceResetLMTask(FairseqTask):
             )
 
     def compare_dictionaries(self) -> None:
-        """Raises InputError where fairseq-train is to go on with a checkpoint of another dictionary: it does not ask the task."""
+        """Raise InputError if fairseq-train would resume a checkpoint of another dictionary; fairseq does not check this."""
         others = [self.cfg.continue_once, self.cfg.finetune_from_model]
         for path in (self.checkpoint_to_resume(), *(Path(other) for other in others if other)):
             if path.is_file():
@@ -138,7 +138,7 @@ class SentenceResetLMTask(FairseqTask):
                 return
 
     def word_counts(self) -> Tensor:
-        """How often training predicts each symbol of the dictionary (V,), in at most ``COUNTED_LINES`` lines from all over the text."""
+        """Return how often each symbol is predicted in training (V,), counted in at most ``COUNTED_LINES`` lines."""
         dataset = self.make_dataset(self.cfg.train_subset, combine=True, epoch=1, training=True)  # as fairseq's trainer loads it
         counts = torch.zeros(len(self.dictionary), dtype=torch.long)
         targets = dataset.sample_targets(COUNTED_LINES)
@@ -147,14 +147,14 @@ class SentenceResetLMTask(FairseqTask):
         return counts
 
     def checkpoint_to_resume(self) -> Path:
-        """The checkpoint that fairseq-train goes on with where there is one: by the rule of its ``checkpoint_utils.load_checkpoint``."""
+        """Return the path of the checkpoint that fairseq-train would resume, by the rule of ``checkpoint_utils.load_checkpoint``."""
         suffix = f"{self.cfg.checkpoint_suffix}.pt"
         if self.cfg.restore_file == "checkpoint_last.pt":  # by default the save folder's; any other name is a path
             return Path(self.cfg.save_dir, f"checkpoint_last{suffix}")
         return Path(self.cfg.restore_file.replace(".pt", suffix))
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
-        """Load a split. Sentences are cut only where fairseq's trainer asks for its training data."""
+        """Load a split. Sentences are cut only if fairseq's trainer loads its training data."""
         # the trainer alone passes data_selector: the same split may also be loaded to be evaluated, and is then never cut
         training = split == self.cfg.train_subset and "data_selector" in kwargs
         if training and self.cfg.cut_sentences and split in self.datasets and not self.datasets[split].training:
@@ -165,7 +165,7 @@ class SentenceResetLMTask(FairseqTask):
         self.datasets[split] = self.make_dataset(split, combine, epoch, training)
 
     def make_dataset(self, split: str, combine: bool, epoch: int, training: bool) -> SentenceDataset:
-        """The sentences of a split, cut for training."""
+        """Return the sentences of a split, cut if they are for training."""
         lines, path = self.read_lines(split, combine, epoch)
         return SentenceDataset(
             lines,
@@ -178,7 +178,7 @@ class SentenceResetLMTask(FairseqTask):
         )
 
     def read_lines(self, split: str, combine: bool, epoch: int) -> tuple[Any, Path]:
-        """The indexed lines of a split and where they lie. Raises InputError: there are none."""
+        """Return the indexed lines of a split and their path. Raises InputError if there are none."""
         paths = utils.split_paths(self.cfg.data)
         path = Path(paths[(epoch - 1) % len(paths)]) / split
         binary = path.with_name(f"{split}.bin")
@@ -204,7 +204,7 @@ class SentenceResetLMTask(FairseqTask):
         data_buffer_size: int = 0,
         **unused: Any,
     ) -> iterators.EpochBatchIterator:
-        """The whole dataset in the batches that ``epoch_batches`` makes."""
+        """Return an iterator over the whole dataset in the batches of ``epoch_batches``."""
 
         def batches(dataset: SentenceDataset, epoch: int) -> Sequence[Sequence[object]]:
             return self.epoch_batches(dataset, seed + epoch, max_sentences, max_tokens, num_shards)
@@ -225,12 +225,12 @@ class SentenceResetLMTask(FairseqTask):
     def epoch_batches(
         self, dataset: SentenceDataset, seed: int, max_sentences: Optional[int], max_tokens: Optional[int], num_shards: int
     ) -> Sequence[Sequence[object]]:
-        """What the dataset is asked for in each batch of an epoch. Evaluation groups sentences by length, whatever the training order."""
+        """Return the indexes of each batch of an epoch. Evaluation always groups sentences by length."""
         order = str(self.cfg.batch_order) if dataset.training else "length"
         return dataset.batches(order, seed, max_sentences, max_tokens, self.limit_of_tokens(dataset.training))
 
     def limit_of_tokens(self, training: bool) -> str:
-        """The option that limits the tokens of a batch, of training or not: by default fairseq-train's validation follows --max-tokens."""
+        """Return the name of the option that limits the tokens per batch. Validation uses --max-tokens by default."""
         own = self.trains and not training and self.cfg.max_tokens_valid != self.cfg.max_tokens
         return "--max-tokens-valid" if own else "--max-tokens"
 
@@ -243,7 +243,7 @@ class SentenceResetLMTask(FairseqTask):
         max_positions: Optional[int] = None,
         **kwargs: Any,
     ) -> iterators.CountingIterator:
-        """What fairseq-eval-lm iterates over. A context window would break the reset at every sentence and is refused."""
+        """Return the batches for fairseq-eval-lm. A context window contradicts the reset at each sentence, so it is refused."""
         if context_window:
             raise InputError("--context-window does not fit sentences scored independently of each other; leave it out")
         if torch.distributed.is_initialized():  # it adds nothing up, and would print the perplexity of one process's share
@@ -268,19 +268,19 @@ class SentenceResetLMTask(FairseqTask):
         self._trained = model
 
     def begin_valid_epoch(self, epoch: int, model: BaseFairseqModel) -> None:
-        """Before the validation sets, the first of which decides when the average of the weights begins."""
+        """Prepare for validation. The first validation set decides when averaging of the weights starts."""
         super().begin_valid_epoch(epoch, model)
         self.average.put_in(model)
         self._judged = False
 
     def post_validate(self, model: BaseFairseqModel, stats: dict[str, Any], agg: Any) -> None:
-        """After each validation set."""
+        """Finish the validation on one validation set."""
         if not self._judged and self.average.kind == "nt-asgd" and self.average.judge(float(stats["ppl"])):
             logger.info("the weights are averaged from now on")
         self._judged = True
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the average of the weights; the model that is saved next has it."""
+        """Return the average's entries for a checkpoint, and put the average into the model, which is saved next."""
         if self.average.kind == "none":
             return {}
         if self._trained is not None:
@@ -288,7 +288,7 @@ class SentenceResetLMTask(FairseqTask):
         return {type(self).__name__: {"average": self.average.state_dict()}}
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where ``get_checkpoint_dict`` was called."""
+        """Restore what ``get_checkpoint_dict`` returned."""
         if self.average.kind != "none" and "average" in saved:
             self.average.load_state_dict(saved["average"])
 
@@ -315,7 +315,7 @@ class SentenceResetLMTask(FairseqTask):
         super().reduce_metrics(logging_outputs, criterion)
 
     def build_dataset_for_inference(self, src_tokens: list[Tensor], src_lengths: list[int], **unused: Any) -> SentenceDataset:
-        """Lines typed into fairseq-interactive, as prefixes to continue. Raises InputError for one with fairseq's own symbols as words."""
+        """Return lines typed into fairseq-interactive as prefixes to continue. Raises InputError if one has special symbols."""
         for line in src_tokens:
             if word := special_word(line):
                 text = " ".join(self.dictionary[int(token)] for token in line[:-1])
@@ -344,7 +344,7 @@ class SentenceResetLMTask(FairseqTask):
             return generator.generate(models, sample, prefix_tokens=prefix_tokens, bos_token=self.dictionary.eos())
 
     def max_positions(self) -> None:
-        """There is no limit."""
+        """Return None: there is no limit."""
         return
 
     @property
@@ -357,7 +357,7 @@ class SentenceResetLMTask(FairseqTask):
 
 
 def perplexity(nll: Any) -> float:
-    """exp of a mean negative natural-log probability; infinity where that overflows."""
+    """Return exp of a mean negative natural-log probability, or inf if it overflows."""
     try:
         return round(math.exp(float(nll)), 4)
     except OverflowError:

@@ -35,21 +35,21 @@ class TranslationWithLMConfig(ChoiceOptions, TranslationConfig):
     lms: Optional[str] = field(
         default=None,
         metadata={
-            "help": "language models to add when decoding, PATH=WEIGHT joined by ':'. A path is a checkpoint, a folder of attlm export, or "
-            "a KenLM file of text in the target's symbols. A negative weight takes one out (density ratio). Besides --lm-path, which "
-            "fairseq-interactive follows here too"
+            "help": "language models to add in decoding, as PATH=WEIGHT joined by ':'. A path is a checkpoint, a folder of attlm "
+            "export, or a KenLM file over the target's symbols. A negative weight subtracts a model (density ratio). --lm-path "
+            "can be given too, also in fairseq-interactive"
         },
     )
     word_lms: Optional[str] = field(
         default=None,
         metadata={
-            "help": "language models of words for a target of subwords (marked by @@, \u2581, </w> or ##), PATH=WEIGHT as in --lms: "
-            "checkpoints and folders with their own dict.txt, KenLM's ARPA files. Each subword gets what it does to the probability of the "
-            "word that it begins or goes on with, exact at the word's end"
+            "help": "word language models for a subword target (marked by @@, \u2581, </w> or ##), as PATH=WEIGHT like --lms: "
+            "checkpoints and folders with their own dict.txt, or KenLM ARPA files. Each subword is scored by its change of the "
+            "probability of the words that it can begin; the scores sum to the word's exact log-probability"
         },
     )
     word_lm_unk_offset: float = field(
-        default=UNK_OFFSET, metadata={"help": "added to ln p(<unk>) for a word that a language model of --word-lms does not have"}
+        default=UNK_OFFSET, metadata={"help": "added to ln p(<unk>) for a word that a model of --word-lms does not know"}
     )
     lm_dict: Optional[str] = field(
         default=None,
@@ -61,20 +61,20 @@ class TranslationWithLMConfig(ChoiceOptions, TranslationConfig):
     lm_map_symbols: bool = field(
         default=False,
         metadata={
-            "help": "map language models whose dictionary differs from the target's symbol by symbol: symbols that one lacks get equal "
-            "shares of its p(<unk>). Otherwise such a model is refused"
+            "help": "accept language models with another dictionary than the target's, and map them symbol by symbol: symbols that "
+            "a model lacks share its p(<unk>) equally. Without this option such a model is refused"
         },
     )
     lm_precision: str = field(
         default="float32",
         metadata={
             "choices": ["float32", "bfloat16", "int8"],
-            "help": "weights of this package's neural language models: int8 makes their steps two to three times as fast on CPUs, "
-            "for a change of their perplexity below 0.1 %",
+            "help": "precision of the weights of this package's neural language models. int8 makes their steps two to three times "
+            "as fast on CPUs and changes their perplexity by less than 0.1 %",
         },
     )
     lm_compare: bool = field(
-        default=False, metadata={"help": "decode without the language models too, and report in how many sentences they made a difference"}
+        default=False, metadata={"help": "also decode without the language models, and report how many sentences they changed"}
     )
 
 
@@ -125,7 +125,7 @@ class TranslationWithLMTask(TranslationTask):
         return generator
 
     def get_batch_iterator(self, dataset: FairseqDataset, *arguments: Any, **options: Any) -> EpochBatchIterator:
-        """As fairseq's, but outside training no sentence of a last batch that is not a multiple of 8 is dropped."""
+        """Return fairseq's iterator, but outside training keep the last batch complete, even if it is not a multiple of 8."""
         if dataset is not self.datasets.get(self.cfg.train_subset):
             options["required_batch_size_multiple"] = 1
         return super().get_batch_iterator(dataset, *arguments, **options)
@@ -138,14 +138,14 @@ class TranslationWithLMTask(TranslationTask):
         return hypotheses
 
     def target_vocabulary(self) -> Vocabulary:
-        """The target dictionary. Raises InputError where it has other special symbols than fairseq's usual ones."""
+        """Return the target dictionary. Raises InputError if its special symbols are not fairseq's usual ones."""
         symbols = self.target_dictionary.symbols
         if tuple(symbols[: len(SPECIAL_SYMBOLS)]) != SPECIAL_SYMBOLS:
             raise InputError(f"the target dictionary begins with {' '.join(symbols[:4])}, expected {' '.join(SPECIAL_SYMBOLS)}")
         return Vocabulary(symbols)
 
     def load_lms(self, args: FairseqDataclass, device: str) -> list:
-        """The language models of ``--lms``, ``--lm-path`` and ``--word-lms``. Raises InputError."""
+        """Load the language models of ``--lms``, ``--lm-path`` and ``--word-lms``. Raises InputError."""
         wanted = parse_lms(self.cfg.lms) if self.cfg.lms else []
         if path := getattr(args, "lm_path", None):
             weight = getattr(args, "lm_weight", 0.0)
@@ -186,12 +186,12 @@ class TranslationWithLMTask(TranslationTask):
 
 
 def finite(weight: float) -> float:
-    """The weight of ``--lm-path``. Raises InputError where it is nan or infinite."""
+    """Return the weight of ``--lm-path``. Raises InputError if it is nan or infinite."""
     if not math.isfinite(weight):
         raise InputError(f"--lm-weight {weight}: expected a finite number, such as 0.3")
     return weight
 
 
 def say(text: str) -> None:
-    """A note to the user, next to fairseq's output."""
+    """Print a note to the user on standard error, separate from fairseq's output."""
     print("\n".join(f"attlm: {line}" for line in text.split("\n")), file=sys.stderr, flush=True)
