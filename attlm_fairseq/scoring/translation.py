@@ -104,7 +104,7 @@ class TranslationScorer(Scorer):
         self._unknown_source_tokens += sum(ids.count(UNK) for ids in translated)
         pairs = [self._pair(source, hypothesis) for source, hypothesis in zip(translated, hypotheses, strict=True)]
         distinct = sorted(set(pairs), key=lambda pair: (-len(pair.read), pair.read, len(pair), pair.written))
-        self._check_lengths(distinct)
+        self.check_lengths(distinct)
         if self.compute.precision != "float32" and self.deviation is None and distinct:
             self.deviation = measured_on(distinct, self._log_probs, self.compute.precision)
         found = self._log_probs(distinct, self.compute.precision)
@@ -121,6 +121,11 @@ class TranslationScorer(Scorer):
             "OOV policy": "p(<unk>), one class for all unknown words",
             "precision": self.compute.precision,
         }
+
+    def source_batch(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Return what the encoder reads: token ids (N, T) with the sentence end, and their numbers (N,)."""
+        tokens = self._padded([(*source, EOS) for source in sources], self.models.left_pad_source)
+        return tokens, torch.tensor([len(source) + 1 for source in sources], device=self.compute.device)
 
     def notes(self) -> list[str]:
         deviation = [f"{self.name}: {self.deviation}"] if self.deviation else []
@@ -142,7 +147,7 @@ class TranslationScorer(Scorer):
         words = values[:-1] if self.direction == "forward" else values[-2::-1]
         return SentenceScore((*words, values[-1]), unknown)
 
-    def _check_lengths(self, distinct: Sequence[Pair]) -> None:
+    def check_lengths(self, distinct: Sequence[Pair]) -> None:
         """Raise InputError for a sentence that is longer than a model can read or write."""
         for model in self.models.models:
             reads, writes = model.max_positions()
@@ -172,8 +177,7 @@ class TranslationScorer(Scorer):
         models = self.models
         places = {source: place for place, source in enumerate(dict.fromkeys(pair.read for pair in batch))}
         rows = torch.tensor([places[pair.read] for pair in batch], device=self.compute.device)
-        sources = self._padded([(*source, EOS) for source in places], models.left_pad_source)
-        lengths = torch.tensor([len(source) + 1 for source in places], device=self.compute.device)
+        sources, lengths = self.source_batch(list(places))
         before = self._padded([(EOS, *pair.written) for pair in batch], models.left_pad_target)
         targets = self._padded([(*pair.written, EOS) for pair in batch], models.left_pad_target)
         columns = []

@@ -189,7 +189,7 @@ def test_lists_are_scored_with_the_source_of_each(folder, lists):
 
 
 def test_tune_writes_what_rescore_and_eval_read(lists):
-    run("tune", "lists", *MODELS, "--source", "source", "--metric", "bleu", "--folds", "2", "--no-gain", "write", "-o", "attlm.toml")
+    run("tune", "lists", *MODELS, "--source", "source", "--metric", "bleu", "--folds", "3", "--strength", "1", "-o", "attlm.toml")
     config = Path("attlm.toml").read_text()
     assert 'translation = "right-to-left"' in config
     run("rescore", "lists", "--source", "source", "-o", "out")

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from cli_runs import refused, run
-from lm_files import write_checkpoint, write_dictionary
+from lm_files import write_checkpoint
+from translation_files import SOURCE_WORDS, TARGET_WORDS, write_translation_model
 
 from attlm_fairseq import Hypothesis, NbestList
 from attlm_fairseq.checkpoints.vocabulary import EOS
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections import corrections as module
 from attlm_fairseq.nbest.corrections.corrections import without_table
 from attlm_fairseq.nbest.corrections.corrector import BEAM, CORRECTOR, Corrector
-
-SOURCE_WORDS = [f"{first}{second}" for first in "bdfgk" for second in "aeio"]
-TARGET_WORDS = [f"{first}{second}" for first in "lmn" for second in "aeiou"]
 
 
 def lists(count: int = 9) -> list[NbestList]:
@@ -36,37 +34,21 @@ def lists(count: int = 9) -> list[NbestList]:
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """fairseq's LSTM with random weights, as fairseq-train saved models before 2021, and its dictionaries next to it."""
-    from fairseq.data import Dictionary
-    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-
-    path = tmp_path_factory.mktemp("corrector") / "corrector.pt"
-    words = {"hyp": SOURCE_WORDS, "ref": TARGET_WORDS}
-    source, target = (Dictionary.load(str(write_dictionary(path.with_name(f"dict.{side}.txt"), words[side]))) for side in words)
-    sizes = {f"{side}_{what}": 12 for side in ("encoder", "decoder") for what in ("embed_dim", "hidden_size")}
-    arguments = Namespace(
-        **{**sizes, "encoder_bidirectional": True, "decoder_out_embed_dim": 12, "arch": "lstm", "task": "translation", "data": "elsewhere"},
-        **{"criterion": "cross_entropy", "source_lang": "hyp", "target_lang": "ref", "left_pad_source": True, "left_pad_target": False},
-    )
-    ARCH_CONFIG_REGISTRY["lstm"](arguments)
-    torch.manual_seed(1)
-    model = ARCH_MODEL_REGISTRY["lstm"].build_model(arguments, Namespace(source_dictionary=source, target_dictionary=target))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(2.0)
-        model.decoder.fc_out.bias[EOS] += 2.5  # hypotheses of a few words
-    history = [{"num_updates": 1, "optimizer_name": "FairseqNAG", "lr_scheduler_state": {}}]
-    extra = {"train_iterator": {"epoch": 2, "iterations_in_epoch": 0}}
-    torch.save({"args": arguments, "model": model.state_dict(), "optimizer_history": history, "extra_state": extra}, path)
+    path = write_translation_model(tmp_path_factory.mktemp("corrector") / "corrector.pt", "lstm")
+    content = torch.load(path, weights_only=False)
+    content["model"]["decoder.fc_out.bias"][EOS] += 2.5  # hypotheses of a few words
+    torch.save(content, path)
     return path
 
 
 def of_fairseq(corrector: Corrector, read: str, written: str) -> float:
     """ln p of a text and its end by the model's full pass: an independent sum."""
-    source, target = corrector.task.source_dictionary, corrector.task.target_dictionary
+    [model] = corrector.scorer.models.models
+    source, target = model.encoder.dictionary, model.decoder.dictionary
     tokens = torch.tensor([[*map(source.index, read.split()), source.eos()]])
     words = [*map(target.index, written.split()), target.eos()]
     with torch.no_grad():
-        output = corrector.model(tokens, torch.tensor([tokens.size(1)]), torch.tensor([[target.eos(), *words[:-1]]]))
+        output = model(tokens, torch.tensor([tokens.size(1)]), torch.tensor([[target.eos(), *words[:-1]]]))
         log_probs = torch.log_softmax(output[0][0].double(), dim=-1)
     return float(log_probs[torch.arange(len(words)), words].sum())
 
@@ -90,6 +72,11 @@ def test_a_beam_of_one_list_is_that_of_many(checkpoint: Path) -> None:
     corrector = Corrector.load(checkpoint)
     texts = [nbest.hypotheses[0].text for nbest in lists()]
     assert corrector.candidates(texts) == [corrector.candidates([text])[0] for text in texts]
+
+
+def test_a_text_that_is_too_long_for_the_model_is_refused(checkpoint: Path) -> None:
+    with pytest.raises(InputError, match="on the model's source side has 40 tokens, the model takes at most 29"):
+        Corrector.load(checkpoint).candidates(["ba", " ".join(["be"] * 40)])
 
 
 def test_a_correction_that_loses_more_than_three_words_is_left_out(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +109,9 @@ def test_by_the_command_line(checkpoint: Path, tmp_path: Path, monkeypatch: pyte
     assert "broken.pt" in refused("tune", "dev.json", "--corrector", "broken.pt")
     assert "there is no such file" in refused("tune", "dev.json", "--corrector", "none.pt")
     (tmp_path / "alone.pt").write_bytes(checkpoint.read_bytes())
-    assert "dict.hyp.txt and dict.ref.txt are neither next to it" in refused("tune", "dev.json", "--corrector", "alone.pt")
+    assert "no dict.x.txt and dict.y.txt found" in refused("tune", "dev.json", "--corrector", "alone.pt")
     write_checkpoint(tmp_path / "lm.pt", TARGET_WORDS)
-    assert "not a model of fairseq's task translation" in refused("tune", "dev.json", "--corrector", "lm.pt")
+    assert "expected a translation model" in refused("tune", "dev.json", "--corrector", "lm.pt")
 
 
 def test_pairs_for_fairseq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
