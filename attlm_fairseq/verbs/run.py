@@ -102,7 +102,7 @@ def require_lms(run: RunConfig) -> None:
 
 
 def require_weights(run: RunConfig) -> list[str]:
-    """Return the names in ``run.weights`` that are LM features. Raises InputError if an LM has no weight."""
+    """Return the names in ``run.weights`` that are LM features. Raises InputError if an LM has no weight or one that it cannot have."""
     names = [lm.name for lm in run.scored]
     features = [name for name in run.weights if is_lm_feature(name, run.feature_texts)]
     weighted = {*run.weights, *(lm for name in features for lm in differing_lms(name, names) or ())}
@@ -113,6 +113,12 @@ def require_weights(run: RunConfig) -> list[str]:
             f"no weight for {', '.join(missing)}{also}; find the weights with `attlm tune` on lists with references, "
             f"or give --weight {missing[0]}=NUMBER"
         )
+    for name in run.never_negative:
+        if run.weights[name] < 0:
+            raise InputError(
+                f"the weight of {name} is {run.weights[name]:g}, expected 0 or more: with --only-close, hypotheses that it does not score "
+                "would win by their score; find the weights again with `attlm tune`, or leave --only-close out"
+            )
     return features
 
 

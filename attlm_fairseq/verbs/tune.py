@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -209,11 +210,12 @@ def tune(
         NoGainError: cross-validation shows no gain and ``options.no_gain`` is ``"fail"``.
     """
     options, metric, run = options or TuneOptions(), metric_of(metric), run_config(config, lms=lms)
+    intervals = _intervals(options, run)
     read = _read(lists, refs, run, metric, options.folds)
     found, names = _measured(
         read, metric, replace(run, candidates=CandidateSpec()), options, on_progress
     )  # _read has added the candidates already
-    system = _system(found, metric, names, options)
+    system = _system(found, metric, names, options, intervals)
     return _judged(found, metric, run, system, options, title_of("Tuning", lists))
 
 
@@ -241,7 +243,9 @@ def _measured(
     return found, names
 
 
-def _system(found: Measurement, metric: Metric, names: Sequence[str], options: TuneOptions) -> TunedSystem:
+def _system(
+    found: Measurement, metric: Metric, names: Sequence[str], options: TuneOptions, intervals: Mapping[str, tuple[float, float]]
+) -> TunedSystem:
     """Tune the weights of the features ``names`` with these options. Raises InputError."""
     return tune_system(
         found.lists,
@@ -251,7 +255,7 @@ def _system(found: Measurement, metric: Metric, names: Sequence[str], options: T
         rules=options.rules,
         folds=options.folds,
         strength=options.strength,
-        options=_search(options, names),
+        options=_search(options, names, intervals),
     )
 
 
@@ -280,7 +284,7 @@ def _second_pass(measured: MeasuredLists, metric: Metric, names: Sequence[str], 
     """
     samples = measured.utterances(metric)
     conversations = first.spec.conversations([nbest.id for nbest in measured.lists])
-    tuner = tuner_of_folds(measured, metric, names, options.folds, samples, _search(options, names))
+    tuner = tuner_of_folds(measured, metric, names, options.folds, samples, _search(options, names, options.intervals))
     if len(tuner.folds()) == 1 or len(conversations) == 1:
         return replace(first, choice=Choice(tuner.without(NOTHING).weights))
     choices = {name: Choice(tuner.without(frozenset({int(tuner.fold_of[places[0]])})).weights) for name, places in conversations.items()}
@@ -400,14 +404,25 @@ def _warn_of_outliers(measured: MeasuredLists, names: Sequence[str]) -> None:
             )
 
 
-def _search(options: TuneOptions, names: Sequence[str]) -> SearchOptions:
+def _intervals(options: TuneOptions, run: RunConfig) -> dict[str, tuple[float, float]]:
+    """Return the bounds of weights: those given, and 0 for LMs whose weight must not be negative. Raises InputError if they disagree."""
+    for name in run.never_negative:
+        if options.intervals.get(name, (0.0, 0.0))[0] < 0:
+            raise InputError(
+                f"--interval or --fix {name} allows a weight below 0, expected 0 or more: with --only-close, hypotheses that {name} does "
+                "not score would win by their score"
+            )
+    return dict.fromkeys(run.never_negative, (0.0, math.inf)) | dict(options.intervals)
+
+
+def _search(options: TuneOptions, names: Sequence[str], intervals: Mapping[str, tuple[float, float]]) -> SearchOptions:
     """Return the search options for these features. Raises InputError if an option names an unknown feature."""
     for option, of_option in (("--interval", options.intervals), ("--start", options.start or {})):
         for name in of_option:
             if name not in names:
                 raise InputError(f"{option} {name}: the features are {', '.join(names)}")
     return SearchOptions(
-        options.objective, options.restarts, options.seed, _start(options, names), intervals=dict(options.intervals), l2=options.l2
+        options.objective, options.restarts, options.seed, _start(options, names), intervals=dict(intervals), l2=options.l2
     )
 
 

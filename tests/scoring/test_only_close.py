@@ -12,6 +12,7 @@ from lm_files import write_arpa
 
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import scored_if_close
+from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.masked_lm import load_masked_lm
 
@@ -67,6 +68,28 @@ def test_tuning_writes_the_margin_and_leaves_further_features_out(folder):
     assert "only_close = 3.0" in Path("attlm.toml").read_text()
     run("rescore", "lists", "-o", "out")
     assert scores("out", "bert")[0]["a"] == min(scores("out", "bert")[0].values())
+
+
+@pytest.mark.parametrize("objective", ["metric", "risk"])
+def test_a_tuned_weight_is_never_negative(folder, objective):
+    """The LM prefers what is short, the references are long: without the bound its weight is negative."""
+    texts = [("the cat", "the cat sat on the mat"), ("a dog", "a dog ran on the mat"), ("the mat", "the mat sat on a dog")]
+    rows = [{"id": good, "ref": good, "hyps": [{"text": text, "scores": {"am": -1.0}} for text in (bad, good)]} for bad, good in texts]
+    Path("long").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    alone = ("--without", "words", "--without", "rank", "--without", "am", "--folds", "0", "--objective", objective)
+    arguments = ("tune", "long", "--lm", "ngram=lm.arpa", *alone, "-o")
+    run(*arguments, "free.toml")
+    assert read_config(Path("free.toml")).weights["ngram"] < 0
+    run(*arguments, "bound.toml", "--only-close", "ngram=3")
+    assert read_config(Path("bound.toml")).weights["ngram"] == 0
+
+
+def test_a_negative_weight_is_one_line(folder):
+    options = ("--lm", "bert=bert", "--only-close", "3")
+    for verb in ("rescore", "eval"):
+        assert "the weight of bert is -1, expected 0 or more" in refused(verb, "lists", *options, "--weight", "bert=-1")
+    assert "--fix bert allows a weight below 0" in refused("tune", "lists", *options, "--fix", "bert=-1")
+    assert "--fix bert allows a weight below 0" in refused("tune", "lists", *options, "--interval", "bert=:1")
 
 
 def test_what_cannot_be_measured_is_one_line(folder):

@@ -105,8 +105,8 @@ def scored_if_close(
 ) -> list[SentenceScore]:
     """Score the hypotheses whose decoder's score is at most ``margin`` below the best of their list; the others get the least of theirs.
 
-    A hypothesis that is not scored thus has no advantage over any that is, as long as the LM's weight is not negative: it cannot win
-    by this score. All of its value stands at the sentence end, and none of its words counts as unknown.
+    A hypothesis that is not scored thus has no advantage over any that is: it cannot win by this score, since the LM's weight is not
+    negative (``RunConfig.never_negative``). All of its value stands at the sentence end, and none of its words counts as unknown.
 
     Args:
         scorer: the LM.

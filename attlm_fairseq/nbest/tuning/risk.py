@@ -16,9 +16,10 @@ from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 RIDGE = 1e-3  # percent points for a weight of 1 standard deviation: keeps weights finite where lists could be decided without doubt
 
 
-def least_expected_loss(corpus: Corpus, metric: Metric, options: SearchOptions) -> tuple[np.ndarray, int]:
+def least_expected_loss(corpus: Corpus, metric: Metric, allowed: np.ndarray, options: SearchOptions) -> tuple[np.ndarray, int]:
     """Return the weights (F,) with the least expected loss, and how often its gradient was evaluated.
 
+    ``allowed`` (2, F) are the lowest and highest weights, in the order of the corpus; 0 must be between them.
     The loss is that of ``mbr.sentence_losses``: for an error rate, errors over the references' length. The search begins at 0
     and at ``options.restarts`` random points. Weights keep their size, for which posteriors have scale 1. If the input order scores
     better, all weights are 0.
@@ -40,7 +41,8 @@ def least_expected_loss(corpus: Corpus, metric: Metric, options: SearchOptions) 
 
     generator = np.random.default_rng(options.seed)
     points = [np.zeros(len(features)), *generator.standard_normal((options.restarts, len(features)))]
-    ends = [minimize(objective, point, jac=True, method="L-BFGS-B") for point in points]
+    bounds = np.multiply(allowed, corpus.scale, out=np.zeros_like(allowed), where=corpus.scale > 0).T
+    ends = [minimize(objective, point, jac=True, method="L-BFGS-B", bounds=bounds) for point in points]
     best = min(ends, key=lambda end: end.fun).x
     weights = np.divide(best, corpus.scale, out=np.zeros(len(best)), where=corpus.scale > 0)
     weights = np.array([float(f"{weight:.6g}") for weight in weights])

@@ -52,11 +52,11 @@ def tune(
     if len(set(names)) != len(names):
         raise ValueError(f"feature names are not distinct: {list(names)}")
     corpus = Corpus(feature_matrices, statistics, order)
-    start = options.start_for(names)
+    start, allowed = options.start_for(names), options.allowed(sorted_names)
     if options.objective == "risk":
-        weights, searches = least_expected_loss(corpus, metric, options)
+        weights, searches = least_expected_loss(corpus, metric, allowed, options)
     else:
-        weights, searches = best_scoring(corpus, metric, options.allowed(sorted_names), None if start is None else start[order], options)
+        weights, searches = best_scoring(corpus, metric, allowed, None if start is None else start[order], options)
     by_name = dict(zip(sorted_names, map(float, weights), strict=True))
     return TuningResult(
         weights={name: by_name[name] for name in names},
