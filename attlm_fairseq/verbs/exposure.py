@@ -15,14 +15,17 @@ from attlm_fairseq.verbs.run import Measurement
 
 
 def warn_of_seen_references(found: Measurement, run: RunConfig) -> None:
-    """Warn for each LM that was probably trained on the references. Up to SAMPLE references are scored to tell."""
+    """Warn for each LM that was probably trained on the references. Up to SAMPLE references are scored to tell.
+
+    Translation models are not judged: to them, rare words are probable because the source sentence has them.
+    """
     texts = list(dict.fromkeys(text for of_list in found.lists.references for text in of_list))[:SAMPLE]
     scorers: Sequence[Scorer | None] = [None] * len(run.scored)
     if any(lm.kenlm is None for lm in run.scored):
         scorers = found.loaded.scorers if found.loaded else run.load(run.device)
     pipelines = [pipeline.load() for pipeline in run.texts.values()]
     for lm, scorer, sentences in zip(run.scored, scorers, split_texts(pipelines, texts), strict=True):
-        by_words = scorer is not None and lm.kenlm is None and scorer.left_to_right
+        by_words = scorer is not None and lm.kenlm is None and scorer.left_to_right and not scorer.uses_source
         warn_if_seen(lm, sentences, scorer.score(sentences) if scorer and by_words else [], "the references")
 
 
