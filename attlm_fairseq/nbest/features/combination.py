@@ -24,7 +24,7 @@ LARGEST = 1e40
 
 
 def feature_names(nbest: NbestList) -> list[str]:
-    """The features that every hypothesis of the list has: scores as read, LM scores, computed ones; in that order.
+    """Return the features that every hypothesis of the list has: scores as read, LM scores, computed ones; in that order.
 
     In a sparse list every hypothesis has the scores that any of them has.
     """
@@ -36,12 +36,14 @@ def feature_names(nbest: NbestList) -> list[str]:
 
 
 def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
-    """The named features of each hypothesis, (n_hypotheses, n_features) float64, rows in the order of the list.
+    """Return the named features of each hypothesis, (n_hypotheses, n_features) float64, rows in the order of the list.
 
-    The features of a hypothesis are ``words`` (whitespace-separated words of the text), ``rank`` (places behind the
-    input 1-best: 0, 1, 2, ..), its ``lm_scores`` and its ``scores`` as read; of equal names the first counts.
-    In a sparse list a score that a hypothesis does not name is 0. Raises InputError where a hypothesis of another list
-    lacks a named score, and where a score is not a number or beyond LARGEST.
+    The features are ``words`` (white-space words of the text), ``rank`` (places behind the input 1-best: 0, 1, 2, ..),
+    ``lm_scores`` and the ``scores`` as read. Of equal names the first counts. In a sparse list, a missing score is 0.
+
+    Raises:
+        InputError: a hypothesis of a list that is not sparse lacks a named score, or a score is not a number or is
+            beyond LARGEST.
     """
     matrix = np.empty((len(nbest.hypotheses), len(names)))
     for row, hypothesis in enumerate(nbest.hypotheses):
@@ -88,7 +90,7 @@ def alphabetical(names: Sequence[str]) -> list[int]:
 
 
 def check_totals(nbest: NbestList, totals: np.ndarray) -> None:
-    """Raises InputError where a total of the list is not a number or beyond the square of LARGEST."""
+    """Raise InputError if a total of the list is not a number or is beyond the square of LARGEST."""
     if not (np.abs(totals) <= LARGEST**2).all():
         raise nbest.error(f"list {nbest.id!r}: the weighted sum of the scores is beyond {LARGEST**2:g}: give smaller weights")
 

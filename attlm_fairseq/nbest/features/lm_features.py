@@ -25,7 +25,7 @@ MINUS = "_minus_"
 
 
 def default_features(texts: Mapping[str, TextPipeline]) -> list[str]:
-    """The features worth tuning, from what each LM sees: its unknown words, and its subwords where it has them."""
+    """Return the features worth tuning: the unknown words of each LM, and the subwords of each LM that uses subwords."""
     tokens = [f"{lm}_tokens" for lm, text in texts.items() if text.segmentation]
     return [name for name in [*(f"{lm}_oov" for lm in texts), *tokens] if name not in texts]
 

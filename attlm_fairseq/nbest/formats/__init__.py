@@ -96,7 +96,7 @@ def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[Nb
     Args:
         path: a UTF-8 file, plain or gzip, ``-`` for standard input, a folder (ESPnet, Kaldi with costs, SRILM) or
             several SRILM files.
-        format_name: name of the format; None recognises it by content. ``nemo:BEAM`` cannot be recognised.
+        format: name of the format; None recognises it by content. ``nemo:BEAM`` cannot be recognised.
 
     Raises:
         InputError: at once for errors in the first 64 KiB, later from the iterator.

@@ -30,8 +30,8 @@
     [weights]                       # of any score in the list, any LM, `words` and `rank`
     attentive = 0.8
 
-    [decision]                      # how totals decide: max (default), mbr-wer, mbr-cer, mbr-bleu, mbr-chrf, mbr-ter, consensus
-    rule = "mbr-wer"
+    [decision]                      # how totals decide: max (default), mbr-wer, mbr-cer, mbr-bleu, mbr-chrf, mbr-ter,
+    consensus rule = "mbr-wer"
     scale = 1.5                     # of the posteriors, softmax(scale * total)
     text = { steps = ["join-subwords:bpe"] }  # before losses and votes
     tokenize = "zh"                 # sacreBLEU's tokenizer in the loss of mbr-bleu; default: none
@@ -51,7 +51,8 @@
     candidates = 20                 # at most so many join a list
 
 Paths are relative to the file. `attlm tune` and `attlm mix` write it: then it holds what that run used and found, and
-how in ``[tuning]`` and ``[mixing]``. What stays the same stays as it was written, comments included. Any other table is an error.
+how in ``[tuning]`` and ``[mixing]``. What stays the same stays as it was written, comments included. Any other table is
+an error.
 """
 
 from __future__ import annotations
@@ -209,8 +210,8 @@ def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
 def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], record_name: str = "tuning") -> None:
     """Write LMs, text steps, weights and decision, and ``record`` as ``[tuning]``: how they came about.
 
-    Of what an existing file holds besides, only the other record stays (see ``unused``), ``[tuning]`` only with the same weights;
-    what is the same stays as it was written.
+    Of what an existing file holds besides, only the other record stays (see ``unused``), ``[tuning]`` only with the
+    same weights; what is the same stays as it was written.
     The file changes at once or not at all; ``-``, a device or a pipe just gets it. Raises InputError.
     """
     import tomlkit
@@ -269,8 +270,8 @@ def _encodable(value: Any) -> Any:
 def unused(path: Path, config: RunConfig) -> list[str]:
     """What the file ``path`` holds that is not in ``config``, read from elsewhere: what ``write_config`` would drop or replace.
 
-    Nothing where ``config`` was read from this file. Raises InputError where the file is no ``attlm.toml``, and where this run's files
-    have names that cannot be written there.
+    Nothing where ``config`` was read from this file. Raises InputError where the file is no ``attlm.toml``, and where
+    this run's files have names that cannot be written there.
     """
     folder = path.absolute().parent
     new, new_text = _written_lms(config, folder), written_text(config.text, folder)
@@ -502,7 +503,7 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def table(document: Mapping[str, Any], name: str, path: Path, title: str | None = None) -> Mapping[str, Any]:
-    """The table ``name`` of a document, empty where it has none. Raises InputError where it is something else."""
+    """Return the table ``name`` of a document; empty if there is none. Raises InputError if it is not a table."""
     found = document.get(name, {})
     if not isinstance(found, dict):
         raise InputError(f"`{name}` is {found!r}, expected a table [{title or name}]", path=path)
