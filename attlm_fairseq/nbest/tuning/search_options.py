@@ -16,7 +16,7 @@ class SearchOptions:
 
     Attributes:
         objective: ``metric`` optimises the metric of the best totals (``line_search``). ``risk`` optimises the expected
-            loss and uses only the options ``restarts`` and ``seed``.
+            loss and uses only ``restarts``, ``seed`` and ``intervals``, which must contain 0.
         restarts: number of random starting points, in addition to the fixed ones.
         seed: random seed of the points and directions.
         start: further weights (F,) to start from.
