@@ -1,4 +1,4 @@
-"""Words per second of rescoring with context against without, on made conversations; ratios in one run.
+"""Measure the words per second of rescoring with and without context, on artificial conversations, in one run.
 
 python benchmarks/context.py --conversations 64 --lists 4
 """
@@ -31,7 +31,7 @@ WORDS = [f"w{number}" for number in range(9_996)]
 
 
 def neural(family: str, size: int, layers: int) -> NeuralScorer:
-    """An LM with random weights: its speed is that of a trained one."""
+    """Return an LM with random weights, which is as fast as a trained one."""
     torch.manual_seed(1)
     options = {"decoder_embed_dim": size, "decoder_hidden_size": size, "decoder_layers": layers, "output_layer": "tied", "dropout": 0.0}
     options |= {"dropout_in": None, "dropout_between": None, "dropout_out": None}
@@ -40,7 +40,7 @@ def neural(family: str, size: int, layers: int) -> NeuralScorer:
 
 
 def lists_of(conversations: int, lists: int, hypotheses: int, length: int) -> Iterator[NbestList]:
-    """Lists whose hypotheses differ in some of their words, as those of a recogniser do."""
+    """Yield n-best lists whose hypotheses differ in a few words, as those of a recogniser do."""
     random_ = random.Random(1)
     for place in range(lists):
         for conversation in range(conversations):
@@ -50,7 +50,7 @@ def lists_of(conversations: int, lists: int, hypotheses: int, length: int) -> It
 
 
 def seconds(lm: Scorer, lists: list[NbestList], context: Context | None) -> float:
-    """How long rescoring takes."""
+    """Return the seconds that rescoring takes."""
     rescorer = Rescorer(OneProcess(BlockScorer([lm], [TextPipeline()])), RunConfig(), context=context)
     begin = time.process_time()
     assert len(list(rescorer.score(lists))) == len(lists)

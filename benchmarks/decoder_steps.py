@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a step of a language model in a decoder costs, for every adapter, with float32, bfloat16 and int8 weights.
+"""Measure the cost of a language model's step in a decoder, for every adapter, with float32, bfloat16 and int8 weights.
 
 Microseconds of CPU time for each hypothesis and step, the lower quartile of the steps. Each step reads N histories that no one
 has asked for before, as a beam does; flashlight-text and pyctcdecode ask for them one by one. With ``--lm``
@@ -101,7 +101,7 @@ def by_processor(fusion: TokenFusion, count: int, tokens: Callable[[int], torch.
 
 
 def measure(step: Step, count: int, steps: int) -> float:
-    """Microseconds for each hypothesis and step."""
+    """Return the microseconds per hypothesis and step."""
     for number in range(2):
         step(number)
     took = []
@@ -130,12 +130,12 @@ def perplexities(trained: TrainedModel, text: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hypotheses", default="1,5,20,100", help="of a step, comma-separated")
-    parser.add_argument("--steps", type=int, default=20, help="that are measured")
+    parser.add_argument("--hypotheses", default="1,5,20,100", help="numbers of hypotheses in a step, comma-separated")
+    parser.add_argument("--steps", type=int, default=20, help="number of steps that are measured")
     parser.add_argument("--words", type=int, default=10_000, help="vocabulary of the random model")
     parser.add_argument("--size", type=int, default=650, help="embeddings and states of the random model, which has two layers")
-    parser.add_argument("--lm", type=Path, help="a checkpoint or folder instead")
-    parser.add_argument("--text", type=Path, help="one sentence per line: perplexity in each precision")
+    parser.add_argument("--lm", type=Path, help="checkpoint or folder to use instead of the random model")
+    parser.add_argument("--text", type=Path, help="text, one sentence per line, whose perplexity is reported in each precision")
     options = parser.parse_args()
     trained = load_model(options.lm) if options.lm else random_model(options.words, options.size)
     vocabulary = trained.vocabulary

@@ -62,7 +62,7 @@ def make_translation_model(task: TranslationTask, size: int, layers: int) -> Tra
 
 
 def decode(generator: torch.nn.Module, model: torch.nn.Module, sentences: int) -> tuple[list[list[int]], float]:
-    """The best hypothesis of each sentence, and the tokens a second."""
+    """Return the best hypothesis of each sentence, and the tokens per second."""
     random = torch.Generator().manual_seed(1)
     source = torch.randint(4, 1000, (sentences, 20), generator=random)
     source[:, -1] = 2
@@ -74,16 +74,16 @@ def decode(generator: torch.nn.Module, model: torch.nn.Module, sentences: int) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--families", default=",".join([*FAMILIES, *VARIANTS]), help="comma-separated")
+    parser.add_argument("--families", default=",".join([*FAMILIES, *VARIANTS]), help="model families, comma-separated")
     parser.add_argument("--lengths", default="10,30,100", help="words of a hypothesis, comma-separated")
     parser.add_argument("--words", type=int, default=10_000, help="vocabulary")
     parser.add_argument("--size", type=int, default=648, help="embeddings and states of the language models (divisible by 3 and 4)")
     parser.add_argument("--layers", type=int, default=2, help="LSTM layers")
     parser.add_argument("--translation-size", type=int, default=256)
     parser.add_argument("--translation-layers", type=int, default=2)
-    parser.add_argument("--sentences", type=int, default=16, help="decoded together")
+    parser.add_argument("--sentences", type=int, default=16, help="number of sentences decoded together")
     parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--runs", type=int, default=2, help="in turn; the fastest of each counts")
+    parser.add_argument("--runs", type=int, default=2, help="number of runs of each decoder, in turn; the fastest counts")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     register()

@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--nbest", default=str(DATA / "librispeech-test-clean.json.gz"), help="5-best lists")
     parser.add_argument("--lists", type=int, default=120)
-    parser.add_argument("--vocabulary", type=int, default=10_000, help="of both models")
+    parser.add_argument("--vocabulary", type=int, default=10_000, help="vocabulary size of both models")
     options = parser.parse_args()
     sentences = read_sentences(options.nbest, options.lists)
     words = sum(map(len, sentences))
@@ -77,7 +77,7 @@ def measure(title: str, lm: TokenLM, forward: Callable[[TokenLM, Tensor], Tensor
 def padded(
     lm: TokenLM, forward: Callable[[TokenLM, Tensor], Tensor], tokens: Sequence[Sequence[int]], batches: Sequence[Sequence[int]]
 ) -> list[float]:
-    """ln p of each sentence, some in a pass, padded on the right."""
+    """Return ln p of each sentence, computed in batches that are padded on the right."""
     totals = [0.0] * len(tokens)
     for batch in batches:
         longest = max(len(tokens[number]) for number in batch)
@@ -136,7 +136,7 @@ def make_fairseq(folder: Path, words: Sequence[str], vocabulary: int) -> TokenLM
 
 
 def read_sentences(path: str, lists: int) -> list[list[str]]:
-    """The hypotheses of the first lists, in words."""
+    """Return the hypotheses of the first lists as words."""
     _, found = open_nbest(path, None)
     return [hypothesis.text.split() for nbest, _ in zip(found, range(lists), strict=False) for hypothesis in nbest.hypotheses]
 

@@ -44,7 +44,7 @@ def random_model(score: str, device: str) -> TrainedModel:
 
 
 def nbest_list(seed: int) -> list[list[str]]:
-    """Hypotheses that are a sentence with one to three other words each."""
+    """Return hypotheses that differ from one sentence in one to three words each."""
     draw = random.Random(seed)
     sentence = [f"w{draw.randrange(VOCABULARY)}" for _ in range(WORDS)]
     hypotheses = []
@@ -56,7 +56,7 @@ def nbest_list(seed: int) -> list[list[str]]:
 
 
 def seconds(call: Callable[[], object], device: str) -> float:
-    """On the clock, until the device has finished."""
+    """Return the seconds of wall time until the device has finished."""
     began = time.perf_counter()
     call()
     if device.startswith("cuda"):
@@ -69,7 +69,7 @@ def peak(device: str) -> str:
 
 
 def decoder_step(lm: DecoderLM, count: int, steps: int, device: str) -> float:
-    """Microseconds of a step of so many hypotheses, the median."""
+    """Return the median microseconds of a step of ``count`` hypotheses."""
     state = lm.step(lm.start(count), torch.full((count,), lm.eos))[1]
     rows, took = torch.arange(count - 1, -1, -1), []
     for number in range(steps):
@@ -84,7 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="default %(default)s")
     parser.add_argument("--lists", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=20, help="of a decoder")
+    parser.add_argument("--steps", type=int, default=20, help="number of decoder steps")
     parser.add_argument("--precisions", default="float32,bfloat16")
     options = parser.parse_args()
     torch.set_grad_enabled(False)

@@ -26,7 +26,7 @@ from attlm_fairseq.modules.memory import PlainReader
 
 SENTENCES, SIZE, VOCABULARY = 8, 650, 10_000
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
-ENOUGH = 2048  # words after which a time is not measured again
+ENOUGH = 2048  # a step of more words than this is measured only once
 MODELS = {
     "plain": ("plain_lstm_lm", SIZE, {}),
     "single": ("attentive_lstm_lm", SIZE, {"attention_score": "single"}),
