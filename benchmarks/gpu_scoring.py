@@ -80,6 +80,7 @@ def decoder_step(lm: DecoderLM, count: int, steps: int, device: str) -> float:
     return sorted(took)[steps // 2] * 1e6
 
 
+@torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="default %(default)s")
@@ -87,7 +88,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="number of decoder steps")
     parser.add_argument("--precisions", default="float32,bfloat16")
     options = parser.parse_args()
-    torch.set_grad_enabled(False)
     sentences = [hypothesis for number in range(options.lists) for hypothesis in nbest_list(number)]
     words = sum(map(len, sentences))
     for score in ("single", "combined"):

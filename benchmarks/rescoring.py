@@ -51,6 +51,7 @@ OPTIONS = {
 Sentences = Sequence[Sequence[str]]
 
 
+@torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
@@ -62,7 +63,6 @@ def main() -> None:
     if not DATA.is_dir():
         print(f"skipped: there is no {DATA}")
         return
-    torch.set_grad_enabled(False)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         vocabulary = write_corpus(work)

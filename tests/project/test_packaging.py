@@ -52,9 +52,9 @@ def run(site: Path, cwd: Path, *arguments: object) -> str:
 
 
 def test_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
-    files = [
-        path for folder in ("attlm_fairseq", "cli") for path in (ROOT / folder).rglob("*.*") if path.suffix in (".py", ".html", ".typed")
-    ]
+    kinds = (".py", ".typed", ".html", ".md")
+    files = [path for folder in ("attlm_fairseq", "cli/attlm_cli") for path in (ROOT / folder).rglob("*.*") if path.suffix in kinds]
+    files.remove(ROOT / "attlm_fairseq" / "README.md")
     expected = {path.relative_to(ROOT).as_posix().removeprefix("cli/") for path in files}
     assert {name for name in wheel.namelist() if ".dist-info/" not in name} == expected
 

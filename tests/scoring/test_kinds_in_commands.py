@@ -120,7 +120,7 @@ def test_every_command_scores_as_the_library_does(files, tmp_path, monkeypatch, 
     [ppl] = json.loads(run("ppl", "text", *lm, "--json").stdout)
     events = sum(len(text.split()) + 1 for text in TEXTS)
     assert math.log(ppl["ppl"]) == pytest.approx(-sum(expected.values()) / events, abs=1e-4)
-    tuned = run("tune", "lists", *lm, "--folds", "0", "--no-gain", "write", "--json", "-o", "attlm.toml")
+    tuned = run("tune", "lists", *lm, "--folds", "0", "--strength", "1", "--json", "-o", "attlm.toml")
     assert "lm" in json.loads(tuned.stdout)["tuned weights"]
     written = json.loads(run("rescore", "lists").stdout.splitlines()[0])["hyps"]
     assert {hypothesis["text"]: hypothesis["scores"]["lm"] for hypothesis in written} == pytest.approx(expected, abs=1e-4)

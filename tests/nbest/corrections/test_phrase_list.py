@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def list_of(*texts: str) -> NbestList:
 
 
 def test_a_stretch_spelled_like_a_phrase_is_offered(tmp_path: Path) -> None:
-    corrections = without_table().with_phrases(listed(tmp_path, "podgorica\nskadar lake\t2\n"))
+    corrections = replace(without_table(), phrase_list=listed(tmp_path, "podgorica\nskadar lake\t2\n"))
     expanded = corrections.expand(list_of("between podgorika and the skadaar lake", "nothing"))
     texts = {hypothesis.text: hypothesis.scores for hypothesis in expanded.hypotheses}
     assert texts["between podgorica and the skadar lake"]["phrases"] == 1 + 2 * 2
@@ -38,7 +39,7 @@ def test_other_spellings_are_offered_under_the_phrase(tmp_path: Path) -> None:
 
 def test_nothing_matches_and_nothing_changes(tmp_path: Path) -> None:
     nbest = list_of("a flight to boston", "")
-    expanded = without_table().with_phrases(listed(tmp_path, "kubernetes\n東京\n")).expand(nbest)
+    expanded = replace(without_table(), phrase_list=listed(tmp_path, "kubernetes\n東京\n")).expand(nbest)
     assert [hypothesis.text for hypothesis in expanded.hypotheses] == ["a flight to boston", ""]
     assert len({tuple(sorted((n, v) for n, v in h.scores.items() if n == "phrases")) for h in expanded.hypotheses}) == 1
 
