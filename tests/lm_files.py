@@ -71,7 +71,7 @@ def write_arpa(path: Path, words: list[str], seed: int = 1) -> Path:
     """A trigram model over the words with random scores; a third of the bigrams and of the trigrams they allow are seen."""
     random_ = random.Random(seed)
     bigrams = {(a, b) for a in ["<s>", *words] for b in [*words, "</s>"] if random_.random() < 1 / 3}
-    trigrams = {(a, b, c) for a, b in bigrams for c in [*words, "</s>"] if (b, c) in bigrams and random_.random() < 1 / 3}
+    trigrams = {(a, b, c) for a, b in sorted(bigrams) for c in [*words, "</s>"] if (b, c) in bigrams and random_.random() < 1 / 3}
     lines = ["\\data\\", f"ngram 1={len(words) + 3}", f"ngram 2={len(bigrams)}", f"ngram 3={len(trigrams)}", "", "\\1-grams:"]
     lines += [f"{-99 if word == '<s>' else -random_.uniform(1, 3):.4f}\t{word}\t-0.3" for word in ["<unk>", "<s>", "</s>", *words]]
     lines += ["", "\\2-grams:", *(f"{-random_.uniform(0.2, 2):.4f}\t{' '.join(ngram)}\t-0.2" for ngram in sorted(bigrams))]
