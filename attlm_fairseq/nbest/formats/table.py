@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -59,13 +60,20 @@ class Columns:
         others = [place for place in range(len(names)) if place not in (ids[0], texts[0], reference)]
         return Columns([name.strip() for name in header], ids[0], texts[0], reference, others)
 
-    def decide(self, row: Sequence[str]) -> None:
-        """Take for scores the columns whose first value is a number, unless their name is known as something else."""
-        for place in [place for place in self.undecided if row[place] != ""]:
+    def decide(self, rows: Sequence[Sequence[str]]) -> None:
+        """Take for scores the columns that are called so, and those of other names whose values in the first list that has any are numbers.
+
+        The order of the rows does not matter: a reordered list is read as before.
+        """
+        for place in list(self.undecided):
+            values = [row[place] for row in rows if row[place] != ""]
+            if not values:
+                continue
             self.undecided.remove(place)
-            if is_number(row[place]) and keys.is_score(self.names[place].lower()):
+            key = self.names[place].lower()
+            if keys.is_score_column(key) or (keys.is_score(key) and all(map(is_number, values))):
                 self.scores[place] = self.names[place]
-            elif self.names[place].lower() not in keys.NOT_READ:
+            elif key not in keys.NOT_READ:
                 self.extras.append(self.names[place])
 
 
@@ -175,31 +183,31 @@ def _rows(source: TextSource, file: FileText, delimiter: str) -> Iterator[_Row]:
 def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str) -> Iterator[NbestList]:
     seen = SeenIds()
     reader = Reader(path, note)
-    current: NbestList | None = None
-    text = ListText(file)
-    for row in rows:
-        if len(row.fields) != len(columns.names):
-            found = (
-                f"found {len(row.fields)} fields: expected {len(columns.names)} as in the header; a field with the separator needs quotes"
-            )
-            raise InputError(found, path=path, line=row.line)
-        name = row.fields[columns.id]
-        columns.decide(row.fields)
-        if current is None or name != current.id:
-            if not seen.add(name):
-                raise InputError(f"the list of id {name} continues here after other ids: put its rows together", path=path, line=row.line)
-            if current is not None:
-                yield current
-            reference = "" if columns.reference is None else row.fields[columns.reference]
-            text = ListText(file, row.before, extras=tuple(columns.extras))
-            current = NbestList(name, [], (reference,) if reference else (), row.line, text, path=path)
-        scores = _scores(row, columns, reader)
-        raw = (row.before if text.size else "") + row.raw
-        current.hypotheses.append(Hypothesis(row.fields[columns.text], scores, text.size + 1, verbatim=HypothesisText(raw)))
-        text.size += 1
-    if current is None:
+    found_any = False
+    for name, group in itertools.groupby(_whole(rows, len(columns.names), path), lambda row: row.fields[columns.id]):
+        of_list = list(group)
+        first, found_any = of_list[0], True
+        if not seen.add(name):
+            raise InputError(f"the list of id {name} continues here after other ids: put its rows together", path=path, line=first.line)
+        columns.decide([row.fields for row in of_list])
+        reference = "" if columns.reference is None else first.fields[columns.reference]
+        text = ListText(file, first.before, size=len(of_list), extras=tuple(columns.extras))
+        nbest = NbestList(name, [], (reference,) if reference else (), first.line, text, path=path)
+        for rank, row in enumerate(of_list, 1):
+            raw = HypothesisText((row.before if rank > 1 else "") + row.raw)
+            nbest.hypotheses.append(Hypothesis(row.fields[columns.text], _scores(row, columns, reader), rank, verbatim=raw))
+        yield nbest
+    if not found_any:
         raise InputError("no n-best list in it: a header alone", path=path)
-    yield current
+
+
+def _whole(rows: Iterator[_Row], width: int, path: str) -> Iterator[_Row]:
+    """The rows, each with as many fields as the header."""
+    for row in rows:
+        if len(row.fields) != width:
+            found = f"found {len(row.fields)} fields: expected {width} as in the header; a field with the separator needs quotes"
+            raise InputError(found, path=path, line=row.line)
+        yield row
 
 
 def _scores(row: _Row, columns: Columns, reader: Reader) -> dict[str, float]:
