@@ -162,7 +162,8 @@ def srilm_files(draw: st.DrawFn) -> tuple[str, list]:
 @st.composite
 def json_files(draw: st.DrawFn) -> tuple[str, list]:
     shape = draw(st.sampled_from(["by id", "columns", "rows", "items"]))
-    names = draw(st.lists(ANYTHING, unique=True, min_size=1, max_size=4)) if shape == "by id" else [f"u{i}" for i in range(4)]
+    ids = ANYTHING.map("u:{}".format)  # an id that is a known key, such as "hypotheses", would be read as that
+    names = draw(st.lists(ids, unique=True, min_size=1, max_size=4)) if shape == "by id" else [f"u{i}" for i in range(4)]
     meant, values = [], {}
     for name, size in zip(names, draw(SIZES), strict=False):
         values[name] = [{"text": draw(ANYTHING), "am_score": draw(SCORES), "z": draw(ANYTHING)} for _ in range(size)]
