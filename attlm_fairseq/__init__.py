@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ resolves the same names from _MODULES
+    from attlm_fairseq.cloze.blanking import BlankingOptions as BlankingOptions
+    from attlm_fairseq.cloze.questions import ClozeQuestion as ClozeQuestion
     from attlm_fairseq.errors import InputError as InputError
     from attlm_fairseq.nbest.corrections import Corrections as Corrections
     from attlm_fairseq.nbest.decision.decision import Decision as Decision
@@ -34,6 +36,9 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.scoring.ngram_estimation import estimate_ngram as estimate_ngram
     from attlm_fairseq.verbs.attention import AttentionOutput as AttentionOutput
     from attlm_fairseq.verbs.attention import show_attention as show_attention
+    from attlm_fairseq.verbs.cloze import ClozeAnswers as ClozeAnswers
+    from attlm_fairseq.verbs.cloze import answer_cloze as answer_cloze
+    from attlm_fairseq.verbs.cloze import make_cloze as make_cloze
     from attlm_fairseq.verbs.convert import Converted as Converted
     from attlm_fairseq.verbs.convert import convert as convert
     from attlm_fairseq.verbs.corrections import JackknifeOptions as JackknifeOptions
@@ -61,6 +66,9 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
 
 _MODULES = {
     "AttentionOutput": "verbs.attention",
+    "BlankingOptions": "cloze.blanking",
+    "ClozeAnswers": "verbs.cloze",
+    "ClozeQuestion": "cloze.questions",
     "Converted": "verbs.convert",
     "Decision": "nbest.decision.decision",
     "DeviceConfig": "scoring.compute",
@@ -73,6 +81,7 @@ _MODULES = {
     "RescoreOutput": "verbs.rescore",
     "RunConfig": "nbest.run.config",
     "TuneOptions": "verbs.tune",
+    "answer_cloze": "verbs.cloze",
     "convert": "verbs.convert",
     "estimate_mixture": "verbs.mixture",
     "NgramOptions": "scoring.ngram_estimation",
@@ -91,6 +100,7 @@ _MODULES = {
     "export_model": "verbs.export",
     "fit_context": "verbs.fit",
     "load_lm": "verbs.text",
+    "make_cloze": "verbs.cloze",
     "perplexity": "verbs.text",
     "read_nbest": "verbs.nbest_files",
     "rescore": "verbs.rescore",

@@ -23,17 +23,30 @@ PAIRS = 1 << 18  # text pairs whose statistics are in memory at once
 COLUMNS = 4096  # n-grams counted at once
 
 
-class Metric(Protocol):
-    """A corpus metric with additive statistics."""
+class ScoreOfSums(Protocol):
+    """A corpus score that is a function of summed statistics: all that intervals and p-values need."""
 
-    name: str
-    higher_is_better: bool
-    text: TextPipeline  # text steps for hypotheses and references before they are compared
+    @property
+    def name(self) -> str:
+        """Return the name of the score."""
+        ...
 
     @property
     def bounds(self) -> tuple[float, float]:
         """Return the lowest and the highest possible score."""
         ...
+
+    def score(self, totals: np.ndarray) -> np.ndarray:
+        """Return the corpus score in percent from statistics summed over the corpus: (..., S) -> (...)."""
+        ...
+
+
+class Metric(ScoreOfSums, Protocol):
+    """A corpus metric of texts with additive statistics."""
+
+    name: str
+    higher_is_better: bool
+    text: TextPipeline  # text steps for hypotheses and references before they are compared
 
     @property
     def ignores_case(self) -> bool:
@@ -46,10 +59,6 @@ class Metric(Protocol):
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
         """Return the statistics of each hypothesis of one list against its references (at least one): (n, S) float64."""
-        ...
-
-    def score(self, totals: np.ndarray) -> np.ndarray:
-        """Return the corpus score in percent from statistics summed over the corpus: (..., S) -> (...)."""
         ...
 
     def signature(self, references: Iterable[Sequence[str]]) -> str:

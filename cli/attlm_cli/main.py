@@ -28,6 +28,8 @@ COMMANDS = {
     "convert": "Write n-best lists in another format.",
     "score": "Log-probability of each line of a text, or of each word.",
     "ppl": "Perplexity of a text.",
+    "cloze": "Answer a cloze test, such as the Children's Book Test.",
+    "blank": "Make a cloze test of a text.",
     "sample": "Draw sentences from a neural LM.",
     "export": "Write a checkpoint as a self-contained folder.",
     "attention": "Show which earlier states an LM reads for each word.",

@@ -15,7 +15,7 @@ import click
 
 from attlm_fairseq.errors import visible
 from attlm_fairseq.messages import LOGGER
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics import ScoreOfSums
 from attlm_fairseq.nbest.statistics.evaluation import Row
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def echo_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
 
 
-def print_systems(rows: Sequence[Row], metric: Metric, against: str) -> None:
+def print_systems(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> None:
     """Print the table of systems: score, interval, difference from the first row and its p-value.
 
     ``against`` heads the column of differences. A system that was tuned on these lists has a note instead of a p-value.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics import ScoreOfSums
 
 RANDOM_NUMBERS_HELD = 1 << 21  # at a time: bounds memory for many lists
 MAX_BCA_LISTS = 2000  # BCa scores the corpus without each list, N^2 operations; for more lists percentiles differ by nothing
@@ -49,7 +49,9 @@ class PairedComparison:
     p_value: float | None
 
 
-def confidence_interval(statistics: np.ndarray, metric: Metric, *, resamples: int = 1000, seed: int = 1, level: float = 0.95) -> Interval:
+def confidence_interval(
+    statistics: np.ndarray, metric: ScoreOfSums, *, resamples: int = 1000, seed: int = 1, level: float = 0.95
+) -> Interval:
     """Return the corpus score of chosen hypotheses, statistics (N, S), with its bootstrap interval."""
     statistics = _checked(statistics, resamples, level)
     interval = _interval(len(statistics), lambda counts: metric.score(counts @ statistics), resamples, seed, level)
@@ -57,7 +59,7 @@ def confidence_interval(statistics: np.ndarray, metric: Metric, *, resamples: in
 
 
 def paired_test(
-    a: np.ndarray, b: np.ndarray, metric: Metric, *, resamples: int = 1000, seed: int = 1, level: float = 0.95, folds: int = 0
+    a: np.ndarray, b: np.ndarray, metric: ScoreOfSums, *, resamples: int = 1000, seed: int = 1, level: float = 0.95, folds: int = 0
 ) -> PairedComparison:
     """Compare two systems on the same lists, statistics (N, S) each.
 
@@ -92,7 +94,7 @@ def paired_test(
     return PairedComparison(_within(replace(interval, low=low, high=high), -most, most), p_value)
 
 
-def _with_lists_exchanged(a: np.ndarray, b: np.ndarray, metric: Metric, resamples: int, seed: int) -> np.ndarray:
+def _with_lists_exchanged(a: np.ndarray, b: np.ndarray, metric: ScoreOfSums, resamples: int, seed: int) -> np.ndarray:
     """Return the rounded differences, at most ``resamples``, if in each list the systems change places by the toss of a coin."""
     from scipy.stats import permutation_test
 

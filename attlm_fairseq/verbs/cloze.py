@@ -1,0 +1,198 @@
+"""Answer cloze tests with LMs, and make them of texts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from attlm_fairseq.cloze.blanking import BlankingOptions, blank_words
+from attlm_fairseq.cloze.questions import ClozeQuestion, read_questions
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import warn_of_oov
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.statistics.evaluation import Row, compare
+from attlm_fairseq.scoring.conversations import SIDE_BY_SIDE
+from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config, text_lines
+from attlm_fairseq.verbs.report import row_record
+from attlm_fairseq.verbs.run import require_lms
+from attlm_fairseq.verbs.text import load_scorers
+
+WEIGHTED_SUM = "weighted sum"
+
+
+class Accuracy:
+    """Accuracy in percent. Statistics: credit for the answer (0 .. 1), 1."""
+
+    name = "accuracy"
+    bounds = (0.0, 100.0)
+
+    def score(self, totals: np.ndarray) -> np.ndarray:
+        """Return the accuracy from summed statistics, (..., 2) -> (...)."""
+        return 100.0 * totals[..., 0] / totals[..., 1]
+
+
+@dataclass(frozen=True)
+class ClozeAnswers:
+    """The answers to a cloze test.
+
+    Attributes:
+        rows: accuracy of each LM in percent, with its 95 % interval and how it differs from the first LM. The last row
+            is the weighted sum of the LMs, if they have weights.
+        questions: the questions.
+        log_probs: for each row and question, ln p of the query with each candidate (words and sentence end).
+        unknown: for each LM, the number of answers that contain a word that it does not know.
+    """
+
+    rows: list[Row]
+    questions: list[ClozeQuestion] = field(repr=False)
+    log_probs: dict[str, list[np.ndarray]] = field(repr=False)
+    unknown: dict[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the result as a JSON-serialisable dictionary: rows, and for each question the candidates that each row chose."""
+        questions = [
+            {
+                **({} if question.line is None else {"line": question.line}),
+                "answer": question.answer,
+                "chosen": {name: _chosen(question, values[place]) for name, values in self.log_probs.items()},
+            }
+            for place, question in enumerate(self.questions)
+        ]
+        systems = [row_record(row) for row in self.rows]
+        return {"questions": len(self.questions), "systems": systems, "unknown answers": self.unknown, "answers": questions}
+
+
+def answer_cloze(
+    questions: FilePath | Iterable[ClozeQuestion],
+    lms: Mapping[str, LM] | None = None,
+    *,
+    config: RunConfig | FilePath | None = None,
+    weights: Mapping[str, float] | None = None,
+    seed: int = 1,
+    on_progress: OnProgress = None,
+) -> ClozeAnswers:
+    """Answer a cloze test with every LM: the candidate that makes the whole query most probable after its context.
+
+    Every LM carries its state, memory and caches over the context, as far as ``context_sentences`` allows. Each distinct
+    prefix of the filled-in queries is scored once. If several candidates are equally probable, such as candidates that
+    the LM does not know, the answer counts as 1 divided by their number if it is one of them.
+
+    Args:
+        questions: a file in the format of the Children's Book Test (``-`` is standard input), or questions.
+        lms: LMs by name, as files or objects.
+        config: LMs, text steps and weights: a RunConfig or the path of an ``attlm.toml``. Its ``context`` is not used:
+            each question has its own.
+        weights: weights of the LMs. With weights, from here or from ``config``, the weighted sum of their
+            log-probabilities is one more row.
+        seed: random seed for the bootstrap and the permutation test.
+        on_progress: called with the number of questions answered since the last call.
+
+    Raises:
+        InputError: there is no LM or no question, a file cannot be read, or only some LMs have weights.
+    """
+    run = run_config(config, lms=lms)
+    require_lms(run)
+    shares = _weights(run, weights or {})
+    if translating := [lm.name for lm in run.lms if lm.uses_source]:
+        raise InputError(f"{', '.join(translating)} scores translations: a cloze question has no source sentence")
+    opened = _opened(questions)
+    scorers, texts = load_scorers(run), list(run.texts.values())
+    log_probs: dict[str, list[np.ndarray]] = {scorer.name: [] for scorer in scorers}
+    oov, unknown = [OOVCount(scorer.name) for scorer in scorers], {scorer.name: 0 for scorer in scorers}
+    asked: list[ClozeQuestion] = []
+    while some := list(islice(opened, SIDE_BY_SIDE)):
+        asked += some
+        for scorer, text, count in zip(scorers, texts, oov, strict=True):
+            for question, (values, words, flags) in zip(some, _answered(scorer, text, some), strict=True):
+                log_probs[scorer.name].append(values)
+                count.add([words], [flags])
+                before, after = (len(text.words(part)) for part in question.around)
+                unknown[scorer.name] += any(flags[before : len(flags) - after])
+        if on_progress:
+            on_progress(len(some))
+    if not asked:
+        raise InputError("there are no questions")
+    warn_of_oov(oov)
+    if shares:
+        columns = zip(*(log_probs[name] for name in shares), strict=True)
+        log_probs[WEIGHTED_SUM] = [np.dot(list(shares.values()), of_lms) for of_lms in columns]
+    systems = [
+        (name, np.array([[_credit(question, found), 1.0] for question, found in zip(asked, values, strict=True)]))
+        for name, values in log_probs.items()
+    ]
+    return ClozeAnswers(compare(systems, Accuracy(), seed=seed, unpaired=()), asked, log_probs, unknown)
+
+
+def make_cloze(text: FilePath | Iterable[str], options: BlankingOptions | None = None) -> list[ClozeQuestion]:
+    """Make a cloze test of a text: in the last of every 21 sentences one word is left out, and the context has it.
+
+    Args:
+        text: a file (``-`` is standard input) or lines, one sentence per line. Blank lines end documents.
+        options: number of questions and candidates, size of the context, seed. See ``blanking`` for the rule.
+
+    Returns:
+        The questions. Each candidate occurs in the context and is about as frequent in the text as the answer.
+
+    Raises:
+        InputError: the file cannot be read, or no question can be made of the text.
+    """
+    options = options or BlankingOptions()
+    lines = text_lines(text)
+    sentences = [line.rstrip("\r\n") for line in (lines.lines() if isinstance(lines, TextSource) else lines)]
+    made = blank_words(sentences, options)
+    if not made:
+        raise InputError(
+            f"no question can be made: expected {options.context + 1} sentences without a blank line between them, one per line, and "
+            f"{options.candidates} words that are repeated",
+            path=text if isinstance(text, str | os.PathLike) else None,
+        )
+    return made
+
+
+def _opened(questions: FilePath | Iterable[ClozeQuestion]) -> Iterator[ClozeQuestion]:
+    if isinstance(questions, str | os.PathLike):
+        return read_questions(TextSource(os.fspath(questions), "cloze questions"))
+    return iter(questions)
+
+
+def _weights(run: RunConfig, given: Mapping[str, float]) -> dict[str, float]:
+    """Return the weight of each LM; empty if no LM has one. Raises InputError."""
+    names = [lm.name for lm in run.scored]
+    if strange := [name for name in given if name not in names]:
+        raise InputError(f"a weight for {', '.join(strange)}, but the LMs are {', '.join(names)}")
+    weights = {name: value for name, value in (run.weights | dict(given)).items() if name in names}
+    if weights and (missing := [name for name in names if name not in weights]):
+        raise InputError(f"no weight for {', '.join(missing)}: give --weight {missing[0]}=NUMBER, or no weight at all")
+    return {name: value for name in names if (value := weights.get(name))}
+
+
+def _answered(
+    scorer: Scorer, text: TextPipeline, questions: Sequence[ClozeQuestion]
+) -> Iterator[tuple[np.ndarray, list[str], tuple[bool, ...]]]:
+    """Yield ln p of the query with each candidate, the words of the query with the answer, and which of them are unknown."""
+    contexts = [[text.words(sentence) for sentence in question.context] for question in questions]
+    filled = [[text.words(question.filled(candidate)) for candidate in question.candidates] for question in questions]
+    later = scorer.after_many([(scorer, context) for context in contexts])
+    for question, words, scores in zip(questions, filled, scorer.score_many(list(zip(later, filled, strict=True))), strict=True):
+        right = question.candidates.index(question.answer)
+        yield np.array([score.total for score in scores]), words[right], scores[right].oov
+
+
+def _credit(question: ClozeQuestion, log_probs: np.ndarray) -> float:
+    """Return 1 for a right answer, 0 for a wrong one, 1 / n if n candidates including the answer are equally probable."""
+    best = log_probs == log_probs.max()
+    return float(best[question.candidates.index(question.answer)] / best.sum())
+
+
+def _chosen(question: ClozeQuestion, log_probs: np.ndarray) -> list[str] | str:
+    best = [candidate for candidate, value in zip(question.candidates, log_probs, strict=True) if value == log_probs.max()]
+    return best[0] if len(best) == 1 else best
