@@ -40,7 +40,7 @@ def complete_options(**options: object) -> tuple[str, dict[str, object]]:
     family = family_of(str(options.get("_name", OPTIONS["_name"]))) or "attentive_lstm_lm"
     config = OPTIONS | FAMILIES[family].defaults | options
     size = config["decoder_hidden_size"]
-    features = FAMILIES[family].reader.from_config(size, config).feature_size
+    features = FAMILIES[family].reader.from_config(size, 4, config).feature_size
     if features != config["decoder_embed_dim"] and "output_layer" not in options:
         config["output_layer"] = "untied"
     return family, config

@@ -168,6 +168,38 @@ def ngram_features(h: list[Tensor], N: int, W_N: Tensor) -> list[Tensor]:
     return features
 
 
+def recurrent_memory_features(
+    h: list[Tensor], words: list[int], N: int, tables: dict[str, Tensor], compose: dict[str, Tensor]
+) -> tuple[list[Tensor], list[list[Tensor]]]:
+    """Tran, Bisazza and Monz (2016): ``m_t`` and the weights of the last N words, oldest first, the current one included.
+
+    ``tables``: rows of A, B and, with positions, A_T, B_T; row N - 1 of a table of positions is that of the newest word.
+    ``compose``: W_1 .. W_6 and b_1 .. b_6, or C alone.
+    """
+    features, weights = [], []
+    for t, h_t in enumerate(h):
+        keys, values = [], []
+        for i in range(max(0, t - N + 1), t + 1):
+            a_i, b_i = tables["A"][words[i]], tables["B"][words[i]]
+            if "A_T" in tables:
+                position = N - (t - i)
+                a_i, b_i = a_i + tables["A_T"][position - 1], b_i + tables["B_T"][position - 1]
+            keys.append(a_i)
+            values.append(b_i)
+        p = softmax([(a_i * h_t).sum() for a_i in keys])
+        s = sum(p_i * b_i for p_i, b_i in zip(p, values, strict=True))
+        if "C" in compose:
+            m = compose["C"] @ h_t + s
+        else:
+            W, b = ([compose[f"{kind}_{k}"] for k in range(1, 7)] for kind in "Wb")
+            z = torch.sigmoid(W[0] @ s + b[0] + W[1] @ h_t + b[1])
+            r = torch.sigmoid(W[2] @ s + b[2] + W[3] @ h_t + b[3])
+            m = (1 - z) * h_t + z * torch.tanh(W[4] @ s + b[4] + W[5] @ (r * h_t) + b[5])
+        features.append(m)
+        weights.append(p)
+    return features, weights
+
+
 def adversarial_softmax_nll(h: Tensor, W: Tensor, b: Tensor, target: int, epsilon: float) -> Tensor:
     """Wang, Gong and Liu (2019): the target's vector moves by ``- epsilon |w_y| h / |h|``, a constant, if ``w_y . h > 0``."""
     rows = list(W)

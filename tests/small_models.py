@@ -31,6 +31,11 @@ VARIANTS = {
     "key-value-predict": ("kvp_lstm_lm", {"kvp_mode": "key-value-predict", "attention_window": 4, "output_layer": "untied"}),
     "2-gram": ("ngram_rnn_lm", {"ngram_order": 2, "output_layer": "untied"}),
     "3-gram": ("ngram_rnn_lm", {"ngram_order": 3, "output_layer": "untied"}),
+    "RM gated": ("rm_lm", {"rm_window": 4}),
+    "RM linear": ("rm_lm", {"rm_window": 4, "rm_composition": "linear"}),
+    "RM gated, no positions": ("rm_lm", {"rm_window": 4, "rm_positions": "none"}),
+    "RM linear, no positions": ("rm_lm", {"rm_window": 1, "rm_composition": "linear", "rm_positions": "none"}),
+    "RMR": ("rm_lm", {"rm_window": 4, "rm_second_lstm": True}),
     "plain": ("plain_lstm_lm", {}),
     "rnn": ("rnn_lm", {}),
     "HORNN fofe": ("hornn_lm", {"hornn_feedback": "fofe"}),
@@ -39,6 +44,7 @@ VARIANTS = {
 
 
 WITHOUT_MEMORY = ("plain_lstm_lm", "rnn_lm", "hornn_lm")  # families that read nothing but the state
+OF_WORDS = [variant for variant in VARIANTS if VARIANTS[variant][0] == "rm_lm"]  # whose memory holds words, not states
 WITHOUT_WEIGHTS = ("2-gram", "3-gram", "plain", "rnn", "HORNN fofe", "HORNN gated")
 
 
@@ -81,7 +87,7 @@ def sentences(count: int = 5, longest: int = 40) -> torch.Tensor:
 
 def reference_log_probs(model: LanguageModel, tokens: list[int], variant: str) -> tuple[torch.Tensor, list]:
     h = reference_states(model, tokens)
-    features, weights = reference_features(h, model.reader, *VARIANTS[variant])
+    features, weights = reference_features(h, tokens, model.reader, *VARIANTS[variant])
     return reference.next_token_log_probs(features, model.output.weight, model.output.bias), weights
 
 
@@ -98,7 +104,32 @@ def reference_states(model: LanguageModel, tokens: list[int]) -> list[torch.Tens
     return (reference.rnn_states if cells.name == "rnn" else reference.lstm_states)(embedded, layers)
 
 
-def reference_features(h: list[torch.Tensor], reader: torch.nn.Module, family: str, options: dict) -> tuple[list, list]:
+def recurrent_memory(h: list[torch.Tensor], tokens: list[int], reader: torch.nn.Module, options: dict) -> tuple[list, list]:
+    """The loop over the words, and over the second LSTM."""
+    tables = {"A": reader.word_keys.weight, "B": reader.word_values.weight}
+    if reader.position_keys is not None:
+        tables |= {"A_T": reader.position_keys.weight, "B_T": reader.position_values.weight.t()}
+    parts = reader.composition
+    if options.get("rm_composition") == "linear":
+        compose = {"C": parts.from_state.weight}
+    else:
+        compose = {}
+        for kind, name in (("W", "weight"), ("b", "bias")):
+            from_read, gates = getattr(parts.from_read, name).chunk(3), getattr(parts.gates, name).chunk(2)
+            in_order = [from_read[0], gates[0], from_read[1], gates[1], from_read[2], getattr(parts.candidate, name)]
+            compose |= {f"{kind}_{k}": value for k, value in enumerate(in_order, 1)}
+    window = options["rm_window"]
+    features, weights = reference.recurrent_memory_features(h, tokens, window, tables, compose)
+    zero = torch.zeros((), dtype=torch.float64)
+    weights = [[zero] * (t + 1 - len(p)) + p for t, p in enumerate(weights)]
+    if reader.second is not None:
+        layer = reader.second
+        cells = {"W_x": layer.from_input.weight, "W_h": layer.from_state.weight, "b": layer.from_input.bias}
+        features = reference.lstm_states(features, [cells])
+    return features, weights
+
+
+def reference_features(h: list[torch.Tensor], tokens: list[int], reader: torch.nn.Module, family: str, options: dict) -> tuple[list, list]:
     if family == "attentive_lstm_lm":
         W_q = None if options["attention_score"] == "single" else reader.query.weight
         merge = reader.merge
@@ -117,6 +148,8 @@ def reference_features(h: list[torch.Tensor], reader: torch.nn.Module, family: s
         features, weights = reference.key_value_predict_features(h, parts, options["attention_window"], *matrices)
         zero = torch.zeros((), dtype=torch.float64)
         return features, [[zero] * (t - len(alpha)) + alpha for t, alpha in enumerate(weights)]
+    if family == "rm_lm":
+        return recurrent_memory(h, tokens, reader, options)
     if family == "ngram_rnn_lm":
         return reference.ngram_features(h, options["ngram_order"], reader.merge.weight), []
     return h, []

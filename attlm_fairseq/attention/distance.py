@@ -29,6 +29,7 @@ class DistanceProfile:
 
     def __init__(self) -> None:
         self.sentences = 0
+        self.of = "state"  # or "word": what the memory holds
         self.predictions = 0  # of words and sentence ends
         self.without_memory = 0  # predictions among them that have nothing to read
         self._start = 0.0  # weight on the state after the sentence start, at whatever distance
@@ -45,6 +46,7 @@ class DistanceProfile:
         self._sums = sums
         self._start += float(attention.weights[:, 1].sum(dtype=np.float64))
         self.sentences += 1
+        self.of = attention.of
         self.predictions += len(slots)
         self.without_memory += int((slots == 0).sum())
 

@@ -113,7 +113,7 @@ def heat_map(attention: SentenceAttention, lm: str) -> Figure:
     axes.vlines(np.arange(1, len(columns)) - 0.5, -0.5, bottom, color="white", linewidth=cell)
     axes.hlines(np.arange(1, len(weights)) - 0.5, -0.5, right, color="white", linewidth=cell)
     axes.set(xlim=(-0.5, max(right, 0.5)), ylim=(bottom, -0.5))
-    axes.set_xlabel("state in memory: the one after reading this input", fontsize=9)
+    axes.set_xlabel("word in memory" if attention.of == "word" else "state in memory: the one after reading this input", fontsize=9)
     axes.set_ylabel("predicted", fontsize=9)
     remarks = ["grey: not in memory"] + ["red: unknown to the LM"] * any(attention.oov)
     remarks += ["empty: below 0.005"] * (max(weights.shape) <= VALUES_UP_TO)
@@ -135,10 +135,12 @@ def distance_chart(profile: DistanceProfile, lm: str) -> Figure:
     axes = figure.add_subplot()
     places = range(len(rows))
     axes.bar(places, [row.mean for row in rows], width=0.8, color="#3b78b5", label="mean weight")
-    axes.plot(places, [row.equal for row in rows], "o", color="#d9822b", markersize=4, label="if all states in memory were read alike")
+    axes.plot(
+        places, [row.equal for row in rows], "o", color="#d9822b", markersize=4, label=f"if all {profile.of}s in memory were read alike"
+    )
     axes.set_xticks(places, ["h_0" if row.distance is None else str(-row.distance) for row in rows], rotation=90)
     axes.tick_params(labelsize=8)
-    axes.set_xlabel("state in memory, counted back from the current one", fontsize=9)
+    axes.set_xlabel(f"{profile.of} in memory, counted back from the current one", fontsize=9)
     axes.set_ylabel("weight", fontsize=9)
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)

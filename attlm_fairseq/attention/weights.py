@@ -38,6 +38,7 @@ class SentenceAttention:
     weights: np.ndarray
     in_memory: np.ndarray
     log_probs: tuple[float, ...] | None = None  # natural log, of each word and of the sentence end; where asked for
+    of: str = "state"  # what the memory holds; if "word", a column is the word itself, not the state after it
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -117,7 +118,7 @@ def sentence_attention(
     trained: TrainedModel, sentences: Sequence[Sequence[str]], with_log_probs: bool = False
 ) -> Iterator[SentenceAttention]:
     """The attention of each sentence, in order. The words are looked up as they are. Raises InputError as ``require_weights``."""
-    require_weights(trained)
+    of = require_weights(trained).of
     ids = [trained.vocabulary.ids(words) for words in sentences]
     found: dict[int, SentenceAttention] = {}
     by_length = sorted(range(len(ids)), key=lambda place: len(ids[place]))
@@ -132,6 +133,7 @@ def sentence_attention(
                 weights[row, :length, : length + 1].numpy(),
                 in_memory.numpy(),
                 None if log_probs is None else tuple(log_probs[row, :length].tolist()),
+                of,
             )
     for place in range(len(sentences)):
         yield found.pop(place)

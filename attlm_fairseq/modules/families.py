@@ -13,6 +13,7 @@ from attlm_fairseq.modules.memory import (
     NgramReader,
     PlainReader,
     Reader,
+    RecurrentMemoryReader,
     SelectionReader,
 )
 from attlm_fairseq.modules.output import build_output_layer
@@ -41,6 +42,7 @@ FAMILIES = {
     "plain_lstm_lm": Family(LSTM, PlainReader),
     "rnn_lm": Family(RNN, PlainReader),
     "hornn_lm": Family(HigherOrderRNN, PlainReader),
+    "rm_lm": Family(LSTM, RecurrentMemoryReader),
 }
 """Families by name. A preset is called ``<family>_<table row>``; its family is the longest name here that is its prefix."""
 
@@ -73,7 +75,7 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     parts = FAMILIES[family] if isinstance(family, str) else family
     options = {**parts.defaults, "adaptive_cutoffs": None, **{name: config[name] for name in config}}
     regularisation = Regularisation.from_config(options)
-    reader = parts.reader.from_config(options["decoder_hidden_size"], options)
+    reader = parts.reader.from_config(options["decoder_hidden_size"], vocabulary_size, options)
     output = str(options["output_layer"])
     return LanguageModel(
         parts.recurrence.from_config(options["decoder_embed_dim"], options, regularisation),

@@ -97,11 +97,11 @@ class LanguageModel(nn.Module):
     def initialise(self, init_range: float, biases_too: bool = False) -> None:
         """Draw all weights uniformly from [-init_range, init_range]; set biases and the embedding of padding to 0.
 
-        The recurrence may set some biases to other values, such as the forget bias.
+        Recurrence and reader may set some biases to other values, such as the forget bias.
 
         Args:
             init_range: the largest absolute value of a weight.
-            biases_too: draw the trained biases like the weights, except those that the recurrence sets.
+            biases_too: draw the trained biases like the weights, except those that the parts set.
         """
         for name, parameter in self.named_parameters():
             if "bias" in name and not (biases_too and parameter.requires_grad):
@@ -109,6 +109,7 @@ class LanguageModel(nn.Module):
             else:
                 nn.init.uniform_(parameter, -init_range, init_range)
         self.recurrence.initialise_biases()
+        self.reader.initialise_biases()
         self.embedding.weight[self.embedding.padding_idx] = 0.0
 
     def init_output_bias(self, counts: Tensor) -> None:

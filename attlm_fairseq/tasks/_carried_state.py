@@ -77,5 +77,5 @@ class CarriedState:
 
 
 def moved_to(part: Tensor, like: Tensor) -> Tensor:
-    """Return the tensor on the device of ``like`` and, unless it is a bool mask, in its dtype."""
-    return part.to(like.device) if part.dtype == torch.bool else part.to(like)
+    """Return the tensor on the device of ``like`` and, unless it is a mask or holds words, in its dtype."""
+    return part.to(like) if part.is_floating_point() else part.to(like.device)

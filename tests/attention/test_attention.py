@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from lm_files import write_checkpoint
 from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from small_models import VARIANTS, WITHOUT_WEIGHTS, V, make_model, reference_log_probs
+from small_models import OF_WORDS, VARIANTS, WITHOUT_WEIGHTS, V, make_model, reference_log_probs
 
 from attlm_cli.main import main
 from attlm_fairseq.attention import figures, show
@@ -47,8 +47,8 @@ def expected_weights(variant: str, alpha: list[list[float]]) -> tuple[np.ndarray
             slots = dict.fromkeys(range(t + 2), 1 / (t + 2))
         elif variant.startswith("selection"):  # h_0 .. h_t
             slots = dict(enumerate(of_position))
-        else:  # the states after the inputs 0 .. t - 1, of which a window holds the last
-            window = WINDOW if VARIANTS[variant][0] == "kvp_lstm_lm" else t
+        else:  # the states after the inputs 0 .. t - 1, of which a window holds the last; or the words 0 .. t of a window
+            window = WINDOW if VARIANTS[variant][0] == "kvp_lstm_lm" else VARIANTS[variant][1].get("rm_window", t + 1) - 1
             slots = {1 + place: value for place, value in enumerate(of_position) if place >= t - window}  # the current one too, where read
         for column, value in slots.items():
             weights[t, column], in_memory[t, column] = value, True
@@ -71,7 +71,8 @@ def test_every_column_is_the_state_that_the_equations_read(variant):
     assert found.predicted == (*words, "</s>")
     assert found.oov == (False,) * 9 + (True,)
     reads_initial = variant == "averaging" or variant.startswith("selection")
-    newest = 11 if variant == "averaging" or variant.endswith("current too") else 10
+    newest = 11 if variant == "averaging" or variant.endswith("current too") or variant in OF_WORDS else 10
+    assert found.of == ("word" if variant in OF_WORDS else "state")
     assert found.columns == list(range(0 if reads_initial else 1, newest + 1))
 
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_models import LAYERS, SIZE, VARIANTS, WITHOUT_MEMORY, WITHOUT_WEIGHTS, V, make_model, reference_log_probs, sentences, set_limits
+from small_models import (
+    LAYERS,
+    OF_WORDS,
+    SIZE,
+    VARIANTS,
+    WITHOUT_MEMORY,
+    WITHOUT_WEIGHTS,
+    V,
+    make_model,
+    reference_log_probs,
+    sentences,
+    set_limits,
+)
 
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
 from attlm_fairseq.modules.kernels import bfloat16_lstm, linear_nll
@@ -60,9 +72,23 @@ def test_a_position_depends_on_the_first_token_through_the_memory(variant):
     changed[:, 0] += 1.0  # the state in memory only: the LSTM has run already
     difference = (model.reader(states, tokens)[0] - model.reader(changed, tokens)[0]).abs().amax(dim=(0, 2))
     windows = {"2-gram": 2, "3-gram": 3, "attention": 5, "key-value": 5, "key-value-predict": 5}
-    reach = 1 if VARIANTS[variant][0] in WITHOUT_MEMORY else windows.get(variant, 40)
+    without_states = variant in OF_WORDS and variant != "RMR"  # the second LSTM of RMR remembers the state
+    reach = 1 if VARIANTS[variant][0] in WITHOUT_MEMORY or without_states else windows.get(variant, 40)
     assert difference[1:reach].numel() == 0 or difference[1:reach].min() > 1e-9
     assert not difference[reach:].any()  # beyond a window there is nothing
+
+
+@pytest.mark.parametrize("variant", [variant for variant in OF_WORDS if variant != "RMR"])
+def test_a_position_depends_on_the_words_of_the_window(variant):
+    model, tokens = make_model(variant), sentences(count=1)
+    states, _ = model.recurrence.read(model.embedding(tokens), model.recurrence.initial(1))
+    changed = tokens.clone()
+    changed[:, 3] += 1  # the word in memory only: the LSTM has run already
+    difference = (model.reader(states, tokens)[0] - model.reader(states, changed)[0]).abs().amax(dim=(0, 2))
+    end = 3 + VARIANTS[variant][1]["rm_window"]
+    assert difference[3:end].min() > 1e-9
+    assert not difference[:3].any()
+    assert not difference[end:].any()
 
 
 def test_sentences_do_not_depend_on_neighbours_or_padding(variant):

@@ -73,7 +73,7 @@ def test_the_equations_with_the_masks_that_were_drawn(variant, masks):
             h = reference.higher_order_states(embedded, layers, cells.order)
         else:
             h = (reference.rnn_states if cells.name == "rnn" else reference.lstm_states)(embedded, layers)
-        features, _ = reference_features(h, model.reader, *VARIANTS[variant])
+        features, _ = reference_features(h, of_row, model.reader, *VARIANTS[variant])
         log_probs = reference.next_token_log_probs([f * of_features for f in features], model.output.weight, model.output.bias)
         expected = expected - sum(log_probs[t][token] for t, token in enumerate(of_row))
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-10)

@@ -116,7 +116,8 @@ def test_sizes_that_do_not_fit_are_named(data):
 
 
 @pytest.mark.parametrize(
-    "architecture", ["averaging_lstm_lm", "amsrn_lm_tied", "kvp_lstm_lm", "ngram_rnn_lm_4gram", "plain_lstm_lm", "rnn_lm", "hornn_lm"]
+    "architecture",
+    ["averaging_lstm_lm", "amsrn_lm_tied", "kvp_lstm_lm", "ngram_rnn_lm_4gram", "plain_lstm_lm", "rnn_lm", "hornn_lm", "rm_lm"],
 )
 def test_every_family_trains_and_scores_as_it_validates(data, architecture):
     sizes = ["--decoder-embed-dim", 24, "--decoder-hidden-size", 24]

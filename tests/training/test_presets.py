@@ -35,6 +35,10 @@ PRESETS = {
     "amsrn_lm_complementary": {"decoder_layers": 1, "decoder_embed_dim": 50, "selection": "complementary"},
     "rnn_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 307, "output_layer": "untied", "init_range": 0.1},
     "hornn_lm_gated": {"decoder_layers": 1, "decoder_hidden_size": 297, "hornn_order": 3, "hornn_feedback": "gated"},
+    "rm_lm_daniluk2017": {"decoder_hidden_size": 300, "rm_window": 15, "rm_composition": "gated", "rm_positions": "learned"},
+    "rm_lm_rmn": {"decoder_embed_dim": 50, "decoder_layers": 1, "rm_second_lstm": False, "dropout": 0.0, "output_bias": "zero"},
+    "rm_lm_rmr": {"decoder_embed_dim": 50, "decoder_layers": 1, "rm_second_lstm": True, "output_layer": "untied"},
+    "rm_lm_rmr_ours": {"decoder_hidden_size": 50, "rm_second_lstm": True, "dropout": 0.3, "output_bias": "unigram"},
     "plain_lstm_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 300, "output_layer": "untied", "init_biases": "uniform"},
     "zaremba_medium": {"decoder_hidden_size": 650, "output_layer": "untied", "init_range": 0.05, "dropout": 0.5, "init_biases": "uniform"},
     "zaremba_large": {"decoder_hidden_size": 1500, "output_layer": "untied", "init_range": 0.04, "dropout": 0.65, "forget_bias": 0.0},
@@ -94,6 +98,19 @@ def test_parameters_of_higher_order(feedback, hidden, of_daniluk, small):
     assert (model.parameter_count() - 77_000 * 300) / 1e6 == pytest.approx(of_daniluk, abs=0.01)
     sizes = ["--decoder-embed-dim", "50", "--decoder-hidden-size", "50"]
     assert build_language_model("hornn_lm", of_command_line(f"hornn_lm_{feedback}", *sizes), 10_001, PAD).parameter_count() == small
+
+
+def parameters(name: str, vocabulary: int) -> int:
+    with torch.device("meta"):
+        return build_language_model(find_family(name, Path(name)), of_command_line(name), vocabulary, PAD).parameter_count()
+
+
+def test_parameters_of_recurrent_memory_networks():
+    """Daniluk et al., Table 2, print 70.6 M and with word vectors 93.7 M; the others are the rows of Liu et al."""
+    large = parameters("rm_lm_daniluk2017", 77_000)
+    assert (large / 1e6, large / 1e6 - 23.1) == pytest.approx((93.749, 70.649), abs=5e-4)
+    assert parameters("rm_lm_rmn", 10_001) == 2_047_201
+    assert parameters("rm_lm_rmr", 10_001) == 2_067_401
 
 
 @pytest.mark.parametrize("name", MILLIONS)

@@ -84,7 +84,7 @@ def same_weights(one: Path, other: Path, tolerance: float = 0.0) -> None:
         torch.testing.assert_close(got[name], weight, rtol=0, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("architecture", ["rnn_lm", "hornn_lm_gated"])
+@pytest.mark.parametrize("architecture", ["rnn_lm", "hornn_lm_gated", "rm_lm_rmr"])
 def test_documents_of_other_recurrences(data, architecture):
     """Their states are carried to the end of a document, and saved, like those of an LSTM."""
     arguments = [data / "bin", *DOCUMENTS, "--arch", architecture, *SMALL, *SGD, "--batch-size", 2, "--save-dir", data / architecture]

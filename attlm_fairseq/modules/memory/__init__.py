@@ -8,6 +8,7 @@ from attlm_fairseq.modules.memory.key_value_predict import KeyValuePredictReader
 from attlm_fairseq.modules.memory.ngram import NgramReader
 from attlm_fairseq.modules.memory.plain import PlainReader
 from attlm_fairseq.modules.memory.reader import Columns, Read, Reader
+from attlm_fairseq.modules.memory.recurrent_memory import RecurrentMemoryReader
 from attlm_fairseq.modules.memory.selection import SelectionReader
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "PlainReader",
     "Read",
     "Reader",
+    "RecurrentMemoryReader",
     "SelectionReader",
 ]

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.memory.additive_scores import additive_scores
 from attlm_fairseq.modules.memory.reader import Columns, Memory, Read, append_slots, masked_softmax, with_memory
 
@@ -18,7 +19,7 @@ SCORES = ("single", "combined")  # Eq. 9, Eq. 10
 MEMORIES = ("previous", "current")
 
 
-class AttentiveReader(nn.Module):
+class AttentiveReader(BiasesStartAtZero, nn.Module):
     r"""Features ``h'_t = tanh(W_c [h_t; c_t] + b_c)`` (Eq. 7) with the context ``c_t = sum_{i<t} a_i h_i`` (Eq. 3).
 
     ``a = softmax_i score(h_i, h_t)`` (Eq. 4) with one of two scores:
@@ -50,7 +51,7 @@ class AttentiveReader(nn.Module):
         self.merge = nn.Linear(2 * hidden_size, hidden_size)  # W_c, b_c
 
     @classmethod
-    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> AttentiveReader:
+    def from_config(cls, hidden_size: int, vocabulary_size: int, config: Mapping[str, Any]) -> AttentiveReader:
         memory = str(config["attention_memory"])
         if memory not in MEMORIES:
             raise ValueError(f"attention memory {memory!r} is not one of: {', '.join(MEMORIES)}")

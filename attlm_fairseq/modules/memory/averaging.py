@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.memory.reader import Columns, Memory, Read
 
 
-class AveragingReader(nn.Module):
+class AveragingReader(BiasesStartAtZero, nn.Module):
     r"""Features ``tanh(W_c [h_t; c_t] + b_c)`` with the context ``c_t = (h_0 + h_1 + .. + h_t) / (t + 1)``.
 
     The memory begins with the zero vector ``h_0``, which counts as a state. The current state is stored before averaging, so
@@ -32,7 +33,7 @@ class AveragingReader(nn.Module):
         self.merge = nn.Linear(2 * hidden_size, hidden_size)  # W_c, b_c
 
     @classmethod
-    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> AveragingReader:
+    def from_config(cls, hidden_size: int, vocabulary_size: int, config: Mapping[str, Any]) -> AveragingReader:
         return cls(hidden_size)
 
     def features(self, states: Tensor, contexts: Tensor) -> Tensor:

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.memory.reader import Columns, Memory, Read, append_slots, masked_softmax
 
 PARTS = {"attention": 1, "key-value": 2, "key-value-predict": 3}
 
 
-class KeyValuePredictReader(nn.Module):
+class KeyValuePredictReader(BiasesStartAtZero, nn.Module):
     r"""Features ``h* = tanh(W_r r + W_x x_t)`` of size D = H / parts, with ``r`` read from the previous L outputs.
 
     ``M = tanh(W_Y [k_{t-L} .. k_{t-1}] + W_h k_t)``, ``alpha = softmax(w . M)``, ``r = sum alpha v``. An output h is divided into
@@ -52,7 +53,7 @@ class KeyValuePredictReader(nn.Module):
         self.current_prediction = nn.Linear(size, size, bias=False)  # W_x
 
     @classmethod
-    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> KeyValuePredictReader:
+    def from_config(cls, hidden_size: int, vocabulary_size: int, config: Mapping[str, Any]) -> KeyValuePredictReader:
         return cls(hidden_size, str(config["kvp_mode"]), config["attention_window"])
 
     def parts(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:

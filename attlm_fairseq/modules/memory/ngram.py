@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.memory.reader import Columns, Memory
 
 
-class NgramReader(nn.Module):
+class NgramReader(BiasesStartAtZero, nn.Module):
     r"""Features ``h* = tanh(W_N [h^1_t; h^2_{t-1}; ..; h^N_{t-N+1}])`` of size D = H / N. Part k comes from position t - k + 1.
 
     Positions before the first are zeros. There are no attention weights. The paper's Eq. 13 has N - 1 parts, but the sizes
@@ -34,7 +35,7 @@ class NgramReader(nn.Module):
         self.merge = nn.Linear(hidden_size, self.feature_size, bias=False)  # W_N
 
     @classmethod
-    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> NgramReader:
+    def from_config(cls, hidden_size: int, vocabulary_size: int, config: Mapping[str, Any]) -> NgramReader:
         return cls(hidden_size, config["ngram_order"])
 
     def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, None]:

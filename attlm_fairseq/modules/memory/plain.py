@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.memory.reader import Columns, Memory
 
 
-class PlainReader(nn.Module):
+class PlainReader(BiasesStartAtZero, nn.Module):
     """Returns the states ``h_t`` as features. There are no attention weights."""
 
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -25,7 +26,7 @@ class PlainReader(nn.Module):
         self.feature_size = hidden_size
 
     @classmethod
-    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> PlainReader:
+    def from_config(cls, hidden_size: int, vocabulary_size: int, config: Mapping[str, Any]) -> PlainReader:
         return cls(hidden_size)
 
     def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, None]:

@@ -34,6 +34,8 @@ class Read(NamedTuple):
 class Columns(NamedTuple):
     """Which state each column of a reader's weights belongs to, if the sequence was read from an empty memory.
 
+    If the memory holds words, read "input i" for "the state after input i".
+
     Attributes:
         newest: position t sees the states after inputs up to t - ``newest``.
         oldest: position t sees the states after inputs from t - ``oldest`` on; None: from the first input on.
@@ -44,6 +46,7 @@ class Columns(NamedTuple):
     newest: int
     oldest: int | None = None
     initial: bool = False
+    of: str = "state"  # or "word": what the memory holds
 
 
 class Reader(Protocol):
@@ -62,13 +65,20 @@ class Reader(Protocol):
     starts_with_state: ClassVar[bool]  # whether features 0 .. H - 1 are h_t, so that a plain LSTM's output layer fits them
 
     @classmethod
-    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> Reader:
-        """Build the reader for states of ``hidden_size`` from the options of its model, defaults included."""
+    def from_config(cls, hidden_size: int, vocabulary_size: int, config: Mapping[str, Any]) -> Reader:
+        """Build the reader for states of ``hidden_size`` from the options of its model, defaults included.
+
+        ``vocabulary_size`` is for readers with tables of words. Raises ValueError for an invalid option.
+        """
         ...
 
     @property
     def columns(self) -> Columns | None:
         """The meaning of the columns of its weights; None if it has no weights."""
+        ...
+
+    def initialise_biases(self) -> None:
+        """Set the biases that start at another value than 0. See ``BiasesStartAtZero``."""
         ...
 
     def modules(self) -> Iterator[nn.Module]:

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.memory.reader import Columns, Memory, Read, append_slots, masked_softmax, with_memory
 
 SELECTIONS = ("none", "independent", "tied", "complementary")
 
 
-class SelectionReader(nn.Module):
+class SelectionReader(BiasesStartAtZero, nn.Module):
     r"""Features ``[h_t; r_t]``, over which the output layer computes ``softmax(W_ph h_t + W_pr r_t + b_p)``.
 
     ``k_t = W_kh h_t + b_k``; ``e_ti = (h_i * w_h1) . k_t``; ``alpha = softmax_i(e_ti)``; ``r_t = sum_i alpha_ti (h_i * w_h2)``. The memory
@@ -47,7 +48,7 @@ class SelectionReader(nn.Module):
         self.key_gate = nn.Linear(hidden_size, hidden_size) if selection == "independent" else None  # W_hh1, b_h1
 
     @classmethod
-    def from_config(cls, hidden_size: int, config: Mapping[str, Any]) -> SelectionReader:
+    def from_config(cls, hidden_size: int, vocabulary_size: int, config: Mapping[str, Any]) -> SelectionReader:
         return cls(hidden_size, str(config["selection"]))
 
     def gated(self, states: Tensor) -> tuple[Tensor, Tensor | None]:

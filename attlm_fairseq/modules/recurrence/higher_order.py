@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.kernels.low_precision import with_bfloat16_products
 from attlm_fairseq.modules.recurrence.recurrence import SelectedSteps
 from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
@@ -71,7 +72,7 @@ class HigherOrderLayer(nn.Module):
         return torch.cat((torch.tanh(total).unsqueeze(1), before[:, :-1]), dim=1)
 
 
-class HigherOrderRNN(nn.Module):
+class HigherOrderRNN(BiasesStartAtZero, nn.Module):
     r"""A recurrent network of L layers in which the N newest states feed back into the next state.
 
     The states before the first word are zeros, so they add nothing. The kinds of feedback are:
@@ -119,9 +120,6 @@ class HigherOrderRNN(nn.Module):
     def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> HigherOrderRNN:
         layers, order = config["decoder_layers"], config["hornn_order"]
         return cls(embedding_size, config["decoder_hidden_size"], layers, order, str(config["hornn_feedback"]), regularisation)
-
-    def initialise_biases(self) -> None:
-        """Change nothing: all biases start at 0."""
 
     def initial(self, rows: int) -> State:
         return (self.stacked[0].from_input.bias.new_zeros(rows, len(self.layers), self.order, self.hidden_size),)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear
 from attlm_fairseq.modules.recurrence.recurrence import SelectedSteps
 from attlm_fairseq.modules.recurrence.torch_layers import keep_one_bias, rnn_layer, rnn_layer_by_steps, weights_of
@@ -18,7 +19,7 @@ from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisatio
 from attlm_fairseq.modules.state import State
 
 
-class RNN(nn.RNN):
+class RNN(BiasesStartAtZero, nn.RNN):
     """A recurrent network of L layers: ``h_t = tanh(W x_t + U h_{t-1} + b)``. Its state is ``h`` (B, L, H)."""
 
     name: ClassVar[str] = "rnn"
@@ -34,9 +35,6 @@ class RNN(nn.RNN):
     @classmethod
     def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> RNN:
         return cls(embedding_size, config["decoder_hidden_size"], config["decoder_layers"], regularisation)
-
-    def initialise_biases(self) -> None:
-        """Change nothing: all biases start at 0."""
 
     def initial(self, rows: int) -> State:
         return (weights_of(self, 0)[1].new_zeros(rows, self.num_layers, self.hidden_size),)

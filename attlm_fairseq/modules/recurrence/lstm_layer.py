@@ -1,0 +1,37 @@
+"""One LSTM layer for models that need an LSTM at another place than next to the embeddings.
+
+Shapes: B sentences in the batch, T positions, E input size, H hidden size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.modules.kernels.bfloat16_lstm import bfloat16_lstm_layer
+from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
+from attlm_fairseq.modules.recurrence.torch_layers import lstm_layer
+
+
+class LSTMLayer(nn.Module):
+    """The equations of ``LSTM``, with linear layers. So bfloat16 and int8 steps round its products like those of any reader."""
+
+    def __init__(self, input_size: int, hidden_size: int, forget_bias: float) -> None:
+        super().__init__()
+        self.forget_bias = forget_bias
+        self.from_input = nn.Linear(input_size, 4 * hidden_size)  # W, b
+        self.from_state = nn.Linear(hidden_size, 4 * hidden_size, bias=False)  # U
+
+    def initialise_biases(self) -> None:
+        """Set the bias of the forget gate to ``forget_bias``."""
+        _, forget, _, _ = self.from_input.bias.chunk(4)
+        nn.init.constant_(forget, self.forget_bias)
+
+    def read(self, sequence: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return outputs (B, T, H), h and c (B, H), given inputs (B, T, E) and h and c before them."""
+        low = torch.is_autocast_enabled(sequence.device.type)
+        if sequence.size(1) == 1 and not low and not torch.is_grad_enabled():  # a step, of which the layers may be rounded
+            hidden, cell = lstm_cell(self.from_input(sequence[:, 0]) + self.from_state(hidden), cell)
+            return hidden.unsqueeze(1), hidden, cell
+        read = bfloat16_lstm_layer if low else lstm_layer
+        return read(sequence, self.from_input.weight, self.from_state.weight, self.from_input.bias, hidden, cell)
