@@ -83,6 +83,23 @@ def _detokenize(language: str) -> TextFunction:
     return lambda text: detokenizer.detokenize(text.split())
 
 
+# Han, kana and bopomofo, East Asian punctuation, and all full-width forms. Not Hangul: Korean has spaces between words.
+_CJK = (
+    "[\u2e80-\u2fdf\u3000-\u30ff\u3105-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff01-\uff9f\U00020000-\U0003ffff]"
+)
+_ONE_CJK = re.compile(_CJK)
+_BETWEEN_CJK = re.compile(rf"(?<={_CJK})\s+(?={_CJK})")
+
+
+def _characters(_: str) -> TextFunction:
+    return lambda text: _ONE_CJK.sub(r" \g<0> ", text)
+
+
+def _join_characters(_: str) -> TextFunction:
+    return lambda text: _BETWEEN_CJK.sub("", text)
+
+
 def _unescape(_: str) -> TextFunction:
     from sacremoses import MosesDetokenizer
 
@@ -161,6 +178,8 @@ KINDS: dict[str, StepKind] = {
     "uppercase": StepKind("", lambda _: str.upper),
     "tokenize": StepKind("LANG", _tokenize),
     "detokenize": StepKind("LANG", _detokenize),
+    "characters": StepKind("", _characters),
+    "join-characters": StepKind("", _join_characters),
     "unescape": StepKind("", _unescape),
     "truecase": StepKind("FILE", _truecase),
     "join-subwords": StepKind("MARK", lambda style: partial(join_subwords, style), JOINED_STYLES),

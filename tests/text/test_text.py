@@ -86,6 +86,11 @@ def test_without_steps_only_white_space_splits():
         (["join-subwords:bpe"], "@@ @@", ""),
         (["join-subwords:wordpiece"], "un ##relat ##ed ## words", "unrelated ## words"),
         (["join-subwords:wordpiece"], "##ed words", "ed words"),
+        (["characters"], "我们 use attlm，在2026年。", "我 们 use attlm ， 在 2026 年 。"),
+        (["characters"], "東京タワーの１２\u3000한국 사람 \U00020000x", "東 京 タ ワ ー の １ ２ 한국 사람 \U00020000 x"),
+        (["unicode:nfkc", "characters"], "１９９８年，ＧＤＰ", "1998 年 ,GDP"),
+        (["join-characters"], "我 们 use attlm ， 在 2026 年  。 한국 사람", "我们 use attlm ，在 2026 年。 한국 사람"),
+        (["characters", "join-characters"], "北京 大学", "北京大学"),
     ],
 )
 def test_steps(steps, text, expected):
