@@ -72,7 +72,7 @@ def main() -> None:
         print(f"{split}: {len(lines)} sentences, {sum(map(len, lines))} words, {sum(map(len, cut))} characters", file=sys.stderr)
     write(folder / "words" / "whole.txt", found["test"])
     print(f"{len(counts)} types in train, of which {len(counts) - len(known)} are <unk>", file=sys.stderr)
-    (folder / "words" / "unknown").write_text(f"{len(counts) - len(known)}\n", encoding="utf-8")
+    (folder / "words" / "unknown").write_text(f"{max(1, len(counts) - len(known))}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

