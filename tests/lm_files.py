@@ -27,6 +27,8 @@ OPTIONS = {
 VARIANTS = {
     "combined": {"_name": "attentive_lstm_lm", "attention_score": "combined"},
     "adaptive": {"_name": "averaging_lstm_lm", "output_layer": "adaptive", "adaptive_cutoffs": "7"},
+    "MoS": {"_name": "averaging_lstm_lm", "softmaxes": "3"},
+    "DOC": {"_name": "attentive_lstm_lm", "softmaxes": "2,2"},
 }
 
 

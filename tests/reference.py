@@ -101,6 +101,27 @@ def next_token_log_probs(features: list[Tensor], W: Tensor, b: Tensor) -> Tensor
     return torch.stack([torch.log_softmax(W @ feature + b, dim=0) for feature in features])
 
 
+def mixture_log_probs(sources: list[list[Tensor]], L: list[Tensor], c: list[Tensor], P: Tensor, W: Tensor, b: Tensor) -> Tensor:
+    """MoS (Yang et al. 2018) and DOC (Takase et al. 2018): (T, V), with softmax k over the outputs ``sources[k]`` of its layer."""
+    rows = []
+    for t, first in enumerate(sources[0]):
+        priors = softmax(list(P @ first))
+        total = 0
+        for k, pi in enumerate(priors):
+            z = torch.tanh(L[k] @ sources[k][t] + c[k])
+            exponentials = torch.exp(W @ z + b)
+            total = total + pi * exponentials / exponentials.sum()
+        rows.append(torch.log(total))
+    return torch.stack(rows)
+
+
+def squared_variation(priors: Tensor) -> Tensor:
+    """Takase et al. (2018): of the priors (N, K), summed over N predictions, (standard deviation / mean)^2 over the K softmaxes."""
+    sums = [priors[:, k].sum() for k in range(priors.shape[1])]
+    mean = sum(sums) / len(sums)
+    return sum((value - mean) ** 2 for value in sums) / (len(sums) - 1) / mean**2
+
+
 def averaging_features(h: list[Tensor], W_c: Tensor, b_c: Tensor) -> list[Tensor]:
     """Salton and Kelleher (2018): the memory begins with a zero vector that counts; the current state is stored before averaging."""
     features, memory = [], [torch.zeros_like(h[0])]

@@ -12,6 +12,7 @@ from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
 from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.modules.kernels.limits import LIMITS
 from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.output import Mixture
 
 V, SIZE, LAYERS = 19, 6, 2
 
@@ -88,18 +89,32 @@ def sentences(count: int = 5, longest: int = 40) -> torch.Tensor:
 def reference_log_probs(model: LanguageModel, tokens: list[int], variant: str) -> tuple[torch.Tensor, list]:
     h = reference_states(model, tokens)
     features, weights = reference_features(h, tokens, model.reader, *VARIANTS[variant])
+    if isinstance(model.output, Mixture):
+        return reference_mixture(model, tokens, features), weights
     return reference.next_token_log_probs(features, model.output.weight, model.output.bias), weights
 
 
-def reference_states(model: LanguageModel, tokens: list[int]) -> list[torch.Tensor]:
-    """The outputs of the recurrence, by its loop."""
+def reference_mixture(model: LanguageModel, tokens: list[int], features: list[torch.Tensor]) -> torch.Tensor:
+    output = model.output
+    layers = [features, *(reference_states(model, tokens, layer + 1) for layer in model.recurrence.below)]
+    sources, L, c = [], [], []
+    for of_layer, linear in zip(layers, output.latents, strict=True):
+        for weight, bias in zip(linear.weight.split(output.vector_size), linear.bias.split(output.vector_size), strict=True):
+            sources.append(of_layer)
+            L.append(weight)
+            c.append(bias)
+    return reference.mixture_log_probs(sources, L, c, output.prior.weight, output.weight, output.bias)
+
+
+def reference_states(model: LanguageModel, tokens: list[int], depth: int = LAYERS) -> list[torch.Tensor]:
+    """The outputs of the recurrence, or of its first ``depth`` layers, by its loop."""
     cells = model.recurrence
     embedded = [model.embedding.weight[token] for token in tokens]
     if cells.name == "hornn":
         return reference.higher_order_states(embedded, [dict(layer.named_parameters()) for layer in cells.layers], cells.order)
     layers = [
         {"W_x": getattr(cells, f"weight_ih_l{k}"), "W_h": getattr(cells, f"weight_hh_l{k}"), "b": getattr(cells, f"bias_ih_l{k}")}
-        for k in range(LAYERS)
+        for k in range(depth)
     ]
     return (reference.rnn_states if cells.name == "rnn" else reference.lstm_states)(embedded, layers)
 

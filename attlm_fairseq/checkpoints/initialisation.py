@@ -56,7 +56,7 @@ def output_columns(model: LanguageModel, trained: LanguageModel) -> int:
         return 0
     sizes = [{name: weight.shape for name, weight in each.output.state_dict().items()} for each in (model, trained)]
     if sizes[0] == sizes[1]:
-        return model.reader.feature_size
+        return model.feature_size
     columns = trained.reader.feature_size
     states_alone = trained.reader.starts_with_state and columns == trained.recurrence.hidden_size
     if not states_alone or not model.reader.starts_with_state or sizes[0].keys() != sizes[1].keys():

@@ -49,6 +49,13 @@ class LMCrossEntropyConfig(FairseqDataclass):
             "can skip the normaliser (Devlin et al.: 0.1). Mean and variance of ln Z are logged"
         },
     )
+    mixture_balance: float = field(
+        default=0.0,
+        metadata={
+            "help": "factor of the squared coefficient of variation of the softmaxes' shares in a mixture, which keeps all of them in "
+            "use (Takase et al.: 0.001)"
+        },
+    )
     sentence_avg: bool = II("optimization.sentence_avg")
 
 
@@ -59,7 +66,8 @@ class LMCrossEntropyCriterion(FairseqCriterion):
     - attention entropy (Liu et al. 2016): ``lambda sum_u sum_t H(alpha_t)``, over the predictions that count;
     - AR and TAR (Merity, Keskar and Socher 2018): ``N (alpha mean f^2 + beta mean (h_{t+1} - h_t)^2)`` for N predictions, features ``f``
       after dropout and outputs ``h`` of the recurrence before it; padding is left out;
-    - AdvSoft and self-normalisation: see ``LossTerms``.
+    - AdvSoft and self-normalisation: see ``LossTerms``;
+    - the balance of a mixture of softmaxes: see ``Mixture.loss``.
 
     The same loss as fairseq's ``cross_entropy`` without terms, in less time and memory, and exact for the adaptive softmax. The entropy
     is over the columns of the reader's weights: a memory of fixed size that is carried from segment to segment is one of them.
@@ -73,19 +81,21 @@ class LMCrossEntropyCriterion(FairseqCriterion):
         temporal_activation_reg: float,
         adversarial_softmax: float,
         self_normalisation: float,
+        mixture_balance: float,
         sentence_avg: bool,
     ) -> None:
         """Set the factors of the terms. Raises InputError if one is negative or not a number."""
         super().__init__(task)
         self.attention_entropy = attention_entropy
         self.activation_reg, self.temporal_activation_reg = activation_reg, temporal_activation_reg
-        self.terms = LossTerms(adversarial_softmax, self_normalisation)
+        self.terms = LossTerms(adversarial_softmax, self_normalisation, mixture_balance)
         self.sentence_avg = sentence_avg
         weights = {
             "--activation-reg": activation_reg,
             "--temporal-activation-reg": temporal_activation_reg,
             "--adversarial-softmax": adversarial_softmax,
             "--self-normalisation": self_normalisation,
+            "--mixture-balance": mixture_balance,
         }
         for name, weight in weights.items():
             if not 0 <= weight < math.inf:  # nan too

@@ -41,10 +41,20 @@ class LanguageModelConfig(ChoiceOptions):
     adaptive_cutoffs: Optional[str] = field(
         default=None, metadata={"help": "comma-separated word ids at which the adaptive softmax begins a new cluster, such as 2000,10000"}
     )
-    dropout: float = field(default=0.3, metadata={"help": "dropout probability at each of the three places below"})
+    softmaxes: str = field(
+        default="1",
+        metadata={
+            "help": "number of softmaxes that are mixed (MoS); with more numbers, such as 15,5, also of softmaxes over the layers "
+            "below the top one, downwards (DOC). The output layer costs as much as all of them"
+        },
+    )
+    dropout: float = field(default=0.3, metadata={"help": "dropout probability at each of the places below"})
     dropout_in: Optional[float] = field(default=None, metadata={"help": "dropout of the embeddings (default: --dropout)"})
     dropout_between: Optional[float] = field(default=None, metadata={"help": "dropout between LSTM layers (default: --dropout)"})
     dropout_out: Optional[float] = field(default=None, metadata={"help": "dropout of the features (default: --dropout)"})
+    dropout_latent: Optional[float] = field(
+        default=None, metadata={"help": "dropout of the vectors that enter the softmaxes of a mixture (default: --dropout)"}
+    )
     locked_dropout: bool = field(
         default=False, metadata={"help": "use variational dropout: one dropout mask for all positions of a row of the batch"}
     )
@@ -154,7 +164,7 @@ class MemoryDecoder(IncrementalDecoder):
         """Return logits (B, T, V) for tokens (B, T), and ``{"attn": weights (B, T, M) or None}``.
 
         With targets (B, T): in place of logits the sum of their negative natural-log probabilities, without padding, with what ``terms``
-        add. The dictionary has the ``Loss``, the outputs of the recurrence as ``states`` (B, T, H), and the ``features`` (B, T, F)
+        add. The dictionary has the ``Loss``, the top layer's ``states`` (B, T, H), and the reader's ``features`` (B, T, F)
         after dropout. The loss is computed here, not in the criterion, because DistributedDataParallel follows what happens within
         ``forward`` alone.
         With ``carried`` the rows (B,) go on with the state it holds for them, or from the initial state if ``starts`` (B,), and it gets the
@@ -168,16 +178,17 @@ class MemoryDecoder(IncrementalDecoder):
                 )
                 return self._logits(features, read).unsqueeze(1), {"attn": None}
             before = None if carried is None else carried.take(self.model, rows, starts)
-            states, after = self.model.advance(prev_output_tokens, before)
-            features, read = self.model.features(states, prev_output_tokens, before and before.memory, need_weights)
-            extra: dict[str, Any] = {"attn": read and read.weights}
+            outputs, after = self.model.advance(prev_output_tokens, before)
+            features, read = self.model.features(outputs, prev_output_tokens, before and before.memory, need_weights)
+            extra: dict[str, Any] = {"attn": read.weights if read and need_weights else None}
             if target is None:
                 result = self._logits(features, read)
             else:
                 counted = target != self.dictionary.pad()
                 loss = self.model.output.loss(features[counted], target[counted], read and read.at(counted), terms)
                 result = loss.total
-                extra |= {"loss": loss, "states": states, "features": features}
+                of_reader = features[..., : self.model.reader.feature_size]
+                extra |= {"loss": loss, "states": self.model.states(outputs), "features": of_reader}
             if carried is not None:  # last of all: fairseq reads a batch again that a GPU had no memory for
                 carried.put(self.model, rows, ends, after)
             return result, extra

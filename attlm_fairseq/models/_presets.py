@@ -57,18 +57,19 @@ def zaremba_preset(name: str, model: type[MemoryLanguageModel], size: int, init_
 
 
 def awd_preset(name: str, model: type[MemoryLanguageModel], size: int, layers: int, **others: Any) -> None:
-    """Register a preset with the regularisation of AWD-LSTM's PTB recipe (Merity, Keskar and Socher 2018), tied, layers of one size."""
-    preset(
-        name,
-        model,
-        decoder_embed_dim=size,
-        decoder_hidden_size=size,
-        decoder_layers=layers,
-        dropout_in=0.4,
-        dropout_between=0.25,
-        dropout_out=0.4,
-        dropout_words=0.1,
-        weight_drop=0.5,
-        locked_dropout=True,
-        **others,
-    )
+    """Register a preset with the regularisation of AWD-LSTM's PTB recipe (Merity, Keskar and Socher 2018), tied, layers of one size.
+
+    The embeddings have the same size. ``others`` may change all of this.
+    """
+    recipe = {
+        "decoder_embed_dim": size,
+        "decoder_hidden_size": size,
+        "decoder_layers": layers,
+        "dropout_in": 0.4,
+        "dropout_between": 0.25,
+        "dropout_out": 0.4,
+        "dropout_words": 0.1,
+        "weight_drop": 0.5,
+        "locked_dropout": True,
+    }
+    preset(name, model, **{**recipe, **others})

@@ -24,7 +24,7 @@ from attlm_fairseq.modules.source_attention import SourceAttention
 from attlm_fairseq.modules.state import LanguageModelState
 
 NO_LIMIT = 1 << 30  # the number of positions: there is no limit, but fairseq needs a number
-FOR_LANGUAGE_MODELS_ALONE = ("init_from", "output_bias", "compute_dtype")
+FOR_LANGUAGE_MODELS_ALONE = ("init_from", "output_bias", "compute_dtype", "softmaxes", "dropout_latent")
 
 
 def decoder_options() -> list[tuple[str, Any, Any]]:

@@ -32,3 +32,10 @@ zaremba_preset(
 )
 # 24.3 M, as AWD-LSTM has: its layers of 1150, 1150 and 400 over embeddings of 400 are three of 820 here
 awd_preset("awd_lstm_lm", PlainLSTMLanguageModel, 820, layers=3)
+# AWD-LSTM-MoS (Yang et al. 2018) and AWD-LSTM-DOC (Takase, Suzuki and Nagata 2018): 21.4 M and 22.8 M on PTB, 34.8 M and 36.6 M on
+# WikiText-2, as printed. Their layers of 960, 960 and 620 (WikiText-2: 1150, 1150 and 650) are three of one size here
+for kind, softmaxes, dropout, sizes in (("mos", "15", 0.29, (840, 980)), ("doc", "15,5", 0.6, (845, 985))):
+    shares = {"softmaxes": softmaxes, "dropout_latent": dropout}
+    awd_preset(f"awd_{kind}", PlainLSTMLanguageModel, sizes[0], 3, decoder_embed_dim=280, dropout_between=0.225, **shares)
+    wikitext = {"decoder_embed_dim": 300, "dropout_in": 0.55, "dropout_between": 0.2}
+    awd_preset(f"awd_{kind}_wikitext2", PlainLSTMLanguageModel, sizes[1], 3, **wikitext, **shares)

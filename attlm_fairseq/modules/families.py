@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attlm_fairseq.modules.language_model import LanguageModel
@@ -16,7 +16,7 @@ from attlm_fairseq.modules.memory import (
     RecurrentMemoryReader,
     SelectionReader,
 )
-from attlm_fairseq.modules.output import build_output_layer
+from attlm_fairseq.modules.output import OutputOptions, build_output_layer, parse_softmaxes
 from attlm_fairseq.modules.recurrence import LSTM, RNN, HigherOrderRNN, Recurrence
 from attlm_fairseq.modules.regularisation import Regularisation
 
@@ -50,6 +50,10 @@ RECIPES = {
     "awd_lstm_lm": "plain_lstm_lm",
     "awd_averaging": "averaging_lstm_lm",
     "awd_attentive": "attentive_lstm_lm",
+    "awd_mos": "plain_lstm_lm",
+    "awd_mos_wikitext2": "plain_lstm_lm",
+    "awd_doc": "plain_lstm_lm",
+    "awd_doc_wikitext2": "plain_lstm_lm",
     "zaremba_medium": "plain_lstm_lm",
     "zaremba_large": "plain_lstm_lm",
     "variational_large_tied": "plain_lstm_lm",
@@ -73,20 +77,41 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
         ValueError: sizes do not match, or an option has an unknown value (for example, of a later version).
     """
     parts = FAMILIES[family] if isinstance(family, str) else family
-    options = {**parts.defaults, "adaptive_cutoffs": None, **{name: config[name] for name in config}}
+    options = {**parts.defaults, "adaptive_cutoffs": None, "softmaxes": "1", **{name: config[name] for name in config}}
     regularisation = Regularisation.from_config(options)
     reader = parts.reader.from_config(options["decoder_hidden_size"], vocabulary_size, options)
-    output = str(options["output_layer"])
+    output = output_options(options, regularisation)
+    options["lower_layers"] = lower_layers(output.softmaxes, options["decoder_layers"])
+    recurrence = parts.recurrence.from_config(options["decoder_embed_dim"], options, regularisation)
+    if recurrence.below != options["lower_layers"]:
+        raise ValueError(f"--softmaxes {options['softmaxes']} needs the lower layers of an LSTM or a plain RNN: give one number")
     return LanguageModel(
-        parts.recurrence.from_config(options["decoder_embed_dim"], options, regularisation),
+        recurrence,
         reader,
-        build_output_layer(output, reader.feature_size, vocabulary_size, parse_cutoffs(options["adaptive_cutoffs"])),
+        build_output_layer(reader.feature_size, vocabulary_size, output),
         vocabulary_size=vocabulary_size,
         embedding_size=options["decoder_embed_dim"],
         padding_index=padding_index,
-        tied=output == "tied",
+        tied=output.kind == "tied",
         regularisation=regularisation,
     )
+
+
+def output_options(options: Mapping[str, Any], regularisation: Regularisation) -> OutputOptions:
+    """Return the options of the output layer. Raises ValueError if one of them cannot be parsed."""
+    return OutputOptions(
+        kind=str(options["output_layer"]),
+        cutoffs=parse_cutoffs(options["adaptive_cutoffs"]),
+        softmaxes=parse_softmaxes(str(options["softmaxes"]), options["decoder_layers"]),
+        vector_size=options["decoder_embed_dim"],
+        lower_size=options["decoder_hidden_size"],
+        dropout_latent=regularisation.dropout_latent,
+    )
+
+
+def lower_layers(softmaxes: Sequence[int], layers: int) -> tuple[int, ...]:
+    """Return the layers below the top one (0 is the first) that have softmaxes, downwards."""
+    return tuple(layers - 1 - down for down, count in enumerate(softmaxes) if down and count)
 
 
 def parse_cutoffs(text: str | None) -> list[int]:

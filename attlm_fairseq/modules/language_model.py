@@ -66,13 +66,13 @@ class LanguageModel(nn.Module):
             regularisation: dropout in training.
 
         Raises:
-            ValueError: ``tied`` is set, but E and F differ.
+            ValueError: ``tied`` is set, but E differs from the size of the word vectors of the output layer, as a rule F.
         """
         super().__init__()
-        if tied and embedding_size != reader.feature_size:
+        if tied and embedding_size != output.vector_size:
             raise ValueError(
                 f"the output layer can only be tied to the embeddings when both have one size: the embeddings have {embedding_size}, "
-                f"the features {reader.feature_size}; use equal sizes or --output-layer untied"
+                f"the features {output.vector_size}; use equal sizes or --output-layer untied"
             )
         self.embedding = nn.Embedding(vocabulary_size, embedding_size, padding_idx=padding_index)
         self.body = recurrence.name  # the recurrence's name in checkpoints
@@ -87,6 +87,11 @@ class LanguageModel(nn.Module):
     def recurrence(self) -> Recurrence:
         """The recurrence that reads the embeddings."""
         return getattr(self, self.body)
+
+    @property
+    def feature_size(self) -> int:
+        """The size F of the features that enter the output layer: those of the reader, and outputs of lower layers."""
+        return self.reader.feature_size + len(self.recurrence.below) * self.recurrence.hidden_size
 
     @property
     def tied(self) -> bool:
@@ -198,7 +203,7 @@ class LanguageModel(nn.Module):
         output, recurrent = self.recurrence.step(inputs.values, state.recurrent)
         outputs, tokens = output.unsqueeze(1), inputs.tokens.unsqueeze(1)
         features, read = self.features(outputs, tokens, state.memory, False)
-        after = LanguageModelState(recurrent, self.reader.advance(outputs, tokens, state.memory))
+        after = LanguageModelState(recurrent, self.reader.advance(self.states(outputs), tokens, state.memory))
         return features.squeeze(1), read and read.at(torch.ones_like(tokens, dtype=torch.bool)), after
 
     def _embedded(self, tokens: Tensor) -> Tensor:
@@ -206,13 +211,25 @@ class LanguageModel(nn.Module):
         return self.regularisation.drop(embedded, self.regularisation.dropout_in, self.training)
 
     def advance(self, tokens: Tensor, state: LanguageModelState | None = None) -> tuple[Tensor, LanguageModelState | None]:
-        """Return the recurrence's outputs (B, T, H) and the new state, given tokens (B, T) and the state before them.
+        """Return the recurrence's outputs (B, T, ..) and the new state, given tokens (B, T) and the state before them.
+
+        ``states`` are the first part of the outputs.
 
         If ``state`` is None, every row starts from the initial state and the returned state is None.
         """
         before = self.recurrence.initial(len(tokens)) if state is None else state.recurrent
         outputs, recurrent = self.recurrence.read(self._embedded(tokens), before)
-        return outputs, None if state is None else LanguageModelState(recurrent, self.reader.advance(outputs, tokens, state.memory))
+        if state is None:
+            return outputs, None
+        return outputs, LanguageModelState(recurrent, self.reader.advance(self.states(outputs), tokens, state.memory))
+
+    def states(self, outputs: Tensor) -> Tensor:
+        """Return the states (.., H) of the top layer, given the recurrence's outputs, which may hold those of lower layers, too."""
+        return outputs[..., : self.recurrence.hidden_size]
+
+    def joined(self, features: Tensor, outputs: Tensor) -> Tensor:
+        """Return the reader's features (.., F), followed by the outputs of lower layers that the output layer needs."""
+        return torch.cat((features, outputs[..., self.recurrence.hidden_size :]), dim=-1) if self.recurrence.below else features
 
     def features(
         self, outputs: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False
@@ -220,7 +237,7 @@ class LanguageModel(nn.Module):
         """Compute the features from the recurrence's outputs.
 
         Args:
-            outputs: (B, T, H).
+            outputs: as ``advance`` returns them.
             tokens: (B, T), the tokens that led to the outputs.
             memory: the memory before the outputs; None is an empty memory.
             need_read: return the reader's attention weights too.
@@ -228,5 +245,5 @@ class LanguageModel(nn.Module):
         Returns:
             Features (B, T, F), and what the reader has read if it is requested or the output layer needs it.
         """
-        features, read = self.reader(outputs, tokens, memory, need_read or self.output.needs_read)
-        return self.regularisation.drop(features, self.regularisation.dropout_out, self.training), read
+        features, read = self.reader(self.states(outputs), tokens, memory, need_read or self.output.needs_read)
+        return self.joined(self.regularisation.drop(features, self.regularisation.dropout_out, self.training), outputs), read

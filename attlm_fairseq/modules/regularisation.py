@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attlm_fairseq.modules.kernels.dropout import dropout
 
-PLACES = ("dropout_in", "dropout_between", "dropout_out")  # the option `dropout` is the default of each
+PLACES = ("dropout_in", "dropout_between", "dropout_out", "dropout_latent")  # the option `dropout` is the default of each
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Regularisation:
     dropout_in: float = 0.0  # of the embeddings
     dropout_between: float = 0.0  # between the layers of the recurrence
     dropout_out: float = 0.0  # of the features
+    dropout_latent: float = 0.0  # within a mixture of softmaxes, whose output layer applies it
     dropout_words: float = 0.0  # of whole words: all embeddings of a word in a batch, or none
     weight_drop: float = 0.0  # of the elements of the recurrent matrices, one mask for all positions
     locked: bool = False  # one mask for all positions of a row
@@ -41,7 +42,7 @@ class Regularisation:
         Raises:
             ValueError: a value is not a probability.
         """
-        of_values = {name: options["dropout"] if options[name] is None else options[name] for name in PLACES}
+        of_values = {name: options["dropout"] if options.get(name) is None else options[name] for name in PLACES}
         of_weights = {name: options.get(name, 0.0) for name in ("dropout_words", "weight_drop")}
         for name, probability in {**of_values, **of_weights}.items():
             if not 0 <= probability <= 1:  # nan fails this test too

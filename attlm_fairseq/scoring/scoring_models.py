@@ -55,7 +55,7 @@ class Float32Model:
 
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
-        self.feature_size = model.reader.feature_size
+        self.feature_size = model.feature_size
         self.device = model.embedding.weight.device
         self.events = model.output.events()
         self.initial_state, self.inputs = model.initial_state, model.inputs
@@ -82,7 +82,7 @@ class Bfloat16Model:
 
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
-        self.feature_size = model.reader.feature_size
+        self.feature_size = model.feature_size
         self.device = model.embedding.weight.device
         self.recurrence = model.recurrence.bfloat16_steps()
         self.reader = with_bfloat16_products(model.reader)
@@ -99,8 +99,10 @@ class Bfloat16Model:
         output, recurrent = self.recurrence.step_rows(words.values, places, state.recurrent, rows)
         outputs, tokens = output.unsqueeze(1), words.tokens.index_select(0, places).unsqueeze(1)
         memory = tuple(part.index_select(0, rows) for part in state.memory)
-        features, _ = self.reader(outputs, tokens, memory)
-        return features.squeeze(1), LanguageModelState(recurrent, self.reader.advance(outputs, tokens, memory))
+        states = self.model.states(outputs)
+        features, _ = self.reader(states, tokens, memory)
+        after = LanguageModelState(recurrent, self.reader.advance(states, tokens, memory))
+        return self.model.joined(features, outputs).squeeze(1), after
 
     def step_bytes(self, state: LanguageModelState, words: Inputs) -> int:
         """The recurrence overwrites its own copies; what it holds besides is small on a CPU, and as large again elsewhere."""

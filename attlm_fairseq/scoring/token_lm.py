@@ -25,6 +25,7 @@ from torch import Tensor
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.kernels.low_precision import rounded
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, no_check
+from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.advice import advise_written_text
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
@@ -245,7 +246,9 @@ class LogitEvents:
         self.logits = logits
         self.rows = max(1, LOGITS_AT_ONCE // vocabulary_size)
 
-    def __call__(self, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check) -> Tensor:
+    def __call__(
+        self, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check, read: Read | None = None
+    ) -> Tensor:
         """Return ``ln p(words[e] | features[contexts[e]])`` (E,) for features (N, F), contexts (E,) and words (E,)."""
         values = features.new_empty(len(contexts), dtype=torch.float32)
         order = contexts.argsort()

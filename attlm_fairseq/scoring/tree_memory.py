@@ -47,7 +47,7 @@ class TreeMemory:
     words_before = 0
 
     def __init__(self, models: Sequence[LanguageModel]) -> None:
-        self.node = max(model.reader.feature_size for model in models) * FLOAT + 64
+        self.node = max(model.feature_size for model in models) * FLOAT + 64
         self.word = max(map(_word_bytes, models))
         self._states = [max(sizes) for sizes in zip(*map(_state_sizes, models), strict=True)]
 

@@ -74,6 +74,8 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
             )
     if getattr(model, "adaptive_cutoffs", None) and str(model.output_layer) != "adaptive":
         raise InputError(f"--adaptive-cutoffs has no effect with --output-layer {model.output_layer}: give --output-layer adaptive")
+    if getattr(model, "dropout_latent", None) is not None and str(model.softmaxes) == "1":
+        raise InputError("--dropout-latent has no effect without --softmaxes: give --softmaxes 2 or more, or leave it out")
     for option in ("finetune_from_model", "continue_once"):
         if getattr(model, "init_from", None) and getattr(task, option):
             raise InputError(f"--init-from has no effect with --{option.replace('_', '-')}, which takes all weights: give one of them")

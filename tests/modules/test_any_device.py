@@ -27,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("pretended_device")
 MODELS = {
     **{name: {} for name in VARIANTS},
     **{f"{name}, adaptive": {"output_layer": "adaptive", "adaptive_cutoffs": "7"} for name in ("plain", "combined", "selection tied")},
+    "plain, DOC": {"softmaxes": "2,1"},
 }
 
 
@@ -51,7 +52,8 @@ def assert_same(found: Tensor, expected: Tensor, tolerance: float = 2e-5) -> Non
 @pytest.fixture(params=MODELS)
 def models(request):
     """A model on the CPU and on the other device."""
-    model = make_model(request.param.removesuffix(", adaptive"), torch.float32, size=12, **MODELS[request.param])
+    options = MODELS[request.param]
+    model = make_model(request.param.rpartition(", ")[0] if options else request.param, torch.float32, size=12, **options)
     return model, on_pretend_device(model)
 
 

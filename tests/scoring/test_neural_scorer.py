@@ -36,6 +36,8 @@ MODELS = {
     "single": {"attention_score": "single"},
     "combined": {"attention_score": "combined"},
     "adaptive": {"output_layer": "adaptive", "adaptive_cutoffs": "7"},
+    "MoS": {"softmaxes": "3"},
+    "DOC": {"_name": "averaging_lstm_lm", "softmaxes": "2,2"},
     **{family: {"_name": family} for family in FAMILIES if family != "attentive_lstm_lm"},
 }
 

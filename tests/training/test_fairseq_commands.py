@@ -115,15 +115,16 @@ def test_sizes_that_do_not_fit_are_named(data):
     expect_one_line(result, "the embeddings have 12, the features 16", "--output-layer untied")
 
 
-@pytest.mark.parametrize(
-    "architecture",
-    ["averaging_lstm_lm", "amsrn_lm_tied", "kvp_lstm_lm", "ngram_rnn_lm_4gram", "plain_lstm_lm", "rnn_lm", "hornn_lm", "rm_lm"],
-)
-def test_every_family_trains_and_scores_as_it_validates(data, architecture):
+ARCHITECTURES = ["averaging_lstm_lm", "amsrn_lm_tied", "kvp_lstm_lm", "ngram_rnn_lm_4gram", "plain_lstm_lm", "rnn_lm", "hornn_lm", "rm_lm"]
+DOC = ["averaging_lstm_lm", "--softmaxes", "2,2", "--criterion", "lm_cross_entropy", "--mixture-balance", 0.001]
+
+
+@pytest.mark.parametrize("architecture", [*([name] for name in ARCHITECTURES), DOC], ids=[*ARCHITECTURES, "DOC"])
+def test_every_family_trains_and_scores_as_it_validates(data, tmp_path, architecture):
     sizes = ["--decoder-embed-dim", 24, "--decoder-hidden-size", 24]
-    folder = data / architecture
+    folder = tmp_path / "model"
     result = fairseq(
-        "train", data / "bin", *PLUGIN, "--arch", architecture, *sizes, *TRAINING, *LOGGING, "--max-epoch", 1, "--save-dir", folder
+        "train", data / "bin", *PLUGIN, "--arch", *architecture, *sizes, *TRAINING, *LOGGING, "--max-epoch", 1, "--save-dir", folder
     )
     assert float(logged(result, "valid")[-1]["valid_ppl"]) == pytest.approx(measured(data, folder / "checkpoint1.pt").ppl, rel=1e-4)
 

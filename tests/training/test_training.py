@@ -84,12 +84,15 @@ def same_weights(one: Path, other: Path, tolerance: float = 0.0) -> None:
         torch.testing.assert_close(got[name], weight, rtol=0, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("architecture", ["rnn_lm", "hornn_lm_gated", "rm_lm_rmr"])
-def test_documents_of_other_recurrences(data, architecture):
-    """Their states are carried to the end of a document, and saved, like those of an LSTM."""
-    arguments = [data / "bin", *DOCUMENTS, "--arch", architecture, *SMALL, *SGD, "--batch-size", 2, "--save-dir", data / architecture]
+DOC = ["averaging_lstm_lm", "--softmaxes", "2,2", "--decoder-layers", "2"]
+
+
+@pytest.mark.parametrize("architecture", [["rnn_lm"], ["hornn_lm_gated"], ["rm_lm_rmr"], DOC])
+def test_documents_of_other_models(data, tmp_path, architecture):
+    """Their states are carried to the end of a document, and saved, like those of an LSTM with one softmax."""
+    arguments = [data / "bin", *DOCUMENTS, *SMALL, "--arch", *architecture, *SGD, "--batch-size", 2, "--save-dir", tmp_path]
     found = fairseq("train", *arguments, "--max-update", 20)
-    text, checkpoint = (data / "valid.txt").read_text(), data / architecture / "checkpoint_last.pt"
+    text, checkpoint = (data / "valid.txt").read_text(), tmp_path / "checkpoint_last.pt"
     carried = document_ppl(checkpoint, text)
     assert ppl(found) == pytest.approx(carried, rel=1e-4)
     assert abs(carried / document_ppl(checkpoint, text, segment=3) - 1) > 1e-3

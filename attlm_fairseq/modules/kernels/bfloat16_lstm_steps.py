@@ -7,6 +7,8 @@ Shapes: N rows, L layers, H hidden size, P hidden size padded to a multiple that
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -28,16 +30,18 @@ class Bfloat16LSTM:
     time, to stay in the cache.
     """
 
-    def __init__(self, lstm: nn.LSTM) -> None:
+    def __init__(self, lstm: nn.LSTM, below: Sequence[int] = ()) -> None:
+        """Round the weights. ``below`` are the layers whose outputs follow the top layer's, rounded to bfloat16."""
+        self.below = below
         weights = dict(lstm.named_parameters())
         layers = range(lstm.num_layers)
         self.hidden_size = lstm.hidden_size
         self.biases = [weights[f"bias_ih_l{layer}"] + weights[f"bias_hh_l{layer}"] for layer in layers]
         self.inputs = Bfloat16Linear(weights["weight_ih_l0"], self.biases[0])
         own = [rounded(weights[f"weight_hh_l{layer}"], low_precision.DTYPE) for layer in layers]
-        below = [rounded(weights[f"weight_ih_l{layer}"], low_precision.DTYPE) for layer in layers[1:]]
+        from_below = [rounded(weights[f"weight_ih_l{layer}"], low_precision.DTYPE) for layer in layers[1:]]
         self.padded_size = own[0].size(1)
-        self.weights = [own[0], *(torch.cat(pair, dim=1) for pair in zip(below, own[1:], strict=True))]  # (4 H, P), then (4 H, 2 P)
+        self.weights = [own[0], *(torch.cat(pair, dim=1) for pair in zip(from_below, own[1:], strict=True))]  # (4 H, P), then (4 H, 2 P)
 
     def initial(self, rows: int) -> State:
         hidden = self.weights[0].new_zeros(rows, len(self.weights) * self.padded_size)
@@ -65,4 +69,8 @@ class Bfloat16LSTM:
                     gates.add_(converted[: len(gates)].copy_(product[some]))
                 lstm_cell(gates, cell[some, layer], cell[some, layer], outputs[some])
                 hidden[some, own : own + size] = outputs[some]
-        return outputs, (hidden[: len(rows)], cell)
+        hidden = hidden[: len(rows)]
+        if self.below:
+            starts = [layer * padded_size for layer in self.below]
+            outputs = torch.cat([outputs, *(hidden[:, start : start + size].to(outputs.dtype) for start in starts)], dim=1)
+        return outputs, (hidden, cell)

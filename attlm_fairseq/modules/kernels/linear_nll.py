@@ -23,6 +23,8 @@ class LossTerms(NamedTuple):
     """AdvSoft's epsilon (Wang, Gong and Liu 2019): a target's vector w_y moves against h by epsilon |w_y| if w_y . h > 0."""
     self_normalisation: float = 0.0
     """Weight of the mean (ln Z)^2 (Devlin et al. 2014), which trains the sum Z of exp(logits) towards 1."""
+    balance: float = 0.0
+    """Weight of a mixture's squared coefficient of variation (Takase et al. 2018), see ``modules/output/mixture.py``."""
 
 
 PLAIN_LOSS = LossTerms()
@@ -56,15 +58,30 @@ def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) 
     return linear_loss(features, weight, bias, targets, PLAIN_LOSS).total
 
 
-def linear_loss(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, terms: LossTerms) -> Loss:
+def linear_loss(
+    features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, terms: LossTerms, log_weights: Tensor | None = None
+) -> Loss:
     """Return ``linear_nll`` with the training terms: ``- ln softmax(..)[y] + alpha (ln Z)^2`` on logits changed by AdvSoft.
 
     AdvSoft adds ``delta . h`` to the target's logit, with ``delta = - epsilon |w_y| h / |h|``. Gradients treat delta as a
     constant.
+
+    With ``log_weights`` a prediction is a mixture of K softmaxes, ``p(y) = sum_k exp(log_weights_k) softmax_k[y]``. Columns of
+    ``log_weights`` after the first K are logarithms of probabilities that y has from elsewhere; these are added. The sums of
+    ``ln Z`` are then over all N K softmaxes.
+
+    Args:
+        features: (N, F), or (N K, F) with ``log_weights``: K rows per prediction.
+        weight: (V, F).
+        bias: (V,).
+        targets: (N,).
+        terms: the weights of the training terms. ``balance`` is not one of this function's.
+        log_weights: (N, C) with C >= K, or None.
     """
     device = features.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else features.dtype
-    total, *sums = _LinearNLL.apply(features, weight, bias, targets, _Settings(terms, dtype, torch.is_grad_enabled()))
+    settings = _Settings(terms, dtype, torch.is_grad_enabled())
+    total, *sums = _LinearNLL.apply(features, weight, bias, targets, settings, log_weights)
     return Loss(total, *sums)
 
 
@@ -85,19 +102,23 @@ class _LinearNLL(torch.autograd.Function):
         bias: Tensor,
         targets: Tensor,
         settings: _Settings,
+        log_weights: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
         dtype = settings.dtype
         exact = torch.promote_types(weight.dtype, torch.float32)
         limits = limits_of(features.device)
         most = max(1, limits.logits // len(weight)) if dtype == exact else max(ROWS, limits.rounded_logits // len(weight))
         pieces = ceil_div(len(features), most)
-        rows = ceil_div(len(features), max(1, pieces))  # pieces of equal size
-        differentiate = settings.grad_enabled and any(ctx.needs_input_grad[:3])  # needs_input_grad is True even under no_grad
+        components = len(features) // max(1, len(targets))
+        rows = ceil_div(ceil_div(len(features), max(1, pieces)), max(1, components)) * components  # pieces of equal size
+        targets = targets.repeat_interleave(components) if components > 1 else targets
+        differentiate = settings.grad_enabled and any(ctx.needs_input_grad)  # needs_input_grad is True even under no_grad
         with torch.autocast(features.device.type, enabled=False):
             products = _Products if dtype == exact else _RoundedProducts
             layer = products(features.to(dtype), weight, bias.to(exact), rows, differentiate)
             sums = _Sums(settings.terms, features.device)
             grad_bias = torch.zeros_like(bias, dtype=exact)
+            grad_log_weights = None if log_weights is None else torch.empty_like(log_weights, dtype=exact)
             for begin in range(0, len(features), max(1, rows)):
                 piece = slice(begin, begin + rows)
                 target = targets[piece].unsqueeze(1)
@@ -106,17 +127,20 @@ class _LinearNLL(torch.autograd.Function):
                 if epsilon := settings.terms.adversarial:
                     move = _Move(epsilon, features[piece].to(exact), weight[targets[piece]].to(exact), reached - bias[target])
                     logits.scatter_add_(1, target, move.logits)
-                scale = sums.add(logits, reached, move)
+                predictions = slice(begin // max(1, components), (begin + rows) // max(1, components))
+                scale, shares = sums.add(logits, reached, move, None if log_weights is None else log_weights[predictions].to(exact))
+                if grad_log_weights is not None:
+                    grad_log_weights[predictions] = -shares
                 if differentiate:
                     errors = logits.mul_(scale)
-                    errors.scatter_add_(1, target, errors.new_full(target.shape, -1.0))  # subtract the one-hot targets
+                    errors.scatter_add_(1, target, -shares[:, : max(1, components)].reshape(-1, 1))  # subtract the one-hot targets
                     grad_bias += errors.sum(0)
                     layer.add_gradients(piece, errors)
                     if move is not None:
                         layer.grad_features[piece] += errors.gather(1, target) * move.vectors
         if differentiate:  # round last: the loss scale may exceed the range of float16
-            ctx.save_for_backward(layer.grad_features, layer.grad_weight.contiguous(), grad_bias)
-            ctx.dtypes = features.dtype, weight.dtype, bias.dtype
+            ctx.save_for_backward(layer.grad_features, layer.grad_weight.contiguous(), grad_bias, grad_log_weights)
+            ctx.dtypes = [None if part is None else part.dtype for part in (features, weight, bias, log_weights)]
         found = [each.to(exact, copy=True) for each in sums.found()]
         ctx.mark_non_differentiable(*found[1:])
         return tuple(found)
@@ -124,8 +148,10 @@ class _LinearNLL(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = zip(ctx.saved_tensors, ctx.dtypes, ctx.needs_input_grad[:3], strict=True)
-        return *((saved * grad.to(saved.dtype)).to(dtype) if use else None for saved, dtype, use in wanted), None, None
+        needed = *ctx.needs_input_grad[:3], ctx.needs_input_grad[-1]
+        wanted = zip(ctx.saved_tensors, ctx.dtypes, needed, strict=True)
+        *first, last = ((saved * grad.to(saved.dtype)).to(dtype) if use else None for saved, dtype, use in wanted)
+        return *first, None, None, last
 
 
 class _Sums:
@@ -135,35 +161,57 @@ class _Sums:
         self.terms = terms
         self.total, self.nll, self.norms, self.squares = torch.zeros(4, dtype=torch.float64, device=device).unbind()
 
-    def add(self, logits: Tensor, reached: Tensor, move: _Move | None) -> Tensor:
-        """Add a piece, and return factors (N, 1) for its gradient.
+    def add(self, logits: Tensor, reached: Tensor, move: _Move | None, log_weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Add a piece of n predictions with K softmaxes each, and return what its gradient needs.
 
         The logits are overwritten. Multiplied by the factors, they are the gradient of the loss with respect to the logits,
-        except for the -1 of the targets.
+        except for the shares, which are to be subtracted from the targets.
 
         Args:
-            logits: (N, V), after AdvSoft's move.
-            reached: the targets' logits (N, 1), before AdvSoft's move.
+            logits: (n K, V), after AdvSoft's move.
+            reached: the targets' logits (n K, 1), before AdvSoft's move.
             move: AdvSoft's move, or None.
+            log_weights: (n, C), or None for n predictions with one softmax each.
+
+        Returns:
+            Factors (n K, 1), and the share of each of the C parts in the probability of the target, (n, C); without
+            ``log_weights`` ones (n, 1).
         """
         top = logits.amax(1, keepdim=True)
         sums = logits.sub_(top).exp_().sum(1, keepdim=True)
         norm = top + sums.log()
         plain = norm if move is None else top + (sums - (reached + move.logits - top).exp() + (reached - top).exp()).log()
-        self.nll += (plain - reached).sum(dtype=torch.float64)
+        moved = 0 if move is None else move.logits
+        of_targets, shares = mixed(norm - reached - moved, log_weights)
+        self.nll += (of_targets if move is None else mixed(plain - reached, log_weights)[0]).sum(dtype=torch.float64)
         self.norms += plain.sum(dtype=torch.float64)
         self.squares += plain.square().sum(dtype=torch.float64)
         scale = sums.reciprocal_()  # exp(logits) times this is the softmax
-        if self.terms != PLAIN_LOSS:
-            weight = self.terms.self_normalisation
-            of_terms = weight * norm.square() - (0 if move is None else move.logits)
-            self.total += (norm - reached + of_terms).sum(dtype=torch.float64)
-            scale *= 1 + 2 * weight * norm
-        return scale
+        weight = self.terms.self_normalisation
+        self.total += of_targets.sum(dtype=torch.float64) + weight * norm.square().sum(dtype=torch.float64)
+        if log_weights is not None or weight:
+            components = len(logits) // max(1, len(shares))
+            scale *= shares[:, :components].reshape(-1, 1) + 2 * weight * norm
+        return scale, shares
 
     def found(self) -> tuple[Tensor, ...]:
         """Return the sums in the order of ``Loss``."""
-        return self.nll if self.terms == PLAIN_LOSS else self.total, self.nll, self.norms, self.squares
+        return self.total, self.nll, self.norms, self.squares
+
+
+def mixed(nll: Tensor, log_weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the negative log-probabilities (n,) of mixtures, and the share of each part in the probability, (n, C).
+
+    Args:
+        nll: those of the first K parts, (n K, 1).
+        log_weights: (n, C): the logarithms of the weights of the first K parts, then of the probabilities of other parts.
+    """
+    if log_weights is None:
+        return nll.squeeze(1), torch.ones_like(nll)
+    of_parts = nll.view(len(log_weights), -1)
+    parts = torch.cat((log_weights[:, : of_parts.size(1)] - of_parts, log_weights[:, of_parts.size(1) :]), dim=1)
+    total = parts.logsumexp(1)
+    return -total, (parts - total.unsqueeze(1)).exp()
 
 
 class _Move:

@@ -6,7 +6,7 @@ Shapes: N rows, K columns.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 import torch
@@ -17,6 +17,10 @@ from attlm_fairseq.numeric import ceil_div
 DTYPE = torch.bfloat16  # dtype of products if a model scores in lower precision
 COLUMNS = 32  # inner dimensions are multiples of this, for AMX (GPUs need 8): 650 columns take twice as long as 672
 ROWS = 128  # row counts are multiples of this: few distinct sizes, since the first product of each size compiles a kernel
+
+
+MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
+"""Makes a layer from float32 (.., K) to float32 (.., M), given a weight (M, K) and a bias (M,) or None."""
 
 
 class HasModules(Protocol):

@@ -6,26 +6,21 @@ Shapes: N rows, H hidden size, E embedding.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from attlm_fairseq.modules.kernels.int8_linear import Int8Linear
-from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear
+from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear, MakeLinear
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
 from attlm_fairseq.modules.language_model import LanguageModel
-from attlm_fairseq.modules.memory.reader import Read
-from attlm_fairseq.modules.output import AdaptiveOutput, Softmax
 from attlm_fairseq.modules.recurrence import LSTM
+from attlm_fairseq.modules.recurrence.recurrence import with_layers_below
 from attlm_fairseq.modules.recurrence.torch_layers import weights_of
 from attlm_fairseq.modules.state import State
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
-MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
-"""Makes a layer from float32 (.., K) to float32 (.., M), given a weight (M, K) and a bias (M,) or None."""
-
 PRECISIONS: dict[str, MakeLinear | None] = {"float32": None, "bfloat16": Bfloat16Linear, "int8": Int8Linear}
 
 
@@ -34,7 +29,7 @@ class LSTMSteps(nn.Module):
 
     def __init__(self, lstm: LSTM, make: MakeLinear) -> None:
         super().__init__()
-        self.hidden_size = lstm.hidden_size
+        self.hidden_size, self.below = lstm.hidden_size, lstm.below
         weight, recurrent, bias = weights_of(lstm, 0)
         self.first = make(weight, bias)
         others = (weights_of(lstm, layer) for layer in range(1, lstm.num_layers))
@@ -52,27 +47,13 @@ class LSTMSteps(nn.Module):
             gates = product(torch.cat((hidden[-1], h), dim=1)) if hidden else inputs.add_(product(h))
             for values, new in zip((hidden, cell), lstm_cell(gates, c), strict=True):
                 values.append(new)
-        return hidden[-1], (torch.stack(hidden, 1), torch.stack(cell, 1))
-
-
-class SoftmaxSteps(nn.Module):
-    """The full softmax over logits that are computed in lower precision."""
-
-    needs_read: ClassVar[bool] = False
-
-    def __init__(self, softmax: Softmax, make: MakeLinear) -> None:
-        super().__init__()
-        self.logits = make(softmax.weight, softmax.bias)
-
-    def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
-        """Return natural-log probabilities (N, V) for features (N, F), with the normaliser in float32."""
-        return torch.log_softmax(self.logits(features), dim=-1)
+        return with_layers_below(hidden, self.below), (torch.stack(hidden, 1), torch.stack(cell, 1))
 
 
 def stepping_model(model: LanguageModel, precision: str) -> LanguageModel:
     """Return a model for steps with weights of ``float32``, ``bfloat16`` or ``int8``. It shares all unchanged parts.
 
-    The weights of the LSTM, of the reader's linear layers and of the full softmax are rounded. Embeddings, other
+    The weights of the LSTM, of the reader's linear layers and of full softmaxes are rounded. Embeddings, other
     recurrences and the adaptive softmax stay in float32. All states stay in float32 too, so either model can continue
     from a state of the other.
 
@@ -88,19 +69,17 @@ def stepping_model(model: LanguageModel, precision: str) -> LanguageModel:
         model.embedding.weight.device.type != "cpu" or not {"fbgemm", "x86"} & {*torch.backends.quantized.supported_engines}
     ):
         raise ValueError("precision int8 needs a model on an x86 CPU; leave it out, or take bfloat16")
-    return with_changed_children(model, make)
+    stepping = with_changed_children(model, make)
+    stepping._modules["output"] = cast(nn.Module, model.output.steps(make))
+    return stepping
 
 
 def with_linear(module: nn.Module, make: MakeLinear) -> nn.Module:
     """Return a module whose linear layers are made by ``make``. It shares all other parts."""
     if isinstance(module, LSTM):
         return LSTMSteps(module, make)
-    if isinstance(module, Softmax):
-        return SoftmaxSteps(module, make)
     if isinstance(module, nn.Linear):
         return make(module.weight, module.bias)
-    if isinstance(module, AdaptiveOutput):
-        return module
     return with_changed_children(module, make)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.low_precision import round_up_rows
+from attlm_fairseq.modules.memory.reader import Read
 
 MAX_LOG_NORMALISER = 60.0  # |ln Z| above this is recomputed with logsumexp: exp() overflows float32 at 88 and loses digits below -87
 
@@ -39,7 +40,9 @@ class SoftmaxEvents:
         self.factor, self.rounds = (weight, False) if low is None else (low, True)
         self.exp_bias = bias.exp()
 
-    def __call__(self, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check) -> Tensor:
+    def __call__(
+        self, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check, read: Read | None = None
+    ) -> Tensor:
         """Return ``ln p(words[e] | features[contexts[e]])`` (E,) for features (N, F), contexts (E,) and words (E,).
 
         ``check`` is called between pieces of the work. It may raise an exception to stop the computation.

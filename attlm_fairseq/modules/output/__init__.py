@@ -3,31 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from attlm_fairseq.modules.output.adaptive import AdaptiveOutput
 from attlm_fairseq.modules.output.layer import EventLogProbs, OutputLayer
+from attlm_fairseq.modules.output.mixture import Mixture, parse_softmaxes
 from attlm_fairseq.modules.output.softmax import Softmax
 
 OUTPUT_LAYERS = ("tied", "untied", "adaptive")
 
 
-def build_output_layer(kind: str, feature_size: int, vocabulary_size: int, cutoffs: Sequence[int] = ()) -> OutputLayer:
-    """Build an output layer.
+@dataclass(frozen=True)
+class OutputOptions:
+    """The options of an output layer.
 
-    Args:
+    Attributes:
         kind: one of ``OUTPUT_LAYERS``. For ``tied``, the language model later shares the layer's matrix with its embeddings.
-        feature_size: F.
-        vocabulary_size: V.
         cutoffs: the cutoffs of the adaptive softmax.
+        softmaxes: the numbers of softmaxes over the features and over each layer below the top, downwards.
+        vector_size: E, the size of the embeddings, which the word vectors of a mixture of softmaxes have, too.
+        lower_size: H, the size of a lower layer's output.
+        dropout_latent: dropout probability within a mixture of softmaxes.
+    """
+
+    kind: str
+    cutoffs: Sequence[int] = ()
+    softmaxes: Sequence[int] = (1,)
+    vector_size: int = 0
+    lower_size: int = 0
+    dropout_latent: float = 0.0
+
+
+def build_output_layer(feature_size: int, vocabulary_size: int, options: OutputOptions) -> OutputLayer:
+    """Build an output layer for features of a reader of size F and V words.
 
     Raises:
-        ValueError: an unknown kind or invalid cutoffs.
+        ValueError: an unknown kind, invalid cutoffs, or a mixture of adaptive softmaxes.
     """
-    if kind not in OUTPUT_LAYERS:
-        raise ValueError(f"output layer {kind!r} is not one of: {', '.join(OUTPUT_LAYERS)}")
-    if kind == "adaptive":
-        return AdaptiveOutput(feature_size, vocabulary_size, cutoffs)
-    return Softmax(feature_size, vocabulary_size)
+    if options.kind not in OUTPUT_LAYERS:
+        raise ValueError(f"output layer {options.kind!r} is not one of: {', '.join(OUTPUT_LAYERS)}")
+    mixture = sum(options.softmaxes) > 1
+    if options.kind == "adaptive":
+        if mixture:
+            raise ValueError("a mixture of adaptive softmaxes is not supported: give --output-layer tied or untied, or --softmaxes 1")
+        return AdaptiveOutput(feature_size, vocabulary_size, options.cutoffs)
+    if not mixture:
+        return Softmax(feature_size, vocabulary_size)
+    used = [(options.lower_size, count) for count in options.softmaxes[1:] if count]
+    sizes, counts = zip((feature_size, options.softmaxes[0]), *used, strict=True)
+    return Mixture(sizes, counts, options.vector_size, vocabulary_size, options.dropout_latent)
 
 
-__all__ = ["OUTPUT_LAYERS", "AdaptiveOutput", "EventLogProbs", "OutputLayer", "Softmax", "build_output_layer"]
+__all__ = [
+    "OUTPUT_LAYERS",
+    "AdaptiveOutput",
+    "EventLogProbs",
+    "Mixture",
+    "OutputLayer",
+    "OutputOptions",
+    "Softmax",
+    "build_output_layer",
+    "parse_softmaxes",
+]

@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
+from attlm_fairseq.modules.kernels.low_precision import MakeLinear
 from attlm_fairseq.modules.kernels.softmax_events import no_check
 from attlm_fairseq.modules.memory.reader import Read
+from attlm_fairseq.modules.output.softmax import refuse_balance
 
 DIVISION = 4.0  # the feature size of each cluster is that of the previous cluster divided by this
 
@@ -47,6 +49,7 @@ class AdaptiveOutput(nn.Module):
                 f"and at least {DIVISION ** len(cutoffs):g} are needed for {len(cutoffs)}"
             )
         self.clusters = nn.AdaptiveLogSoftmaxWithLoss(feature_size, vocabulary_size, cutoffs, DIVISION, head_bias=True)
+        self.vector_size = feature_size
         # the largest number of logits of one softmax: over frequent words and clusters, or within a cluster
         self.widest = max(cutoffs[0] + len(cutoffs), *(last - first for first, last in pairwise((*cutoffs, vocabulary_size))))
 
@@ -69,6 +72,7 @@ class AdaptiveOutput(nn.Module):
 
     def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
         """Return ``nll`` as a ``Loss``. Each cluster has its own normaliser, so no single ln Z exists: it is returned as 0."""
+        refuse_balance(terms)
         if terms != PLAIN_LOSS:
             raise ValueError(
                 "AdvSoft and self-normalisation are terms of a full softmax, not of the adaptive one: give --output-layer tied"
@@ -98,6 +102,10 @@ class AdaptiveOutput(nn.Module):
         """Return a function that scores single words. It ignores ``rounded``: torch's clusters support no lower precision."""
         return partial(events_log_probs, self)
 
+    def steps(self, make: MakeLinear) -> AdaptiveOutput:
+        """Return this layer: torch's clusters support no lower precision."""
+        return self
+
     @property
     def bias(self) -> Tensor:
         """The biases of the frequent words and of the clusters. Words within a cluster have no bias."""
@@ -116,7 +124,12 @@ class AdaptiveOutput(nn.Module):
 
 
 def events_log_probs(
-    layer: AdaptiveOutput, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check
+    layer: AdaptiveOutput,
+    features: Tensor,
+    contexts: Tensor,
+    words: Tensor,
+    check: Callable[[], None] = no_check,
+    read: Read | None = None,
 ) -> Tensor:
     """Implement ``EventLogProbs``. Only the events of a cluster need its normaliser, so contexts share no computation."""
     at_once = max(1, limits_of(features.device).event_numbers // max(features.size(1), layer.widest))

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor, nn
 
 from attlm_fairseq.modules.kernels.linear_nll import Loss, LossTerms
+from attlm_fairseq.modules.kernels.low_precision import MakeLinear
 from attlm_fairseq.modules.kernels.softmax_events import no_check
 from attlm_fairseq.modules.memory.reader import Read
 
@@ -23,6 +24,7 @@ class OutputLayer(Protocol):
     """
 
     needs_read: ClassVar[bool]
+    vector_size: int  # of a word's vector; a layer can be tied to embeddings of this size
 
     @property
     def bias(self) -> Tensor:
@@ -87,11 +89,27 @@ class OutputLayer(Protocol):
         """
         ...
 
+    def steps(self, make: MakeLinear) -> StepOutput:
+        """Return a layer for decoders whose products are computed by layers that ``make`` makes."""
+        ...
+
+
+class StepOutput(Protocol):
+    """The part of an output layer that decoders use."""
+
+    needs_read: ClassVar[bool]
+
+    def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
+        """See ``OutputLayer.log_probs``."""
+        ...
+
 
 class EventLogProbs(Protocol):
     """Computes log-probabilities of single words, the softmax normaliser once per context. It has no gradients."""
 
-    def __call__(self, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check) -> Tensor:
+    def __call__(
+        self, features: Tensor, contexts: Tensor, words: Tensor, check: Callable[[], None] = no_check, read: Read | None = None
+    ) -> Tensor:
         """Return ``ln p(words[e] | features[contexts[e]])`` for each of E events.
 
         Args:
@@ -99,5 +117,6 @@ class EventLogProbs(Protocol):
             contexts: the row of ``features`` of each event, (E,).
             words: the word of each event, (E,).
             check: called between pieces of the work. It may raise an exception to stop the computation.
+            read: what the reader has read in each context, weights (N, M); only layers that need it get it.
         """
         ...

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attlm_fairseq.modules.kernels.linear_nll import Loss, LossTerms, linear_loss, linear_nll
+from attlm_fairseq.modules.kernels.low_precision import MakeLinear
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents
 from attlm_fairseq.modules.memory.reader import Read
 
@@ -24,6 +25,7 @@ class Softmax(nn.Linear):
 
     def __init__(self, feature_size: int, vocabulary_size: int) -> None:
         super().__init__(feature_size, vocabulary_size)
+        self.vector_size = feature_size
 
     def forward(self, features: Tensor, read: Read | None = None) -> Tensor:
         return super().forward(features)
@@ -39,6 +41,7 @@ class Softmax(nn.Linear):
         return linear_nll(features, self.weight, self.bias, targets)
 
     def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
+        refuse_balance(terms)
         return linear_loss(features, self.weight, self.bias, targets, terms)
 
     @torch.no_grad()
@@ -53,3 +56,26 @@ class Softmax(nn.Linear):
 
     def events(self, rounded: Callable[[Tensor], Tensor] | None = None) -> SoftmaxEvents:
         return SoftmaxEvents(self.weight, self.bias, rounded(self.weight) if rounded else None)
+
+    def steps(self, make: MakeLinear) -> SoftmaxSteps:
+        return SoftmaxSteps(make(self.weight, self.bias))
+
+
+class SoftmaxSteps(nn.Module):
+    """The full softmax over logits that are computed in lower precision."""
+
+    needs_read: ClassVar[bool] = False
+
+    def __init__(self, logits: nn.Module) -> None:
+        super().__init__()
+        self.logits = logits
+
+    def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
+        """Return natural-log probabilities (N, V) for features (N, F), with the normaliser in float32."""
+        return torch.log_softmax(self.logits(features), dim=-1)
+
+
+def refuse_balance(terms: LossTerms) -> None:
+    """Raise ValueError if the loss is to balance the softmaxes of a mixture: the layer has only one."""
+    if terms.balance:
+        raise ValueError("--mixture-balance is a term of mixtures of softmaxes: give --softmaxes 2 or more, or leave it out")

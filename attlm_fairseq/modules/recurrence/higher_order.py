@@ -86,6 +86,7 @@ class HigherOrderRNN(BiasesStartAtZero, nn.Module):
     name: ClassVar[str] = "hornn"
     counts: ClassVar[tuple[str, ...]] = ("decoder_layers", "hornn_order")
     defaults: ClassVar[Mapping[str, Any]] = {"hornn_order": 3, "hornn_feedback": "gated"}
+    below: tuple[int, ...] = ()
 
     def __init__(
         self,

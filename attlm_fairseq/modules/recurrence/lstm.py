@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from attlm_fairseq.modules.kernels.bfloat16_lstm import bfloat16_lstm_layer
 from attlm_fairseq.modules.kernels.bfloat16_lstm_steps import Bfloat16LSTM
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
+from attlm_fairseq.modules.recurrence.recurrence import with_layers_below
 from attlm_fairseq.modules.recurrence.torch_layers import keep_one_bias, lstm_layer, weights_of
 from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
 from attlm_fairseq.modules.state import State
@@ -39,16 +40,19 @@ class LSTM(nn.LSTM):
         layers: int,
         regularisation: Regularisation = NOTHING_LEFT_OUT,
         forget_bias: float = 0.0,
+        below: tuple[int, ...] = (),
     ) -> None:
         dropout = regularisation.dropout_between if layers > 1 else 0.0
         super().__init__(embedding_size, hidden_size, layers, batch_first=True, dropout=dropout)
         self.regularisation = regularisation
         self.forget_bias = forget_bias
+        self.below = below
         keep_one_bias(self)
 
     @classmethod
     def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> LSTM:
-        return cls(embedding_size, config["decoder_hidden_size"], config["decoder_layers"], regularisation, config["forget_bias"])
+        sizes = config["decoder_hidden_size"], config["decoder_layers"]
+        return cls(embedding_size, *sizes, regularisation, config["forget_bias"], tuple(config.get("lower_layers", ())))
 
     def initialise_biases(self) -> None:
         """Set the biases of the forget gates to ``forget_bias``."""
@@ -62,7 +66,7 @@ class LSTM(nn.LSTM):
 
     def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
         low = torch.is_autocast_enabled(embedded.device.type)
-        if low or (self.training and self.regularisation.needs_layers):
+        if low or self.below or (self.training and self.regularisation.needs_layers):
             return self._read_layers(embedded, before, bfloat16_lstm_layer if low else lstm_layer)
         hidden, cell = (part.transpose(0, 1).contiguous() for part in before)  # (L, B, H)
         outputs, after = self(embedded, (hidden, cell))
@@ -72,15 +76,16 @@ class LSTM(nn.LSTM):
         self, sequence: Tensor, before: State, read_layer: Callable[..., tuple[Tensor, Tensor, Tensor]]
     ) -> tuple[Tensor, State]:
         """Compute ``read`` layer by layer, with dropout between the layers."""
-        hidden, cell = [], []
+        hidden, cell, outputs = [], [], []
         for layer, (h, c) in enumerate(zip(before[0].unbind(1), before[1].unbind(1), strict=True)):
             weight, recurrent, bias = weights_of(self, layer)
             if layer:
                 sequence = self.regularisation.drop(sequence, self.dropout, self.training)
+                outputs.append(sequence)
             sequence, h, c = read_layer(sequence, weight, self.regularisation.drop_weights(recurrent, self.training), bias, h, c)
             hidden.append(h)
             cell.append(c)
-        return sequence, (torch.stack(hidden, 1), torch.stack(cell, 1))
+        return with_layers_below([*outputs, sequence], self.below), (torch.stack(hidden, 1), torch.stack(cell, 1))
 
     def inputs(self, embedded: Tensor) -> Tensor:
         """Return the input projections of the first layer's four gates, ``W x + b`` (B, 4 H)."""
@@ -100,7 +105,7 @@ class LSTM(nn.LSTM):
             gates = torch.addmm(inputs, h, recurrent.t()) if low else inputs.addmm_(h, recurrent.t())
             for values, new in zip((hidden, cell), lstm_cell(gates, c), strict=True):
                 values.append(new)
-        return hidden[-1], (torch.stack(hidden, 1), torch.stack(cell, 1))
+        return with_layers_below(hidden, self.below), (torch.stack(hidden, 1), torch.stack(cell, 1))
 
     def bfloat16_steps(self) -> Bfloat16LSTM:
-        return Bfloat16LSTM(self)
+        return Bfloat16LSTM(self, self.below)

@@ -5,9 +5,10 @@ Shapes: B sentences in the batch, T positions, E embedding, H size of an output,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor
 
 from attlm_fairseq.modules.regularisation import Regularisation
@@ -26,12 +27,15 @@ class Recurrence(Protocol):
     defaults: ClassVar[Mapping[str, Any]]  # its own options, named as on fairseq-train's command line
     counts: ClassVar[tuple[str, ...]]  # options that set the number of weights; loading compares them with the checkpoint
     hidden_size: int  # H
+    below: tuple[int, ...]  # lower layers (0 is the first) whose outputs follow the top layer's, H numbers each, in all outputs
 
     @classmethod
     def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> Recurrence:
         """Build the recurrence from the options of its model.
 
-        Of ``regularisation``, it applies the dropout between layers and the dropout of recurrent weights.
+        Of ``regularisation``, it applies the dropout between layers and the dropout of recurrent weights. ``lower_layers`` in
+        ``config``, if present, are the layers ``below`` that the output layer needs. A recurrence that cannot show them leaves
+        ``below`` empty.
 
         Raises:
             ValueError: an option has an invalid value.
@@ -47,7 +51,10 @@ class Recurrence(Protocol):
         ...
 
     def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
-        """Return outputs (B, T, H) and the new state, given embeddings (B, T, E) and the state before them."""
+        """Return outputs (B, T, H) and the new state, given embeddings (B, T, E) and the state before them.
+
+        With layers ``below``, outputs are wider: the outputs of these layers follow, after dropout.
+        """
         ...
 
     def inputs(self, embedded: Tensor) -> Tensor:
@@ -61,6 +68,11 @@ class Recurrence(Protocol):
     def bfloat16_steps(self) -> Bfloat16Recurrence:
         """Return a copy for scoring with matrix products in bfloat16. Its weights are rounded once, here."""
         ...
+
+
+def with_layers_below(outputs: Sequence[Tensor], below: Sequence[int]) -> Tensor:
+    """Return the top layer's output (.., H), followed by those of the layers ``below``, given the outputs of all layers."""
+    return torch.cat([outputs[-1], *(outputs[layer] for layer in below)], dim=-1) if below else outputs[-1]
 
 
 class Bfloat16Recurrence(Protocol):
