@@ -11,8 +11,9 @@ README = HERE / "README.md"
 # Read, not imported: importing would need the dependencies that are being declared here.
 VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "attlm_fairseq" / "__init__.py").read_text("utf-8"), re.MULTILINE)[1]
 
-DECODING = ["flashlight-text", 'pyctcdecode; python_version < "3.13"', "transformers"]  # pyctcdecode needs numpy 1 too
-SUBWORD = ["sentencepiece>=0.2.1", "subword-nmt"]  # before it, a model file can corrupt memory (CVE-2026-1260)
+TRANSFORMERS = "transformers>=5.5"  # before it, config.json can have code downloaded and run (CVE-2026-4372, CVE-2026-5241)
+DECODING = ["flashlight-text", 'pyctcdecode; python_version < "3.13"', TRANSFORMERS]  # pyctcdecode needs numpy 1 too
+SUBWORD = ["sentencepiece>=0.2.3", "subword-nmt"]  # a model file can corrupt memory before 0.2.1, 0.2.1 itself crashes on long pieces
 RAY = ["ray[data]", "pyarrow<22"]  # later versions of pyarrow need numpy 2, which fairseq cannot use
 # fairseq 0.12.2 cannot be imported from Python 3.11 on; fairseq-fixed is its main branch with 53 added lines. Both need numpy 1
 # (np.compat), which has no wheels for Python 3.13.
@@ -93,7 +94,7 @@ setup(
         "train": TRAIN,
         "test": ["pytest", "pytest-xdist", "hypothesis", "ruff", "mypy", "setuptools", "wheel", *DECODING, *SUBWORD, *RAY],
         "decoding": DECODING,
-        "hf": ["transformers>=5"],
+        "hf": [TRANSFORMERS],
         "subword": SUBWORD,
         "docs": ["mkdocs", "mkdocstrings[python]", "mkdocs-click"],
         "ray": RAY,

@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from attlm_fairseq.checkpoints.reading import first_sentence
+from attlm_fairseq.checkpoints.reading import checked_sparse_tensors, first_sentence
 from attlm_fairseq.errors import InputError
 
 NAMES_OF_FILES = {
@@ -38,7 +38,8 @@ def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(load)
     def loaded(path: str, *arguments: Any, **named: Any) -> Any:
         try:
-            state = load(path, *arguments, **named)
+            with checked_sparse_tensors():
+                state = load(path, *arguments, **named)
         except (OSError, InputError):
             raise
         except pickle.UnpicklingError as error:

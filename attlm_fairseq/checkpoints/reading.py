@@ -6,7 +6,7 @@ import argparse
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -210,6 +210,14 @@ def allowed_globals(names: Sequence[Any]) -> Iterator[None]:
             torch.serialization.add_safe_globals(before)
 
 
+def checked_sparse_tensors() -> AbstractContextManager[Any]:
+    """Context in which torch refuses files with sparse tensors whose indices are outside the shape; torch before 2.14 takes them.
+
+    Using such a tensor reads and writes memory that is not the tensor's.
+    """
+    return torch.sparse.check_sparse_tensor_invariants()
+
+
 def require_safe_torch() -> None:
     """Raise InputError if checkpoints can have this torch run code that is hidden in them."""
     major, minor = torch.__version__.split(".")[:2]
@@ -234,7 +242,7 @@ def read_plain_data(path: Path, mapped: bool = False) -> Any:
     if head.startswith((b"\\data\\", b"mmap lm ")):  # ARPA text, KenLM's binary
         raise InputError("is an n-gram model, not a neural one; attlm's --lm takes it", path=path)
     try:
-        with allowed_globals(PLAIN_GLOBALS):
+        with allowed_globals(PLAIN_GLOBALS), checked_sparse_tensors():
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and head.startswith(TORCH_MAGIC[0]))
     except pickle.UnpicklingError as error:
         raise InputError(f"refused: it is not a checkpoint of plain data or holds code ({first_sentence(error)})", path=path) from None

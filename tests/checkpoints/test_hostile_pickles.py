@@ -14,7 +14,7 @@ import torch
 from lm_files import write_checkpoint
 
 from attlm_fairseq.checkpoints.fairseq_loading import option_texts, refuse_unusable, runs
-from attlm_fairseq.checkpoints.reading import allowed_globals
+from attlm_fairseq.checkpoints.reading import allowed_globals, read_plain_data
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.plugin import FILE_GLOBALS
 
@@ -81,6 +81,21 @@ def test_random_programs_never_end_the_process(tmp_path):
     assert result.returncode == 0, f"the program of seed {lines[-1]} ended it: {result.returncode}\n{result.stderr[-2000:]}"
     assert lines[-1].startswith("taken ")
     assert int(lines[-1].split()[1]) > PROGRAMS // 50  # some of them are whole
+
+
+@pytest.mark.parametrize("load", [as_fairseq_loads, read_plain_data])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_sparse_tensors_with_indices_outside_their_shape_are_refused(tmp_path, load, compressed):
+    """Made dense, such a tensor ends the process."""
+    one, outside = torch.ones(1), torch.tensor([2**40])
+    tensor = (
+        torch.sparse_csr_tensor(torch.tensor([0, 1]), outside, one, (1, 4), check_invariants=False)
+        if compressed
+        else torch.sparse_coo_tensor(outside.repeat(2, 1), one, (1, 4), check_invariants=False)
+    )
+    torch.save({"cfg": {}, "model": {"weight": tensor}}, tmp_path / "evil.pt")
+    with pytest.raises(InputError, match=r"evil.pt: is not a checkpoint .*(inconsistent with indices|is not satisfied)"):
+        load(tmp_path / "evil.pt")
 
 
 EVALUATED = "__import__('os').system('true')"
