@@ -28,6 +28,8 @@ from attlm_fairseq.transformers_import import hide_broken_torchaudio
 
 NO_END = "none"  # the value of `end` for an LM whose sentence end is not scored
 CLOSE = 1e-3  # largest difference in nats between stepping with the key-value cache and one pass over the text
+# Before it, config.json can have code of the hub downloaded and run in spite of trust_remote_code (CVE-2026-4372, CVE-2026-5241).
+SAFE_TRANSFORMERS = (5, 5)
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 
 
@@ -224,11 +226,7 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
         pickled = [name for name in PICKLED if (folder / name).exists()]
         found = f"its weights are pickled ({', '.join(pickled)}), which could run code when loaded" if pickled else "it has no weights"
         raise InputError(f"{found}; give a folder with model.safetensors (save_pretrained of transformers writes it)", path=folder)
-    hide_broken_torchaudio()
-    try:
-        import transformers
-    except ImportError:
-        raise InputError("is a model of Hugging Face, which needs transformers: pip install 'attlm-fairseq[hf]'", path=folder) from None
+    transformers = _import_transformers(folder)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     safe = {"local_files_only": True, "trust_remote_code": False}
@@ -248,6 +246,21 @@ def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
         raise InputError(f"its tokenizer has {len(tokenizer)} tokens, its model only {size}", path=folder)
     check_finite(model, folder)
     return model, tokenizer
+
+
+def _import_transformers(folder: Path) -> Any:
+    """Raises InputError if it is missing, or if it can run code that ``config.json`` names (see ``SAFE_TRANSFORMERS``)."""
+    hide_broken_torchaudio()
+    try:
+        import transformers
+    except ImportError:
+        raise InputError("is a model of Hugging Face, which needs transformers: pip install 'attlm-fairseq[hf]'", path=folder) from None
+    major, minor = transformers.__version__.split(".")[:2]
+    if (int(major), int(minor)) < SAFE_TRANSFORMERS:
+        wanted = ".".join(map(str, SAFE_TRANSFORMERS))
+        found = f"transformers {transformers.__version__} can run code that a model names"
+        raise InputError(f"{found}; install transformers {wanted} or later", path=folder)
+    return transformers
 
 
 def read_config(folder: Path) -> Mapping[str, Any]:

@@ -312,6 +312,13 @@ def test_a_name_that_is_neither_file_nor_cached_is_one_line(tmp_path, monkeypatc
     assert "no model of this name in Hugging Face's local cache" in refused("ppl", "text", "--lm", "no-such/model")
 
 
+@pytest.mark.parametrize("version", ["4.57.6", "5.4.0.dev0"])
+def test_a_transformers_that_would_run_code_of_the_hub_is_refused(folder, monkeypatch, version):
+    monkeypatch.setattr("transformers.__version__", version)
+    with pytest.raises(InputError, match=rf"gpt2: transformers {version} can run code .* install transformers 5\.5 or later"):
+        load_huggingface_lm(folder / "gpt2")
+
+
 def test_options_that_fairseq_would_run_are_refused(folder, tmp_path):
     content = torch.load(folder / "fconv_lm" / "lm.pt", weights_only=True)
     content["cfg"]["model"]["decoder_layers"] = f"__import__('pathlib').Path({str(tmp_path / 'mark')!r}).touch()"
