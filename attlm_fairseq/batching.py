@@ -1,11 +1,19 @@
-"""Group consecutive items into batches of about equal size."""
+"""Look ahead in a stream of items, and group consecutive items into batches of about equal size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TypeVar
 
 Item = TypeVar("Item")
+
+
+def peeked(items: Iterable[Item]) -> tuple[Item | None, Iterator[Item]]:
+    """Return the first item (None if there is none), and an iterator over all items."""
+    rest = iter(items)
+    first = next(rest, None)
+    return first, rest if first is None else chain([first], rest)
 
 
 def batch_by_size(

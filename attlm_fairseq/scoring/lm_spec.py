@@ -14,7 +14,7 @@ from attlm_fairseq.numeric import is_number
 from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.context import with_window
-from attlm_fairseq.scoring.lm_files import find_lm, holds_ngrams, lm_kind, load_lm_files
+from attlm_fairseq.scoring.lm_files import find_lm, holds_ngrams, load_lm_files
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline
@@ -69,11 +69,6 @@ class LMSpec:
         if len(paths) == 1 and holds_ngrams(paths[0]):
             return cls(name, kenlm=paths[0])
         return cls(name, checkpoints=paths)
-
-    @property
-    def is_of_this_package(self) -> bool:
-        """Whether its files are neural LMs of this package."""
-        return bool(self.checkpoints) and all(lm_kind(path) == "attlm" for path in self.checkpoints)
 
     @property
     def uses_source(self) -> bool:

@@ -230,17 +230,8 @@ def load_translation_models(
     Raises:
         InputError: fairseq is not installed, a file is not such a model, or dictionaries are missing or do not fit.
     """
-    config = read_options(paths[0])
-    languages = [task_option(config, "source_lang"), task_option(config, "target_lang")]
-    task = task_option(config, "_name") or task_option(config, "task")
-    if None in languages or task not in TASKS:
-        raise InputError(f"was trained with --task {task}; expected a translation model, of --task translation", path=paths[0])
-    names = [f"dict.{language}.txt" for language in languages]
-    folder = find_dictionary(paths[0], config, names).parent if dictionaries is None else dictionaries
-    for missing in (folder / name for name in names if not (folder / name).is_file()):
-        raise InputError(f"there is no such file; --dict takes the folder with {' and '.join(names)} of a translation model", path=missing)
-    source, target = (Vocabulary.read(folder / name) for name in names)
-    overrides = {"data": str(folder), "eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path": None}
+    source, target = _find_dictionaries(paths[0], dictionaries)
+    overrides = {"data": str(source.parent), "eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path": None}
     models, options, _ = load_models(paths, overrides)
     from fairseq.models import FairseqEncoderDecoderModel
 
@@ -249,13 +240,21 @@ def load_translation_models(
             raise InputError(f"holds a {type(model).__name__}, not a model with an encoder and a decoder", path=path)
         model.to(compute.device).eval()
     shares = [1.0] * len(models) if weights is None else list(weights)
-    together = TranslationModels(
-        models,
-        [share / sum(shares) for share in shares],
-        source,
-        target,
-        bool(options.task.left_pad_source),
-        bool(options.task.left_pad_target),
-        tuple(paths),
-    )
-    return TranslationScorer(together, name, direction, compute)
+    normalised = [share / sum(shares) for share in shares]
+    vocabularies = Vocabulary.read(source), Vocabulary.read(target)
+    left_pad = bool(options.task.left_pad_source), bool(options.task.left_pad_target)
+    return TranslationScorer(TranslationModels(models, normalised, *vocabularies, *left_pad, tuple(paths)), name, direction, compute)
+
+
+def _find_dictionaries(path: Path, folder: Path | None) -> list[Path]:
+    """Return the dictionaries of a checkpoint, of the source and of the target language. Raises InputError."""
+    config = read_options(path)
+    languages = [task_option(config, "source_lang"), task_option(config, "target_lang")]
+    task = task_option(config, "_name") or task_option(config, "task")
+    if None in languages or task not in TASKS:
+        raise InputError(f"was trained with --task {task}; expected a translation model, of --task translation", path=path)
+    names = [f"dict.{language}.txt" for language in languages]
+    folder = find_dictionary(path, config, names).parent if folder is None else folder
+    for missing in (folder / name for name in names if not (folder / name).is_file()):
+        raise InputError(f"there is no such file; --dict takes the folder with {' and '.join(names)} of a translation model", path=missing)
+    return [folder / name for name in names]

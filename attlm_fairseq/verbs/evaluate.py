@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import TEXT, By, read_further, read_texts
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
+from attlm_fairseq.nbest.run.deciding import warn_of_unseen
 from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
 from attlm_fairseq.nbest.run.rescoring import context_of
 from attlm_fairseq.nbest.statistics.calibration import Calibration
@@ -31,6 +31,7 @@ from attlm_fairseq.verbs.inputs import (
     OnProgress,
     ReferenceFiles,
     References,
+    is_file,
     lists_of,
     metric_of,
     reference_files,
@@ -42,13 +43,12 @@ from attlm_fairseq.verbs.report import Table, note_repeats, row_record, write_re
 from attlm_fairseq.verbs.run import (
     Measurement,
     measure,
-    require_candidate_weights,
     require_weights,
     warn_of_subwords,
-    warn_of_unseen,
 )
 
 AGAINST = "against the first"
+System: TypeAlias = tuple[str, np.ndarray]  # the label of a row, and the statistics (N, S) of its answers
 
 
 @dataclass(frozen=True)
@@ -127,83 +127,65 @@ def evaluate(
     """
     metric, run = metric_of(metric), run_config(config)
     features = require_weights(run)
-    name = str(lists) if isinstance(lists, str | os.PathLike | NbestFile) else "as read"
+    name = str(lists) if is_file(lists) else "as read"
     files = reference_files(refs) or ReferenceFiles()
-    if isinstance(lists, str | os.PathLike):
-        lists = NbestFile(lists)
-    read = _texts_or_lists(lists, files.by) if isinstance(lists, NbestFile) else lists_of(lists)
-    require_candidate_weights(run)
-    referenced = with_references(read, refs)
-    context = context_of(run, referenced[0] if referenced else None, run.weights)
-    found = measure(referenced, metric, run, features, on_progress, context)
-    systems, answers = [(name, found.lists.first)], None
-    if config is not None and run != RunConfig(
-        context=run.context
-    ):  # a config with only a context rescores nothing: it says which lists the bootstrap draws together
-        run, label, answers = _rescored(found, metric, run)
-        systems.append((label, answers))
-        systems += [(f"{lm.name} alone", _alone(found, lm.name)) for lm in run.scored]
-    further = others.items() if isinstance(others, Mapping) else [(str(other), other) for other in others]
-    systems += [(label, _further(other, found, metric, name, files)) for label, other in further]
+    read = with_references(_texts_or_lists(lists, files.by), refs)
+    found = measure(read, metric, run, features, on_progress, context_of(run, read[0] if read else None))
+    rescored: list[System] = []
+    # a config with only a context rescores nothing: it says which lists the bootstrap draws together
+    if config is not None and run != RunConfig(context=run.context):
+        run, rescored = _rescored(found, metric, run)
+    further = _further(others, found, metric, name, files)
     best = f"oracle of {name}" if further else "oracle"
-    systems.append((best, oracle(found.lists.statistics, metric, [] if answers is None else [answers])))
-    in_sample, notes = _in_sample(systems, {label for label, _ in further}, answers, config, run, found)
+    of_best = oracle(found.lists.statistics, metric, [statistics for _, statistics in rescored[:1]])
+    in_sample, notes = _in_sample(rescored, further, None if config is None else run, found.lists.references)
     utterances = found.lists.utterances(metric)
     notes += note_repeats(utterances)
+    systems = [(name, found.lists.first), *rescored, *further, (best, of_best)]
     rows = compare(systems, metric, seed=seed, unpaired=[best], in_sample=in_sample, groups=utterances.tolist())
     calibration = calibrate(found.lists, metric, run, utterances) if confidence else None
     return Evaluation(rows, metric, run, found, title_of("Evaluation", lists), notes, calibration)
 
 
-def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunConfig, str, np.ndarray]:
-    """Return the run with its effective weights, its row label, and the statistics (N, S) of its answers. Raises InputError."""
-    weights = with_decoder_score(run, run.weights, found.lists.lists[0], note)
-    run = replace(run, weights=weights)
-    answers = answers_of(found.lists, metric, weights, run.decision)
-    warn_of_unseen({name for name, value in weights.items() if value} - {*found.lists.names})
-    return run, f"rescored, {run.decision}", np.array([statistics for _, statistics in answers])
-
-
-def _alone(found: Measurement, lm: str) -> np.ndarray:
-    """Return the statistics (N, S) of the hypotheses that one LM alone ranks first."""
-    return selection(found.lists.features, found.lists.statistics, {lm: 1.0}, names=found.lists.names)
+def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunConfig, list[System]]:
+    """Return the run with its effective weights, and its systems: all weights first, then each LM alone. Raises InputError."""
+    run = replace(run, weights=with_decoder_score(run, run.weights, found.lists.lists[0], note))
+    answers = answers_of(found.lists, metric, run.weights, run.decision)
+    warn_of_unseen({name for name, value in run.weights.items() if value} - {*found.lists.names})
+    measured, names = (found.lists.features, found.lists.statistics), found.lists.names
+    alone = [(f"{lm.name} alone", selection(*measured, {lm.name: 1.0}, names=names)) for lm in run.scored]
+    return run, [(f"rescored, {run.decision}", np.array([statistics for _, statistics in answers])), *alone]
 
 
 def _in_sample(
-    systems: Sequence[tuple[str, np.ndarray]],
-    further: set[str],
-    answers: np.ndarray | None,
-    config: object,
-    run: RunConfig,
-    found: Measurement,
+    rescored: Sequence[System], further: Sequence[System], run: RunConfig | None, references: Sequence[Sequence[str]]
 ) -> tuple[list[str], list[str]]:
-    """Find the systems that were tuned on these lists; return their labels and notes for the report, and log a note."""
-    references = found.lists.references
-    if config is not None:
-        if not run.tuned_on_these(run.weights, references):
-            return [], []
+    """Find the systems that were tuned on these lists; return their labels and notes for the report, and log a note.
+
+    ``run`` is None if no configuration was given: then the current folder's ``attlm.toml`` may have written the further systems.
+    """
+    if run is not None:
         line = "the weights were tuned on these lists, which flatters them, so there is no p: elsewhere expect tune's cross-validated row"
         # a file with the same answers as these weights was written by them
-        labels = [
-            label
-            for label, of_system in systems[1:]
-            if not label.startswith("oracle") and answers is not None and np.array_equal(of_system, answers)
-        ]
+        labels = [label for label, statistics in (*rescored, *further) if rescored and np.array_equal(statistics, rescored[0][1])]
     else:
-        here = read_config(DEFAULT_CONFIG) if further and DEFAULT_CONFIG.is_file() else RunConfig()
-        if not here.tuned_on_these(here.weights, references):
-            return [], []
+        run = read_config(DEFAULT_CONFIG) if further and DEFAULT_CONFIG.is_file() else RunConfig()
         line = (
             f"the weights of {DEFAULT_CONFIG} were tuned on these lists, which flatters what they have written, so there is no p: "
             "elsewhere expect tune's cross-validated row; --config names another file"
         )
-        labels = [label for label, _ in systems if label in further]
+        labels = [label for label, _ in further]
+    if not run.tuned_on_these(run.weights, references):
+        return [], []
     note(f"note: {line}")
     return labels, [f"{line[:1].upper()}{line[1:]}."]
 
 
-def _texts_or_lists(file: NbestFile, by: By | None) -> Iterable[NbestList]:
-    """Return the lists of a file, or its lines as texts if its format is not recognised. Raises InputError."""
+def _texts_or_lists(lists: Lists, by: By | None) -> Iterable[NbestList]:
+    """Return the lists; the lines of a file as texts if its format is not recognised. Raises InputError."""
+    if not is_file(lists):
+        return lists_of(lists)
+    file = lists if isinstance(lists, NbestFile) else NbestFile(lists)
     if file.format != TEXT:
         try:
             return file.open()[1]
@@ -214,28 +196,29 @@ def _texts_or_lists(file: NbestFile, by: By | None) -> Iterable[NbestList]:
     return read_texts(str(file), by, note)
 
 
-def _further(other: Lists, found: Measurement, metric: Metric, first_name: str, references: ReferenceFiles) -> np.ndarray:
-    """Return the statistics (N, S) of another system's 1-best hypotheses for the same utterances. Raises InputError."""
-    if isinstance(other, str | os.PathLike | NbestFile):
-        lists = _further_file(other if isinstance(other, NbestFile) else NbestFile(other), found.lists.lists, first_name, references)
-    else:
-        lists = list(lists_of(other))
-        if len(lists) != len(found.lists.lists):
-            raise InputError(f"{len(lists)} lists, but {first_name} has {len(found.lists.lists)}: compare lists of the same utterances")
-        lists = [replace(own, references=nbest.references) for own, nbest in zip(lists, found.lists.lists, strict=True)]
-    measured = measure_lists(lists, metric)
-    warn_of_subwords(measured.lists, metric)
-    return measured.first
+def _further(
+    others: Sequence[NbestFile | FilePath] | Mapping[str, Lists], found: Measurement, metric: Metric, name: str, references: ReferenceFiles
+) -> list[System]:
+    """Return the further systems with the statistics of their 1-best hypotheses. ``name``: of the first. Raises InputError."""
+    systems, first = [], found.lists.lists
+    for label, other in others.items() if isinstance(others, Mapping) else [(str(other), other) for other in others]:
+        lists = _lists_of_file(other, first, name, references) if is_file(other) else list(lists_of(other))
+        if len(lists) != len(first):
+            raise InputError(f"{len(lists)} lists, but {name} has {len(first)}: compare lists of the same utterances")
+        measured = measure_lists([replace(own, references=nbest.references) for own, nbest in zip(lists, first, strict=True)], metric)
+        warn_of_subwords(measured.lists, metric)
+        systems.append((label, measured.first))
+    return systems
 
 
-def _further_file(file: NbestFile, first: Sequence[NbestList], first_name: str, references: ReferenceFiles) -> list[NbestList]:
-    further, told = read_further(str(file), file.format, first, first_name, references.by)
+def _lists_of_file(file: NbestFile | FilePath, first: Sequence[NbestList], first_name: str, references: ReferenceFiles) -> list[NbestList]:
+    """Return another system's lists in the order of ``first``. Raises InputError if they are of other utterances."""
+    file = file if isinstance(file, NbestFile) else NbestFile(file)
+    lists, told = read_further(str(file), file.format, first, first_name, references.by)
     if told:
         note(told)
-    lists = []
-    for own, nbest in zip(further, first, strict=True):
+    for own, nbest in zip(lists, first, strict=True):
         if own.references and not references.paths and own.references != nbest.references:
             message = f"the reference of list {own.id!r} is not that of {first_name}; compare the same utterances in the same order"
             raise InputError(message, path=file, line=own.line)
-        lists.append(replace(own, references=nbest.references))
     return lists

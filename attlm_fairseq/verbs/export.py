@@ -76,28 +76,34 @@ def export_model(
     if texts:
         scorer = NeuralScorer([load_model(checkpoint, dictionary, device, content)], "the model")
         for text in texts:
-            counter = PerplexityCounter()
             scored = score_text(text, [scorer], [pipeline], on_progress)
+            counter = PerplexityCounter()
             for line in scored.lines:
                 counter.add(line.scores[0])
             measured.append((Path(text).name, counter))
             unknown += scored.oov
-    options = plain(content["cfg"]["model"])
-    try:
-        training = training_record(content)
-    except (*MISSHAPEN, ArithmeticError) as error:
-        raise InputError(f"its record of the training is not as fairseq-train writes it: {error}", path=checkpoint) from None
+    training = training_record(content, checkpoint)
     # named_parameters yields a tied matrix only once, under its first name
     weights = {name: parameter.detach() for name, parameter in trained.model.named_parameters()}
+    stored = StoredModel(trained.architecture, plain(content["cfg"]["model"]), trained.vocabulary, weights, trained.sha256)
+    card = model_card(folder.name, trained, stored, training, checkpoint, measured=measured, pipeline=pipeline, text=card_text)
     with whole_folder(str(folder)) as place:
-        stored = StoredModel(trained.architecture, options, trained.vocabulary, weights, trained.sha256)
-        card = model_card(folder.name, trained, stored, training, checkpoint, measured=measured, pipeline=pipeline, text=card_text)
         write_model_folder(place, stored, training, card)
     return unknown
 
 
-def training_record(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a checkpoint was trained: options by section, updates, epochs, validation perplexities. No paths or times."""
+def training_record(content: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """Return how a checkpoint was trained: options by section, updates, epochs, validation perplexities. No paths or times.
+
+    Raises InputError if it does not say this as fairseq-train does.
+    """
+    try:
+        return _training_record(content)
+    except (*MISSHAPEN, ArithmeticError) as error:
+        raise InputError(f"its record of the training is not as fairseq-train writes it: {error}", path=checkpoint) from None
+
+
+def _training_record(content: Mapping[str, Any]) -> dict[str, Any]:
     record: dict[str, Any] = {}
     for section, names in TRAINING_OPTIONS.items():
         found = plain(content["cfg"].get(section))

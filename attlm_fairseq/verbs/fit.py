@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -26,7 +25,7 @@ from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.inputs import LM, FilePath, run_config, text_lines
+from attlm_fairseq.verbs.inputs import LM, FilePath, run_config, text_lines, text_name
 from attlm_fairseq.verbs.run import require_lms
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class Fitted:
 
     def _write(self, path: FilePath, command: str | None) -> None:
         lms = tuple(replace(lm, adapt=_beside(path, lm.name)) if lm.name in self.adaptations else lm for lm in self.config.lms)
-        write_config(Path(path), replace(self.config, lms=lms), ({"command": command} if command else {}) | self.record, "fitting")
+        write_config(Path(path), replace(self.config, lms=lms), self.record, "fitting", command)
         note(f"wrote {path}")
 
 
@@ -136,7 +135,7 @@ def fit_context(
             adaptations[lm.name], row = _best_adaptation(lm, run, texts[lm.name], read[:ADAPTATION_LINES])
             rows.append(row)
     record = {
-        "text": os.fspath(text) if isinstance(text, str | os.PathLike) else "lines of a program",
+        "text": text_name(text),
         "lines": len(read),
         "ppl": {f"{row.lm} {row.setting}": round(row.ppl, 4) for row in rows},
         "attlm": __version__,

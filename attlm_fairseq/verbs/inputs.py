@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
@@ -129,8 +129,13 @@ class ReferenceFiles:
 References: TypeAlias = ReferenceFiles | FilePath | Sequence[str | Sequence[str] | os.PathLike[str]] | Mapping[str, str | Sequence[str]]
 
 
-def lists_of(lists: Lists) -> Iterator[NbestList]:
-    """Yield the lists, read from a file if ``lists`` is one.
+def is_file(lists: Lists) -> TypeGuard[NbestFile | FilePath]:
+    """Return whether the lists are a file or a folder."""
+    return isinstance(lists, str | os.PathLike | NbestFile)
+
+
+def opened_lists(lists: Lists) -> tuple[NbestFormat | NbestFolderFormat | None, Iterator[NbestList]]:
+    """Return the format, if the lists are in a file, and an iterator over the lists.
 
     A list of strings becomes an ``NbestList`` whose id is its position from 0. A single number next to a hypothesis
     becomes its score ``score``. Raises InputError.
@@ -138,13 +143,18 @@ def lists_of(lists: Lists) -> Iterator[NbestList]:
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
     if isinstance(lists, NbestFile):
-        return lists.open()[1]
-    return (_list_of(place, given) for place, given in enumerate(lists))
+        return lists.open()
+    return None, (_list_of(place, given) for place, given in enumerate(lists))
+
+
+def lists_of(lists: Lists) -> Iterator[NbestList]:
+    """Yield the lists of ``opened_lists``. Raises InputError."""
+    return opened_lists(lists)[1]
 
 
 def title_of(what: str, lists: Lists) -> str:
     """Return ``what`` followed by the file name, if the lists come from a file."""
-    return f"{what} on {lists}" if isinstance(lists, str | os.PathLike | NbestFile) else what
+    return f"{what} on {lists}" if is_file(lists) else what
 
 
 def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
@@ -289,6 +299,11 @@ def lm_spec(name: str, lm: LM) -> LMSpec:
     if not files:
         raise InputError(f"the LM {name!r} names no file")
     return LMSpec.of_files(name, files)
+
+
+def text_name(text: FilePath | Iterable[str]) -> str:
+    """Return the name of a text in a record."""
+    return os.fspath(text) if isinstance(text, str | os.PathLike) else "lines of a program"
 
 
 def text_lines(text: FilePath | Iterable[str], expected: str = "a sentence a line") -> TextSource | Iterable[str]:

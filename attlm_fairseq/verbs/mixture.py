@@ -25,7 +25,7 @@ from attlm_fairseq.scoring.oov_policy import UNK
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.verbs.exposure import warn_if_seen
-from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config, text_lines
+from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config, text_lines, text_name
 from attlm_fairseq.verbs.text import load_scorers, note_penalties, note_scorers, source_lines
 
 
@@ -49,7 +49,7 @@ class Mixture:
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
         """Write the LMs and the mixture as an ``attlm.toml``. Raises InputError."""
-        write_config(Path(path), self.config, ({"command": command} if command else {}) | self.record, "mixing")
+        write_config(Path(path), self.config, self.record, "mixing", command)
         note(f"wrote {path}; a mixture takes the place of its LMs: tune its weight with `attlm tune`")
 
 
@@ -57,6 +57,7 @@ class Mixture:
 class _Events:
     """The words and sentence ends of a text: log-probabilities (K, E) of K LMs, and which LMs know which words. Natural log."""
 
+    members: Sequence[Scorer]
     log_probs: np.ndarray
     unknown: np.ndarray  # (E,) bool: no LM knows the word
     words: int
@@ -90,8 +91,37 @@ def estimate_mixture(
         InputError: there are fewer than two LMs, they see different words, or one gives a word probability 0.
     """
     mixture, run = with_mixture(run_config(config, lms=lms), check_name(name))
-    estimated = replace(mixture, oov=UNK)  # the mixture's own OOV policy has no effect on the weights
-    mixed = RunConfig((*(lm for lm in run.lms if not lm.mixture), estimated), run.text, devices=run.devices, context=run.context)
+    events = _scored_events(text, run, mixture, source, on_progress)
+    log_probs, names = events.log_probs, [member.name for member in events.members]
+    as_unk = any(lm.oov.kind == "unk" for lm in run.lms if lm.name in names)
+    left_out = events.unknown & as_unk
+    iterations = list(em_weights(log_probs[:, ~left_out]))
+    best = iterations[-1].weights
+    totals = [*log_probs.sum(axis=1), mix(log_probs, best).sum()]
+    ppl = {lm: perplexity(float(total), len(left_out)) for lm, total in zip([*names, name], totals, strict=True)}
+    note_penalties(run.lms)
+    _note_doubts(iterations, events, int(left_out.sum()), name, ppl[name], as_unk)
+    weights = {lm: round(float(weight), 6) for lm, weight in zip(names, best, strict=True)}
+    record = {
+        "text": text_name(text),
+        "words and sentence ends": len(left_out),
+        **({"unknown to all LMs, left out of the estimation": int(left_out.sum())} if left_out.any() else {}),
+        "ppl": {lm: round(value, 4) for lm, value in ppl.items()},
+        "iterations": len(iterations) - 1,
+        "attlm": __version__,
+        "lm": {member.name: member.signature() for member in events.members},
+    }
+    found = replace(run, lms=tuple(replace(lm, mixture=tuple(weights.items())) if lm.name == name else lm for lm in run.lms))
+    return Mixture(found, weights, ppl, iterations, record)
+
+
+def _scored_events(
+    text: FilePath | Iterable[str], run: RunConfig, mixture: LMSpec, source: FilePath | Iterable[str] | None, on_progress: OnProgress
+) -> _Events:
+    """Score a text with the LMs of a mixture, and log what the user is to know of them. Raises InputError."""
+    plain = [lm for lm in run.lms if not lm.mixture]
+    # the mixture's own OOV policy has no effect on the weights
+    mixed = RunConfig((*plain, replace(mixture, oov=UNK)), run.text, devices=run.devices, context=run.context)
     lines = text_lines(text)
     (scorer,) = load_scorers(mixed)
     members, texts = scorer.members, list(mixed.texts.values()) * len(scorer.members)
@@ -99,29 +129,9 @@ def estimate_mixture(
     scored = text_file.score_text(lines, members, texts, on_progress, run.context, sources)
     events = _events(scored, members, text)
     note_scorers(members, texts, scored)
-    for place, lm in enumerate(lm for lm in run.lms if not lm.mixture):
+    for place, lm in enumerate(plain):
         warn_if_seen(lm, [line.words[place] for line in events.sample], [line.scores[place] for line in events.sample], "the text")
-    ppl = {member.name: perplexity(float(values.sum()), len(values)) for member, values in zip(members, events.log_probs, strict=True)}
-    as_unk = any(lm.oov.kind == "unk" for lm in run.lms if lm.name in ppl)
-    counted = ~events.unknown if as_unk else np.ones(len(events.unknown), dtype=bool)
-    iterations = list(em_weights(events.log_probs[:, counted]))
-    best = iterations[-1]
-    ppl[name] = perplexity(float(mix(events.log_probs, best.weights).sum()), len(events.unknown))
-    note_penalties(run.lms)
-    _note_doubts(iterations, events, int((~counted).sum()), name, ppl[name], as_unk)
-    weights = {member.name: round(float(weight), 6) for member, weight in zip(members, best.weights, strict=True)}
-    spec = replace(mixture, mixture=tuple(weights.items()))
-    record = {
-        "text": os.fspath(text) if isinstance(text, str | os.PathLike) else "lines of a program",
-        "words and sentence ends": len(events.unknown),
-        **({"unknown to all LMs, left out of the estimation": int((~counted).sum())} if not counted.all() else {}),
-        "ppl": {lm: round(value, 4) for lm, value in ppl.items()},
-        "iterations": len(iterations) - 1,
-        "attlm": __version__,
-        "lm": {member.name: member.signature() for member in members},
-    }
-    found = replace(run, lms=tuple(spec if lm.name == name else lm for lm in run.lms))
-    return Mixture(found, weights, ppl, iterations, record)
+    return events
 
 
 def _events(scored: text_file.ScoredText, members: Sequence[Scorer], text: object) -> _Events:
@@ -144,7 +154,7 @@ def _events(scored: text_file.ScoredText, members: Sequence[Scorer], text: objec
         if not np.isfinite(values).all():
             path = text if isinstance(text, str | os.PathLike) else None
             raise InputError(f"{member.name} gives a word of the text probability 0: it cannot be mixed", path=path)
-    return _Events(matrix, np.array(unknown, dtype=bool), words, disputed, list(sample.values()))
+    return _Events(members, matrix, np.array(unknown, dtype=bool), words, disputed, list(sample.values()))
 
 
 def _note_doubts(iterations: Sequence[EMIteration], events: _Events, left_out: int, name: str, ppl: float, as_unk: bool) -> None:

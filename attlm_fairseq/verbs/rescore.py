@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, repeat
 from typing import Any
 
 from attlm_fairseq import __version__
-from attlm_fairseq.batching import batch_by_size
+from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.decision.confidence import Confidence, with_confidences
-from attlm_fairseq.nbest.decision.decision import Decision, decide
-from attlm_fairseq.nbest.features.combination import COMPUTED
+from attlm_fairseq.nbest.decision.confidence import Confidence
+from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.formats import (
     CONVERTIBLE,
     ONE_BEST_STYLES,
@@ -29,23 +27,15 @@ from attlm_fairseq.nbest.formats.ctm import write_ctm
 from attlm_fairseq.nbest.formats.sausage import write_sausages
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
+from attlm_fairseq.nbest.run.deciding import ListDecider
 from attlm_fairseq.nbest.run.rescoring import context_of
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.scoring.oov import OOVCount
-from attlm_fairseq.text.subwords import SubwordMarks
-from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, NbestFile, OnProgress, Sources, lists_of, run_config, with_sources
-from attlm_fairseq.verbs.run import (
-    require_candidate_weights,
-    require_lms,
-    require_weights,
-    scoring,
-    warn_of_unseen,
-)
+from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, OnProgress, Sources, opened_lists, run_config, with_sources
+from attlm_fairseq.verbs.run import require_lms, require_weights, scoring
 
 ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
 OF_WORDS: dict[str, Callable[[Iterable[NbestList], str], None]] = {"ctm": write_ctm, "sausage": write_sausages}  # need confidences
-COMPARISONS = 1 << 18  # hypothesis pairs sent to the program of mbr-external in one run
 OUTPUTS = ("same", *CONVERTIBLE, *ONE_BEST, *OF_WORDS)
 
 
@@ -142,106 +132,37 @@ def rescore(
         InputError: the input is unreadable or wrong, an LM has no weight, or a weight names no feature. Nothing is
             written then.
     """
-    if isinstance(lists, str | os.PathLike):
-        lists = NbestFile(lists)
-    form, opened = lists.open() if isinstance(lists, NbestFile) else (None, lists_of(lists))
+    form, opened = opened_lists(lists)
     run = run_config(config, lms=lms, weights=weights)
     features = require_weights(run)
-    require_candidate_weights(run)
     if not run.weights and run.decision.rule == "max":
         require_lms(run)
-    writer = _writer(form, output, run) if output else None
-    cache = _cache(output, run, features) if output and output.resume else ScoreCache(None)
-    deciding = _Deciding(run, features, writer.confidence if writer else run.confidence)
-    kept: list[NbestList] = []
-    try:
-        first, read = _first(with_sources(opened, source))
-        with scoring(run, features, on_progress, cache, context_of(run, first, run.weights)) as rescorer:
-            decided = deciding.decide_all(rescorer.score(rescorer.workers.expand(read)))
-            if writer:
-                writer.write(decided)
-            else:
-                kept = list(decided)
+    writer = _writer(form, output, run) if output else _collector(run)
+    resumes = output is not None and output.resume
+    cache = ScoreCache.of_output(os.fspath(output.path), run, run.devices[0], features) if output and resumes else ScoreCache(None)
+    decider = ListDecider(run, features, writer.confidence)
+    with cache.explaining_interrupts():
+        first, read = peeked(with_sources(opened, source))
+        with scoring(run, features, on_progress, cache, context_of(run, first)) as rescorer:
+            writer.write(decider.decide_all(rescorer.score(rescorer.workers.expand(read))))
             cache.finish()
             signatures = rescorer.workers.signatures()
-    except KeyboardInterrupt:
-        if cache.path is not None and cache.path.exists():
-            raise KeyboardInterrupt(f"the same command continues: the scores so far are in {cache.path}") from None
-        raise
-    deciding.tell()
-    record = {"weights": deciding.weights, "decision": str(run.decision), "attlm": __version__, "lm": signatures}
-    return Rescored(kept, **deciding.counts, weights=deciding.weights, decision=run.decision, oov=rescorer.oov, record=record)
-
-
-def _first(lists: Iterable[NbestList]) -> tuple[NbestList | None, Iterable[NbestList]]:
-    """Return the first list (None if there is none), and an iterable over all lists."""
-    rest = iter(lists)
-    first = next(rest, None)
-    return first, rest if first is None else chain([first], rest)
-
-
-class _Deciding:
-    """Decides on each scored list as it passes by, counts changes, and logs the notes at the end."""
-
-    def __init__(self, run: RunConfig, features: Iterable[str], confidence: Confidence | None) -> None:
-        self.run, self.confidence = run, confidence
-        self.weights = dict(run.weights)
-        self.counts = {"list_count": 0, "hypothesis_count": 0, "changed": 0, "new_texts": 0}
-        # a score may be missing from some hypotheses of sparse lists, but hardly from all of them
-        self.unseen = {name for name, value in run.weights.items() if value} - {*(lm.name for lm in run.scored), *features, *COMPUTED}
-        self.marks = SubwordMarks(run.decision.text)
-
-    def decide_all(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        for scored in self._prepared(lists):
-            if not self.counts["list_count"]:
-                self.weights = with_decoder_score(self.run, self.weights, scored, note)
-                self._tell_formula()
-            decided = decide(scored, self.weights, self.run.decision)
-            self._count(scored, decided)
-            if self.confidence is not None:
-                decided = with_confidences(scored, decided, self.weights, self.run.decision, self.confidence)
-            yield decided
-
-    def _prepared(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        """Yield the lists. If an external program compares hypotheses, lists are read ahead so that one run serves many."""
-        decision = self.run.decision
-        if not decision.asks_program:
-            yield from lists
-            return
-        for some in batch_by_size(lists, repeat(COMPARISONS), lambda nbest: len(nbest.hypotheses) ** 2):
-            decision.prepare(some)
-            yield from some
-
-    def _count(self, scored: NbestList, decided: NbestList) -> None:
-        self.marks.add(scored.hypotheses[0].text)
-        if self.unseen:
-            self.unseen.difference_update(*(hypothesis.scores for hypothesis in scored.hypotheses))
-        first, answer = scored.hypotheses[0], decided.hypotheses[0]
-        self.counts["list_count"] += 1
-        self.counts["hypothesis_count"] += len(scored.hypotheses)
-        self.counts["changed"] += answer.rank != first.rank and answer.text != first.text  # the report counts changes in the same way
-        self.counts["new_texts"] += answer.rank == 0
-
-    def _tell_formula(self) -> None:
-        terms = " + ".join(f"{value:g} {name}" for name, value in self.weights.items() if value)
-        if self.run.decision.rule != "max":
-            note((f"total = {terms}" if terms else "all weights are 0") + f"; decision: {self.run.decision}")
-        else:
-            note(f"total = {terms}" if terms else "all weights are 0: the lists stay as they are")
-
-    def tell(self) -> None:
-        rule = self.run.decision.rule
-        if rule != "max" and (warning := self.marks.warning_of_decision(rule)):
-            note(warning)
-        warn_of_unseen(self.unseen)
+    record = {"weights": decider.weights, "decision": str(run.decision), "attlm": __version__, "lm": signatures}
+    return Rescored(writer.kept, **decider.counts, weights=decider.weights, decision=run.decision, oov=rescorer.oov, record=record)
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """A function that writes decided lists, and the Confidence for its word confidences; None if the format has no place for them."""
+    """A function that writes or keeps decided lists, and the Confidence for their words; None if they are not written."""
 
     write: Callable[[Iterable[NbestList]], None]
     confidence: Confidence | None = None
+    kept: list[NbestList] = field(default_factory=list)
+
+
+def _collector(run: RunConfig) -> _Writer:
+    kept: list[NbestList] = []
+    return _Writer(kept.extend, run.confidence, kept)
 
 
 def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput, run: RunConfig) -> _Writer:
@@ -267,11 +188,3 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
     if not target.has_scores:
         note(f"note: {target.name} has no place for scores: only the order of the hypotheses changes")
     return _Writer(lambda lists: write_nbest(lists, target, path), run.confidence if target.name == "jsonl" else None)
-
-
-def _cache(output: RescoreOutput, run: RunConfig, features: Iterable[str]) -> ScoreCache:
-    """Return the score cache in a file next to the output, from which an interrupted run continues."""
-    device = run.devices[0]
-    settings: dict[str, Any] = {"precision": device.precision, "memory": device.memory, "device": device.device.partition(":")[0]}
-    settings |= {"features": sorted(features)} | ({} if run.context is None else {"context": str(run.context)})
-    return ScoreCache.of_output(os.fspath(output.path), settings, note)

@@ -89,12 +89,6 @@ def measure(
     return Measurement(measured, rescorer.workers.scorer, signatures, list(rescorer.oov.values()))
 
 
-def require_candidate_weights(run: RunConfig) -> None:
-    """Raise InputError if candidates would join the lists but no weight applies to the scores of candidates."""
-    if run.adds_candidates and not any(run.weights.get(name) for name in (*SCORES, CORRECTOR)):
-        raise InputError("no weight for what corrections add to the lists: find the weights with `attlm tune` and the same options")
-
-
 def require_lms(run: RunConfig) -> None:
     """Raise InputError if the run has no LM."""
     if not run.lms:
@@ -102,7 +96,11 @@ def require_lms(run: RunConfig) -> None:
 
 
 def require_weights(run: RunConfig) -> list[str]:
-    """Return the names in ``run.weights`` that are LM features. Raises InputError if an LM has no weight or one that it cannot have."""
+    """Return the names in ``run.weights`` that are LM features.
+
+    Raises InputError if an LM has no weight or one that it cannot have, or if candidates would join the lists but none of their scores
+    has a weight.
+    """
     names = [lm.name for lm in run.scored]
     features = [name for name in run.weights if is_lm_feature(name, run.feature_texts)]
     weighted = {*run.weights, *(lm for name in features for lm in differing_lms(name, names) or ())}
@@ -119,13 +117,9 @@ def require_weights(run: RunConfig) -> list[str]:
                 f"the weight of {name} is {run.weights[name]:g}, expected 0 or more: with --only-close, hypotheses that it does not score "
                 "would win by their score; find the weights again with `attlm tune`, or leave --only-close out"
             )
+    if run.adds_candidates and not any(run.weights.get(name) for name in (*SCORES, CORRECTOR)):
+        raise InputError("no weight for what corrections add to the lists: find the weights with `attlm tune` and the same options")
     return features
-
-
-def warn_of_unseen(names: Iterable[str]) -> None:
-    """Warn of weights whose score no hypothesis has: the name may be mistyped. Only sparse lists can cause this."""
-    if names := sorted(names):
-        note(f"WARNING: no hypothesis has a score {', '.join(names)}: the weight had no effect")
 
 
 def hint_at_tokenizer(references: Iterable[Sequence[str]], metric: Metric) -> None:

@@ -136,9 +136,7 @@ class Tuned:
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
         """Write LMs, text steps, weights, decision and record as an ``attlm.toml``. Raises InputError."""
-        write_config(
-            Path(path), replace(self.config, decision=self._written_decision()), ({"command": command} if command else {}) | self.record
-        )
+        write_config(Path(path), replace(self.config, decision=self._written_decision()), self.record, command=command)
         note(f"wrote {path}" + ("" if self.config.lms or self.config.candidates.anything else ": there is no LM in it"))
 
     def _written_decision(self) -> Decision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -28,9 +28,14 @@ Decorator = Callable[[Callable], Callable]
 
 
 def grouped(title: str, name: str, build: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Return a decorator that adds a titled group of options to a command.
+    """Return a decorator that adds a titled group of options to a command, as ``in_groups`` does."""
+    return in_groups({title: options}, name, build)
 
-    The command receives the whole group as the argument ``name``: the result of ``build`` called with the options.
+
+def in_groups(groups: Mapping[str, Sequence[Decorator]], name: str, build: Callable[..., Any]) -> Decorator:
+    """Return a decorator that adds groups of options, by title, to a command.
+
+    The command receives them as one argument ``name``: the result of ``build`` called with the options.
     """
 
     def decorate(command: Callable) -> Callable:
@@ -39,7 +44,9 @@ def grouped(title: str, name: str, build: Callable[..., Any], *options: Decorato
             return command(**{name: build(**{own: given.pop(own) for own in names})}, **given)
 
         before = _parameters(command)
-        decorated = cloup.option_group(title, *options)(wrapper)
+        decorated: Any = wrapper
+        for title, options in reversed(list(groups.items())):
+            decorated = cloup.option_group(title, *options)(decorated)
         names = [name for name in _parameters(decorated) if name not in before]
         return decorated
 

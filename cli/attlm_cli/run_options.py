@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import click
 import cloup
 
-from attlm_cli.options import Decorator, dictionary_option, given_option
+from attlm_cli.options import Decorator, dictionary_option, given_option, in_groups
 from attlm_cli.types import (
     CONTEXT,
     ENSEMBLE_WEIGHTS,
@@ -32,12 +33,10 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES as DEFAULT_CANDIDATES
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
-from attlm_fairseq.scoring.cache import NeuralCache, UnigramCache
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
+from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_files import lm_kind
 from attlm_fairseq.scoring.lm_spec import Direction, LMSpec, check_name
-from attlm_fairseq.scoring.oov_policy import OOVPolicy
-from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
 
@@ -259,68 +258,50 @@ def run_options(
         candidates: whether the command can add candidates to lists.
         lists: whether the command reads n-best lists.
     """
-    groups = (
-        ("Models", MODELS + (COMBINED_MODELS if scores else ()) + (ONLY_CLOSE if lists else ())),
-        *((("Translation models", TRANSLATION_MODELS),) if scores else ()),
-        *((("Candidates beyond the lists", CANDIDATES),) if candidates else ()),
-        ("Text", TEXT + (UNKNOWN_WORDS + SENTENCE_TOKENS if scores else ())),
-        *((("Context", CONTEXT_OPTIONS),) if scores else ()),
-        ("Device", (SEVERAL_DEVICES if several_devices else ONE_DEVICE, *(ARITHMETIC if scores else ()))),
-    )
-
-    def decorate(command: Any) -> Any:
-        @wraps(command)
-        def wrapper(**given: Any) -> Any:
-            options = {name: given.pop(name) for name in names}
-            config = options.pop("config")
-            models = {name: options.pop(name, ()) for name in ("lm", "kenlm", *TRANSLATIONS)}
-            context = options.pop("context", None)
-            spec = {name: options.pop(name, None) for name in ("corrections", "phrases", "corrector", "candidates")}
-            named = bool(config or any(models.values()))
-            run = make_run(models, config if named or only_if_named or not DEFAULT_CONFIG.is_file() else DEFAULT_CONFIG)
-            if context is not None:
-                run = replace(run, context=context)
-            expands = run.candidates.anything or any(spec.values())
-            about_lms = [name for name in options if not (expands and name == "devices")]
-            if not run.lms and (option := given_option(*about_lms)):  # ignored silently, the option would seem to have an effect
-                raise InputError(
-                    f"{option} is about LMs, and there are none: give --config {DEFAULT_CONFIG}, --lm or --kenlm; what the metric compares "
-                    "is changed by --metric-text"
-                )
-            changed = with_candidate_options(changed_run(run, **options), **spec)
-            asked = named or not only_if_named or any(value is not None for value in (context, *spec.values()))
-            return command(run=changed if asked else None, **given)
-
-        before = {parameter.name for parameter in getattr(command, "__click_params__", [])}
-        decorated: Any = wrapper
-        for title, options in reversed(groups):
-            decorated = cloup.option_group(title, *options)(decorated)
-        names = [parameter.name for parameter in decorated.__click_params__ if parameter.name not in before]
-        return decorated
-
-    return decorate
+    groups = {
+        "Models": MODELS + (COMBINED_MODELS if scores else ()) + (ONLY_CLOSE if lists else ()),
+        "Translation models": TRANSLATION_MODELS if scores else (),
+        "Candidates beyond the lists": CANDIDATES if candidates else (),
+        "Text": TEXT + (UNKNOWN_WORDS + SENTENCE_TOKENS if scores else ()),
+        "Context": CONTEXT_OPTIONS if scores else (),
+        "Device": (SEVERAL_DEVICES if several_devices else ONE_DEVICE, *(ARITHMETIC if scores else ())),
+    }
+    return in_groups({title: options for title, options in groups.items() if options}, "run", partial(_run, only_if_named))
 
 
-def with_candidate_options(
+def _run(only_if_named: bool, *, config: Path | None, context: ContextSpec | None = None, **options: Any) -> RunConfig | None:
+    """Return the run of these options. Raises InputError."""
+    models = {name: options.pop(name, ()) for name in ("lm", "kenlm", *TRANSLATIONS)}
+    candidates = {name: options.pop(name, None) for name in ("corrections", "phrases", "corrector", "candidates")}
+    named = bool(config or any(models.values()))
+    if not (named or only_if_named) and DEFAULT_CONFIG.is_file():
+        config = DEFAULT_CONFIG
+    run = _with_models(read_config(config) if config else RunConfig(), models)
+    run = _with_candidates(run if context is None else replace(run, context=context), **candidates)
+    about_lms = [name for name in options if not (run.candidates.anything and name == "devices")]
+    if not run.lms and (option := given_option(*about_lms)):  # ignored silently, the option would seem to have an effect
+        raise InputError(
+            f"{option} is about LMs, and there are none: give --config {DEFAULT_CONFIG}, --lm or --kenlm; what the metric compares "
+            "is changed by --metric-text"
+        )
+    asked = named or not only_if_named or any(value is not None for value in (context, *candidates.values()))
+    run = _changed_run(run, **options)
+    return run if asked else None
+
+
+def _with_candidates(
     run: RunConfig, corrections: Path | None, phrases: Path | None, corrector: Path | None, candidates: int | None
 ) -> RunConfig:
     """Return the run with these sources of candidates, which replace those of the configuration. Raises InputError."""
-    before = run.candidates
-    spec = replace(
-        before,
-        table=before.table if corrections is None else corrections,
-        phrases=before.phrases if phrases is None else phrases,
-        corrector=before.corrector if corrector is None else corrector,
-        candidates=before.candidates if candidates is None else candidates,
-    )
+    given: dict[str, Any] = {"table": corrections, "phrases": phrases, "corrector": corrector, "candidates": candidates}
+    spec = replace(run.candidates, **{name: value for name, value in given.items() if value is not None})
     if candidates is not None and not spec.anything:
         raise InputError("--candidates is for --corrections, --phrases or --corrector, none of which is given")
     return replace(run, candidates=spec)
 
 
-def make_run(models: Mapping[str, Iterable[Named]], config: Path | None) -> RunConfig:
-    """Return the run of a configuration, with the LMs that the options give added. Raises InputError."""
-    run = read_config(config) if config else RunConfig()
+def _with_models(run: RunConfig, models: Mapping[str, Iterable[Named]]) -> RunConfig:
+    """Return the run with the LMs that the options give added. Raises InputError."""
     lms = {spec.name: spec for spec in run.lms}
     for option, name, files in [(option, *given) for option, of_option in models.items() for given in of_option]:
         if name is None:
@@ -334,7 +315,7 @@ def make_run(models: Mapping[str, Iterable[Named]], config: Path | None) -> RunC
     return replace(run, lms=tuple(lms.values()))
 
 
-def changed_run(
+def _changed_run(
     run: RunConfig,
     *,
     dictionary: Path | None = None,
@@ -345,14 +326,14 @@ def changed_run(
     steps: tuple[Named, ...] = (),
     **changes: tuple[Named, ...],
 ) -> RunConfig:
-    """Return the run changed by the other options. ``changes`` are the fields of ``LMChanges``. Raises InputError."""
+    """Return the run changed by the other options. ``changes`` are those of ``with_lm_changes``. Raises InputError."""
     if device is not None:
         placed: tuple[DeviceConfig, ...] = (DeviceConfig(parse_device(device), precision, parse_memory(memory)),)
     else:
         placed = parse_devices(devices, precision, parse_memory(memory))
     if dictionary is not None:
         run = replace(run, lms=tuple(map(partial(_with_dictionary, dictionary=dictionary), run.lms)))
-    return replace(LMChanges(text=steps, **changes).apply(run), devices=placed)
+    return replace(with_lm_changes(run, text=steps, **changes), devices=placed)
 
 
 def _with_dictionary(lm: LMSpec, dictionary: Path) -> LMSpec:
@@ -362,101 +343,101 @@ def _with_dictionary(lm: LMSpec, dictionary: Path) -> LMSpec:
 
 
 @dataclass(frozen=True)
-class LMChanges:
-    """Options that change LMs, which other options or ``attlm.toml`` give. Each value is a pair (LM name or None for all, value)."""
+class LMChange:
+    """An option that changes one attribute of LMs: ``--option NAME=VALUE`` of one LM, ``--option VALUE`` of all that it fits.
 
-    ensemble_weights: tuple[tuple[str | None, tuple[float, ...]], ...] = ()
-    mixture: tuple[tuple[str | None, tuple[tuple[str, float], ...]], ...] = ()
-    text: tuple[tuple[str | None, TextPipeline], ...] = ()
-    oov: tuple[tuple[str | None, OOVPolicy], ...] = ()
-    sentence_start: tuple[tuple[str | None, str], ...] = ()
-    sentence_end: tuple[tuple[str | None, str], ...] = ()
-    context_sentences: tuple[tuple[str | None, int | None], ...] = ()
-    neural_cache: tuple[tuple[str | None, NeuralCache], ...] = ()
-    unigram_cache: tuple[tuple[str | None, UnigramCache], ...] = ()
-    temperature: tuple[tuple[str | None, float], ...] = ()
-    adapt: tuple[tuple[str | None, Path], ...] = ()
-    source_text: tuple[tuple[str | None, TextPipeline], ...] = ()
-    only_close: tuple[tuple[str | None, float], ...] = ()
+    Attributes:
+        field: the attribute of LMSpec, and the option's name.
+        fits: the LMs that can have the attribute.
+        by_default: of these, the LMs that ``--option VALUE`` changes.
+        expected: what is missing if no LM fits.
+    """
 
-    def apply(self, run: RunConfig) -> RunConfig:
-        """Return the run with these changes. Raises InputError."""
-        lms = {lm.name: lm for lm in run.lms}
-        for name, members in self.mixture:
-            lms |= self._mixed(lms, name, members)
-        for name, shares in self.ensemble_weights:
-            lms |= self._weighted(lms, name, shares)
-        text = run.text
-        for name, steps in self.text:
-            if name is None:
-                text = steps
-            lms |= {lm.name: replace(lm, text=steps) for lm in named(lms, name, "--text") if name}
-        for name, policy in self.oov:
-            lms |= {lm.name: replace(lm, oov=policy) for lm in named(lms, name, "--oov") if name or not lm.mixture}
-        for option in ("context_sentences", "neural_cache", "unigram_cache", "temperature", "adapt"):
-            for name, value in getattr(self, option):
-                own = option in ("neural_cache", "temperature", "adapt")  # only LMs of this package support these
-                given = [lm for lm in named(lms, name, f"--{option.replace('_', '-')}") if not lm.mixture]
-                given = [lm for lm in given if name or not own or lm.is_of_this_package]
-                if not given:
-                    raise InputError(f"--{option.replace('_', '-')} {value}: there is no LM that it is for")
-                lms |= {lm.name: replace(lm, **{option: value}) for lm in given}
-        for option, choices in (("sentence_start", self.sentence_start), ("sentence_end", self.sentence_end)):
-            for name, token in choices:
-                given = named(lms, name, f"--{option.replace('_', '-')}")
-                chosen = [lm for lm in given if name or (_plain(lm) and all(lm_kind(path) == "huggingface" for path in _plain(lm)))]
-                if not chosen:
-                    raise InputError(f"--{option.replace('_', '-')} {token!r}: there is no LM of Hugging Face")
-                for lm in chosen:
-                    begins = option == "sentence_start"
-                    lms[lm.name] = replace(lm, sentence_start=token) if begins else replace(lm, sentence_end=token)
-        for name, steps in self.source_text:
-            translating = [lm for lm in named(lms, name, "--source-text") if lm.translation]
-            if not translating:
-                raise InputError("--source-text: there is no translation model" + (f" called {name!r}" if name else ""))
-            lms |= {lm.name: replace(lm, source_text=steps) for lm in translating}
-        for name, margin in self.only_close:
-            slow = [lm for lm in named(lms, name, "--only-close") if name or any(lm_kind(path) == "masked" for path in _plain(lm))]
-            if not slow:
-                raise InputError("--only-close: there is no masked LM; for another LM give NAME=NUMBER")
-            lms |= {lm.name: replace(lm, only_close=margin) for lm in slow}
-        return replace(run, lms=tuple(lms.values()), text=text)
+    field: str
+    fits: Callable[[LMSpec], bool] = lambda lm: True
+    by_default: Callable[[LMSpec], bool] = lambda lm: True
+    expected: str = "LM that it is for"
 
-    def _mixed(self, lms: dict[str, LMSpec], name: str | None, members: tuple[tuple[str, float], ...]) -> dict[str, LMSpec]:
-        name = name or next(name for name in numbered("mix") if name not in lms)
-        old = lms.get(check_name(name), LMSpec(name))
-        if old.kenlm or old.checkpoints:
-            raise InputError(f"--mixture {name}=..: {name!r} is one of the LMs already")
-        return {name: replace(old, mixture=members)}
-
-    def _weighted(self, lms: dict[str, LMSpec], name: str | None, shares: tuple[float, ...]) -> dict[str, LMSpec]:
-        ensembles = [lm for lm in lms.values() if len(lm.checkpoints) > 1 and name in (None, lm.name)]
-        if len(ensembles) != 1:
-            raise InputError(f"--ensemble-weights: there are {len(ensembles)} ensembles {name or ''}; give NAME=NUMBER:NUMBER..")
-        if len(shares) != len(ensembles[0].checkpoints):
-            raise InputError(
-                f"--ensemble-weights: {ensembles[0].name} has {len(ensembles[0].checkpoints)} checkpoints: "
-                f"expected {len(ensembles[0].checkpoints)} numbers, not {len(shares)}"
-            )
-        return {ensembles[0].name: replace(ensembles[0], ensemble_weights=shares)}
+    def apply(self, lms: dict[str, LMSpec], name: str | None, value: Any) -> None:
+        """Change the LM of this name, or all that the option is for. Raises InputError."""
+        option = f"--{self.field.replace('_', '-')}"
+        if name is not None and name not in lms:
+            raise InputError(f"{option} {name}=..: no LM has this name; there are {', '.join(lms) or 'none'}")
+        chosen = [lm for lm in lms.values() if name in (None, lm.name) and self.fits(lm) and (name or self.by_default(lm))]
+        if not chosen:
+            raise InputError(f"{option}{f' {name}=..' if name else ''}: there is no {self.expected}")
+        lms |= {lm.name: replace(lm, **{self.field: value}) for lm in chosen}
 
 
-def _plain(lm: LMSpec) -> tuple[Path, ...]:
-    """Return the files of an LM; none for a translation model."""
-    return () if lm.translation else lm.checkpoints
+def _is_plain(lm: LMSpec) -> bool:
+    return not lm.mixture
 
 
-def named(lms: dict[str, LMSpec], name: str | None, option: str) -> list[LMSpec]:
-    """Return the LM of this name, or all. Raises InputError."""
-    if name is not None and name not in lms:
-        raise InputError(f"{option} {name}=..: no LM has this name; there are {', '.join(lms) or 'none'}")
-    return [lm for lm in lms.values() if name in (None, lm.name)]
+def _holds(kind: str) -> Callable[[LMSpec], bool]:
+    """Return whether all checkpoints of an LM are of this kind. A translation model is of no kind."""
+    return lambda lm: bool(lm.checkpoints) and not lm.translation and all(lm_kind(path) == kind for path in lm.checkpoints)
+
+
+LM_CHANGES = (
+    LMChange("oov", by_default=_is_plain),
+    LMChange("context_sentences", _is_plain),
+    LMChange("neural_cache", _is_plain, _holds("attlm")),
+    LMChange("unigram_cache", _is_plain),
+    LMChange("temperature", _is_plain, _holds("attlm")),
+    LMChange("adapt", _is_plain, _holds("attlm")),
+    LMChange("sentence_start", by_default=_holds("huggingface"), expected="LM of Hugging Face"),
+    LMChange("sentence_end", by_default=_holds("huggingface"), expected="LM of Hugging Face"),
+    LMChange("source_text", lambda lm: lm.translation is not None, expected="translation model"),
+    LMChange("only_close", by_default=_holds("masked"), expected="masked LM; for another LM give NAME=NUMBER"),
+)
+
+
+def with_lm_changes(
+    run: RunConfig,
+    *,
+    text: Iterable[Named] = (),
+    mixture: Iterable[Named] = (),
+    ensemble_weights: Iterable[Named] = (),
+    **changes: Iterable[Named],
+) -> RunConfig:
+    """Return the run with these changes of its LMs. ``changes``: by the fields of ``LM_CHANGES``. Raises InputError."""
+    lms = {lm.name: lm for lm in run.lms}
+    for name, members in mixture:
+        lms |= _mixed(lms, name, members)
+    for name, shares in ensemble_weights:
+        lms |= _weighted(lms, name, shares)
+    for name, steps in text:
+        if name is None:
+            run = replace(run, text=steps)
+        else:
+            LMChange("text").apply(lms, name, steps)
+    for change in LM_CHANGES:
+        for name, value in changes.get(change.field, ()):
+            change.apply(lms, name, value)
+    return replace(run, lms=tuple(lms.values()))
+
+
+def _mixed(lms: dict[str, LMSpec], name: str | None, members: tuple[tuple[str, float], ...]) -> dict[str, LMSpec]:
+    name = name or next(name for name in numbered("mix") if name not in lms)
+    old = lms.get(check_name(name), LMSpec(name))
+    if old.kenlm or old.checkpoints:
+        raise InputError(f"--mixture {name}=..: {name!r} is one of the LMs already")
+    return {name: replace(old, mixture=members)}
+
+
+def _weighted(lms: dict[str, LMSpec], name: str | None, shares: tuple[float, ...]) -> dict[str, LMSpec]:
+    ensembles = [lm for lm in lms.values() if len(lm.checkpoints) > 1 and name in (None, lm.name)]
+    if len(ensembles) != 1:
+        raise InputError(f"--ensemble-weights: there are {len(ensembles)} ensembles {name or ''}; give NAME=NUMBER:NUMBER..")
+    [ensemble] = ensembles
+    if len(shares) != len(ensemble.checkpoints):
+        raise InputError(
+            f"--ensemble-weights: {ensemble.name} has {len(ensemble.checkpoints)} checkpoints: "
+            f"expected {len(ensemble.checkpoints)} numbers, not {len(shares)}"
+        )
+    return {ensemble.name: replace(ensemble, ensemble_weights=shares)}
 
 
 def numbered(name: str) -> Iterator[str]:
     """Yield ``name``, ``name2``, ``name3``, .."""
-    yield name
-    number = 2
-    while True:
-        yield f"{name}{number}"
-        number += 1
+    return chain([name], (f"{name}{number}" for number in count(2)))

@@ -575,7 +575,7 @@ def test_too_little_memory_is_one_line(folder, monkeypatch):
     def too_much(*_: object) -> None:
         np.empty(1 << 50)
 
-    monkeypatch.setattr("attlm_fairseq.verbs.rescore.decide", too_much)
+    monkeypatch.setattr("attlm_fairseq.nbest.run.deciding.decide", too_much)
     result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out.json", code=2)
     assert result.stderr.splitlines()[-1].startswith("attlm: error: there is not enough memory (Unable to allocate")
     assert not (folder / "out.json").exists()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attlm_cli.run_options import LMChanges
+from attlm_cli.run_options import with_lm_changes
 from attlm_cli.types import ENSEMBLE_WEIGHTS, MIXTURE, OOV_OF_LM, TEXT_OF_LM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -32,7 +32,7 @@ TYPES = {"ensemble_weights": ENSEMBLE_WEIGHTS, "mixture": MIXTURE, "text": TEXT_
 def changed_by(config: RunConfig, **options: tuple[str, ...]) -> RunConfig:
     """The configuration after options as the user types them."""
     parsed = {name: tuple(TYPES[name].convert(text, None, None) for text in texts) for name, texts in options.items()}
-    return LMChanges(**parsed).apply(config)
+    return with_lm_changes(config, **parsed)
 
 
 def spec(config: RunConfig, name: str) -> LMSpec:

@@ -160,7 +160,7 @@ def test_an_interrupted_command_ends_with_130(folder, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attlm_fairseq.verbs.rescore.decide", interrupted)
+    monkeypatch.setattr("attlm_fairseq.nbest.run.deciding.decide", interrupted)
     result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out", code=130)
     assert result.stderr.splitlines()[-1] == "attlm: interrupted"
     (folder / "out.unfinished").write_bytes(b"")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, TextIO
 
+from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.json_text import DECODER, after_space
@@ -30,11 +30,9 @@ def write_document(
 
     Lists of another format are written with ``new_item(list)``, if there is one, in a document of these ``brackets``.
     """
-    lists = iter(lists)
-    first = next(lists, None)
+    first, lists = peeked(lists)
     if first is None:
         return
-    lists = chain([first], lists)
     if new_item is not None and text_of(first, format_name) is None:
         _write_new_document(lists, out, brackets, new_item)
         return

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TextIO
 
+from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
@@ -90,11 +91,9 @@ class JsonFormat(NbestFormat):
         return _lists(_items_within(item, file, source.name, *found), file, reader)
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
-        lists = iter(lists)
-        first = next(lists, None)
+        first, given = peeked(lists)
         if first is None:
             return
-        given = chain([first], lists)
         text = text_of(first, self.name)
         if text is not None and text.file.framing == LINES:
             write_lines(given, out, self.name, _Writer().lines)

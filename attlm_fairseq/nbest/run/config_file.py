@@ -207,12 +207,21 @@ def read_decision(entries: Mapping[str, Any], path: Path) -> Decision:
     return Decision(rule, float(scale), text, {name: float(value) for name, value in scales.items()}, tokenize)
 
 
-def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], record_name: str = "tuning") -> None:
-    """Write LMs, text steps, weights and decision, and ``record`` as ``[tuning]``: how they came about.
+def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], record_name: str = "tuning", command: str | None = None) -> None:
+    """Write an ``attlm.toml``. The file changes at once or not at all.
 
-    Of what an existing file holds besides, only the other record stays (see ``unused``), ``[tuning]`` only with the
-    same weights; what is the same stays as it was written.
-    The file changes at once or not at all; ``-``, a device or a pipe just gets it. Raises InputError.
+    Entries of an existing file that stay the same keep their form and comments; those that ``config`` lacks go (see
+    ``unused``). The records of other commands stay, ``[tuning]`` only with the same weights.
+
+    Args:
+        path: the file; ``-``, a device or a pipe is only written.
+        config: LMs, text steps, weights, decision and so on.
+        record: how they were found.
+        record_name: the table of the record.
+        command: the command line, which opens the record.
+
+    Raises:
+        InputError: the existing file is not an ``attlm.toml``, or a weight or file name cannot be written.
     """
     import tomlkit
 
@@ -242,7 +251,7 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
             _set(document, name, entries)
     if record_name != "tuning" and held is not None and held.weights != config.weights:
         document.pop("tuning", None)  # it tells of other weights
-    document[record_name] = _encodable(record)
+    document[record_name] = _encodable(({"command": command} if command else {}) | dict(record))
     with whole_file(str(path)) as out:
         out.write(tomlkit.dumps(document))
 

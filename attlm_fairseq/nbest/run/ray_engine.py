@@ -13,20 +13,19 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.decision.decision import decide
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
 from attlm_fairseq.nbest.formats import holding_new, open_nbest, write_nbest
-from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
+from attlm_fairseq.nbest.run.deciding import ListDecider
 from attlm_fairseq.nbest.run.rescoring import Rescorer, context_of
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess
@@ -39,9 +38,9 @@ class Shard:
 
     path: str
     output: str
-    lists: int = 0
-    error: str = ""
-    notes: tuple[str, ...] = ()
+    lists: int
+    error: str
+    notes: tuple[str, ...]
 
 
 class ShardRescorer:
@@ -52,10 +51,9 @@ class ShardRescorer:
         os.chdir(folder)
         self._config = config
         self._format_name = format_name
-        features = [name for name in config.weights if is_lm_feature(name, config.feature_texts)]
-        self._workers = OneProcess(BlockScorer.load(config, device, features), config)
-        self._settings = {"precision": device.precision, "memory": device.memory, "device": device.device, "features": sorted(features)}
-        self._settings |= {} if config.context is None else {"context": str(config.context)}
+        self._device = device
+        self._features = [name for name in config.weights if is_lm_feature(name, config.feature_texts)]
+        self._workers = OneProcess(BlockScorer.load(config, device, self._features), config)
 
     def __call__(self, row: Mapping[str, str]) -> dict[str, Any]:
         """Rescore the shard ``row["path"]`` into ``row["output"]``; an InputError is that shard's alone, the others go on."""
@@ -67,32 +65,18 @@ class ShardRescorer:
 
     def _rescore(self, path: str, output: str) -> tuple[int, list[str], list[str]]:
         form, opened = open_nbest(path, self._format_name)
-        first = next(iterator := iter(opened), None)
-        lists = iterator if first is None else chain([first], iterator)
+        first, lists = peeked(opened)
         notes: list[str] = []
-        cache = ScoreCache.of_output(output, self._settings, notes.append)
-        context = context_of(self._config, first, self._config.weights)
-        rescorer = Rescorer(self._workers, self._config, cache=cache, context=context)
-        weights = self._config.weights
-        count = 0
-
-        def decided() -> Iterator[NbestList]:
-            nonlocal count, weights
-            for nbest in rescorer.score(self._workers.expand(lists)):
-                if not count:
-                    weights = with_decoder_score(self._config, weights, nbest, notes.append)
-                count += 1
-                yield decide(nbest, weights, self._config.decision)
-
-        if self._config.adds_candidates:
-            target = holding_new(form)
-            if target.name != form.name:
-                notes.append(f"note: {form.name} cannot hold new hypotheses: lists are written as {target.name}")
-            form = target
-        write_nbest(decided(), form, output)
+        cache = ScoreCache.of_output(output, self._config, self._device, self._features, notes.append)
+        rescorer = Rescorer(self._workers, self._config, cache=cache, context=context_of(self._config, first))
+        target = holding_new(form) if self._config.adds_candidates else form
+        if target.name != form.name:
+            notes.append(f"note: {form.name} cannot hold new hypotheses: lists are written as {target.name}")
+        decider = ListDecider(self._config, self._features, self._config.confidence if target.name == "jsonl" else None, notes.append)
+        write_nbest(decider.decide_all(rescorer.score(self._workers.expand(lists))), target, output)
         cache.finish()
         told = [*notes, *filter(None, (oov.warning() for oov in rescorer.oov.values())), *rescorer.notes.values()]
-        return count, told, rescorer.conversations
+        return decider.counts["list_count"], told, rescorer.conversations
 
 
 def find_shards(pattern: str) -> list[str]:
@@ -112,22 +96,18 @@ def rescore_shards(
     concurrency: int = 1,
     format_name: str | None = None,
 ) -> list[Shard]:
-    """Rescore each file into the folder ``output``, under its own name, by as many actors as ``concurrency`` says.
+    """Rescore each file into the folder ``output``, under its own name, by ``concurrency`` actors.
 
-    Returns what became of each file that was not there already. A Ray cluster that is running is used (``ray.init`` or
-    RAY_ADDRESS), else one is started on this machine for the call. With ``device`` "cuda" every actor has a GPU of its
-    own.
+    A Ray cluster that is running is used (``ray.init`` or RAY_ADDRESS), else one is started on this machine for the
+    call. With ``device`` "cuda" every actor has its own GPU.
 
-    Raises InputError if ray is missing, if two files have one name, or if the decision makes texts that are in no list.
+    Returns:
+        The result of each file that was not there already.
+
+    Raises:
+        InputError: ray is missing, two files have one name, or the decision makes texts that are in no list.
     """
-    if config.decision.makes_text:
-        raise InputError(
-            f"{config.decision.rule} makes texts that are in no list: --engine ray writes lists; rescore one file with --to 1best"
-        )
-    if len({Path(file).name for file in files}) != len(files):
-        raise InputError("two of the files have one name: their outputs would be one", path=output)
-    shards = [Shard(str(Path(file).absolute()), str((output / Path(file).name).absolute())) for file in files]
-    todo = [{"path": shard.path, "output": shard.output} for shard in shards if not Path(shard.output).exists()]
+    todo = _unfinished(files, output, config)
     ray = _import_ray()
     output.mkdir(parents=True, exist_ok=True)
     if not todo:
@@ -139,29 +119,41 @@ def rescore_shards(
         def __init__(self) -> None:
             super().__init__(config, device, folder, format_name)
 
+    with _started(ray):
+        shards = ray.data.from_items(todo, override_num_blocks=len(todo))
+        pool = ray.data.ActorPoolStrategy(size=min(concurrency, len(todo)), max_tasks_in_flight_per_actor=1)
+        found = shards.map(Actor, compute=pool, num_gpus=1 if on_gpu else None, num_cpus=None if on_gpu else 1).take_all()
+    return [
+        Shard(row["path"], row["output"], row["lists"], row["error"], (*filter(None, row["notes"].split("\n")), *split))
+        for row, split in zip(found, _split_conversations(found), strict=True)
+    ]
+
+
+def _unfinished(files: Sequence[str], output: Path, config: RunConfig) -> list[dict[str, str]]:
+    """Return the absolute paths of the files without an output, and of their outputs. Raises InputError."""
+    if config.decision.makes_text:
+        raise InputError(
+            f"{config.decision.rule} makes texts that are in no list: --engine ray writes lists; rescore one file with --to 1best"
+        )
+    if len({Path(file).name for file in files}) != len(files):
+        raise InputError("two of the files have one name: their outputs would be one", path=output)
+    outputs = [(output / Path(file).name).absolute() for file in files]
+    return [{"path": str(Path(file).absolute()), "output": str(to)} for file, to in zip(files, outputs, strict=True) if not to.exists()]
+
+
+@contextmanager
+def _started(ray: ModuleType) -> Iterator[None]:
+    """Use the running Ray cluster, or start one for the block."""
     started = not ray.is_initialized()
     if started:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     ray.data.DataContext.get_current().enable_progress_bars = False
     try:
-        found = (
-            ray.data.from_items(todo, override_num_blocks=len(todo))
-            .map(
-                Actor,
-                compute=ray.data.ActorPoolStrategy(size=min(concurrency, len(todo)), max_tasks_in_flight_per_actor=1),
-                num_gpus=1 if on_gpu else None,
-                num_cpus=None if on_gpu else 1,
-            )
-            .take_all()
-        )
+        yield
     finally:
         if started:
             ray.shutdown()
-    return [
-        Shard(row["path"], row["output"], row["lists"], row["error"], (*filter(None, row["notes"].split("\n")), *split))
-        for row, split in zip(found, _split_conversations(found), strict=True)
-    ]
 
 
 def _split_conversations(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:

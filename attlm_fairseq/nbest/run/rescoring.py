@@ -162,18 +162,14 @@ class Context:
             yield Conversations([[(place, lists[place]) for place in places] for _, places in group], [name for name, _ in group])
 
 
-def context_of(run: RunConfig, first: NbestList | None, weights: Mapping[str, float]) -> Context | None:
-    """Return how the lists of a run belong to conversations: lists after others are told what these weights choose from those.
+def context_of(run: RunConfig, first: NbestList | None) -> Context | None:
+    """Return how the lists of a run form conversations: the context of a list is what the run chooses from the lists before it.
 
-    Args:
-        run: LMs, decision and conversations.
-        first: any of the lists, which tells the decoder's own score; None for no lists.
-        weights: the weights.
+    ``first`` is any of the lists, which shows the decoder's own score; None if there are no lists.
     """
     if run.context is None:
         return None
-    if first is not None:
-        weights = with_decoder_score(run, weights, first, lambda line: None)
+    weights = run.weights if first is None else with_decoder_score(run, run.weights, first, lambda line: None)
     return Context(run.context, Choice(dict(weights), run.decision))
 
 

@@ -14,7 +14,7 @@ import os
 import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -23,10 +23,13 @@ from typing import Any
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScores
+from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.walk import Group, History, Turn, TurnScores
 from attlm_fairseq.nbest.run.workers import Workers
+from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.oov import OOVCount
 
 SQLITE_MAGIC = b"SQLite format 3\0"
@@ -45,12 +48,26 @@ class ScoreCache:
         self._tell = tell
 
     @classmethod
-    def of_output(cls, output: str, settings: object, tell: Callable[[str], None] = lambda line: None) -> ScoreCache:
+    def of_output(
+        cls, output: str, run: RunConfig, device: DeviceConfig, features: Iterable[str], tell: Callable[[str], None] = note
+    ) -> ScoreCache:
         """Return the cache next to an output, ``OUTPUT.unfinished``; none for standard output, devices and pipes."""
         if is_stream(output):
             return cls(None)
+        settings = {"precision": device.precision, "memory": device.memory, "device": device.device.partition(":")[0]}
+        settings |= {"features": sorted(features)} | ({} if run.context is None else {"context": str(run.context)})
         place = Path(os.path.realpath(output))
         return cls(place.with_name(f"{place.name}.unfinished"), settings, tell)
+
+    @contextmanager
+    def explaining_interrupts(self) -> Iterator[None]:
+        """If the user interrupts the run, say that the same command continues it."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.path is None or not self.path.exists():
+                raise
+            raise KeyboardInterrupt(f"the same command continues: the scores so far are in {self.path}") from None
 
     def score(self, workers: Workers, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         """Yield the scores of each block in order, as ``workers.score`` does, without scoring again what the cache holds.

@@ -1,0 +1,95 @@
+"""Decide on scored lists as they stream by: default weight of the decoder's score, decision, confidences, counts and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import repeat
+
+from attlm_fairseq.batching import batch_by_size
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.decision.confidence import Confidence, with_confidences
+from attlm_fairseq.nbest.decision.decision import decide
+from attlm_fairseq.nbest.features.combination import COMPUTED
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
+from attlm_fairseq.text.subwords import SubwordMarks
+
+PAIRS_PER_PROGRAM_RUN = 1 << 18  # hypothesis pairs sent to the program of mbr-external in one run
+
+
+class ListDecider:
+    """Decides on each scored list as it passes by, and counts changes.
+
+    Attributes:
+        weights: the weights in use; with the first list, the default weight of the decoder's own score joins them.
+        counts: numbers of lists, hypotheses, changed answers, and answers that are in no list, by their names in
+            ``verbs.rescore.Rescored``.
+    """
+
+    def __init__(
+        self, run: RunConfig, features: Iterable[str], confidence: Confidence | None = None, tell: Callable[[str], None] = note
+    ) -> None:
+        """Prepare for the lists of one run.
+
+        Args:
+            run: weights and decision.
+            features: the LM features that have a weight.
+            confidence: adds word confidences to each list; None adds none.
+            tell: receives the notes and warnings for the user.
+        """
+        self.run, self.confidence, self._tell = run, confidence, tell
+        self.weights = dict(run.weights)
+        self.counts = {"list_count": 0, "hypothesis_count": 0, "changed": 0, "new_texts": 0}
+        # a score may be missing from some hypotheses of sparse lists, but hardly from all of them
+        self._unseen = {name for name, value in run.weights.items() if value} - {*(lm.name for lm in run.scored), *features, *COMPUTED}
+        self._marks = SubwordMarks(run.decision.text)
+
+    def decide_all(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+        """Yield each list with the answer first. After the last list, warn of what was unusual in all of them."""
+        for scored in self._prepared(lists):
+            if not self.counts["list_count"]:
+                self.weights = with_decoder_score(self.run, self.weights, scored, self._tell)
+                self._tell_formula()
+            decided = decide(scored, self.weights, self.run.decision)
+            self._count(scored, decided)
+            if self.confidence is not None:
+                decided = with_confidences(scored, decided, self.weights, self.run.decision, self.confidence)
+            yield decided
+        rule = self.run.decision.rule
+        if rule != "max" and (warning := self._marks.warning_of_decision(rule)):
+            self._tell(warning)
+        warn_of_unseen(self._unseen, self._tell)
+
+    def _prepared(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+        """Yield the lists. If an external program compares hypotheses, lists are read ahead so that one run serves many."""
+        decision = self.run.decision
+        if not decision.asks_program:
+            yield from lists
+            return
+        for some in batch_by_size(lists, repeat(PAIRS_PER_PROGRAM_RUN), lambda nbest: len(nbest.hypotheses) ** 2):
+            decision.prepare(some)
+            yield from some
+
+    def _count(self, scored: NbestList, decided: NbestList) -> None:
+        self._marks.add(scored.hypotheses[0].text)
+        if self._unseen:
+            self._unseen.difference_update(*(hypothesis.scores for hypothesis in scored.hypotheses))
+        first, answer = scored.hypotheses[0], decided.hypotheses[0]
+        self.counts["list_count"] += 1
+        self.counts["hypothesis_count"] += len(scored.hypotheses)
+        self.counts["changed"] += answer.rank != first.rank and answer.text != first.text  # the report counts changes in the same way
+        self.counts["new_texts"] += answer.rank == 0
+
+    def _tell_formula(self) -> None:
+        terms = " + ".join(f"{value:g} {name}" for name, value in self.weights.items() if value)
+        if self.run.decision.rule != "max":
+            self._tell((f"total = {terms}" if terms else "all weights are 0") + f"; decision: {self.run.decision}")
+        else:
+            self._tell(f"total = {terms}" if terms else "all weights are 0: the lists stay as they are")
+
+
+def warn_of_unseen(names: Collection[str], tell: Callable[[str], None] = note) -> None:
+    """Warn of weights whose score no hypothesis has: the name may be mistyped. Only sparse lists can cause this."""
+    if names:
+        tell(f"WARNING: no hypothesis has a score {', '.join(sorted(names))}: the weight had no effect")
