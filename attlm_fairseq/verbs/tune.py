@@ -23,7 +23,7 @@ from attlm_fairseq.nbest.fingerprints import fingerprint
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.config_file import SKETCH, write_config
+from attlm_fairseq.nbest.run.config_file import TUNED_ON, write_config
 from attlm_fairseq.nbest.run.rescoring import Context
 from attlm_fairseq.nbest.run.walk import Choice
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
@@ -270,7 +270,7 @@ def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSys
         candidates = CandidateSpec()
     record = _record(found, metric, rows, system, gain, options.seed)
     confidence = fit(found.lists, metric, weights, decision) if options.confidence else None
-    config = replace(run, weights=weights, decision=decision, candidates=candidates, confidence=confidence, tuned_on=record[SKETCH])
+    config = replace(run, weights=weights, decision=decision, candidates=candidates, confidence=confidence, tuned_on=record[TUNED_ON])
     tuned = Tuned(config, metric, rows, system, tuple(options.rules), gain, record, found, title, repeats)
     return replace(tuned, notes=[_verdict(tuned, options, run.candidates), *repeats])
 
@@ -308,7 +308,7 @@ def _record(
         "strength": 0.0 if gain is False else system.setting.strength,
         **({"tuned_weights": system.result.weights} if gain is False else {}),
         "seed": seed,
-        SKETCH: fingerprint(found.lists.references),
+        TUNED_ON: fingerprint(found.lists.references),
         "attlm": __version__,
         "lm": found.signatures,
     }

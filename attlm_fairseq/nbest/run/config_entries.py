@@ -1,0 +1,186 @@
+"""Entries of an ``attlm.toml``: how each is read, checked and written. A wrong one is named with its table and what is expected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.numeric import is_number
+from attlm_fairseq.text import Step, TextPipeline, parse_steps
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an entry stands: the file, its table (``lm.big``, ``weights``) and its name there, for error messages."""
+
+    path: Path
+    table: str = ""
+    name: str = ""
+
+    @property
+    def inner(self) -> Place:
+        """Return the place of the table that the entry is."""
+        return Place(self.path, f"{self.table}.{self.name}" if self.table else self.name)
+
+    def unexpected(self, value: object, expected: str) -> InputError:
+        """Return the error for a value of a wrong kind."""
+        return self.problem(f" = {value!r}, expected {expected}")
+
+    def error(self, problem: object) -> InputError:
+        """Return the error for a problem of this entry, or of the whole table if the place has no name."""
+        return self.problem(f": {problem}" if self.name else f" {problem}")
+
+    def problem(self, what: str) -> InputError:
+        """Return the error of a sentence that goes on after the name of the table and entry."""
+        return InputError(f"[{self.table}]{f' {self.name}' if self.name else ''}{what}", path=self.path)
+
+
+Reader = Callable[[Any, Place], Any]  # returns the value of an entry, or raises InputError
+Writer = Callable[[Any, Path], Any]  # returns the entry of a value, for a file in this folder (absolute)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of a table, and the attribute that it is of an object.
+
+    Attributes:
+        read: returns the attribute's value.
+        write: returns the entry of a value.
+        attribute: the name of the attribute; "" if it is that of the entry.
+        always: whether the entry is written even if it has its default value.
+    """
+
+    read: Reader
+    write: Writer = lambda value, folder: value
+    attribute: str = ""
+    always: bool = False
+
+
+Entries = Mapping[str, Entry]
+
+
+def read_table(table: Any, entries: Entries, place: Place) -> dict[str, Any]:
+    """Return the attributes that a table gives. Raises InputError for an entry that is not known or has a wrong value."""
+    only(as_table(table, place), entries, f"an entry of [{place.table}]", place.path)
+    return {
+        entries[name].attribute or name: entries[name].read(value, Place(place.path, place.table, name)) for name, value in table.items()
+    }
+
+
+def written_table(of: object, entries: Entries, folder: Path) -> dict[str, Any]:
+    """Return the table of a dataclass object for a file in ``folder`` (absolute). Attributes with their default value are left out."""
+    table = {}
+    for name, entry in entries.items():
+        attribute = entry.attribute or name
+        value = getattr(of, attribute)
+        if entry.always or value != _default(of, attribute):
+            table[name] = entry.write(value, folder)
+    return table
+
+
+def _default(of: Any, attribute: str) -> Any:
+    field = of.__dataclass_fields__[attribute]
+    return field.default_factory() if callable(field.default_factory) else field.default
+
+
+def as_table(value: Any, place: Place) -> dict[str, Any]:
+    """Return a value that must be a table. Raises InputError."""
+    if not isinstance(value, dict):
+        raise InputError(f"`{place.table.rpartition('.')[2]}` is {value!r}, expected a table [{place.table}]", path=place.path)
+    return value
+
+
+def only(entries: Mapping[str, Any], known: Collection[str], what: str, path: Path) -> None:
+    """Raise InputError for an entry that is not known."""
+    for name in entries:
+        if name not in known:
+            raise InputError(f"{name!r} is not {what}; known are {', '.join(sorted(known))}", path=path)
+
+
+def checked(is_right: Callable[[Any], bool], expected: str, convert: Callable[[Any], Any] = lambda value: value) -> Reader:
+    """Return a reader of values for which ``is_right`` holds."""
+
+    def read(value: Any, place: Place) -> Any:
+        if not is_right(value):
+            raise place.unexpected(value, expected)
+        return convert(value)
+
+    return read
+
+
+def parsed(parse: Callable[[str], Any], expected: str = "") -> Reader:
+    """Return a reader of texts that are parsed; of numbers, too, unless ``expected`` says which text is expected."""
+
+    def read(value: Any, place: Place) -> Any:
+        if expected and not isinstance(value, str):
+            raise place.unexpected(value, expected)
+        try:
+            return parse(str(value))
+        except InputError as error:
+            raise place.error(error) from None
+
+    return read
+
+
+def is_text(value: Any) -> bool:
+    """Return whether a value is a text."""
+    return isinstance(value, str)
+
+
+def is_texts(value: Any) -> bool:
+    """Return whether a value is a list of texts."""
+    return isinstance(value, list) and all(map(is_text, value))
+
+
+def file(value: Any, place: Place) -> Path:
+    """Read a file name, which is relative to the folder of the ``attlm.toml``. Raises InputError."""
+    if not isinstance(value, str):
+        raise place.unexpected(value, "a file name")
+    return place.path.parent / value
+
+
+def relative(path: Path, folder: Path) -> str:
+    """Return the name of a file relative to a folder, if it is in there. Raises InputError for a name that is not UTF-8."""
+    path = path.absolute()
+    written = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+    try:
+        written.encode()
+    except UnicodeEncodeError:
+        raise InputError("attlm.toml, which is UTF-8, cannot hold this name: give the file or its folder another", path=path) from None
+    return written
+
+
+NUMBER = checked(lambda value: is_number(value) and math.isfinite(value), "a finite number", float)
+NOT_NEGATIVE = checked(lambda value: is_number(value) and 0 <= value < math.inf, "a finite number that is not negative", float)
+WHOLE_NUMBER = checked(lambda value: type(value) is int and value >= 0, "a whole number, not negative")
+_STEPS: Entries = {
+    "steps": Entry(checked(is_texts, 'a list such as ["unicode:nfc", "lowercase"]')),
+    "tokenize": Entry(checked(is_text, 'a language such as "en"')),
+    "lowercase": Entry(checked(lambda value: isinstance(value, bool), "true or false")),
+}
+
+
+def text_steps(value: Any, place: Place) -> TextPipeline:
+    """Read a table of text steps: ``steps``, or the shorter ``tokenize`` and ``lowercase``. Raises InputError."""
+    found = read_table(value, _STEPS, place.inner)
+    if "steps" in found and len(found) > 1:
+        raise place.inner.error("has `steps`: give all of them there, `lowercase` and `tokenize` too")
+    short = [*([f"tokenize:{found['tokenize']}"] if "tokenize" in found else []), *(["lowercase"] if found.get("lowercase") else [])]
+    try:
+        return parse_steps(found.get("steps", short), place.path.parent)
+    except InputError as error:
+        raise place.inner.error(error) from None
+
+
+def written_steps(pipeline: TextPipeline, folder: Path) -> dict[str, Any]:
+    """Return the table of text steps."""
+    steps = (Step(step.name, relative(Path(step.argument), folder)) if step.needs_file else step for step in pipeline.steps)
+    return {"steps": list(map(str, steps))}
+
+
+FILE = Entry(file, relative)
+STEPS = Entry(text_steps, written_steps)
