@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attlm_fairseq.attention.persistence import Persistence
 from attlm_fairseq.attention.weights import SentenceAttention
 
 
@@ -22,6 +23,7 @@ class AtDistance:
     mean: float  # of their weights there
     equal: float  # the mean, had each of them read all states in its memory alike
     share: float  # of all attention in the text; sums to 1 over the distances
+    contribution: float | None = None  # mean share of the input there in the LSTM's cell, where asked for
 
 
 class DistanceProfile:
@@ -33,19 +35,24 @@ class DistanceProfile:
         self.predictions = 0  # of words and sentence ends
         self.without_memory = 0  # predictions among them that have nothing to read
         self._start = 0.0  # weight on the state after the sentence start, at whatever distance
-        self._sums = np.zeros((3, 1))  # weight, number and equal share; by h_0, then distance 0, 1, ..
+        self.persistence: Persistence | None = None  # where contributions are asked for
+        self._sums = np.zeros((4, 1))  # weight, number, equal share and contribution; by h_0, then distance 0, 1, ..
 
     def add(self, attention: SentenceAttention) -> None:
         """Count a sentence in."""
         rows, columns = np.nonzero(attention.in_memory)
         slots = attention.in_memory.sum(axis=1)
         bins = np.where(columns == 0, 0, 2 + rows - columns)  # column c > 0 is the state after input c - 1, row r that after input r
-        values = (attention.weights[rows, columns].astype(np.float64), np.ones(len(rows)), 1 / slots[rows])
+        shares = np.zeros(len(rows)) if attention.contributions is None else attention.contributions[rows, columns].astype(np.float64)
+        values = (attention.weights[rows, columns].astype(np.float64), np.ones(len(rows)), 1 / slots[rows], shares)
         sums = np.stack([np.bincount(bins, value, minlength=self._sums.shape[1]) for value in values]).astype(np.float64)
         sums[:, : self._sums.shape[1]] += self._sums
         self._sums = sums
         self._start += float(attention.weights[:, 1].sum(dtype=np.float64))
         self.sentences += 1
+        if attention.contributions is not None:
+            self.persistence = self.persistence or Persistence()
+            self.persistence.add(attention)
         self.of = attention.of
         self.predictions += len(slots)
         self.without_memory += int((slots == 0).sum())
@@ -64,7 +71,14 @@ class DistanceProfile:
         """The distances at which there is a state in memory, nearest first, and ``h_0`` at the end where it is in memory."""
         order = [*range(1, self._sums.shape[1]), 0]
         return [
-            AtDistance(column - 1 if column else None, int(number), weight / number, equal / number, weight / self.reading)
-            for column, (weight, number, equal) in zip(order, self._sums[:, order].T.tolist(), strict=True)
+            AtDistance(
+                column - 1 if column else None,
+                int(number),
+                weight / number,
+                equal / number,
+                weight / self.reading,
+                shares / number if self.persistence and column else None,
+            )
+            for column, (weight, number, equal, shares) in zip(order, self._sums[:, order].T.tolist(), strict=True)
             if number
         ]

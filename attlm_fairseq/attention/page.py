@@ -13,13 +13,15 @@ from attlm_fairseq.templates import load_template
 
 def page(
     lm: str,
-    sentences: Sequence[tuple[int | None, SentenceAttention]],
+    sentences: Sequence[tuple[str, SentenceAttention]],
     threshold: float | None = None,
     profile: DistanceProfile | None = None,
+    chosen: str = "the first",
 ) -> str:
-    """Return the page: attention by distance, if given, then the heat map of each sentence, with its line number if it has one.
+    """Return the page: attention by distance, if given, then the heat map of each sentence, with its heading if that is not empty.
 
-    With a ``threshold`` follows the text, with the words highlighted that a prediction reads with at least this weight.
+    ``chosen`` says how the sentences were chosen. With a ``threshold`` follows the text, with the words highlighted that a
+    prediction reads with at least this weight.
     """
     template = load_template(
         "attlm_fairseq.attention",
@@ -35,6 +37,7 @@ def page(
         sentences=sentences,
         threshold=threshold,
         profile=profile,
+        chosen=chosen,
         largest=max((max(row.mean, row.equal) for row in profile.rows()), default=1.0) if profile else 1.0,
         any_unknown=any(any(attention.oov) for _, attention in sentences),
     )

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from attlm_fairseq.attention import numbers
+from attlm_fairseq.attention.comparison import HEADER, Comparison, Improvement
 from attlm_fairseq.attention.distance import DistanceProfile
 from attlm_fairseq.attention.figures import PICTURES, Picture, picture_of_sentence, picture_of_text
 from attlm_fairseq.attention.highlight import as_text, highlights
@@ -21,6 +22,7 @@ from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.errors import InputError, require_utf8
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.scoring.oov import OOVCount
+from attlm_fairseq.scoring.scorer import SentenceScore
 from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import TextPipeline
 
@@ -35,7 +37,8 @@ class Shower:
     """How to show: the model, the text steps before it, the files to write and where single lines go.
 
     ``outputs`` are files whose endings say the form, ``-`` is a table on standard output. ``threshold`` asks for highlighted words,
-    which go to ``line`` and into HTML. ``note`` gets remarks for the user.
+    which go to ``line`` and into HTML. ``note`` gets remarks for the user. ``contributions`` asks for the shares of inputs in the
+    LSTM's cell, ``against`` for the sentences of a text that improved most over another LM.
     """
 
     trained: TrainedModel
@@ -45,6 +48,8 @@ class Shower:
     line: Callable[[str], None]
     note: Callable[[str], None]
     marked: str = "[{word} {weight:.2f}]"  # a highlighted word in a line
+    contributions: bool = False
+    against: Comparison | None = None
 
     @property
     def lm(self) -> str:
@@ -59,9 +64,9 @@ class Shower:
         words = self.text.words(sentence)
         if not words:
             raise InputError("the sentence has no words: there is nothing to show")
-        [attention] = sentence_attention(self.trained, [words], with_log_probs=True)
+        [attention] = sentence_attention(self.trained, [words], with_log_probs=True, with_contributions=self.contributions)
         makers: dict[str, Callable[[], str]] = {
-            ".html": lambda: page(self.lm, [(None, attention)], self.threshold),
+            ".html": lambda: page(self.lm, [("", attention)], self.threshold),
             ".json": lambda: as_json({"lm": signature(self.trained), **numbers.sentence_record(attention)}),
             ".tsv": lambda: "".join(f"{line}\n" for line in numbers.sentence_table(attention)),
         }
@@ -73,28 +78,38 @@ class Shower:
         return oov
 
     def show_text(self, path: str, examples: int, on_progress: Callable[[int], None] | None = None) -> OOVCount:
-        """A text, a sentence a line, blank lines included: attention by distance, and in HTML the first ``examples`` sentences.
+        """A text, a sentence a line, blank lines included: attention by distance, and in HTML ``examples`` sentences.
+
+        These are the first ones, or those that improved most over the LM of ``against``.
 
         Raises InputError, before any file is written.
         """
         forms = {output: form_of(output, TEXT_FORMS) for output in self.outputs}
         require_weights(self.trained)
         profile, oov = DistanceProfile(), OOVCount(self.lm)
-        first: list[tuple[int | None, SentenceAttention]] = []
+        shown: list[tuple[str, SentenceAttention]] = []
         with contextlib.ExitStack() as files:
             records = [files.enter_context(whole_file(output)) for output, form in forms.items() if form == ".jsonl"]
-            for number, attention in enumerate(self.read(path, bool(records), on_progress), 1):
+            for number, (attention, other) in enumerate(self.read(path, bool(records), on_progress), 1):
                 profile.add(attention)
                 oov.add([attention.words], [attention.oov])
-                if attention.words and len(first) < examples:
-                    first.append((number, attention))
                 for file in records:
                     file.write(json.dumps({"line": number, **numbers.sentence_record(attention)}, ensure_ascii=False) + "\n")
+                if self.against is not None and other is not None:
+                    self.against.add(number, attention, other)
+                    continue
+                if attention.words and len(shown) < examples:
+                    shown.append((f"Line {number}", attention))
                 for line in self.highlighted(attention):
                     self.line(f"{number}\t{line}")
+        if profile.persistence is not None:
+            self.note(str(profile.persistence))
+        improved = self.tell_improved() if self.against is not None else []
+        shown += [(found.heading, found.attention) for found in improved]
+        compared = {"improved": [found.as_dict() for found in improved]} if self.against is not None else {}
         makers: dict[str, Callable[[], str]] = {
-            ".html": lambda: page(self.lm, first, self.threshold, profile),
-            ".json": lambda: as_json({"lm": signature(self.trained), **numbers.distance_record(profile)}),
+            ".html": lambda: page(self.lm, shown, self.threshold, profile, "the most improved" if improved else "the first"),
+            ".json": lambda: as_json({"lm": signature(self.trained), **numbers.distance_record(profile), **compared}),
             ".tsv": lambda: "".join(f"{line}\n" for line in numbers.distance_table(profile)),
         }
         self.write(
@@ -104,11 +119,27 @@ class Shower:
         )
         return oov
 
-    def read(self, path: str, with_log_probs: bool, on_progress: Callable[[int], None] | None) -> Iterator[SentenceAttention]:
-        """The attention of every line of a file, in order."""
+    def tell_improved(self) -> list[Improvement]:
+        """Print and return the sentences that improved most over the other LM, with their highlighted words."""
+        assert self.against is not None, "there is another LM"
+        self.line(HEADER)
+        for found in self.against.best:
+            self.line(str(found))
+            for line in self.highlighted(found.attention):
+                self.line(f"{found.line}\t{line}")
+        if self.against.left_out:
+            self.note(f"note: {self.against.left_out} sentences are not compared: they have words that only one of the LMs knows")
+        return self.against.best
+
+    def read(
+        self, path: str, with_log_probs: bool, on_progress: Callable[[int], None] | None
+    ) -> Iterator[tuple[SentenceAttention, SentenceScore | None]]:
+        """The attention of every line of a file, in order, and its score by the other LM if there is one."""
         lines = read_lines(path)
+        with_log_probs = with_log_probs or self.against is not None
         for block in blocks(self.text.words(line) for line in lines):
-            yield from sentence_attention(self.trained, block, with_log_probs)
+            others = self.against.scorer.score(block) if self.against is not None else repeat(None)
+            yield from zip(sentence_attention(self.trained, block, with_log_probs, self.contributions), others, strict=False)
             if on_progress:
                 on_progress(len(block))
 

@@ -6,12 +6,13 @@ Shapes: B sentences in the batch, T positions (the sentence start and the n word
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from attlm_fairseq.attention.contributions import contribution_shares, require_lstm
 from attlm_fairseq.batching import padded_batches
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK
@@ -30,7 +31,7 @@ class SentenceAttention:
     ``weights`` (n + 1, n + 2): row t is the prediction of word t + 1, the last one of the sentence end. Column 0 is the LSTM's initial
     state ``h_0``, column 1 the state after reading the sentence start, column i + 1 the state after reading ``w_i``. ``in_memory`` has
     the same shape: False where the model has no such state in its memory; the weight there is 0. A row sums to 1, or to 0 over an
-    empty memory.
+    empty memory. ``contributions`` has the same shape, too: the share of each input in the LSTM's cell, see ``contributions``.
     """
 
     words: tuple[str, ...]
@@ -39,6 +40,7 @@ class SentenceAttention:
     in_memory: np.ndarray
     log_probs: tuple[float, ...] | None = None  # natural log, of each word and of the sentence end; where asked for
     of: str = "state"  # what the memory holds; if "word", a column is the word itself, not the state after it
+    contributions: np.ndarray | None = None  # where asked for
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -54,6 +56,14 @@ class SentenceAttention:
     def columns(self) -> list[int]:
         """The columns that some prediction has in its memory, to be shown; the others never mean anything to this model."""
         return np.flatnonzero(self.in_memory.any(axis=0)).tolist()
+
+    def of_contributions(self) -> SentenceAttention | None:
+        """Return the same sentence with the contributions in place of the weights, and the inputs so far as the memory."""
+        if self.contributions is None:
+            return None
+        so_far = np.tril(np.ones_like(self.in_memory), 1)
+        so_far[:, 0] = False
+        return replace(self, weights=self.contributions, in_memory=so_far, contributions=None)
 
     def unknown_input(self, column: int) -> bool:
         """Return whether the input of a column is a word that the LM reads as ``<unk>``."""
@@ -90,6 +100,13 @@ def require_weights(trained: TrainedModel) -> Columns:
     return columns
 
 
+def inputs_of(trained: TrainedModel, ids: Sequence[Sequence[int]]) -> Tensor:
+    """Return the inputs (B, T) of sentences of token ids, padded on the right: the sentence start and the words."""
+    length = 1 + max(map(len, ids))
+    rows = [[EOS, *sentence, *[PAD] * (length - 1 - len(sentence))] for sentence in ids]
+    return torch.tensor(rows, device=trained.model.embedding.weight.device)
+
+
 @torch.inference_mode()
 def read_batch(trained: TrainedModel, ids: Sequence[Sequence[int]], with_log_probs: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return weights (B, T, T + 1), mask (T, T + 1) and, if requested, ln p (B, T) of sentences of token ids, on the CPU.
@@ -97,9 +114,7 @@ def read_batch(trained: TrainedModel, ids: Sequence[Sequence[int]], with_log_pro
     T is the length of the longest sentence. Values after the end of a shorter sentence are meaningless.
     """
     model = trained.model
-    length = 1 + max(map(len, ids))
-    rows = [[EOS, *sentence, *[PAD] * (length - 1 - len(sentence))] for sentence in ids]
-    tokens = torch.tensor(rows, device=model.embedding.weight.device)
+    tokens = inputs_of(trained, ids)
     features, read = model.extract_features(tokens, need_read=True)
     columns = require_weights(trained)
     assert read is not None, "a reader that has columns has weights"
@@ -115,15 +130,22 @@ def read_batch(trained: TrainedModel, ids: Sequence[Sequence[int]], with_log_pro
 
 
 def sentence_attention(
-    trained: TrainedModel, sentences: Sequence[Sequence[str]], with_log_probs: bool = False
+    trained: TrainedModel, sentences: Sequence[Sequence[str]], with_log_probs: bool = False, with_contributions: bool = False
 ) -> Iterator[SentenceAttention]:
-    """The attention of each sentence, in order. The words are looked up as they are. Raises InputError as ``require_weights``."""
+    """The attention of each sentence, in order. The words are looked up as they are.
+
+    Raises InputError as ``require_weights`` and, with contributions, ``require_lstm`` do.
+    """
     of = require_weights(trained).of
+    if with_contributions:
+        require_lstm(trained)
     ids = [trained.vocabulary.ids(words) for words in sentences]
     found: dict[int, SentenceAttention] = {}
     by_length = sorted(range(len(ids)), key=lambda place: len(ids[place]))
     for places in padded_batches(by_length, lambda place: 1 + len(ids[place]), BATCH_TOKENS):
-        weights, mask, log_probs = read_batch(trained, [ids[place] for place in places], with_log_probs)
+        batch = [ids[place] for place in places]
+        weights, mask, log_probs = read_batch(trained, batch, with_log_probs)
+        shares = contribution_shares(trained.model, inputs_of(trained, batch)).cpu().numpy() if with_contributions else None
         for row, place in enumerate(places):
             length = 1 + len(ids[place])
             in_memory = mask[:length, : length + 1]
@@ -134,6 +156,7 @@ def sentence_attention(
                 in_memory.numpy(),
                 None if log_probs is None else tuple(log_probs[row, :length].tolist()),
                 of,
+                None if shares is None else np.pad(shares[row, :length, :length], ((0, 0), (1, 0))),
             )
     for place in range(len(sentences)):
         yield found.pop(place)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from attlm_fairseq.attention.comparison import Comparison
+from attlm_fairseq.attention.contributions import require_lstm
 from attlm_fairseq.attention.show import Shower
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note, warn_of_oov
@@ -14,7 +16,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.text import remarks
-from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config
+from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, lm_spec, run_config
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,10 @@ class AttentionOutput:
             text. ``-`` prints a table on standard output.
         threshold: highlight the states whose weight is at least this, in the text printed before each prediction.
             None prints no text.
-        examples: number of sentences of a text that get a heat map in the ``.html``.
+        examples: number of sentences of a text that get a heat map in the ``.html``: the first ones, or with ``against``
+            those that improved most.
+        contributions: also show the share of each input in the cell of the LSTM's last layer (Salton and Kelleher 2018,
+            Eq. 7), in all files except pictures of a sentence.
         echo: receives each highlighted line.
         marked: format of a highlighted word.
     """
@@ -36,6 +41,7 @@ class AttentionOutput:
     examples: int = 10
     echo: Callable[[str], None] = print
     marked: str = "[{word} {weight:.2f}]"
+    contributions: bool = False
 
 
 def show_attention(
@@ -43,6 +49,7 @@ def show_attention(
     lms: Mapping[str, LM] | None = None,
     *,
     file: FilePath | None = None,
+    against: LM | None = None,
     config: RunConfig | FilePath | None = None,
     output: AttentionOutput | None = None,
     on_progress: OnProgress = None,
@@ -54,13 +61,15 @@ def show_attention(
         lms: one neural LM with one checkpoint, by name.
         file: a text to analyse instead of a sentence, one sentence per line (``-`` is standard input). The weights are
             averaged by distance.
+        against: another LM, of the same words. The sentences of ``file`` whose perplexity is lowest relative to that of
+            this LM are printed, and get the heat maps.
         config: the LM and its text steps: a RunConfig or the path of an ``attlm.toml``.
         output: what to write. Default: a table on standard output.
         on_progress: called with the number of lines finished since the last call.
 
     Raises:
-        InputError: there is not exactly one neural LM, the model has no memory, or a file cannot be written in this
-            form.
+        InputError: there is not exactly one neural LM, the model has no memory (or, with contributions, no LSTM), a
+            file cannot be written in this form, or ``against`` is given without ``file``.
     """
     output, run = output or AttentionOutput(("-",)), run_config(config, lms=lms)
     lm = _the_lm(run)
@@ -71,7 +80,15 @@ def show_attention(
     if not isinstance(scorer, NeuralScorer):
         raise InputError(f"{lm.name} has no attention weights: give a neural LM of this package")
     [trained] = scorer.models
-    shower = Shower(trained, text, [os.fspath(name) for name in output.files], output.threshold, output.echo, note, output.marked)
+    if output.contributions:
+        require_lstm(trained)
+    compared = None
+    if against is not None:
+        if file is None:
+            raise InputError("another LM to compare with is for a text: give --file TEXT, not a sentence")
+        compared = Comparison(lm_spec("against", against).load(run.device), output.examples)
+    files = [os.fspath(name) for name in output.files]
+    shower = Shower(trained, text, files, output.threshold, output.echo, note, output.marked, output.contributions, compared)
     if file is not None:
         oov = shower.show_text(os.fspath(file), output.examples, on_progress)
     else:

@@ -11,7 +11,7 @@ import cloup
 from attlm_cli.overwriting import check_outputs
 from attlm_cli.printing import lines_bar
 from attlm_cli.run_options import run_options
-from attlm_cli.types import FiniteRange
+from attlm_cli.types import FILES, FiniteRange
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
 
@@ -35,16 +35,30 @@ from attlm_fairseq.nbest.run.config import RunConfig
     help="Before each prediction, print the text read so far and highlight the words whose weight is at least THRESHOLD.",
 )
 @cloup.option(
+    "--against",
+    type=FILES,
+    help="Another LM of the same words. Print the sentences of --file that improved most over it.",
+)
+@cloup.option(
     "--sentences",
+    "--top",
     "examples",
     default=10,
     show_default=True,
     type=click.IntRange(0),
-    help="Number of sentences of --file that get a heat map in the .html.",
+    help="Number of sentences of --file that get a heat map in the .html: the first, or those that --against prints.",
 )
+@cloup.option("--contributions", is_flag=True, help="Also show the share of each input in the cell of the LSTM's last layer.")
 @run_options(scores=False)
 def attention_command(
-    sentence: str | None, path: str | None, outputs: tuple[str, ...], threshold: float | None, examples: int, run: RunConfig
+    sentence: str | None,
+    path: str | None,
+    outputs: tuple[str, ...],
+    threshold: float | None,
+    against: tuple[str, ...] | None,
+    examples: int,
+    contributions: bool,
+    run: RunConfig,
 ) -> None:
     """Show which earlier states the LM reads for each prediction of SENTENCE, and with what weight.
 
@@ -57,22 +71,32 @@ def attention_command(
         attention.
     A .jsonl file holds the weights of every sentence.
 
-    Without -o and --highlight, the command prints a table.
+    With --against, the sentences are printed whose perplexity is lowest relative to that of the other LM, as Liu et al.
+    (2016) chose those of their Figure 2. Columns: line, gain (natural log per word and sentence end), the two
+    perplexities, sentence. Sentences with words that only one LM knows are left out.
+
+    With --contributions, each input's share of the LSTM's cell (Salton and Kelleher 2018, Eq. 7) is written next to the
+    weights; not into pictures of a sentence. With --file, it is printed whether attended inputs have larger shares than
+    the average input at their place and distance.
+
+    Without -o, --highlight and --against, the command prints a table.
 
     \b
     Examples:
       attlm attention "the cat sat on the mat" --lm checkpoint_best.pt -o plot.png -o plot.html
       attlm attention "the cat sat on the mat" --lm checkpoint_best.pt --highlight 0.3
       attlm attention --file test.txt --lm checkpoint_best.pt -o distance.png
+      attlm attention --file test.txt --lm checkpoint_best.pt --against plain.pt --top 10 --highlight 0.3
     """
     if (sentence is None) == (path is None) or sentence == "-":
         raise InputError("give one of: a sentence in quotes, or --file TEXT (- is standard input); see `attlm attention --help`")
     if sentence is not None and len(sentence.split()) == 1 and Path(sentence).is_file():
         raise InputError(f"{sentence!r} is the name of a file: --file {sentence} shows its text, a space behind it the word")
-    check_outputs({"the output": outputs}, {"the input": [path]}, run)
+    check_outputs({"the output": outputs}, {"the input": [path], "the other LM": against or ()}, run)
     from attlm_fairseq.verbs.attention import AttentionOutput, show_attention
 
     marked = {"marked": click.style("{word}", reverse=True)} if sys.stdout.isatty() else {}
-    output = AttentionOutput(outputs or (("-",) if threshold is None else ()), threshold, examples, click.echo, **marked)
+    files = outputs or (("-",) if threshold is None and against is None else ())
+    output = AttentionOutput(files, threshold, examples, click.echo, contributions=contributions, **marked)
     with lines_bar("-" if path is None else path) as bar:
-        show_attention(sentence, file=path, config=run, output=output, on_progress=bar.update)
+        show_attention(sentence, file=path, against=against, config=run, output=output, on_progress=bar.update)

@@ -185,6 +185,7 @@ def _sentences(text: str) -> int | None:
 
 WEIGHT = NameValue("NUMBER", _weight)
 INTERVAL = NameValue("LOW:HIGH", _interval)
+FILES = Parsed("LM[:LM..]", _files)
 FILES_OF_LM = NameValue("LM[:LM..]", _files, optional=True)
 ENSEMBLE_WEIGHTS = NameValue("NUMBER:NUMBER..", _shares, optional=True)
 MIXTURE = NameValue("LM:NUMBER,..", _mixture, optional=True)

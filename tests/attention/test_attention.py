@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -19,8 +21,10 @@ from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from small_models import OF_WORDS, VARIANTS, WITHOUT_WEIGHTS, V, make_model, reference_log_probs
 
+import attlm_fairseq as attlm
 from attlm_cli.main import main
 from attlm_fairseq.attention import figures, show
+from attlm_fairseq.attention.contributions import require_lstm
 from attlm_fairseq.attention.distance import DistanceProfile
 from attlm_fairseq.attention.figures import heat_map
 from attlm_fairseq.attention.highlight import highlights
@@ -399,3 +403,142 @@ def test_long_lines_are_read_few_at_a_time(monkeypatch):
     monkeypatch.setattr(show, "BLOCK_WEIGHTS", 100)
     sentences = [["a"] * length for length in (1, 1, 1, 9, 20, 2, 2)]
     assert [list(map(len, block)) for block in show.blocks(sentences)] == [[1, 1, 1], [9], [20], [2, 2]]
+
+
+def cells_by_hand(lm: TrainedModel, tokens: list[int]) -> tuple[list[list[np.ndarray]], list[np.ndarray]]:
+    """Equation 7 by a loop over the last layer: e_ti of every input i at every position t, and the cells c_t."""
+    cells = lm.model.recurrence
+    sequence = [lm.model.embedding.weight[token].detach().numpy() for token in tokens]
+
+    def sigmoid(values: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-values))
+
+    for layer in range(cells.num_layers):
+        W, U, b = (getattr(cells, f"{name}_l{layer}").detach().numpy() for name in ("weight_ih", "weight_hh", "bias_ih"))
+        h, c, states, forgets, written, held = np.zeros(len(U[0])), np.zeros(len(U[0])), [], [], [], []
+        for x in sequence:
+            i, f, g, o = np.split(W @ x + U @ h + b, 4)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(c)
+            states.append(h)
+            forgets.append(sigmoid(f))
+            written.append(sigmoid(i) * np.tanh(g))
+            held.append(c)
+        sequence = states
+    positions = range(len(tokens))
+    return [[np.prod(forgets[i + 1 : t + 1], axis=0) * written[i] for i in range(t + 1)] for t in positions], held
+
+
+@pytest.mark.parametrize("variant", ["single", "selection tied", "averaging"])
+def test_contributions_are_those_of_the_equation(variant):
+    lm = trained(variant)
+    words = [f"w{4 + (3 * place) % 11}" for place in range(9)]
+    [other, found] = sentence_attention(lm, [["w5"], words], with_contributions=True)
+    terms, cells = cells_by_hand(lm, [EOS, *lm.vocabulary.ids(words)])
+    for t, (of_position, cell) in enumerate(zip(terms, cells, strict=True)):
+        np.testing.assert_allclose(sum(of_position), cell, atol=1e-9)
+        sizes = np.array([np.abs(term).sum() for term in of_position])
+        np.testing.assert_allclose(found.contributions[t, 1 : t + 2], sizes / sizes.sum(), atol=1e-6)
+        assert not found.contributions[t, t + 2 :].any()
+        assert found.contributions[t, 0] == 0
+    assert other.contributions.shape == (2, 3)
+    shares = found.of_contributions()
+    np.testing.assert_array_equal(shares.weights, found.contributions)
+    np.testing.assert_array_equal(shares.in_memory, found.contributions > 0)
+
+
+def test_only_an_lstm_has_cells_that_inputs_contribute_to(tmp_path):
+    with pytest.raises(InputError, match="no cells that inputs contribute to"):
+        require_lstm(TrainedModel(make_model("rnn"), VOCABULARY, Path("lm.pt"), "rnn_lm", "0"))
+
+
+def with_shares(weights: list[list[float | None]], shares: list[list[float]]) -> SentenceAttention:
+    return replace(attention(weights), contributions=np.array(shares))
+
+
+def test_persistence_by_hand():
+    """Two sentences of three words: only the last prediction of each has three states in memory."""
+    nothing = [[None] * 5, [None, 1.0, None, None, None], [None, 0.5, 0.5, None, None]]
+    some = [[0, 1.0, 0, 0, 0], [0, 0.5, 0.5, 0, 0], [0, 0.2, 0.3, 0.5, 0]]
+    profile = DistanceProfile()
+    profile.add(with_shares([*nothing, [None, 0.6, 0.3, 0.1, None]], [*some, [0, 0.1, 0.2, 0.3, 0.4]]))
+    profile.add(with_shares([*nothing, [None, 0.0, 0.2, 0.8, None]], [*some, [0, 0.0, 0.4, 0.5, 0.1]]))
+    found = profile.persistence
+    assert found.predictions == 2
+    assert found.correlation == pytest.approx((-1 + 1) / 2)
+    assert found.attended == pytest.approx((0.6 * 0.1 + 0.3 * 0.2 + 0.1 * 0.3 + 0.2 * 0.4 + 0.8 * 0.5) / 2)
+    assert found.expected == pytest.approx(((0.6 + 0.0) * 0.05 + (0.3 + 0.2) * 0.3 + (0.1 + 0.8) * 0.4) / 2)
+    rows = {row.distance: row.contribution for row in profile.rows()}
+    assert rows[1] == pytest.approx((0.5 + 0.3 + 0.3 + 0.5 + 0.3 + 0.5) / 6)
+    assert [row.contribution for row in DistanceProfile().rows()] == []
+
+
+@pytest.fixture
+def two_lms(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    words = [f"w{place}" for place in range(12)]
+    write_checkpoint(tmp_path / "lm.pt", words, attention_score="combined")
+    write_checkpoint(tmp_path / "other.pt", words, seed=2, _name="plain_lstm_lm")
+    (tmp_path / "few").mkdir()
+    write_checkpoint(tmp_path / "few" / "few.pt", words[:6])
+    lines = [" ".join(f"w{(place * number) % 13}" for place in range(number % 7)) for number in range(40)]
+    (tmp_path / "text").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_the_sentences_that_improved_most_over_another_lm(two_lms):
+    result = CliRunner().invoke(
+        main, ["attention", "--file", "text", "--lm", "lm.pt", "--against", "other.pt", "--top", "3", "-o", "page.html", "-o", "x.json"]
+    )
+    assert result.exit_code == 0, result.output
+    header, *rows = (line.split("\t") for line in result.stdout.splitlines())
+    lines = (two_lms / "text").read_text().splitlines()
+    scores = [attlm.load_lm(name).score([line.split() for line in lines]) for name in ("lm.pt", "other.pt")]
+    gains = [(one.total - other.total) / len(one.log_probs) for one, other in zip(*scores, strict=True)]
+    best = sorted(range(len(lines)), key=lambda place: -gains[place])[:3]
+    assert header == ["line", "gain", "ppl", "ppl_against", "sentence"]
+    assert [(int(row[0]), row[4]) for row in rows] == [(place + 1, lines[place]) for place in best]
+    assert [float(row[1]) for row in rows] == pytest.approx([gains[place] for place in best], abs=1e-3)
+    for row, place in zip(rows, best, strict=True):
+        assert float(row[3]) == pytest.approx(math.exp(-scores[1][place].total / len(scores[1][place].log_probs)), rel=1e-3)
+    page = (two_lms / "page.html").read_text()
+    assert re.findall(r"<h2>Line (\d+): perplexity", page) == [row[0] for row in rows]
+    assert "Below: the most improved 3 of 40 sentences" in page
+    improved = json.loads((two_lms / "x.json").read_text())["improved"]
+    assert [found["line"] for found in improved] == [place + 1 for place in best]
+
+
+def test_sentences_with_words_that_one_lm_alone_knows_are_not_compared(two_lms):
+    result = CliRunner().invoke(
+        main, ["attention", "--file", "text", "--lm", "lm.pt", "--against", "few/few.pt", "--top", "40", "--highlight", "0.4"]
+    )
+    assert result.exit_code == 0, result.output
+    lines = (two_lms / "text").read_text().splitlines()
+    alike = [number for number, line in enumerate(lines, 1) if not {"w6", "w7", "w8", "w9", "w10", "w11"} & set(line.split())]
+    printed = [line.split("\t") for line in result.stdout.splitlines()[1:]]
+    assert sorted(int(fields[0]) for fields in printed if len(fields) == 5) == alike
+    assert {int(fields[0]) for fields in printed if len(fields) == 2} <= set(alike)
+    assert any(len(fields) == 2 for fields in printed)
+    assert f"{len(lines) - len(alike)} sentences are not compared" in result.stderr
+    refused = CliRunner().invoke(main, ["attention", "w1 w2", "--lm", "lm.pt", "--against", "other.pt"])
+    assert refused.exit_code == 2
+    assert "another LM to compare with is for a text: give --file TEXT" in refused.stderr
+
+
+def test_contributions_are_written_next_to_the_weights(two_lms):
+    files = ["page.html", "x.json", "x.tsv"]
+    outputs = [argument for name in files for argument in ("-o", name)]
+    assert CliRunner().invoke(main, ["attention", "w1 w2 w3", "--lm", "lm.pt", "--contributions", *outputs]).exit_code == 0
+    record = json.loads((two_lms / "x.json").read_text())
+    assert [len(row) for row in record["contributions"]] == [1, 2, 3, 4]
+    assert [sum(row) for row in record["contributions"]] == pytest.approx([1] * 4, abs=1e-5)
+    header, *rows = ((line.split("\t")) for line in (two_lms / "x.tsv").read_text().splitlines())
+    assert header[-4:] == ["cell: <s>", "cell: w1", "cell: w2", "cell: w3"]
+    assert [row[-4:].count("") for row in rows] == [3, 2, 1, 0]
+    assert (two_lms / "page.html").read_text().count('<table class="heat">') == 2
+    result = CliRunner().invoke(main, ["attention", "--file", "text", "--lm", "lm.pt", "--contributions", *outputs, "-o", "x.svg"])
+    assert re.search(r"an attended input has [\d.]+% of the LSTM's cell, the average input at its place and distance", result.stderr)
+    found = json.loads((two_lms / "x.json").read_text())
+    assert set(found["persistence"]) == {"predictions", "correlation", "attended", "expected"}
+    assert all(0 < row["contribution"] <= 1 for row in found["distances"])
+    assert (two_lms / "x.tsv").read_text().splitlines()[0].endswith("\tshare\tcontribution")

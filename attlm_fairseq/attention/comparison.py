@@ -1,0 +1,95 @@
+"""The sentences that a model improves most over another LM, as Liu et al. (2016) chose those of their Figure 2."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from attlm_fairseq.attention.highlight import printable
+from attlm_fairseq.attention.weights import SentenceAttention
+from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """A sentence under two LMs.
+
+    Attributes:
+        line: its line number in the text.
+        attention: the attention of the model.
+        log_prob: ln p of the model, summed over words and sentence end.
+        against: the same of the other LM.
+    """
+
+    line: int
+    attention: SentenceAttention
+    log_prob: float
+    against: float
+
+    @property
+    def gain(self) -> float:
+        """By how much the log-perplexity is lower, in nats per event."""
+        return (self.log_prob - self.against) / len(self.attention.predicted)
+
+    def perplexity(self, log_prob: float) -> float:
+        """Return the perplexity of the sentence, given its ln p."""
+        return math.exp(min(700.0, -log_prob / len(self.attention.predicted)))
+
+    @property
+    def ppl(self) -> float:
+        """The perplexity of the sentence under the model."""
+        return self.perplexity(self.log_prob)
+
+    @property
+    def ppl_against(self) -> float:
+        """The perplexity of the sentence under the other LM."""
+        return self.perplexity(self.against)
+
+    @property
+    def heading(self) -> str:
+        """The title of the sentence in a page."""
+        return f"Line {self.line}: perplexity {self.ppl:.2f}, against {self.ppl_against:.2f}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the sentence and its figures as a JSON-serialisable dictionary."""
+        figures = {"gain": round(self.gain, 6), "ppl": round(self.ppl, 4), "ppl_against": round(self.ppl_against, 4)}
+        return {"line": self.line, **figures, "sentence": " ".join(self.attention.words)}
+
+    def __str__(self) -> str:
+        """Return the fields of ``HEADER``, separated by tabs."""
+        return f"{self.line}\t{self.gain:.4f}\t{self.ppl:.2f}\t{self.ppl_against:.2f}\t{printable(' '.join(self.attention.words))}"
+
+
+HEADER = "line\tgain\tppl\tppl_against\tsentence"
+
+
+class Comparison:
+    """Collects the sentences with the largest gains while a text is read.
+
+    Sentences with words that only one of the LMs knows are left out: their probabilities cannot be compared.
+    """
+
+    def __init__(self, scorer: Scorer, top: int) -> None:
+        """Compare with ``scorer``, and keep the ``top`` sentences with the largest gains."""
+        self.scorer = scorer
+        self.top = top
+        self.left_out = 0
+        self._best: list[tuple[float, int, Improvement]] = []
+
+    def add(self, line: int, attention: SentenceAttention, score: SentenceScore) -> None:
+        """Count a sentence in, with its score by the other LM. The attention must have log-probabilities."""
+        if tuple(score.oov) != attention.oov:
+            self.left_out += 1
+            return
+        assert attention.log_probs is not None, "the sentence was read without log-probabilities"
+        found = Improvement(line, attention, math.fsum(attention.log_probs), score.total)
+        heapq.heappush(self._best, (found.gain, -line, found))
+        if len(self._best) > self.top:
+            heapq.heappop(self._best)
+
+    @property
+    def best(self) -> list[Improvement]:
+        """The sentences with the largest gains, the largest first."""
+        return [found for _, _, found in sorted(self._best, key=lambda kept: (-kept[0], -kept[1]))]
