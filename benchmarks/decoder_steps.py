@@ -52,7 +52,7 @@ def random_model(words: int, size: int) -> TrainedModel:
 
 
 def batched(lm: DecoderLM | FusionLM, count: int, tokens: Callable[[int], torch.Tensor]) -> Step:
-    """A decoder that keeps its hypotheses as a batch, and moves them."""
+    """Return a decoder that keeps its hypotheses as a batch, and moves them."""
     states = [lm.step(lm.start(count), torch.full((count,), lm.eos))[1]]
     rows = torch.arange(count - 1, -1, -1)
 
@@ -88,7 +88,7 @@ def by_prefix(lm: EspnetLM, count: int, tokens: Callable[[int], torch.Tensor]) -
 
 
 def by_processor(fusion: TokenFusion, count: int, tokens: Callable[[int], torch.Tensor]) -> Step:
-    """The logits processor of Hugging Face's generate; every row begins with one token that is not text."""
+    """Return the logits processor of Hugging Face's generate; every row begins with one token that is not text."""
     processor = FusionLogitsProcessor(fusion, prompt_length=1)
     rows, scores = torch.zeros((count, 1), dtype=torch.int64), torch.zeros(count, fusion.size)
 

@@ -97,7 +97,7 @@ def fairseq_logits(lm: TokenLM, tokens: Tensor) -> Tensor:
 
 
 def make_gpt2(folder: Path, words: Sequence[str], vocabulary: int) -> TokenLM:
-    """A GPT-2 whose tokens are words."""
+    """Return a GPT-2 whose tokens are words."""
     hide_broken_torchaudio()
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
@@ -114,7 +114,7 @@ def make_gpt2(folder: Path, words: Sequence[str], vocabulary: int) -> TokenLM:
 
 
 def make_fairseq(folder: Path, words: Sequence[str], vocabulary: int) -> TokenLM:
-    """A transformer_lm of fairseq of the same size."""
+    """Return a transformer_lm of fairseq of the same size."""
     from argparse import Namespace
 
     from fairseq.data import Dictionary

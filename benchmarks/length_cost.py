@@ -50,7 +50,7 @@ def make_model(name: str, device: str) -> LanguageModel:
 
 
 def seconds(step: Callable[[], None], words: int, device: str) -> float:
-    """The least time of a step: the first of a short one is not counted, a long one is measured once."""
+    """Return the least time of a step: the first of a short one is not counted, a long one is measured once."""
 
     def clock() -> float:
         if device == "cpu":

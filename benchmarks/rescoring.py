@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def measure(name: str, sentences: Sentences, few: Iterable[Sequence[str]], models: dict[str, TrainedModel], work: Path) -> None:
-    """The table of one list."""
+    """Print the table of one list."""
     words, few = sum(map(len, sentences)), list(few)
     vocabulary = models["plain_lstm_lm"].vocabulary
     distinct = sorted({tuple(vocabulary.ids(sentence)) for sentence in sentences})
@@ -120,7 +120,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def matmul_rate() -> float:
-    """The machine's floating-point operations a second on products of the models' own shapes, the best that it reaches now."""
+    """Return the machine's floating-point operations a second on products of the models' own shapes, the best that it reaches now."""
     rows, best = torch.randn(512, SIZE), 0.0
     weights = [torch.randn(4 * SIZE, SIZE), torch.randn(TYPES, SIZE)]
     for _ in range(15):
@@ -151,7 +151,7 @@ def score_unshared(model: TrainedModel, sentences: Sentences) -> None:
 
 
 def eval_lm(sentences: Sentences, work: Path, options: list[str]) -> float:
-    """The seconds that fairseq-eval-lm itself says its scoring took, start-up and reading apart."""
+    """Return the seconds that fairseq-eval-lm itself says its scoring took, start-up and reading apart."""
     (work / "test.txt").write_text("".join(" ".join(sentence) + "\n" for sentence in sentences), encoding="utf-8")
     data = work / "test-bin"
     fairseq("preprocess", "--only-source", "--srcdict", work / "dict.txt", "--testpref", work / "test.txt", "--destdir", data)
@@ -164,7 +164,7 @@ def eval_lm(sentences: Sentences, work: Path, options: list[str]) -> float:
 
 
 def train_fairseq(work: Path) -> None:
-    """A checkpoint of fairseq's own lstm_lm after one update."""
+    """Write a checkpoint of fairseq's own lstm_lm after one update."""
     fairseq("preprocess", "--only-source", "--srcdict", work / "dict.txt", "--trainpref", work / "tiny.txt", "--destdir", work / "tiny-bin")
     fairseq(
         "train", work / "tiny-bin", "--task", "language_modeling", "--arch", "lstm_lm", "--decoder-embed-dim", SIZE,
@@ -190,7 +190,7 @@ def random_model(family: str, vocabulary: Vocabulary) -> TrainedModel:
 
 
 def write_corpus(work: Path) -> Vocabulary:
-    """Text to train on, and the dictionary of its most frequent words."""
+    """Write a training text, and return the dictionary of its most frequent words."""
     with gzip.open(DATA / "books" / "train.txt.gz", "rt", encoding="utf-8") as file:
         lines = list(islice(file, 60_000))
     (work / "train.txt").write_text("".join(lines), encoding="utf-8")
@@ -225,7 +225,7 @@ LISTS: dict[str, Callable[[Path], list[list[str]]]] = {
 
 
 def first_words(sentences: Iterable[Sequence[str]], words: int) -> Iterable[Sequence[str]]:
-    """The first sentences with so many words."""
+    """Yield the first sentences with so many words."""
     for sentence in sentences:
         yield sentence
         words -= len(sentence)

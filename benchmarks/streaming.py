@@ -74,7 +74,7 @@ def measured(arguments: Sequence[str], work: Path) -> tuple[int, float]:
 
 
 def write_checkpoint(work: Path) -> None:
-    """A neural LM of random weights as fairseq-train saves it."""
+    """Write a neural LM of random weights as fairseq-train saves it."""
     torch.manual_seed(1)
     model = build_language_model("attentive_lstm_lm", OPTIONS, len(WORDS) + len(SPECIAL_SYMBOLS), PAD)
     (work / "dict.txt").write_text("".join(f"{word} 1\n" for word in WORDS), encoding="utf-8")

@@ -50,7 +50,7 @@ OUTPUT_OPERATIONS = ("_LinearNLL", "_LinearNLLBackward")
 
 
 def arguments(model: str, dtype: str, data: Path, device: str) -> list[str]:
-    """The command line of fairseq-train."""
+    """Return the command line of fairseq-train."""
     words = [
         str(data),
         "--optimizer",
@@ -129,7 +129,7 @@ def work(model: str, dtype: str, device: str) -> None:
 
 
 def profiled(step: Callable[[], Any], trainer: Any, device: str, before: int) -> dict[str, float | None]:
-    """The peak of the memory in bytes, on a CPU above ``before`` KiB, and the share of a step's time outside LSTM and output layer."""
+    """Return peak memory in bytes (on a CPU above ``before`` KiB) and the share of a step outside LSTM and output layer."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -158,7 +158,7 @@ def share_outside(events: Any, device: str) -> float | None:
 
 
 def machine(device: str) -> str:
-    """What it ran on, and whether that has instructions for bf16."""
+    """Return the machine's name, and whether it has instructions for bf16."""
     import torch
 
     if device == "cuda":
@@ -185,7 +185,7 @@ def matmul_rate(device: str, dtype: str) -> float:
 
 
 def has_bf16(device: str) -> bool:
-    """Whether bf16 is computed rather than emulated."""
+    """Return whether bf16 is computed rather than emulated."""
     import torch
 
     return torch.cuda.is_bf16_supported(including_emulation=False) if device == "cuda" else torch.cpu._is_avx512_bf16_supported()

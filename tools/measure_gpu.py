@@ -28,7 +28,7 @@ SHORTEST_TRAINING = 60  # seconds: with less time left PTB is not begun
 
 
 def steps(output: Path, ptb: Path | None, gpus: int) -> dict[str, list[str]]:
-    """The command of each step, by name."""
+    """Return the command of each step, by name."""
     python = [sys.executable, "-u"]
     commands = {
         "tests": [*python, "-m", "pytest", "-m", "cuda", "-n", "0", "tests"],

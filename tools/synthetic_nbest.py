@@ -23,7 +23,7 @@ DIFFERENT = 5000
 
 
 def lists(words: list[str], hypotheses: int, generator: random.Random) -> Iterator[str]:
-    """The lines of one list after the other, without end: after DIFFERENT lists the same come again, under new numbers."""
+    """Yield the lines of one list after the other, without end: after DIFFERENT lists the same come again, under new numbers."""
     weights = list(accumulate(1 / rank for rank in range(1, len(words) + 1)))
     features = "TM0= %.4f %.4f %.4f %.4f WordPenalty0= -%d Distortion0= 0 LM0= %.4f"
     made: list[list[str]] = []

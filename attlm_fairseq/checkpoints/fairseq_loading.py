@@ -78,7 +78,7 @@ def option_texts(options: Any) -> Iterator[tuple[str, str | bytes]]:
 
 
 def runs(text: str | bytes) -> bool:
-    """Whether ``eval`` of a text would call something. One with ``${...}`` could: omegaconf replaces that by other texts of the file."""
+    """Return whether ``eval`` of a text would call something. ``${...}`` could: omegaconf replaces it by other texts of the file."""
     expression: str | bytes
     if isinstance(text, str):
         dollar, bracket, expression = "${" in text, "(" in text, text.lstrip(" \t")

@@ -51,7 +51,7 @@ def initialise_from(model: LanguageModel, symbols: Sequence[str], path: Path) ->
 
 
 def output_columns(model: LanguageModel, trained: LanguageModel) -> int:
-    """How many columns of the output layer of ``model``, the first ones, can be those of ``trained``; 0 if the layer does not fit."""
+    """Return how many of the first columns of ``model``'s output layer can be copied from ``trained``; 0 if the layer does not fit."""
     if model.tied and not trained.tied:
         return 0
     sizes = [{name: weight.shape for name, weight in each.output.state_dict().items()} for each in (model, trained)]

@@ -275,6 +275,6 @@ def find_dictionary(path: Path, config: Mapping[str, Any], names: Sequence[str] 
 
 
 def first_sentence(error: BaseException) -> str:
-    """The gist of torch's long explanations, which give advice that would be unsafe here."""
+    """Return the gist of torch's long explanations without their advice, which would be unsafe here."""
     text = str(error).split("WeightsUnpickler error:")[-1]
     return text.strip().split("\n")[0].split(". ")[0][:200]

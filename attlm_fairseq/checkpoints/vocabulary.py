@@ -22,7 +22,7 @@ def fingerprint(symbols: Sequence[str]) -> str:
 
 
 def fingerprint_numbers(symbols: Sequence[str]) -> list[int]:
-    """The fingerprint as 8 numbers of 32 bits, to stand among weights as int64: their sums, as in averaged checkpoints, do not overflow."""
+    """Return the fingerprint as 8 numbers of 32 bits, stored with the weights as int64: sums in averaged checkpoints do not overflow."""
     return list(struct.unpack(">8I", bytes.fromhex(fingerprint(symbols))))
 
 

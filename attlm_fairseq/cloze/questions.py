@@ -54,7 +54,7 @@ class ClozeQuestion:
 
     @property
     def around(self) -> tuple[str, str]:
-        """The query before and after ``XXXXX``."""
+        """Return the query before and after ``XXXXX``."""
         before, after = self.query.split(BLANK)
         return before, after
 

@@ -55,7 +55,7 @@ class FastBeamSearch(BeamSearch):
         return values, places % lprobs.size(2), places // lprobs.size(2)
 
     def best(self, totals: Tensor, count: int, size: Sequence[int], tokens: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The largest of totals (S, beam V), and their places: (S, count). ``size`` is (S, beam, V); ``tokens`` (S beam, T) were taken."""
+        """Return the largest totals (S, count) of (S, beam V), and their places. ``size`` is (S, beam, V); ``tokens`` are (S beam, T)."""
         return largest(totals, count)
 
 

@@ -41,12 +41,12 @@ class FlashlightLM(LM):
 
     @classmethod
     def of_words(cls, lms: LogLinearLM, words: Dictionary, unk_offset: float = 0.0) -> FlashlightLM:
-        """For a lexicon decoder whose LM scores words (``is_token_lm`` False): each entry is one word, looked up as it is."""
+        """Return the LM for a lexicon decoder that scores words (``is_token_lm`` False): each entry is one word, looked up as it is."""
         return cls(TokenFusion(lms, entries(words), unk_offset=unk_offset))
 
     @classmethod
     def of_tokens(cls, lms: LogLinearLM, tokens: Dictionary, silent: Sequence[str] = (), unk_offset: float = 0.0) -> FlashlightLM:
-        """For a lexicon-free decoder, or a lexicon decoder with ``is_token_lm``, whose tokens are the LMs' own.
+        """Return the LM for a decoder whose tokens are the LMs' own: lexicon-free, or with a lexicon and ``is_token_lm``.
 
         The LMs do not see the ``silent`` ones.
         """
@@ -56,14 +56,14 @@ class FlashlightLM(LM):
     def of_spelling(
         cls, lms: LogLinearLM, texts: Sequence[bytes | None], unk_offset: float = UNK_OFFSET, look_ahead: bool = True
     ) -> FlashlightLM:
-        """For a lexicon-free decoder of letters or subwords with LMs of words.
+        """Return the LM for a lexicon-free decoder of letters or subwords, with LMs of words.
 
         ``texts`` is what each token writes, from ``token_texts``; the other options are those of ``LookAheadWordLM``.
         """
         return cls(LookAheadWordLM(lms, texts, unk_offset=unk_offset, look_ahead=look_ahead))
 
     def start(self, start_with_nothing: bool) -> LMState:
-        """The state before the first word; what the last utterance has left is dropped. ``start_with_nothing`` cannot be had of neural LMs.
+        """Return the state before the first word, without what the last utterance left. Neural LMs do not support ``start_with_nothing``.
 
         Raises ValueError for it.
         """
@@ -92,11 +92,11 @@ class FlashlightLM(LM):
         return child, known[2]
 
     def finish(self, state: LMState) -> tuple[LMState, float]:
-        """The sentence end, with the end of a word that has begun."""
+        """Return the sentence end, with the end of a word that has begun."""
         return state.child(-1), self.fusion.end(self._after(state))
 
     def _after(self, state: LMState) -> Any:
-        """The fusion's state there."""
+        """Return the state of the fusion at this node."""
         after = self._read.get(state)
         if after is None:
             if state not in self._scored:
@@ -110,5 +110,5 @@ class FlashlightLM(LM):
 
 
 def entries(dictionary: Dictionary) -> list[str]:
-    """The entries of a flashlight dictionary by their index."""
+    """Return the entries of a flashlight dictionary by their index."""
     return [dictionary.get_entry(index) for index in range(dictionary.index_size())]

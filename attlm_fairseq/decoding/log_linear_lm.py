@@ -110,7 +110,7 @@ class LogLinearLM:
 
     @property
     def order(self) -> int | None:
-        """The number of words that a score depends on, itself included; None if on the whole history, as with neural LMs."""
+        """Return the number of words that a score depends on, itself included; None if on the whole history, as with neural LMs."""
         orders = [None if segment else lm.order for lm, segment in zip(self.lms, self.segment, strict=True)]
         finite = [order for order in orders if order is not None]
         return max(finite, default=1) if len(finite) == len(orders) else None

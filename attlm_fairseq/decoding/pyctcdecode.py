@@ -91,12 +91,12 @@ class PyctcdecodeLM(AbstractLanguageModel):
 
     @property
     def order(self) -> int:
-        """The LM's order. ``decode`` merges hypotheses whose last ``order - 1`` words are equal."""
+        """Return the LM's order. ``decode`` merges hypotheses whose last ``order - 1`` words are equal."""
         return self._order
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters that ``reset_params`` changes."""
+        """Return the parameters that ``reset_params`` changes."""
         return {name: getattr(self, name) for name in PARAMETERS}
 
     def reset_params(self, **params: Any) -> None:

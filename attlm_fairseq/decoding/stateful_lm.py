@@ -24,12 +24,12 @@ class StatefulLM(Protocol):
 
     @property
     def order(self) -> int | None:
-        """The number of words that a score depends on, the scored word included; None if it depends on the whole history."""
+        """Return the number of words that a score depends on, the scored word included; None if it depends on the whole history."""
         ...
 
     @property
     def end(self) -> Any:
-        """The token of the sentence end."""
+        """Return the token of the sentence end."""
         ...
 
     def token(self, word: str) -> Any:

@@ -35,7 +35,7 @@ class Cache(Protocol):
 
     @property
     def weight(self) -> float:
-        """The share of the cache in the mixed probability."""
+        """Return the share of the cache in the mixed probability."""
         ...
 
     def log_weights(self, features: np.ndarray, sentence: int) -> np.ndarray:

@@ -75,7 +75,7 @@ class KenLM:
 
     @property
     def end(self) -> str:
-        """The token of the sentence end."""
+        """Return the token of the sentence end."""
         return END
 
     def _token(self, word: str) -> str:

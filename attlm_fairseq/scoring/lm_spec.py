@@ -72,7 +72,7 @@ class LMSpec:
 
     @property
     def uses_source(self) -> bool:
-        """Whether the LM needs the source sentences of the n-best lists."""
+        """Return whether the LM needs the source sentences of the n-best lists."""
         return self.translation is not None or (self.loaded is not None and self.loaded.uses_source)
 
     def load(self, device: DeviceConfig) -> Scorer:

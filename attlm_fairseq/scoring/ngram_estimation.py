@@ -83,7 +83,7 @@ class NgramOptions:
 
     @property
     def arguments(self) -> list[str]:
-        """The options of lmplz."""
+        """Return the options of lmplz."""
         pad = ["--vocab_pad", str(self.vocabulary_pad)] if self.vocabulary_pad else []
         return ["--memory", self.memory, *pad, *(["--discount_fallback"] if self.discount_fallback else [])]
 
@@ -143,7 +143,7 @@ def estimate_ngram(
 
 
 def _target(output: Path) -> Path:
-    """The file that ``output`` leads to, if a model can be written there. Raises InputError."""
+    """Return the file that ``output`` resolves to, if a model can be written there. Raises InputError."""
     if output.suffix not in (".arpa", ".bin"):
         raise InputError("the model's name must end in .arpa (text) or .bin (KenLM binary, loads at once)", path=output)
     target = Path(os.path.realpath(output))  # a link stays, and what it leads to is written
@@ -165,7 +165,7 @@ def _as_binary(arpa: Path, program: str, output: Path) -> Path:
 
 @contextlib.contextmanager
 def _temporary_folder(target: Path) -> Iterator[Path]:
-    """A folder for the parts of a model. Those of runs that were killed, which may be large, are removed."""
+    """Yield a folder for the parts of a model. Folders left by killed runs, which may be large, are removed."""
     remove_left_behind(target.parent, f"{TEMPORARY}*")
     with contextlib.ExitStack() as until_then:
         try:

@@ -36,7 +36,7 @@ class OOVCount:
 
     @property
     def rate(self) -> float:
-        """The share of unknown words among all words."""
+        """Return the share of unknown words among all words."""
         return self.unknown.total() / self.words if self.words else 0.0
 
     def warning(self) -> str | None:

@@ -37,7 +37,7 @@ class PerplexityCounter:
 
     @property
     def events(self) -> int:
-        """The number of words and sentence ends."""
+        """Return the number of words and sentence ends."""
         return self.words + self.sentences
 
     @property

@@ -26,7 +26,7 @@ class PrefixTree:
 
     @property
     def size(self) -> int:
-        """The number of nodes, the root included."""
+        """Return the number of nodes, the root included."""
         return 1 + sum(map(len, self.tokens))
 
 

@@ -31,17 +31,17 @@ class SentenceScore:
 
     @property
     def total(self) -> float:
-        """The natural-log probability of the sentence: the sum over its words and ``</s>``."""
+        """Return the natural-log probability of the sentence: the sum over its words and ``</s>``."""
         return math.fsum(self.log_probs)
 
     @property
     def words(self) -> int:
-        """The number of words, without ``</s>``."""
+        """Return the number of words, without ``</s>``."""
         return len(self.oov)
 
     @property
     def oov_count(self) -> int:
-        """The number of words that the LM does not know."""
+        """Return the number of words that the LM does not know."""
         return sum(self.oov)
 
 
@@ -73,7 +73,7 @@ class Scorer(ABC):
 
     @property
     def uses_source(self) -> bool:
-        """Whether the scores depend on the source sentence. If so, use ``score_translations``: ``score`` raises an error."""
+        """Return whether the scores depend on the source sentence. If so, use ``score_translations``: ``score`` raises an error."""
         return any(member.uses_source for member in self.members)
 
     def score_translations(self, sentences: Sequence[Sequence[str]], sources: Sequence[Sequence[str]]) -> list[SentenceScore]:

@@ -105,7 +105,7 @@ class Bfloat16Model:
         return self.model.joined(features, outputs).squeeze(1), after
 
     def step_bytes(self, state: LanguageModelState, words: Inputs) -> int:
-        """The recurrence overwrites its own copies; what it holds besides is small on a CPU, and as large again elsewhere."""
+        """Return the bytes of a step per row: copies of the memory and of the recurrent state, three of the latter on a GPU."""
         copies = 1 if self.device.type == "cpu" else 3
         return STEP_COPIES * row_bytes(*state.memory) + copies * row_bytes(*state.recurrent, words.values)
 

@@ -38,7 +38,7 @@ class SegmentedScorer(ComposedScorer):
 
 
 def joined(score: SentenceScore, lengths: Sequence[int]) -> SentenceScore:
-    """The score of a sentence of pieces, as one of words made of so many pieces each."""
+    """Return the score of a sentence of pieces, as one of words made of so many pieces each."""
     log_probs, oov, end = [], [], 0
     for length in lengths:
         begin, end = end, end + length

@@ -158,7 +158,7 @@ class DocumentDataset(FairseqDataset):
     def batches(
         self, order: str, seed: int, rows: int, shards: int = 1, *, whole: bool = True, random_lengths: bool = False
     ) -> list[list[Segment]]:
-        """All tokens in batches of one segment per row. A row starts from the initial state with each document.
+        """Return all tokens in batches of one segment per row. A row starts from the initial state with each document.
 
         There are ``rows`` rows for each of the ``shards``, and the batches of the shards alternate, as fairseq deals them out: a shard's
         rows are its own, and when it has none left its batch is empty. Documents are ``shuffled`` by ``seed`` or in the order of the

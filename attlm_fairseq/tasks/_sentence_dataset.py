@@ -86,7 +86,7 @@ class SentenceDataset(FairseqDataset):
     def batches(
         self, order: str, seed: int, max_sentences: int | None, max_tokens: int | None, option: str = "--max-tokens"
     ) -> list[list[int]]:
-        """All sentences in batches of at most ``max_sentences`` sentences and ``max_tokens`` positions, padding counted.
+        """Return all sentences in batches of at most ``max_sentences`` sentences and ``max_tokens`` positions, padding counted.
 
         ``corpus``: consecutive sentences; ``shuffled``: any sentences; ``length``: sentences of like length, in batches whose order is
         shuffled. Random choices depend on ``seed`` alone. Raises InputError when a single sentence exceeds ``max_tokens``, which the

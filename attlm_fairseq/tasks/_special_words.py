@@ -39,7 +39,7 @@ def special_word(line: Tensor) -> str | None:
 
 
 def has_line_ends_alone(lines: Sequence[Tensor]) -> bool:
-    """Whether a dataset surely has no special symbols but one ``</s>`` a line, seen at once where fairseq maps its file to memory."""
+    """Return whether a dataset surely has no special symbol but one ``</s>`` per line; quick if fairseq maps its file to memory."""
     if not isinstance(lines, MMapIndexedDataset):
         return False
     tokens = np.frombuffer(lines._bin_buffer, dtype=lines._index.dtype)

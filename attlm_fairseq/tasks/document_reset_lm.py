@@ -205,7 +205,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
         return FairseqTask.valid_step(self, self.with_state(sample, self.validation_state), model, criterion)
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the rows of all ranks, so that a resumed run goes on exactly, and what the rows depend on."""
+        """Return the state of the rows of all ranks, so that a resumed run continues exactly, and what the rows depend on."""
         if world_size() == 1:
             ranks = [self.training_state.state_dict()]
         else:  # states that were not gathered are those of an epoch's end, where no document goes on; if not, `take` says so after resuming
@@ -214,7 +214,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
         return {type(self).__name__: {"ranks": ranks, "options": self.dependencies(), **averaged}}
 
     def dependencies(self) -> dict[str, Any]:
-        """What decides which row reads what: with anything else a row would go on with the state of other words."""
+        """Return the settings that decide which row reads which words; with others, a row would continue the state of other words."""
         return {
             "--bptt": self.cfg.bptt,
             "--batch-size": self.row_count(self.cfg.batch_size, self.cfg.max_tokens),

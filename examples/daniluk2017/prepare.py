@@ -15,7 +15,7 @@ TITLE = re.compile(r"^= [^=]+ =$")
 
 
 def marked(lines: list[str]) -> list[str]:
-    """The lines with a marker before each article's title; nothing else is changed, added or left out."""
+    """Return the lines with a marker before each article's title; nothing else is changed, added or left out."""
     words = [" ".join(line.split()) for line in lines]
     result = []
     for number, line in enumerate(words):

@@ -22,7 +22,7 @@ def paragraphs(path: Path) -> list[str]:
 
 
 def sentences(tokenizer: PunktSentenceTokenizer, paragraph: str) -> list[str]:
-    """The sentences of a paragraph of words joined by single spaces; an end that punkt sees inside a word is none."""
+    """Return the sentences of a paragraph of words joined by single spaces; an end that punkt sees inside a word is none."""
     starts = [begin for begin, _ in tokenizer.span_tokenize(paragraph) if begin and paragraph[begin - 1] == " "]
     return [paragraph[begin:end].strip() for begin, end in pairwise([0, *starts, len(paragraph)])]
 

@@ -23,7 +23,7 @@ class Block(NamedTuple):
 
 
 def bounded(text: str) -> list[str]:
-    """The words of a text between BEGIN and END.
+    """Return the words of a text between BEGIN and END.
 
     A word of the text that looks like a boundary gets a NUL character, which no rule and no vocabulary has.
     """
@@ -31,12 +31,12 @@ def bounded(text: str) -> list[str]:
 
 
 def unbounded(words: Sequence[str]) -> str:
-    """The text of the words between BEGIN and END, as ``bounded`` makes them."""
+    """Return the text of the words between BEGIN and END, as ``bounded`` makes them."""
     return " ".join(word[:-1] if word.endswith(MARK) and word.rstrip(MARK) in (BEGIN, END) else word for word in words)
 
 
 def differing_blocks(hypothesis: Sequence[str], reference: Sequence[str]) -> list[Block]:
-    """The blocks of one cheapest alignment (Levenshtein), in order; two blocks have at least one shared word between them."""
+    """Return the blocks of one cheapest alignment (Levenshtein), in order; two blocks have at least one shared word between them."""
     from rapidfuzz.distance import Levenshtein
 
     alphabet: dict[str, str] = {}
@@ -57,7 +57,7 @@ def differing_blocks(hypothesis: Sequence[str], reference: Sequence[str]) -> lis
 
 
 def closest_reference(hypothesis: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[str]:
-    """The reference with the fewest edits; the first of equally close ones."""
+    """Return the reference with the fewest edits; the first of equally close ones."""
     if len(references) == 1:
         return references[0]
 
@@ -80,7 +80,7 @@ MAX_WORDS = 1000  # longer texts are neither learned from nor corrected: alignme
 
 
 def align_list(hypotheses: Sequence[str], references: Sequence[str]) -> list[AlignedPair]:
-    """Each distinct hypothesis of a list with its closest reference; texts of more than MAX_WORDS words are left out."""
+    """Return each distinct hypothesis of a list with its closest reference; texts of more than MAX_WORDS words are left out."""
     targets = [words for words in map(bounded, references) if len(words) <= MAX_WORDS]
     counts = Counter(" ".join(text.split()) for text in hypotheses)
     pairs = []

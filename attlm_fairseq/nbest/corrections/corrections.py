@@ -67,19 +67,19 @@ class Corrections:
             )
 
     def best_of(self, words: Sequence[str]) -> Candidate | None:
-        """The best text of the search for one hypothesis, words as ``alignment.bounded`` makes them; None if it is too long."""
+        """Return the best text of the search for one hypothesis, words as ``alignment.bounded`` makes them; None if it is too long."""
         if len(words) > MAX_WORDS:
             return None
         return next(iter(search(self.channel.edges(words), self._search_lm, 1)), None)
 
     @cached_property
     def channel(self) -> Channel:
-        """The sources of candidates, ready for lists."""
+        """Return the sources of candidates, ready for lists."""
         return Channel(self.phrases, self.numbers, SpellingSearch(self.letters, self.vocabulary), self.phrase_list)
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
-        """The words of the LM; if that is a binary file, which does not list them, those of the table that it knows."""
+        """Return the words of the LM; if that is a binary file, which does not list them, those of the table that it knows."""
         from attlm_fairseq.scoring.kenlm_files import BINARY_MAGIC, load_kenlm, read_unigrams
 
         if self.lm is None:
@@ -176,7 +176,7 @@ def in_batches(lists: Iterable[NbestList]) -> Iterator[list[NbestList]]:
 
 
 def estimate_search_lm(texts: Iterable[str], output: Path) -> None:
-    """A KenLM n-gram of texts, of order SEARCH_ORDER. Raises InputError."""
+    """Estimate a KenLM n-gram model of order SEARCH_ORDER from texts. Raises InputError."""
     from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 
     def lines() -> Iterator[str]:

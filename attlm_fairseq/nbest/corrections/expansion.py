@@ -35,7 +35,7 @@ class Channel:
     phrase_list: PhraseList | None = None
 
     def edges(self, words: Sequence[str]) -> list[list[Edge]]:
-        """For each word, what can become of the stretches that begin there. ``words`` are ``bounded``."""
+        """Return, for each word, the possible replacements of the stretches that begin there. ``words`` are ``bounded``."""
         edges: list[list[Edge]] = []
         last = len(words) - 1
         for begin, word in enumerate(words):
@@ -60,7 +60,7 @@ class Channel:
         return edges
 
     def _respelled(self, words: Sequence[str], begin: int, last: int) -> list[Edge]:
-        """Known words spelled like an unknown one, or like two of them: with the probability that phrases leave over."""
+        """Return the known words spelled like one or two unknown words, with the probability that the phrases leave over."""
         found = []
         for end in range(begin + 1, min(begin + 2, last) + 1):
             if words[end - 1] in self.spelling.vocabulary:
@@ -72,7 +72,7 @@ class Channel:
         return found
 
     def left_over(self, stretch: tuple[str, ...]) -> float:
-        """The probability that unknown words become something that no phrase says."""
+        """Return the probability that unknown words become something that no phrase gives."""
         left = 1.0
         for word in stretch:
             ruled = sum(math.exp(rule.log_prob) for rule in self.phrases.rules.get((word,), ()))
@@ -81,7 +81,7 @@ class Channel:
 
 
 def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDATES, further: Sequence[str] = ()) -> NbestList:
-    """The list with at most ``size`` new hypotheses after the input ones, those of the texts ``further``, and more scores for each.
+    """Return the list with at most ``size`` new hypotheses after the input ones, those of the texts ``further``, and more scores for each.
 
     ``channel``: ln p of the best way from an input hypothesis to the text. ``source_rank``: how many stand before that hypothesis.
     ``rewrites``: how many pairs of adjacent words, sentence boundaries included, are in no input hypothesis. ``search_lm``: ln p
@@ -131,7 +131,7 @@ class _Found(NamedTuple):
 
 
 def _candidates(sources: Sequence[Words], channel: Channel, lm: SearchLM, size: int) -> dict[Words, _Found]:
-    """The texts that the search finds from each distinct source, each with its best derivation."""
+    """Return the texts that the search finds from each distinct source, each with its best derivation."""
     best: dict[Words, _Found] = {}
     for words in dict.fromkeys(sources):
         if len(words) > MAX_WORDS:

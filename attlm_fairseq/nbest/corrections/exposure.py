@@ -40,7 +40,7 @@ def held_share(model: kenlm.Model, texts: Iterable[str]) -> float | None:
 
 
 def _holds(model: kenlm.Model, words: Sequence[str]) -> bool:
-    """Whether every n-gram was found in full: the sentence begin counts, so the first word ends a bigram."""
+    """Return whether every n-gram was found in full: the sentence begin counts, so the first word ends a bigram."""
     scores = model.full_scores(" ".join(words), bos=True, eos=True)
     return all(length == min(model.order, place) and not unknown for place, (_, length, unknown) in enumerate(scores, 2))
 

@@ -19,7 +19,7 @@ FOLDS = 5
 
 
 def folds_of(lists: Sequence[NbestList], folds: int = FOLDS, metric: Metric | None = None) -> np.ndarray:
-    """The fold (N,) of each list, from 0; lists of one utterance are in one fold. Raises InputError if there are fewer utterances."""
+    """Return the fold (N,) of each list, from 0. Lists of one utterance share a fold. Raises InputError if there are too few utterances."""
     texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists]
     utterances = same_utterance([nbest.references for nbest in lists], texts, (metric or make_metric("wer")).prepared)
     if not 2 <= folds <= len(set(utterances.tolist())):
@@ -32,7 +32,7 @@ def by_folds(
     folds: np.ndarray,
     learn: Callable[[list[NbestList]], Callable[[list[NbestList]], Iterable[NbestList]]],
 ) -> list[NbestList]:
-    """The lists, in order, those of each fold through what ``learn`` makes of the lists of the other folds."""
+    """Return the lists in order. Those of each fold pass through what ``learn`` learns from the other folds."""
     done: list[NbestList | None] = [None] * len(lists)
     for _, others, held_out in splits(folds):
         apply = learn([lists[i] for i in others])
@@ -42,6 +42,6 @@ def by_folds(
 
 
 def splits(folds: np.ndarray) -> Iterator[tuple[int, list[int], list[int]]]:
-    """For each fold its number, the lists of the other folds, and its own."""
+    """Yield for each fold its number, the lists of the other folds, and its own."""
     for fold in range(int(folds.max()) + 1):
         yield fold, np.flatnonzero(folds != fold).tolist(), np.flatnonzero(folds == fold).tolist()

@@ -33,7 +33,7 @@ class LetterChannel:
     stop: float = 0.0
 
     def change(self, letter: str) -> Mapping[str, float]:
-        """The costs of what a source letter may become; a letter that was never seen stays."""
+        """Return the costs of what a source letter may become; a letter that was never seen stays."""
         return self.changes.get(letter) or {letter: 0.0}
 
 
@@ -50,7 +50,7 @@ def learn_letters(pairs: Iterable[AlignedPair]) -> LetterChannel:
 
 
 def alike(source: str, target: str) -> bool:
-    """Whether one text may be another spelling of the other."""
+    """Return whether one text may be another spelling of the other."""
     from rapidfuzz.distance import Levenshtein
 
     if not source or not target or max(len(source), len(target)) > MAX_LETTERS or {source, target} & {BEGIN, END}:
@@ -59,7 +59,7 @@ def alike(source: str, target: str) -> bool:
 
 
 def estimate(spellings: Mapping[tuple[str, str], float]) -> LetterChannel:
-    """The transducer that makes the weighted (source, target) pairs likely: ROUNDS of EM from mostly-identity."""
+    """Estimate the transducer of weighted (source, target) pairs by ROUNDS of EM, which begins with the identity."""
     if not spellings:
         return LetterChannel()
     letters = sorted({letter for pair in spellings for text in pair for letter in text})

@@ -48,7 +48,7 @@ class NumberWords:
         object.__setattr__(self, "beginnings", beginnings)
 
     def read(self, words: Sequence[str], begin: int) -> Spoken | None:
-        """The longest number that begins at a word; None if there is none."""
+        """Return the longest number that begins at a word; None if there is none."""
         parts: Words = ()
         found = None
         for place in range(begin, min(begin + MAX_SPOKEN, len(words))):
@@ -67,7 +67,7 @@ class NumberWords:
         return found
 
     def ways(self, value: int, ending: str) -> dict[str, Words]:
-        """The ways to say a number, by the name of the way, what sticks to it apart: distinct texts."""
+        """Return the ways to say a number, by the name of the way, what sticks to it apart: distinct texts."""
         digits = str(value)
         cardinal = self.cardinals[value]
         ways: dict[str, Words] = {"cardinal": cardinal, "plain": tuple(word for word in cardinal if word != self.joining)}
@@ -98,13 +98,13 @@ class NumberWords:
 
     @property
     def hundred(self) -> Words:
-        """The word for a hundred."""
+        """Return the word for a hundred."""
         return self.cardinals[100][-1:]
 
 
 @lru_cache(maxsize=4)
 def number_words(language: str = "en") -> NumberWords | None:
-    """The numbers of a language (num2words' code); None if num2words is not installed or does not have it."""
+    """Return the numbers of a language (num2words' code); None if num2words is not installed or does not have it."""
     try:
         from num2words import num2words
 
@@ -124,7 +124,7 @@ def number_words(language: str = "en") -> NumberWords | None:
 
 
 def shape(spoken: Spoken) -> str:
-    """What the probability of a way depends on: the number of digits, whether the last are 00, and what sticks to the number."""
+    """Return what the probability of a way depends on: the number of digits, whether the last are 00, and what sticks to the number."""
     digits = str(spoken.value)
     tail = "00" if len(digits) > 2 and digits.endswith("00") else "0x" if len(digits) > 2 and digits[-2] == "0" else ""
     return f"{len(digits)}{tail}{'+' + spoken.ending if spoken.ending else ''}"
@@ -139,7 +139,7 @@ class NumberChannel:
     words: NumberWords | None = None
 
     def options(self, text: Sequence[str], begin: int) -> Iterator[tuple[int, Words, float, str]]:
-        """The other ways to say the number that begins at a word: where it ends, the words, ln p, and the way's name."""
+        """Yield the other ways to say the number that begins at a word: where it ends, the words, ln p, and the way's name."""
         spoken = self.words.read(text, begin) if self.words and self.log_probs else None
         if spoken is None or self.words is None:
             return
@@ -183,7 +183,7 @@ def learn_numbers(pairs: Iterable[AlignedPair], language: str = "en") -> NumberC
 
 
 def opposite(pair: AlignedPair, begin: int, end: int) -> Words | None:
-    """The words of the reference that stand in the place of ``[begin, end)``; None if a block reaches over either boundary."""
+    """Return the words of the reference that stand in the place of ``[begin, end)``; None if a block reaches over either boundary."""
     first, last = _boundary(pair.blocks, begin, before=True), _boundary(pair.blocks, end, before=False)
     return None if first is None or last is None else tuple(pair.reference[first:last])
 

@@ -42,7 +42,7 @@ class Phrase(NamedTuple):
 
 
 def spelling_key(text: str) -> str:
-    """The letters and digits of a text: compatibility forms unified, case ignored, without spaces, hyphens and other signs."""
+    """Return the letters and digits of a text: compatibility forms unified, case ignored, without spaces, hyphens and other signs."""
     return "".join(c for c in unicodedata.normalize("NFKC", text).casefold() if unicodedata.category(c)[0] in "LNM")
 
 
@@ -69,7 +69,7 @@ class PhraseList:
         return cls(tuple(phrases.values()), path)
 
     def count(self, words: Sequence[str]) -> float:
-        """The weighted number of words inside phrases of the list, longest match first; case is ignored."""
+        """Return the weighted number of words inside phrases of the list, longest match first; case is ignored."""
         total, place = 0.0, 0
         folded = [word.casefold() for word in words]
         while place < len(folded):
@@ -83,13 +83,13 @@ class PhraseList:
         return total
 
     def occurrences(self, words: Sequence[str]) -> list[tuple[str, ...]]:
-        """The phrases that stand in a text, one entry for each time."""
+        """Return the phrases that stand in a text, one entry for each time."""
         folded = [word.casefold() for word in words]
         spans = ((begin, end) for begin in range(len(folded)) for end in range(begin + 1, min(begin + self._longest, len(folded)) + 1))
         return [phrase for begin, end in spans if (phrase := tuple(folded[begin:end])) in self._exact]
 
     def edges(self, words: Sequence[str], begin: int, last: int) -> Iterator[Edge]:
-        """The phrases that may stand in the place of what begins at a word. ``words`` are bounded, ``last`` is the place of END."""
+        """Yield the phrases that may stand in the place of what begins at a word. ``words`` are bounded, ``last`` is the place of END."""
         for end in range(begin + 1, min(begin + self._longest + EXTRA_WORDS, last) + 1):
             stretch = tuple(words[begin:end])
             for place, similarity in self._close(" ".join(stretch)):
@@ -98,7 +98,7 @@ class PhraseList:
                     yield Edge(begin, end, phrase, SHARPNESS * (similarity - 1.0), ("list", " ".join(stretch), " ".join(phrase)))
 
     def never_matching(self, texts: Iterable[str]) -> list[Phrase]:
-        """The phrases that cannot match anything in lists of these texts: too many of their letters are in none of them."""
+        """Return the phrases that cannot match anything in lists of these texts: too many of their letters are in none of them."""
         letters: set[str] = set()
         for text in texts:
             letters.update(spelling_key(text))
@@ -118,7 +118,7 @@ class PhraseList:
 
     @cached_property
     def _keys(self) -> tuple[list[str], np.ndarray, np.ndarray]:
-        """All keys by length, the phrase of each, and their lengths."""
+        """Return all keys by length, the phrase of each, and their lengths."""
         keys = sorted({(len(key), key, place) for place, phrase in enumerate(self.phrases) for key in phrase.keys})
         return [key for _, key, _ in keys], np.array([place for *_, place in keys]), np.array([length for length, *_ in keys])
 
@@ -127,7 +127,7 @@ class PhraseList:
         return lru_cache(maxsize=REMEMBERED)(self._closest)
 
     def _closest(self, stretch: str) -> tuple[tuple[int, float], ...]:
-        """The OFFERED closest phrases with their similarity, at least MIN_SIMILARITY."""
+        """Return the OFFERED closest phrases with their similarity, at least MIN_SIMILARITY."""
         from rapidfuzz.distance import Levenshtein
         from rapidfuzz.process import cdist
 

@@ -50,12 +50,12 @@ class PhraseTable:
         self.longest = max(map(len, self.rules), default=0)
 
     def matches(self, words: Sequence[str], begin: int) -> Iterator[Rule]:
-        """The rules whose source stands in ``words`` from ``begin``."""
+        """Yield the rules whose source stands in ``words`` from ``begin``."""
         for end in range(begin + 1, min(begin + self.longest, len(words)) + 1):
             yield from self.rules.get(tuple(words[begin:end]), ())
 
     def keep(self, word: str) -> float:
-        """ln p that a word stays as it is."""
+        """Return ln p that a word stays as it is."""
         return self.kept.get(word, UNSEEN_LOG_PROB)
 
 
@@ -88,7 +88,7 @@ def learn_phrases(
 
 
 def phrases(pair: AlignedPair) -> Iterator[tuple[Words, Words]]:
-    """The phrase pairs of one alignment: each block, and each two blocks with one shared word between, with and without context."""
+    """Yield the phrase pairs of one alignment: each block, and each two blocks with one shared word between, with and without context."""
     blocks = list(pair.blocks)
     joined = [
         Block(one.begin, other.end, one.target_begin, other.target_end) for one, other in pairwise(blocks) if other.begin - one.end == 1
@@ -105,7 +105,7 @@ def phrases(pair: AlignedPair) -> Iterator[tuple[Words, Words]]:
 
 
 def count_occurrences(pairs: Iterable[AlignedPair], sources: Iterable[Words]) -> dict[Words, float]:
-    """How often each source phrase stands in the hypotheses."""
+    """Return how often each source phrase stands in the hypotheses."""
     wanted = set(sources)
     lengths = sorted({len(source) for source in wanted})
     firsts = {source[0] for source in wanted}
@@ -121,7 +121,7 @@ def count_occurrences(pairs: Iterable[AlignedPair], sources: Iterable[Words]) ->
 
 
 def kept_words(pairs: Iterable[AlignedPair], discount: float) -> dict[str, float]:
-    """ln p of keeping each word that was seen: ``(kept + discount) / (occurrences + 2 discount)``."""
+    """Return ln p of keeping each word that was seen: ``(kept + discount) / (occurrences + 2 discount)``."""
     kept: defaultdict[str, float] = defaultdict(float)
     changed: defaultdict[str, float] = defaultdict(float)
     for pair in pairs:
@@ -133,7 +133,7 @@ def kept_words(pairs: Iterable[AlignedPair], discount: float) -> dict[str, float
 
 
 def example(pair: AlignedPair, source: Words) -> str:
-    """The stretch of the hypothesis around the source phrase, for people to read."""
+    """Return the stretch of the hypothesis around the source phrase, for people to read."""
     words = list(pair.hypothesis)
     begin = next(place for place in range(len(words)) if tuple(words[place : place + len(source)]) == source)
     around = max(0, (EXAMPLE_WORDS - len(source)) // 2)

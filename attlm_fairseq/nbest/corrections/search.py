@@ -46,15 +46,15 @@ class SearchLM(Protocol):
     """What the search needs of an LM: states that can be compared, and ln p of words after one."""
 
     def start(self) -> object:
-        """The state after the beginning of the sentence."""
+        """Return the state after the beginning of the sentence."""
         ...
 
     def step(self, state: object, words: Sequence[str]) -> tuple[float, object]:
-        """ln p of the words after ``state`` (END ends the sentence), and the state after them."""
+        """Return ln p of the words after ``state`` (END ends the sentence), and the state after them."""
         ...
 
     def knows(self, word: str) -> bool:
-        """Whether the word is in the LM's vocabulary."""
+        """Return whether the word is in the LM's vocabulary."""
         ...
 
 
@@ -113,7 +113,7 @@ class _Partial(NamedTuple):
 
 
 def search(edges: Sequence[Sequence[Edge]], lm: SearchLM, size: int, lm_weight: float = LM_WEIGHT) -> list[Candidate]:
-    """The ``size`` best distinct texts, best first.
+    """Return the ``size`` best distinct texts, best first.
 
     ``edges[i]`` begin at source word i; the first source word is BEGIN and the last END. Partial texts over the same source words
     compete; of two derivations of one text the better counts.

@@ -37,7 +37,7 @@ class CandidateSpec:
 
     @property
     def anything(self) -> bool:
-        """Whether there is a source of candidates at all."""
+        """Return whether there is any source of candidates."""
         return any(path is not None for path in (self.table, self.phrases, self.corrector))
 
     def load(self) -> Corrections:
@@ -47,7 +47,7 @@ class CandidateSpec:
         return replace(corrections, phrase_list=phrases, corrector=Corrector.load(self.corrector) if self.corrector else None)
 
     def seen(self, corrections: Corrections, lists: Sequence[NbestList]) -> bool:
-        """Whether the table was learned from most of these lists, so that it has to be learned from other folds for them."""
+        """Return whether the table was learned from most of these lists, so that it has to be learned from other folds for them."""
         return bool(corrections.learned_from) and known_share((nbest.references for nbest in lists), corrections.learned_from) > 0.5
 
 

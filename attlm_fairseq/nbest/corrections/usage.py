@@ -27,7 +27,7 @@ class RuleUse:
 
     @property
     def fired(self) -> int:
-        """How often the rule fired."""
+        """Return how often the rule fired."""
         return self.right + self.wrong + self.neutral
 
 
@@ -66,7 +66,7 @@ class Usage:
             use.examples.append((" ".join(words[1:-1]), " ".join(applied[1:-1])))
 
     def most_used(self, count: int) -> list[RuleUse]:
-        """The rules that fired most often."""
+        """Return the rules that fired most often."""
         return sorted(self.rules.values(), key=lambda use: (-use.fired, use.kind, use.source, use.target))[:count]
 
     def merge(self, other: Usage) -> None:
@@ -82,7 +82,7 @@ class Usage:
 
 
 def edits(words: Sequence[str], reference: Sequence[str]) -> int:
-    """The Levenshtein distance of two word sequences."""
+    """Return the Levenshtein distance of two word sequences."""
     from rapidfuzz.distance import Levenshtein
 
     alphabet: dict[str, str] = {}

@@ -113,7 +113,7 @@ class AlignedAnswer:
 
 
 def _filled(times: Sequence[tuple[float, float] | None]) -> list[tuple[float, float]]:
-    """Words without a time share the gap between their neighbours evenly; at the end of the answer, or without a gap, they take none."""
+    """Return the times with gaps filled: words without a time share the gap evenly; without a gap, or at the end, they last 0 s."""
     found: list[tuple[float, float]] = []
     for place, time in enumerate(times):
         if time is None:

@@ -57,7 +57,7 @@ def confusion_network(texts: Sequence[str]) -> ConfusionNetwork:
 
 
 def disputed(network: ConfusionNetwork) -> np.ndarray:
-    """The slots about which there is something to decide, (D, n): for each hypothesis, the first one that has the same word there."""
+    """Return the slots with different words, (D, n): for each hypothesis, the first hypothesis with the same word there."""
     first: list[dict[str, int]] = [{} for _ in network.slots]
     rows = [[known.setdefault(word, i) for i, word in enumerate(slot)] for known, slot in zip(first, network.slots, strict=True)]
     found = [row for row, known in zip(rows, first, strict=True) if len(known) > 1]
@@ -65,7 +65,7 @@ def disputed(network: ConfusionNetwork) -> np.ndarray:
 
 
 def vote(slots: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """The winners of disputed slots (D, n), as the first hypotheses that have them, (D,). ``probabilities`` are (n,) or (D, n).
+    """Return the winners of disputed slots (D, n), as the first hypotheses that have them, (D,). ``probabilities`` are (n,) or (D, n).
 
     Of words with equal sums, to a relative TIE, the one counts that the earliest hypothesis has.
     """
@@ -98,7 +98,7 @@ def winner(network: ConfusionNetwork, votes: np.ndarray, written: Sequence[str])
 
 
 def _alignment(counts: Sequence[Counter[str]], words: Sequence[str], seen: int) -> list[tuple[int | None, str]]:
-    """The merged order of slots and words: (slot, word), (slot, "") or (None, word) for a new slot.
+    """Return the merged order of slots and words: (slot, word), (slot, "") or (None, word) for a new slot.
 
     ``counts`` are, for each slot, how many of the hypotheses ``seen`` have each word there.
     """

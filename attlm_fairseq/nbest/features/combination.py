@@ -60,7 +60,7 @@ def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
 
 
 def log_linear(columns: Sequence[np.ndarray] | np.ndarray, weights: Sequence[float] | np.ndarray) -> np.ndarray:
-    """The weighted sum of feature columns (at least one, all of one shape): totals of that shape.
+    """Return the weighted sum of feature columns (at least one, all of one shape): totals of that shape.
 
     Added up column by column, never as a matrix product: a hypothesis' total must not depend on what else is in the
     array, or equal hypotheses would not tie and tuning would not see the totals that ``combine`` sees.

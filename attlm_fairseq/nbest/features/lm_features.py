@@ -31,12 +31,12 @@ def default_features(texts: Mapping[str, TextPipeline]) -> list[str]:
 
 
 def is_lm_feature(name: str, lms: Iterable[str]) -> bool:
-    """Whether a name is a feature of these LMs. An LM's own name is not: that is its log-probability."""
+    """Return whether a name is a feature of these LMs. An LM's own name is not: that is its log-probability."""
     return name not in set(lms) and (_count_of(name, lms) is not None or _difference_of(name, lms) is not None)
 
 
 def lm_feature(name: str, scores: Mapping[str, Sequence[SentenceScore]]) -> list[float]:
-    """The values of a feature for every hypothesis, from the scores that each LM gave them. Raises ValueError for another name."""
+    """Return the values of a feature for every hypothesis, from the scores that each LM gave them. Raises ValueError for another name."""
     if count := _count_of(name, scores):
         lm, value = count
         return [value(score) for score in scores[lm]]
@@ -47,7 +47,7 @@ def lm_feature(name: str, scores: Mapping[str, Sequence[SentenceScore]]) -> list
 
 
 def differing_lms(name: str, lms: Iterable[str]) -> tuple[str, str] | None:
-    """The two LMs whose difference this feature is; None for any other name."""
+    """Return the two LMs whose difference this feature is; None for any other name."""
     return _difference_of(name, lms) if name not in set(lms) else None
 
 

@@ -74,14 +74,14 @@ class EspnetFolder(NbestFolderFormat):
 
 
 def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
-    """The line for each file."""
+    """Return the line for each file."""
     own = text_of_hypothesis(nbest, hypothesis)
     lines = {_TEXT: own.own, **own.elsewhere}
     return lines | _added(nbest, hypothesis, lines)
 
 
 def _new_lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
-    """The same, of a hypothesis that was read from another format."""
+    """Return the lines of a hypothesis that was read from another format."""
     key = require_key(nbest.id)
     lines = {_TEXT: f"{key} {one_line(hypothesis.text)}\n"}
     for name, fresh in fresh_names(hypothesis.scores, [*lines, _TOTAL_FILE], _score_file).items():
@@ -90,7 +90,7 @@ def _new_lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
 
 
 def _added(nbest: NbestList, hypothesis: Hypothesis, taken: Iterable[str]) -> dict[str, str]:
-    """The lines of what rescoring found."""
+    """Return the lines with the LM scores and the total."""
     lines = {}
     for name, fresh in fresh_names(hypothesis.lm_scores, [*taken, _TOTAL_FILE], _lm_file).items():
         lines[fresh] = f"{nbest.id} {written(hypothesis.lm_scores[name], name, nbest)}\n"
@@ -104,7 +104,7 @@ def _lm_file(name: str) -> str:
 
 
 def _score_file(name: str) -> str:
-    """The file of a score of another format, which is called like its file when it is read back."""
+    """Return the file of a score of another format, which is called like its file when it is read back."""
     if name == "score" or (name.startswith("score_") and name == file_name(name)):
         return name
     return f"score_{file_name(name)}"

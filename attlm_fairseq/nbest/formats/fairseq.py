@@ -133,7 +133,7 @@ def _kind(line: str) -> str:
 
 
 def _lines_of(text: str) -> list[str]:
-    """The lines of a text, with their ends."""
+    """Return the lines of a text, with their ends."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 

@@ -96,7 +96,7 @@ def _nbest_list(item: Item, number: int, path: str) -> NbestList:
 
 
 def _score_keys(value: dict[str, Any]) -> list[str]:
-    """The keys that hold one number per hypothesis (``am_score`` must)."""
+    """Return the keys that hold one number per hypothesis (``am_score`` must)."""
     count = len(value["input"])
 
     def is_column(key: str, scores: Any) -> bool:
@@ -106,7 +106,7 @@ def _score_keys(value: dict[str, Any]) -> list[str]:
 
 
 def _repeating_keys(nbest: NbestList) -> list[str]:
-    """The fields of a list that hold the words of its first hypothesis as read, or of all others one after the other."""
+    """Return the fields of a list that hold the words of its first hypothesis as read, or of all others one after the other."""
     value = DECODER.decode(own_text(nbest, HyporadiseFormat.name).own)
     first, *others = map(_letters, value["input"])
     repeated = {first, "".join(others)} - {""}
@@ -114,7 +114,7 @@ def _repeating_keys(nbest: NbestList) -> list[str]:
 
 
 def _letters(text: str) -> str:
-    """The letters and digits of a text, without case."""
+    """Return the letters and digits of a text, without case."""
     return "".join(filter(str.isalnum, text.casefold()))
 
 
@@ -134,7 +134,7 @@ def _text(nbest: NbestList) -> str:
 
 
 def _new_item(nbest: NbestList) -> str:
-    """The utterance of a list that was read from another format."""
+    """Return the utterance of a list that was read from another format."""
     hypotheses = nbest.hypotheses
     references = nbest.references[0] if len(nbest.references) == 1 else list(nbest.references) or None
     text = dumped({"id": nbest.id, "input": [hypothesis.text for hypothesis in hypotheses], "output": references})
@@ -148,7 +148,7 @@ def _new_item(nbest: NbestList) -> str:
 
 
 def _with_columns(text: str, taken: Iterable[str], nbest: NbestList) -> str:
-    """The text with one column for each LM and for the total."""
+    """Return the text with one column for each LM and for the total."""
     hypotheses = nbest.hypotheses
     new = {}
     for name, key in fresh_names(hypotheses[0].lm_scores, [*taken, _TOTAL_KEY], _score_key).items():

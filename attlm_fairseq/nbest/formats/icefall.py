@@ -71,7 +71,7 @@ class IcefallFormat(NbestFormat):
 
 
 def _words(written: str) -> str | None:
-    """The words of a list in Python's notation, joined by spaces; None if it is none."""
+    """Return the words of a list in Python's notation, joined by spaces; None if the text is not such a list."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes that Python does not know

@@ -73,7 +73,7 @@ class Item:
 
 
 def whole_item(source: TextSource, file: FileText) -> Item:
-    """The one value that a document is; ``file`` gets the text around it."""
+    """Return the one value that a document is; ``file`` gets the text around it."""
     text = _Window(source)
     at = text.skip_space(1 if text.peek(0) == "\ufeff" else 0)
     line = text.line_at(at)
@@ -85,7 +85,7 @@ def whole_item(source: TextSource, file: FileText) -> Item:
 
 
 def stream_items(source: TextSource, file: FileText, opening: str, start: int = 0) -> Iterator[Item]:
-    """The items of a JSON array (``opening`` is ``[``) or object (``{``), one at a time; ``file`` gets the text around them.
+    """Yield the items of a JSON array (``opening`` is ``[``) or object (``{``), one at a time; ``file`` gets the text around them.
 
     The array or object begins the document, but for white space, or stands at ``start``.
     """
@@ -154,7 +154,7 @@ class _Window:
         return taken
 
     def peek(self, at: int) -> str:
-        """The character at a position, or nothing at the end."""
+        """Return the character at a position, or nothing at the end."""
         while self._taken + at >= len(self._text):
             if not self._grow():
                 return ""
@@ -168,7 +168,7 @@ class _Window:
                 return at
 
     def value(self, at: int, what: str) -> tuple[Any, int]:
-        """The value that begins at a position, and where it ends."""
+        """Return the value that begins at a position, and where it ends."""
         while True:
             try:
                 value, end = DECODER.raw_decode(self._text, self._taken + at)
@@ -185,7 +185,7 @@ class _Window:
             return value, end - self._taken
 
     def take_end(self, at: int) -> str:
-        """What is left from here on, in which there must be nothing but white space after ``at``."""
+        """Return what is left from here on, in which there must be nothing but white space after ``at``."""
         at = self.skip_space(at)
         if self.peek(at):
             raise self.error(f"found {quoted(self.peek(at))} after the end of the JSON document", at)

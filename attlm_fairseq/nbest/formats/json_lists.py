@@ -134,7 +134,7 @@ def _framing_of_first_member(head: str, opening: str) -> str:
 
 
 def _is_faulty_list(value: dict[str, Any]) -> bool:
-    """Whether an object has a list where hypotheses stand, so that it is one utterance, which its reader refuses with the reason."""
+    """Return whether an object has a list where hypotheses stand, so that it is one utterance, which its reader refuses with the reason."""
     return any(isinstance(value.get(key), list) for key in keys.HYPOTHESES)
 
 
@@ -148,7 +148,7 @@ def _wrapping_key(value: dict[str, Any]) -> str | None:
 
 
 def _wrapped(item: Item) -> tuple[int, int] | None:
-    """Where the array or object of utterances stands in the text of a document: its first character and its end."""
+    """Return the first character and the end of the array or object of utterances in a document; None if there is none."""
     key = _wrapping_key(item.value) if isinstance(item.value, dict) else None
     return next(((child.value, child.end) for child in children(item.raw) if child.key == key), None) if key else None
 
@@ -177,7 +177,7 @@ def _items_of_lines(source: TextSource, file: FileText) -> Iterator[Item]:
 
 
 def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[NbestList]:
-    """The lists of a file: one per utterance, or one per sequence of rows with the same id."""
+    """Yield the lists of a file: one per utterance, or one per sequence of rows with the same id."""
     seen = SeenIds()
     current: NbestList | None = None
     text = ListText(file)
@@ -251,7 +251,7 @@ class Batch:
             yield Item(None, "", dumped(value), value, line)
 
     def document(self, utterances: list[dict[str, Any]]) -> dict[str, Any]:
-        """The document with these utterances, as ``items`` gave them or changed."""
+        """Return the document with these utterances, as ``items`` gave them or changed."""
         known = {*self.per_list, *self.shared, "id"}
         added = dict.fromkeys(key for utterance in utterances for key in utterance if key not in known)
         columns = {key: [utterance.get("id" if key == "ids" else key) for utterance in utterances] for key in [*self.per_list, *added]}
@@ -308,7 +308,7 @@ class _Writer:
         return with_values(f"[{own.own}]", changed)[1:-1]
 
     def edited(self, text: str, nbest: NbestList) -> str:
-        """The text of an utterance with its hypotheses as they are now."""
+        """Return the text of an utterance with its hypotheses as they are now."""
         layout = layout_of(DECODER.decode(text))
         if layout is None:
             raise nbest.error(f"list {nbest.id} is not what was read")
@@ -344,7 +344,7 @@ def _values_of(text: str) -> list[str]:
 
 
 def _with_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
-    """The text of a hypothesis that is an object with what rescoring found."""
+    """Return the text of a hypothesis that is an object, with its LM scores and total."""
     if not is_rescored(hypothesis):
         return text
     value = DECODER.decode(text)
@@ -363,7 +363,7 @@ def _with_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
 
 
 def _columns_of(nbest: NbestList, taken: Iterable[str]) -> dict[str, str]:
-    """The columns of what rescoring found, next to a list of texts."""
+    """Return the columns of LM scores and totals, for a list of texts."""
     hypotheses = nbest.hypotheses
     total_key = f"{TOTAL}_score"
     fresh = fresh_names(hypotheses[0].lm_scores, [*taken, total_key, *hypotheses[0].scores], keys.as_column)
@@ -401,7 +401,7 @@ def _write_batch(lists: Iterable[NbestList], out: TextIO, file: FileText) -> Non
 
 
 def _new_item(nbest: NbestList) -> str:
-    """The utterance, with its id, of a list that was read from another format."""
+    """Return the utterance, with its id, of a list that was read from another format."""
     hypotheses = []
     for hypothesis in nbest.hypotheses:
         names = fresh_names(hypothesis.scores, ["text", TOTAL], keys.as_member)

@@ -59,7 +59,7 @@ def dumped(value: Any) -> str:
 
 
 def exact(value: float, name: str, nbest: NbestList) -> str:
-    """A score as JSON holds it, exact. Raises InputError if it is not finite: JSON has no such number."""
+    """Return a score as JSON holds it, exact. Raises InputError if it is not finite: JSON has no such number."""
     if not math.isfinite(value):
         raise InputError(f"list {nbest.id}: the score {name} is {value}: only finite scores can be written")
     return repr(float(value))
@@ -76,7 +76,7 @@ class Child:
 
 
 def children(text: str, at: int = 0) -> list[Child]:
-    """The values directly inside the array or object that stands at ``at`` of a valid JSON text; none for any other value."""
+    """Return the values directly inside the array or object that stands at ``at`` of a valid JSON text; none for any other value."""
     found: list[Child] = []
     if text[at] not in "[{":
         return found
@@ -101,7 +101,7 @@ def with_values(
     is_slot: Callable[[Child], bool] = lambda child: True,
     order: Callable[[Child], Any] = lambda child: 0,
 ) -> str:
-    """The text of an array or object with new values (at least one) in its slots; slots beyond the values go.
+    """Return the text of an array or object with new values (at least one) in its slots; slots beyond the values go.
 
     The slots are filled in the order of the text, or of what ``order`` gives for each.
     """
@@ -123,12 +123,12 @@ def with_values(
 
 
 def member(text: str, key: str) -> str | None:
-    """The text of an object's value."""
+    """Return the text of an object's value for a key; None if it has none."""
     return next((text[child.value : child.end] for child in children(text) if child.key == key), None)
 
 
 def own_member(text: str, key: str) -> str:
-    """The text of a value that an object, checked before, has."""
+    """Return the text of a value that the object is known to have."""
     found = member(text, key)
     if found is None:
         raise KeyError(key)
@@ -136,7 +136,7 @@ def own_member(text: str, key: str) -> str:
 
 
 def with_members(text: str, members: Mapping[str, str]) -> str:
-    """The text of an object with members replaced, or added last with the spacing of the others."""
+    """Return the text of an object with members replaced, or added last with the spacing of the others."""
     found = children(text)
     separator, colon, end = ", ", ": ", 1
     if found:
@@ -164,7 +164,7 @@ class Place:
     line: int
 
     def error(self, message: str, *steps: str | int) -> InputError:
-        """The error, with the line on which the value stands (as far as the steps lead)."""
+        """Return the error, with the line on which the value stands (as far as the steps lead)."""
         at = 0
         for step in steps:
             child = next((child for index, child in enumerate(children(self.raw, at)) if step in (child.key, index)), None)
@@ -210,12 +210,12 @@ class Place:
         return (self.text(value, key),)
 
     def id(self, value: Any, number: int) -> str:
-        """The id as text; without one, the number of the list."""
+        """Return the id as text; without one, the number of the list."""
         if value is None:
             return str(number)
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else self.text(value, "id")
 
 
 def _has_half(text: str) -> bool:
-    """Whether a text holds half a surrogate pair, which JSON can write and UTF-8 cannot."""
+    """Return whether a text holds half a surrogate pair, which JSON can write and UTF-8 cannot."""
     return not text.isascii() and _HALF.search(text) is not None

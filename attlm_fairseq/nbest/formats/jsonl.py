@@ -86,7 +86,7 @@ class JsonlFormat(NbestFormat):
 
 
 def _are_own(hypotheses: Any) -> bool:
-    """Whether these are hypotheses of this format: objects whose scores stand under ``scores``, and not next to the text."""
+    """Return whether these are hypotheses of this format: objects whose scores stand under ``scores``, and not next to the text."""
     first = hypotheses[0] if isinstance(hypotheses, list) and hypotheses else None
     if not isinstance(first, dict) or "text" not in first:
         return False
@@ -127,7 +127,7 @@ def _hypothesis(value: Any, index: int, place: Place) -> Hypothesis:
 
 
 def _times(value: Any, words: int, index: int, place: Place) -> tuple[tuple[float, float], ...]:
-    """Begin and end of each word."""
+    """Return the begin and end of each word."""
     if value is None:
         return ()
     pairs = isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
@@ -157,14 +157,14 @@ def _line(nbest: NbestList) -> str:
 
 
 def _confidences(nbest: NbestList) -> dict[str, str]:
-    """The word confidences as a member of the list, if it has any."""
+    """Return the word confidences as a member of the list, if it has any."""
     if nbest.sausage is None:
         return {}
     return {"word_confidences": dumped([[word, round(share, 6)] for word, share in nbest.sausage.answer])}
 
 
 def _changed(nbest: NbestList, hypothesis: Hypothesis, text: str) -> str:
-    """The text of a hypothesis with what rescoring found."""
+    """Return the text of a hypothesis with its LM scores and total."""
     new = {}
     if hypothesis.lm_scores:
         fresh = fresh_names(hypothesis.lm_scores, hypothesis.scores, str)
@@ -176,7 +176,7 @@ def _changed(nbest: NbestList, hypothesis: Hypothesis, text: str) -> str:
 
 
 def _new_line(nbest: NbestList) -> str:
-    """The line of a list that was read from another format."""
+    """Return the line of a list that was read from another format."""
     references = list(nbest.references)
     value: dict[str, Any] = {"id": nbest.id}
     if nbest.source is not None:

@@ -48,7 +48,7 @@ class KaldiFormat(NbestFormat):
     like_text = True
 
     def matches(self, head: str) -> bool:
-        """Whether every line begins with such a key, some with that of a first hypothesis, and a space separates the text."""
+        """Return whether every line begins with such a key, some with that of a first hypothesis, and a space separates the text."""
         lines = head.rstrip("\r\n").split("\n")
         keys = [re.split(r"[ \r]", line, maxsplit=1)[0] for line in lines]
         return any(key.endswith("-1") for key in keys) and all(_KEY.fullmatch(key) and "\t" not in key for key in keys)
@@ -162,5 +162,5 @@ def _cost_file(name: str) -> str:
 
 
 def _own_cost_file(name: str) -> str:
-    """The file of a score of another format, which is called like its file when it is read back."""
+    """Return the file of a score of another format, which is called like its file when it is read back."""
     return file_name(name) if _COSTS.search(file_name(name)) else f"{file_name(name)}_cost"

@@ -25,7 +25,7 @@ class KeyedLine:
 
 
 def parse_keyed(line: str, path: str, line_number: int) -> KeyedLine:
-    """A line ``key value`` (the value may be empty), or InputError."""
+    """Return the parts of a line ``key value``; the value may be empty. Raises InputError."""
     match = _LINE.fullmatch(split_end(line)[0])
     if match is None or line.startswith("\ufeff"):
         raise InputError(f"found {quoted(line)}: expected a key at the beginning of the line", path=path, line=line_number)
@@ -46,7 +46,7 @@ class Table:
         self.next = next(self._lines, None)
 
     def take(self, key: str) -> KeyedLine | None:
-        """The next line if it has this key."""
+        """Return the next line if it has this key."""
         line = self.next
         if line is None or line.key != key:
             return None
@@ -54,7 +54,7 @@ class Table:
         return line
 
     def require(self, key: str) -> KeyedLine:
-        """The next line, which must have this key."""
+        """Return the next line, which must have this key."""
         line = self.take(key)
         if line is None:
             found = f"key {quoted(self.next.key)}" if self.next else "the end of the file"
@@ -70,7 +70,7 @@ class Table:
 
 
 def tables_beside(text: Path) -> list[str]:
-    """The names of the other files of a folder that begin with the same key as ``text``, sorted."""
+    """Return the names of the other files of a folder that begin with the same key as ``text``, sorted."""
     key = re.split(r"\s", head_of(text), maxsplit=1)[0].encode()
     found = []
     for path in sorted(text.parent.iterdir()):
@@ -115,12 +115,12 @@ class TableWriter:
 
 
 def require_key(key: str) -> str:
-    """The key if a table can hold it, or InputError."""
+    """Return the key if a table can hold it. Raises InputError otherwise."""
     if re.search(r"\s", key) or not key or key.startswith("\ufeff"):
         raise InputError(f"the id {quoted(key)} is empty or has white space in it: tables of keys cannot hold it")
     return key
 
 
 def file_name(name: str) -> str:
-    """A score name as a file name."""
+    """Return a score name as a file name."""
     return re.sub(r"[\s/=]+", "_", name).lstrip(".") or "_"

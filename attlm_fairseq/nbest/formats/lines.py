@@ -17,13 +17,13 @@ TOTAL = "total"  # the name under which rescoring's total is written: never read
 
 
 def text_of(nbest: NbestList, format_name: str) -> ListText | None:
-    """The list's verbatim text if it was read in this format."""
+    """Return the list's verbatim text if it was read in this format."""
     verbatim = nbest.verbatim
     return verbatim if verbatim is not None and verbatim.file.format == format_name else None
 
 
 def own_text(nbest: NbestList, format_name: str) -> ListText:
-    """The same, for the formats that write only what they have read."""
+    """Return the list's verbatim text, for formats that write only what they have read. Raises InputError."""
     text = text_of(nbest, format_name)
     if text is None:
         raise InputError(f"list {nbest.id}: only a list read from {format_name} can be written as {format_name}; write jsonl instead")
@@ -31,19 +31,19 @@ def own_text(nbest: NbestList, format_name: str) -> ListText:
 
 
 def text_of_hypothesis(nbest: NbestList, hypothesis: Hypothesis) -> HypothesisText:
-    """The hypothesis' verbatim text, for the formats that write only what they have read."""
+    """Return the hypothesis' verbatim text, for the formats that write only what they have read."""
     if hypothesis.verbatim is None:
         raise nbest.error(f"list {nbest.id}: hypothesis {hypothesis.rank} was not read from this file; write jsonl instead")
     return hypothesis.verbatim
 
 
 def main_score(scores: Mapping[str, float]) -> str | None:
-    """The name of the decoder's own score: the only one, or the one that formats call so."""
+    """Return the name of the decoder's own score: the only one, or the one that formats call so."""
     return next(iter(scores)) if len(scores) == 1 else next((name for name in DECODER_SCORES if name in scores), None)
 
 
 def required_main_score(nbest: NbestList, hypothesis: Hypothesis) -> str:
-    """The same, for the formats that need one."""
+    """Return the name of the decoder's own score, for formats that need one. Raises InputError."""
     name = main_score(hypothesis.scores)
     if name is None:
         found = f"none of its scores ({', '.join(hypothesis.scores)}) is called" if hypothesis.scores else "it has no score, such as"
@@ -53,29 +53,29 @@ def required_main_score(nbest: NbestList, hypothesis: Hypothesis) -> str:
 
 
 def is_rescored(hypothesis: Hypothesis) -> bool:
-    """Whether there is anything to write that was not read."""
+    """Return whether there is anything to write that was not read."""
     return bool(hypothesis.lm_scores) or hypothesis.total is not None
 
 
 def is_as_read(nbest: NbestList, text: ListText) -> bool:
-    """Whether a list is still what its text says."""
+    """Return whether a list is still what its text says."""
     hypotheses = nbest.hypotheses
     in_order = all(hypothesis.rank == i for i, hypothesis in enumerate(hypotheses, 1))
     return in_order and len(hypotheses) == text.size and not any(map(is_rescored, hypotheses))
 
 
 def quoted(found: str) -> str:
-    """What was found, short enough for a message."""
+    """Return what was found, short enough for a message."""
     return repr(shortened(found))
 
 
 def shortened(found: str) -> str:
-    """The same without the quotes."""
+    """Return what was found, short enough for a message, without quotes."""
     return found if len(found) <= 60 else found[:57] + "..."
 
 
 def number(found: str, what: str, path: object, line: int) -> float:
-    """A finite number, or InputError."""
+    """Return a finite number. Raises InputError."""
     if not is_number(found) or "_" in found:  # float() takes 1_000
         raise InputError(f"{shortened(what)} is {quoted(found)}: expected a number", path=path, line=line)
     value = float(found)
@@ -85,7 +85,7 @@ def number(found: str, what: str, path: object, line: int) -> float:
 
 
 def is_number(found: str) -> bool:
-    """Whether ``found`` is written as a number; nan and inf count, so that ``number`` can refuse them by name."""
+    """Return whether ``found`` is written as a number; nan and inf count, so that ``number`` can refuse them by name."""
     try:
         float(found)
     except ValueError:
@@ -94,7 +94,7 @@ def is_number(found: str) -> bool:
 
 
 def written(value: float, name: str, nbest: NbestList) -> str:
-    """A score as written: 6 decimals. Raises InputError if it is not finite, since no reader would take it back."""
+    """Return a score as written: 6 decimals. Raises InputError if it is not finite, since no reader would take it back."""
     if not math.isfinite(value):
         raise InputError(f"list {nbest.id}: the score {name} is {value}: only finite scores can be written")
     text = f"{value:.6f}"
@@ -102,7 +102,7 @@ def written(value: float, name: str, nbest: NbestList) -> str:
 
 
 def fresh_names(names: Iterable[str], taken: Iterable[str], legal: Callable[[str], str]) -> dict[str, str]:
-    """Each name in its legal form; where a score of that name is there already, a number from 2 is appended."""
+    """Return each name in its legal form; where a score of that name is there already, a number from 2 is appended."""
     used = set(taken)
     fresh = {}
     for name in names:
@@ -117,24 +117,24 @@ def fresh_names(names: Iterable[str], taken: Iterable[str], legal: Callable[[str
 
 
 def one_word(name: str) -> str:
-    """A score name without white space or ``=``, for fields that are split at them."""
+    """Return a score name without white space or ``=``, for fields that are split at them."""
     return re.sub(r"[\s=]+", "_", name)
 
 
 def one_line(text: str) -> str:
-    """The text with tabs and line breaks, which no line-based format can hold, as spaces."""
+    """Return the text with tabs and line breaks, which no line-based format can hold, as spaces."""
     return re.sub(r"[\t\r\n]", " ", text)
 
 
 def split_end(line: str) -> tuple[str, str]:
-    """A line and its end (``\\n``, ``\\r\\n``, or nothing)."""
+    """Return a line and its end (``\\n``, ``\\r\\n``, or nothing)."""
     body = line[:-1] if line.endswith("\n") else line
     body = body[:-1] if body.endswith("\r") else body
     return body, line[len(body) :]
 
 
 def numbered(source: TextSource, file: FileText) -> Iterator[tuple[int, str]]:
-    """The lines with their numbers from 1; a byte order mark goes to ``file.start``."""
+    """Yield the lines with their numbers from 1; a byte order mark goes to ``file.start``."""
     for line_number, line in enumerate(source.lines(keep_mark=True), 1):
         if line_number == 1 and line.startswith("\ufeff"):
             file.start = "\ufeff"
@@ -151,7 +151,7 @@ class SeenIds:
         self._others: set[str] = set()
 
     def add(self, name: str) -> bool:
-        """Whether the id is new."""
+        """Add an id; return whether it is new."""
         if not (name.isascii() and name.isdigit() and len(name) <= 8 and str(int(name)) == name):
             new = name not in self._others
             self._others.add(name)
@@ -165,7 +165,7 @@ class SeenIds:
 
 
 def grouped(source: TextSource, format_name: str, parse: Callable[[str, int, bool], tuple[str, Hypothesis]]) -> Iterator[NbestList]:
-    """The lists of a file with one hypothesis a line, the lines of a list standing together.
+    """Yield the lists of a file with one hypothesis a line, the lines of a list standing together.
 
     ``parse(line, line number, comes after a blank line)`` gives the id of the list and the hypothesis, whose rank and verbatim
     text are set here if they are not. Blank lines may stand between lists only. An id that comes back after other ids is an

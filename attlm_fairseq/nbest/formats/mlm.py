@@ -91,7 +91,7 @@ def _text(nbest: NbestList) -> str:
 
 
 def _new_item(nbest: NbestList) -> str:
-    """The utterance, with its id, of a list that was read from another format."""
+    """Return the utterance, with its id, of a list that was read from another format."""
     members = {}
     for place, hypothesis in enumerate(nbest.hypotheses, 1):
         main = required_main_score(nbest, hypothesis)
@@ -116,7 +116,7 @@ def _order(child: Child) -> tuple[int, str]:
 
 
 def _number(key: str) -> tuple[int, str]:
-    """What sorts keys by their numbers, however long these are."""
+    """Return a sort key that orders keys by their numbers, however long."""
     match = _HYPOTHESIS.fullmatch(key)
     digits = match[1] if match else ""
     return len(digits), digits

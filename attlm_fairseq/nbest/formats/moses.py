@@ -41,7 +41,7 @@ def _legal(name: str) -> str:
 
 
 def _score_name(name: str) -> str:
-    """What a score of another format is called when it is read back."""
+    """Return what a score of another format is called when it is read back."""
     base, _, place = name.rpartition(".")
     return name if name == DECODER else f"{_legal(base)}.{place}" if base and place.isdecimal() else _legal(name)
 
@@ -127,7 +127,7 @@ class _Line:
 
 
 def _split(body: str) -> list[str]:
-    """The fields as they stand between the separators; a longer row of bars is a separator only if it is several of them."""
+    """Return the fields as they stand between the separators; a longer row of bars is a separator only if it is several of them."""
     if "||||" not in body:
         return body.split("|||")
     fields = []
@@ -207,7 +207,7 @@ def _scores(found: _Line, path: str, line: int) -> dict[str, float]:
 
 
 def _insert(fields: list[str], place: int, text: str) -> None:
-    """A new field, with spaces at the separators."""
+    """Add a field, with spaces at the separators."""
     if not fields[place - 1].endswith(" "):
         fields[place - 1] += " "
     fields.insert(place, f" {text} " if place < len(fields) else f" {text}")
@@ -260,7 +260,7 @@ def _features(nbest: NbestList, scores: dict[str, float], name_of: Callable[[str
 
 
 def _new_line(nbest: NbestList, hypothesis: Hypothesis, names: _Names) -> str:
-    """The line of a hypothesis that was read from another format."""
+    """Return the line of a hypothesis that was read from another format."""
     text = one_line(hypothesis.text)
     if "|||" in text or "|||" in nbest.id or not nbest.id.strip():
         raise InputError(f"list {nbest.id}: a text or id with '|||', or an empty id, cannot be written in Moses' format")

@@ -45,7 +45,7 @@ class NemoFormat(NbestFormat):
     holds: ClassVar[Holds] = Holds(ids=False, scores=True, decimals=6, score_name=one_word, one_line=True)
 
     def matches(self, head: str) -> bool:
-        """Whether every line is a text and a number with a decimal point (a text of digits after an id has none)."""
+        """Return whether every line is a text and a number with a decimal point (a text of digits after an id has none)."""
         lines = [line for line in head.split("\n") if line.strip(" \r")]
         return bool(lines) and all(_LINE.fullmatch(line) for line in lines)
 
@@ -119,7 +119,7 @@ def _line(nbest: NbestList, hypothesis: Hypothesis) -> str:
 
 
 def _new_line(nbest: NbestList, hypothesis: Hypothesis) -> str:
-    """The line of a hypothesis that was read from another format."""
+    """Return the line of a hypothesis that was read from another format."""
     main = required_main_score(nbest, hypothesis)
     names = fresh_names([name for name in hypothesis.scores if name != main], ["score", TOTAL], one_word)
     added = fresh_names(hypothesis.lm_scores, ["score", TOTAL, *names.values()], one_word)

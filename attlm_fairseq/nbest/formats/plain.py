@@ -70,5 +70,5 @@ class PlainFormat(NbestFormat):
         return f"{one_line(nbest.id)}\t{one_line(hypothesis.text)}\n"
 
     def _separator(self, nbest: NbestList) -> str:
-        """The blank line that a list without ids needs when it has become another than the first of the file."""
+        """Return the blank line that a list without ids needs when it has become another than the first of the file."""
         return "" if "\t" in self._line(nbest, nbest.hypotheses[0]) else "\n"

@@ -70,7 +70,7 @@ def _is_hypothesis(value: Any) -> bool:
 
 
 def _is_column(key: str, values: Any, count: int) -> bool:
-    """Whether a list has one value per hypothesis, and so goes with them."""
+    """Return whether a list has one value per hypothesis, and so goes with them."""
     if not isinstance(values, list) or len(values) != count:
         return False
     numbers = all(value is None or is_number(value) for value in values)
@@ -264,7 +264,7 @@ class _At:
 
 
 def _named_numbers(value: Sequence[Any]) -> Iterator[tuple[str, float]]:
-    """The numbers of a list with a text: one is the score; those of pyctcdecode's beams have names; others are numbered."""
+    """Yield the numbers of a list with a text: one is the score; those of pyctcdecode's beams have names; others are numbered."""
     numbers = [member for member in value if is_number(member)]
     if len(numbers) == 1:
         return iter([("score", numbers[0])])
@@ -274,7 +274,7 @@ def _named_numbers(value: Sequence[Any]) -> Iterator[tuple[str, float]]:
 
 
 def _length(tokens: Sequence[str] | None, members: Mapping[str, Any]) -> int | None:
-    """How many tokens a hypothesis has, if that is known."""
+    """Return how many tokens a hypothesis has, if that is known."""
     if tokens is not None:
         return len(tokens)
     for key in keys.LENGTHS:
@@ -287,7 +287,7 @@ def _length(tokens: Sequence[str] | None, members: Mapping[str, Any]) -> int | N
 
 
 def _probability_of_tokens(members: Mapping[str, Any]) -> float | None:
-    """The natural log of the product of the tokens' probabilities (whisper.cpp's ``p``), in the segments or the hypothesis itself."""
+    """Return the sum of the tokens' log-probabilities, from whisper.cpp's ``p`` in the segments or the hypothesis itself."""
     parts = next((members[key] for key in keys.SEGMENTS if isinstance(members.get(key), list)), [members])
     tokens = [token for part in parts if isinstance(part, dict) for token in part.get("tokens") or ()]
     found = [float(token["p"]) for token in tokens if isinstance(token, dict) and is_number(token.get("p")) and 0 <= token["p"] <= 1]
@@ -297,7 +297,7 @@ def _probability_of_tokens(members: Mapping[str, Any]) -> float | None:
 
 
 def _text_keys(members: Mapping[str, Any]) -> set[str | None]:
-    """The keys from which a hypothesis' text is."""
+    """Return the keys from which a hypothesis' text is."""
     for key in (*keys.TEXTS, *keys.TEXTS_OR_REFERENCES):
         if isinstance(members.get(key), str):
             return {key}

@@ -50,7 +50,7 @@ class SrilmFormat(NbestFormat):
     like_text = True
 
     def matches(self, head: str) -> bool:
-        """Whether every line begins with two numbers and a count."""
+        """Return whether every line begins with two numbers and a count."""
         lines = [line.split(None, 3) for line in head.rstrip("\r\n").split("\n")]
         return _BYTELOG.match(head) is not None or all(
             len(line) >= 3 and is_number(line[0]) and is_number(line[1]) and _COUNT.fullmatch(line[2]) for line in lines
@@ -84,7 +84,7 @@ class SrilmFormat(NbestFormat):
 
 
 def _without_marks(text: str) -> str:
-    """The text without ``<s>`` as its first and ``</s>`` as its last word."""
+    """Return the text without ``<s>`` as its first and ``</s>`` as its last word."""
     first, *rest = text.split(None, 1)
     if first == "<s>" and not text[0].isspace():
         text = "".join(rest)
@@ -173,21 +173,21 @@ def _read_scores(directory: Path, nbest: NbestList) -> None:
 
 
 def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
-    """The line for the list's own file, called "", and for each score directory."""
+    """Return the line for the list's own file, called "", and for each score directory."""
     own = text_of_hypothesis(nbest, hypothesis)
     lines = {"": own.own, **own.elsewhere}
     return lines | _added(nbest, hypothesis, lines)
 
 
 def _file_of(nbest: NbestList) -> str:
-    """The name of the file of a list that was read from another format."""
+    """Return the name of the file of a list that was read from another format."""
     if "/" in nbest.id or nbest.id.startswith(".") or not nbest.id or "\0" in nbest.id or len(nbest.id.encode()) > 200:
         raise nbest.error(f"the id {quoted(nbest.id)} cannot be the name of a file, as in SRILM's folders; write jsonl instead")
     return nbest.id
 
 
 def _new_lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
-    """The same, of a hypothesis that was read from another format: the decoder's own score is the acoustic one."""
+    """Return the lines of a hypothesis from another format: the decoder's own score is the acoustic one."""
     main = "acoustic" if "acoustic" in hypothesis.scores else required_main_score(nbest, hypothesis)
     scores = (hypothesis.scores[main], hypothesis.scores.get("lm", 0.0) if main != "lm" else 0.0)
     numbers = " ".join(written(score / LN_10, main, nbest) for score in scores)
@@ -199,7 +199,7 @@ def _new_lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
 
 
 def _added(nbest: NbestList, hypothesis: Hypothesis, taken: Iterable[str]) -> dict[str, str]:
-    """The lines of what rescoring found."""
+    """Return the lines with the LM scores and the total."""
     lines = {}
     for name, fresh in fresh_names(hypothesis.lm_scores, [*taken, *_OWN_SCORES, TOTAL], file_name).items():
         lines[fresh] = f"{written(hypothesis.lm_scores[name] / LN_10, name, nbest)}\n"

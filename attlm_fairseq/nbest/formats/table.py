@@ -155,7 +155,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
 
 
 def _rows(source: TextSource, file: FileText, delimiter: str) -> Iterator[_Row]:
-    """The rows of a table with their own text: a quoted field may hold line breaks. Blank lines go before the next row."""
+    """Yield the rows of a table with their own text: a quoted field may hold line breaks. Blank lines go before the next row."""
     taken: list[tuple[int, str]] = []
 
     def lines() -> Iterator[str]:
@@ -202,7 +202,7 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str) ->
 
 
 def _whole(rows: Iterator[_Row], width: int, path: str) -> Iterator[_Row]:
-    """The rows, each with as many fields as the header."""
+    """Yield the rows, each with as many fields as the header."""
     for row in rows:
         if len(row.fields) != width:
             found = f"found {len(row.fields)} fields: expected {width} as in the header; a field with the separator needs quotes"
@@ -211,7 +211,7 @@ def _whole(rows: Iterator[_Row], width: int, path: str) -> Iterator[_Row]:
 
 
 def _scores(row: _Row, columns: Columns, reader: Reader) -> dict[str, float]:
-    """The scores of a row; one that is divided by length is a sum again if a column has the number of tokens."""
+    """Return the scores of a row; one that is divided by length is a sum again if a column has the number of tokens."""
     scores: dict[str, float] = {}
     by_name = {name.lower(): value for name, value in zip(columns.names, row.fields, strict=True)}
     length = next((int(by_name[key]) for key in keys.LENGTHS if re.fullmatch("[1-9][0-9]{0,8}", by_name.get(key, ""))), None)
@@ -263,7 +263,7 @@ class _Table:
         return _Table(False, start + _line([*names_read, *new], delimiter, end), delimiter, end, added, total)
 
     def row(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
-        """The row of a hypothesis."""
+        """Return the row of a hypothesis."""
         if not self.is_new and not self.added and self.total is None:
             return text_of_hypothesis(nbest, hypothesis).own
         unknown = hypothesis.lm_scores.keys() - self.added.keys() or (hypothesis.scores.keys() - {*self.own} if self.is_new else set())

@@ -109,7 +109,7 @@ class ReportBuilder:
         self._scatters = {name: _Scatter() for name in lm_names}
 
     def add(self, nbest: NbestList, statistics: np.ndarray, answer: str, answer_statistics: np.ndarray) -> None:
-        """A scored list with references in the order as read, the statistics (n, S) of its hypotheses, its answer and that one's (S,)."""
+        """Add a scored list with references in input order, the statistics (n, S) of its hypotheses, its answer and its statistics (S,)."""
         texts = [hypothesis.text for hypothesis in nbest.hypotheses]
         losses, loss = sentence_losses(statistics, self.metric), float(sentence_losses(answer_statistics, self.metric))
         first, row = nbest.hypotheses[0], self._row(texts, answer)
@@ -157,7 +157,7 @@ class ReportBuilder:
                 self._confusions = Counter(dict(self._confusions.most_common(MAX_CONFUSIONS // 2)))
 
     def _row(self, texts: Sequence[str], answer: str) -> int | None:
-        """The hypothesis that the answer is: as read, or as the metric sees it, for so a consensus is written. None: it is new."""
+        """Return the hypothesis with the answer's text, as read or as the metric sees it (a consensus is written so); None if it is new."""
         if answer in texts:
             return texts.index(answer)
         prepared = list(map(self._compared.prepared, texts))
@@ -214,7 +214,7 @@ class Part:
 
 
 def differences(reference: str, text: str, metric: Metric) -> list[Part]:
-    """How a text differs from its reference, both prepared, by Levenshtein over the metric's units; units that touch are one part."""
+    """Return how a prepared text differs from its prepared reference: Levenshtein over the metric's units, neighbours joined."""
     from rapidfuzz.distance import Levenshtein
 
     (ours, spaces), (theirs, their_spaces) = _units(text, metric), _units(reference, metric)
@@ -236,7 +236,7 @@ def differences(reference: str, text: str, metric: Metric) -> list[Part]:
 
 
 def _units(text: str, metric: Metric) -> tuple[list[str], list[str]]:
-    """The units of a text, and the white space before each that is not a unit itself."""
+    """Return the units of a text, and the white space before each that is not a unit itself."""
     text = " ".join(text.split())
     units, spaces, at = list(metric.units(text)), [], 0
     for unit in units:
@@ -249,7 +249,7 @@ def _units(text: str, metric: Metric) -> tuple[list[str], list[str]]:
 
 
 def _values(hypothesis: Hypothesis) -> dict[str, float]:
-    """The features of a hypothesis, as ``combination`` sees them."""
+    """Return the features of a hypothesis, as ``combination`` sees them."""
     return hypothesis.scores | hypothesis.lm_scores | {name: compute(hypothesis) for name, compute in COMPUTED.items()}
 
 
@@ -263,7 +263,7 @@ def _closest(answer: str, references: Sequence[str], metric: Metric) -> str:
 def _word_scores(
     changes: Sequence[Change], scorers: Sequence[Scorer], texts: Sequence[TextPipeline]
 ) -> dict[str, list[tuple[str, list[tuple[str, float, bool]], float]]]:
-    """For each text shown, per LM: its name, (word, ln p, unknown) with the end of the sentence last, and the sum."""
+    """Return, for each text shown and each LM: its name, (word, ln p, unknown) with the sentence end last, and the sum."""
     shown = list(dict.fromkeys(text for change in changes for text in (change.first, change.answer)))
     found: dict[str, list] = {text: [] for text in shown}
     for scorer, pipeline in zip(scorers, texts, strict=True):
@@ -286,7 +286,7 @@ def _weights(weights: Mapping[str, float], influence: Mapping[str, float] | None
 
 
 def _shown(change: Change, weights: Mapping[str, float], words: Mapping[str, Any], metric: Metric, text: TextPipeline) -> dict[str, Any]:
-    """What the page says of one change, its texts compared as after ``text``."""
+    """Return what the page says of one change, its texts compared as after ``text``."""
     parts = []
     if change.values_after is not None:
         for name, weight in weights.items():

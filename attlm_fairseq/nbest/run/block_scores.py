@@ -85,13 +85,13 @@ class BlockScorer:
         return BlockScores(values, oov, {scorer.name: "; ".join(told) for scorer in self.scorers if (told := scorer.notes())})
 
     def advise(self, count: OOVCount) -> str | None:
-        """The text steps that would make the unknown words of an LM known."""
+        """Return the text steps that would make the unknown words of an LM known."""
         lms = {scorer.name: (scorer, text) for scorer, text in zip(self.scorers, self.texts, strict=True)}
         scorer, text = lms[count.lm_name]
         return None if scorer.uses_source else advise(count, scorer, text)
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:
-        """By LM, what is needed to get the same scores again."""
+        """Return, by LM, what is needed to get the same scores again."""
         found: dict[str, Mapping[str, Any]] = {}
         for scorer, text, source_text in zip(self.scorers, self.texts, self.source_texts, strict=True):
             source = {"source text": source_text.signature()} if scorer.uses_source else {}

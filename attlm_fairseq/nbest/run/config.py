@@ -86,7 +86,7 @@ class RunConfig:
 
     @property
     def never_negative(self) -> tuple[str, ...]:
-        """The LMs whose weight must not be negative: hypotheses that ``only_close`` leaves unscored would win by their score."""
+        """Return the LMs whose weight must not be negative: hypotheses that ``only_close`` leaves unscored would win by their score."""
         return tuple(lm.name for lm in self.scored if lm.only_close is not None)
 
     def with_weights(self, weights: Mapping[str, float]) -> RunConfig:

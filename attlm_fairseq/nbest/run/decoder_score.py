@@ -59,6 +59,6 @@ def _decoder_score(own: Sequence[str]) -> str | None:
 
 
 def _own_scores(nbest: NbestList, replaced: Collection[str]) -> list[str]:
-    """The scores that came with a list, but for those that the LMs of this run replace."""
+    """Return the scores that came with a list, but for those that the LMs of this run replace."""
     names = dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores)
     return [name for name in names if name not in {*replaced, *COMPUTED}]

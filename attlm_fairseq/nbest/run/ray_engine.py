@@ -157,7 +157,7 @@ def _started(ray: ModuleType) -> Iterator[None]:
 
 
 def _split_conversations(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """For each shard, a warning about each of its conversations that an earlier shard has begun."""
+    """Return for each shard a warning about each of its conversations that an earlier shard has begun."""
     first: dict[str, str] = {}
     warnings: list[list[str]] = [[] for _ in found]
     for row, of_shard in zip(found, warnings, strict=True):

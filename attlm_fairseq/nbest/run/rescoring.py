@@ -64,7 +64,7 @@ class Rescorer:
         self.conversations: list[str] = []  # the names of those met so far; none of --context all
 
     def score(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
-        """Copies of the lists whose hypotheses carry a score per LM (natural log, summed over words and sentence end) and the features."""
+        """Yield copies of the lists with a score per LM (natural log, summed over words and sentence end) and the LM features."""
         if self.context is not None:
             yield from self._in_context(lists, self.context)
             return
@@ -80,7 +80,7 @@ class Rescorer:
             yield from self._scored(waiting.popleft(), scores)
 
     def _in_context(self, lists: Iterable[NbestList], context: Context) -> Iterator[NbestList]:
-        """As ``score``, conversation by conversation. But for a single conversation, all lists are read before the first is scored."""
+        """Score as ``score`` does, by conversation. All lists are read before the first is scored, unless all are one conversation."""
         if context.spec.kind == "all":
             going: Iterable[Conversations] = [Conversations([((place, nbest) for place, nbest in enumerate(lists))], [""])]
         else:
@@ -181,12 +181,12 @@ def recorded(turns_of_group: Iterable[Mapping[int, tuple[int, NbestList]]], read
 
 
 def differs(own: float | None, value: float) -> bool:
-    """Whether a score that came with the list is another than the LM's, beyond the digits that files leave out."""
+    """Return whether a score that came with the list is another than the LM's, beyond the digits that files leave out."""
     return own is not None and not math.isclose(own, value, rel_tol=1e-3, abs_tol=1e-3)
 
 
 def characters(nbest: NbestList) -> int:
-    """How much work a list is."""
+    """Return the size of a list, which estimates the work to score it."""
     return sum(len(hypothesis.text) + HYPOTHESIS_CHARACTERS for hypothesis in nbest.hypotheses)
 
 

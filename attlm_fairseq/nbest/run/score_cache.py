@@ -100,7 +100,7 @@ class ScoreCache:
                 yield self._written(database, self.path, identity, found)
 
     def _with_known(self, database: sqlite3.Connection, identity: str, group: Group) -> Group:
-        """The group with the scores of its first turns, as far as the cache holds them."""
+        """Return the group with the scores of its first turns that the cache holds."""
         read: list[Turn] = []
         known: list[BlockScores] = []
         history, turns = History(), iter(group.turns)
@@ -181,7 +181,7 @@ def _key(identity: str, what: str) -> str:
 
 
 def _looked_up(database: sqlite3.Connection, key: str, size: int) -> BlockScores | None:
-    """The scores of ``size`` hypotheses; None if they are not there, or are not as they were written."""
+    """Return the scores of ``size`` hypotheses; None if they are not there, or are not as they were written."""
     try:
         row = database.execute('SELECT scores, "check" FROM scores WHERE block = ?', (key,)).fetchone()
     except sqlite3.Error:  # such as a text that is not UTF-8

@@ -41,7 +41,7 @@ class Workers(Protocol):
 
     @property
     def scorer(self) -> BlockScorer | None:
-        """The LMs in this process, also after the context; None if only other processes have them."""
+        """Return the LMs in this process, which stay after the context ends; None if only other processes have them."""
         ...
 
     def expand(self, lists: Iterable[NbestList]) -> Iterable[NbestList]:
@@ -57,11 +57,11 @@ class Workers(Protocol):
         ...
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:
-        """By LM, what is needed to get the same scores again."""
+        """Return, by LM, what is needed to get the same scores again."""
         ...
 
     def advise(self, count: OOVCount) -> str | None:
-        """The text steps that would make the unknown words of an LM known."""
+        """Return the text steps that would make the unknown words of an LM known."""
         ...
 
 
@@ -174,7 +174,7 @@ def _start(config: RunConfig, places: Any, features: tuple[str, ...], threads: i
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed tells nobody, and a process that waits for work would wait, with its LMs, for good."""
+    """End this process with its parent. A killed parent cannot say so, and its processes would keep their LMs in memory for good."""
     import multiprocessing.connection
 
     if (parent := multiprocessing.parent_process()) is not None:
@@ -190,7 +190,7 @@ def _loaded() -> BlockScorer:
 
 @cache
 def _corrections() -> Corrections:
-    """The corrections of the run, loaded when lists first need them."""
+    """Return the corrections of the run, loaded when lists first need them."""
     return _candidates.load()
 
 

@@ -101,7 +101,7 @@ def _with_lists_exchanged(a: np.ndarray, b: np.ndarray, metric: ScoreOfSums, res
     lists = len(a)
 
     def difference(rows: np.ndarray, _others: np.ndarray, axis: int) -> np.ndarray:
-        """The difference if a list's row is b's where its number is N or more; (.., N) -> (..)."""
+        """Return the difference of scores if rows with a number of N or more are b's: (.., N) -> (..)."""
         change = (np.moveaxis(rows, axis, -1) >= lists).astype(np.float64) @ (b - a)
         return np.round(metric.score(a.sum(axis=0) + change) - metric.score(b.sum(axis=0) - change), SCORE_DIGITS)
 
@@ -159,7 +159,7 @@ def _interval(lists: int, score: Callable[[np.ndarray], np.ndarray], resamples: 
         return Interval(observed, observed, observed, level)
 
     def of_drawn(drawn: np.ndarray, axis: int) -> np.ndarray:
-        """The score of lists (.., n) drawn by number."""
+        """Return the score of lists (.., n) drawn by number."""
         drawn = np.moveaxis(drawn, axis, -1)
         rows = drawn.reshape(-1, drawn.shape[-1]) + lists * np.arange(drawn[..., 0].size)[:, None]
         counts = np.bincount(rows.ravel(), minlength=lists * len(rows)).reshape(-1, lists).astype(np.float64)

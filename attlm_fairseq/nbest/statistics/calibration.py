@@ -41,17 +41,17 @@ class JudgedWords:
         return judged
 
     def of_lists(self, places: Sequence[int]) -> JudgedWords:
-        """The words of some of the lists."""
+        """Return the words of some of the lists."""
         return JudgedWords(*([column[i] for i in places] for column in (self.agreement, self.totals, self.right)))
 
     def posteriors(self, scale: float) -> np.ndarray:
-        """The posterior of each word in its slot, list after list."""
+        """Return the posterior of each word in its slot, list after list."""
         shares = [of_list @ posteriors(totals, scale) for of_list, totals in zip(self.agreement, self.totals, strict=True)]
         return np.minimum(1.0, np.concatenate(shares))
 
     @property
     def all_right(self) -> np.ndarray:
-        """Whether each word is right, list after list."""
+        """Return whether each word is right, list after list."""
         return np.concatenate(self.right)
 
 
@@ -94,7 +94,7 @@ def fit_confidence(words: JudgedWords) -> Confidence:
 
 
 def _best_coverage(shares: np.ndarray, right: np.ndarray) -> float:
-    """The coverage with the highest likelihood: where its derivative, which falls, is 0."""
+    """Return the coverage with the highest likelihood: where its derivative, which falls, is 0."""
     from scipy.optimize import brentq
 
     wrong = shares[~right]
@@ -141,7 +141,7 @@ def reliability(confidences: np.ndarray, right: np.ndarray) -> list[Bin]:
 
 
 def calibration_error(bins: Sequence[Bin]) -> float:
-    """The expected calibration error: the mean distance between confidence and share of right words, over words, bin by bin."""
+    """Return the expected calibration error: the mean distance between confidence and share of right words, over words, bin by bin."""
     count = sum(of_bin.count for of_bin in bins)
     return sum(of_bin.count * abs(of_bin.confidence - of_bin.right) for of_bin in bins) / count if count else 0.0
 
@@ -171,7 +171,7 @@ class Calibration:
 
     @property
     def source(self) -> str:
-        """Where scale and coverage come from."""
+        """Return where scale and coverage come from."""
         if self.confidence is None:
             return f"scale and coverage of each list fitted on the other folds, {self.folds} in all"
         return f"scale {self.confidence.scale:g}, coverage {self.confidence.coverage:g}, as configured"

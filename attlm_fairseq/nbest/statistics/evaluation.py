@@ -126,7 +126,7 @@ def compare(
     folds: Mapping[str, int] | None = None,
     groups: Sequence[int] | None = None,
 ) -> list[Row]:
-    """Each system, (label, statistics (N, S) of its answers), against the first one; not those called ``unpaired``.
+    """Compare each system, (label, statistics (N, S) of its answers), with the first one, except those called ``unpaired``.
 
     Those called ``in_sample`` were tuned on these lists: they get no p-value. ``folds`` maps the label of
     cross-validated answers to the number of folds. ``groups`` (N,) are of lists that are drawn together, such as those

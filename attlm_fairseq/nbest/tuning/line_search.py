@@ -92,7 +92,7 @@ class LineSearch:
         return _unit(point) if self.any_length else point
 
     def value(self, point: np.ndarray) -> float:
-        """The objective at a point, by choosing there; what every move must pass, whatever the thresholds promised."""
+        """Return the objective at a point, computed from the choices there: every move is checked with it, since thresholds are rounded."""
         return self.objective_of_raw(self.raw(point))
 
     def objective_of_raw(self, weights: np.ndarray) -> float:
@@ -125,7 +125,7 @@ class LineSearch:
         return [log_linear(columns, point) for _, columns in self.blocks]
 
     def _search(self, point: np.ndarray, value: float, totals: list[np.ndarray], direction: np.ndarray) -> tuple[np.ndarray, float]:
-        """The best point on the line through ``point``, where the objective is ``value``; ``point`` itself where nothing is better."""
+        """Return the best point on the line through ``point``, whose objective is ``value``; ``point`` itself if none is better."""
         self.searches += 1
         lower, upper = self._allowed_range(point, direction)
         if not lower < upper:
@@ -160,7 +160,7 @@ class LineSearch:
         return point, value
 
     def _scores_along(self, totals: list[np.ndarray], direction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The thresholds (E,) of all lists, ascending, and the signed scores (E + 1,) of the intervals between them."""
+        """Return the thresholds (E,) of all lists, ascending, and the signed scores (E + 1,) of the intervals between them."""
         base = self.settled
         corners = []  # (where, row left of it, row right of it)
         for (rows, columns), intercepts in zip(self.blocks, totals, strict=True):
@@ -173,13 +173,13 @@ class LineSearch:
         return thresholds[order], self.sign * self.metric.score(np.cumsum(np.concatenate([base[None], changes]), axis=0))
 
     def _allowed_range(self, point: np.ndarray, direction: np.ndarray) -> tuple[float, float]:
-        """The steps that keep every weight allowed. A weight may stand at the end of its interval."""
+        """Return the steps that keep every weight in its interval, ends included."""
         moving = np.flatnonzero(direction)
         ends = (np.stack([self.lower, self.upper])[:, moving] - point[moving]) / direction[moving]
         return float(ends.min(axis=0).max(initial=-math.inf)), float(ends.max(axis=0).min(initial=math.inf))
 
     def _penalty(self, point: np.ndarray, direction: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """The pull at ``point + steps * direction``: l2 times the squared distance of unit vectors; at the origin, as at a right angle."""
+        """Return the L2 penalty at ``point + steps * direction``: l2 times the squared distance of unit vectors (origin: orthogonal)."""
         if not self.l2:
             return np.zeros(len(steps))
         length = np.sqrt(np.maximum(point @ point + 2 * steps * (point @ direction) + steps**2 * (direction @ direction), 0.0))
@@ -188,7 +188,7 @@ class LineSearch:
 
 
 def _envelope(slopes: np.ndarray, intercepts: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, ...]]]:
-    """The upper envelopes of k lists of n lines each, (k, n), all lists at once.
+    """Return the upper envelopes of k lists of n lines each, (k, n), all lists at once.
 
     Returns the line that is highest towards minus infinity (k,), and round by round the corners: lists, where, the lines that
     are highest left and right of it. Of equal lines the first counts. From the flattest line one goes to the steeper one that is met
@@ -244,7 +244,7 @@ def _starting_points(search: LineSearch, restarts: int, generator: np.random.Gen
 
 
 def _written(search: LineSearch, point: np.ndarray) -> np.ndarray:
-    """The weights of the features as they are: no weight that earns nothing, normalised, no more digits than needed."""
+    """Return the weights on the scale of the features: useless weights set to 0, normalised, rounded to the digits that matter."""
     weights, none = search.raw(point), search.raw(search.none)
     value = search.objective_of_raw(weights)
     for column in np.argsort(np.abs(point), kind="stable"):

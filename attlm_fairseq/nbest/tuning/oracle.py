@@ -34,7 +34,7 @@ def oracle(statistics: Sequence[np.ndarray], metric: Metric, answers: Sequence[n
 
 
 def _lowest_rate(rows: Sequence[np.ndarray], metric: ErrorRate) -> np.ndarray:
-    """The choice (N, S) with the lowest error rate: Dinkelbach's iteration, which has to begin above the lowest.
+    """Return the choice (N, S) with the lowest error rate, by Dinkelbach's iteration, which must begin above it.
 
     Therefore it begins with the longest references. A corpus without reference words has no ratio, and is compared by
     its score.
@@ -51,7 +51,7 @@ def _lowest_rate(rows: Sequence[np.ndarray], metric: ErrorRate) -> np.ndarray:
 
 
 def _climbed(rows: Sequence[np.ndarray], start: np.ndarray, metric: Metric) -> np.ndarray:
-    """The statistics (N, S) chosen when no list by itself can better the corpus score any more, from the choice ``start`` (N,)."""
+    """Return the statistics (N, S) of the choice reached from ``start`` (N,) when no change of a single list improves the corpus score."""
     choice = start.copy()
     sign = 1.0 if metric.higher_is_better else -1.0
     totals = np.sum([of_list[row] for of_list, row in zip(rows, choice, strict=True)], axis=0)

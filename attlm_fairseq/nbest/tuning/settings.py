@@ -117,7 +117,7 @@ class SettingChooser:
         return replace(found, weights=weights, score=corpus_score(self.metric, answers), influence=shares)
 
     def _held_out_answers(self, rule: str, strength: float, left_out: frozenset[int]) -> dict[float, np.ndarray]:
-        """For each step, what the lists of each fold answer with weights tuned without it and the folds left out, (N, S)."""
+        """Return for each step the statistics (N, S) of the answers of each fold, with weights tuned without that fold and ``left_out``."""
         steps = (0.0,) if rule == "max" else STEPS
         pooled = {step: self.first.copy() for step in steps}
         for fold in self.tuner.folds(left_out):
@@ -134,7 +134,7 @@ class SettingChooser:
         return {step: self._decider(rule).statistics_of(lists, totals, scale_in_units(step, unit)) for step in steps}
 
     def _totals(self, rule: str, strength: float, left_out: frozenset[int]) -> list[np.ndarray]:
-        """The totals (n_i,) of all lists with weights tuned without some folds."""
+        """Return the totals (n_i,) of all lists with weights tuned without some folds."""
         weights = pulled(self.tuner.without(left_out).weights, strength, self.spreads)
         return weighted_totals(self.measured.features, self.measured.names, weights if rule == "max" else posterior_weights(weights))
 

@@ -125,7 +125,7 @@ def _best(tried: Sequence[_Tried], metric: Metric) -> _Tried:
 
 
 def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> list[tuple[str, np.ndarray]]:
-    """What the lists answer under these weights and this decision: text and statistics (S,).
+    """Return what the lists answer under these weights and this decision: text and statistics (S,).
 
     Raises InputError for a weight that is not 0 of a name that is not a feature; sparse lists may lack it, and then it
     has no effect.

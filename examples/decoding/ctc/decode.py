@@ -53,7 +53,7 @@ def greedy(log_probs: np.ndarray) -> str:
 
 
 def written(labels: list[int]) -> str:
-    """The text of a CTC path: repeated labels merged, blanks left out."""
+    """Return the text of a CTC path: repeated labels merged, blanks left out."""
     merged = [label for place, label in enumerate(labels) if place == 0 or label != labels[place - 1]]
     return " ".join("".join(LABELS[label] for label in merged if label != BLANK).replace("|", " ").split())
 

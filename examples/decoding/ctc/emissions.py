@@ -35,7 +35,7 @@ class Utterance(NamedTuple):
 
 
 def label_points() -> np.ndarray:
-    """The place of each label (labels, DIMENSIONS), always the same."""
+    """Return the place of each label (labels, DIMENSIONS), always the same."""
     random = np.random.default_rng(0)
     centres = random.normal(size=(len(ALIKE), DIMENSIONS))
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
@@ -48,7 +48,7 @@ def label_points() -> np.ndarray:
 
 
 def alignment(text: str, random: np.random.Generator) -> list[int]:
-    """The label of each frame: each letter once or twice, then up to two blanks, one at least between equal letters."""
+    """Return the label of each frame: each letter once or twice, then up to two blanks, one at least between equal letters."""
     labels = [LABELS.index(letter) for letter in "|".join(text.split())] + [SILENCE]
     frames = [BLANK] * int(random.integers(1, 4))
     for label, following in zip(labels, [*labels[1:], BLANK], strict=True):

@@ -30,13 +30,13 @@ ONSETS, NUCLEI, CODAS = "b d g k l m n p r s t v z".split(), "a e i o u".split()
 
 
 def cipher_word(number: int) -> str:
-    """The made-up words, each number another: ba, de, gin, .."""
+    """Return the made-up words, each number another: ba, de, gin, .."""
     onset, rest = number % len(ONSETS), number // len(ONSETS)
     return ONSETS[onset] + NUCLEI[(rest + onset) % len(NUCLEI)] + CODAS[rest // len(NUCLEI) % len(CODAS)]
 
 
 def encipher(words: Sequence[str], ranks: dict[str, int]) -> list[str]:
-    """An English sentence in the cipher language."""
+    """Return an English sentence in the cipher language."""
     kept = [word for word in words if word not in ARTICLES]
     for place in range(0, len(kept) - 1, 2):
         kept[place], kept[place + 1] = kept[place + 1], kept[place]
