@@ -15,4 +15,4 @@ def hide_broken_torchaudio() -> None:
     except ImportError:
         pass
     except OSError:
-        sys.modules["torchaudio"] = None  # type: ignore[assignment]
+        sys.modules["torchaudio"] = None  # type: ignore[assignment]  # None makes Python's import fail

@@ -26,7 +26,7 @@ from attlm_fairseq.modules.memory import PlainReader
 
 SENTENCES, SIZE, VOCABULARY = 8, 650, 10_000
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
-ENOUGH = 2048  # a step of more words than this is measured only once
+WORDS_PER_MEASUREMENT = 2048  # a step of more words than this is measured only once
 MODELS = {
     "plain": ("plain_lstm_lm", SIZE, {}),
     "single": ("attentive_lstm_lm", SIZE, {"attention_score": "single"}),
@@ -59,7 +59,7 @@ def seconds(step: Callable[[], None], words: int, device: str) -> float:
         return time.perf_counter()
 
     times = []
-    repetitions = min(10, ENOUGH // words)
+    repetitions = min(10, WORDS_PER_MEASUREMENT // words)
     for _ in range(1 + repetitions):
         begin = clock()
         step()

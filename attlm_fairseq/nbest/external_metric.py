@@ -20,7 +20,7 @@ from attlm_fairseq.text.pipeline import NO_STEPS, TextPipeline
 
 PREFIX = "external:"
 TIMEOUT_SECONDS = 3600.0
-SHOWN = 200  # characters of the program's output that messages quote
+QUOTED_CHARACTERS = 200  # characters of the program's output that messages quote
 
 Line = tuple[str, str, str]
 """Source, hypothesis, reference."""
@@ -137,7 +137,7 @@ class ExternalMetric:
             raise self._error(f"cannot be started: {error.strerror}") from None
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise self._error(f"ended with exit code {done.returncode}{f': {said[-1][:SHOWN]}' if said else ''}")
+            raise self._error(f"ended with exit code {done.returncode}{f': {said[-1][:QUOTED_CHARACTERS]}' if said else ''}")
         answers = done.stdout.decode("utf-8", "replace").splitlines()
         if len(answers) != len(new):
             raise self._error(f"answered {len(answers)} lines to {len(new)}, expected one number per line")
@@ -149,7 +149,7 @@ class ExternalMetric:
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise self._error(f"answered {answer[:SHOWN]!r} in line {line}, expected a finite number")
+            raise self._error(f"answered {answer[:QUOTED_CHARACTERS]!r} in line {line}, expected a finite number")
         return number
 
     def _error(self, what: str) -> InputError:

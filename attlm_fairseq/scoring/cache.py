@@ -159,7 +159,7 @@ class CacheScorer(Scorer):
 
     def signature(self) -> dict[str, object]:
         kind = "neural cache" if self.cache.needs_features else "unigram cache"
-        return self.members[0].signature() | {kind: asdict(self.cache)}  # type: ignore[call-overload]
+        return self.members[0].signature() | {kind: asdict(self.cache)}  # type: ignore[call-overload]  # a Protocol of dataclasses
 
     def events_of(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]]:
         """Return ln p of the LM alone (T,), words (T,) and features (T, F) of each sentence's events.

@@ -16,10 +16,10 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.scorer import ComposedScorer, Scorer, Sentence, SentenceScore
 
-ENOUGH = 1e-6  # nats per event: EM stops if no weights could gain more than this
+MAX_REMAINING_GAIN = 1e-6  # nats per event: EM stops if no weights could gain more than this
 ITERATIONS = 10_000  # the limit; some dozens are usual
-LEAST = 1e-15  # the smallest weight
-MOST = 1e6  # the largest power of a step
+MIN_WEIGHT = 1e-15  # the smallest weight
+MAX_STEP_POWER = 1e6  # the largest power of a step
 
 
 class MixtureScorer(ComposedScorer):
@@ -97,16 +97,25 @@ def mix(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return total
 
 
-def em_weights(log_probs: np.ndarray, iterations: int = ITERATIONS, enough: float = ENOUGH) -> Iterator[EMIteration]:
-    """Mixture weights of (K, E) event log-probabilities by expectation maximisation, an iteration at a time, the best last.
+def em_weights(log_probs: np.ndarray, iterations: int = ITERATIONS, enough: float = MAX_REMAINING_GAIN) -> Iterator[EMIteration]:
+    """Estimate mixture weights by expectation maximisation (EM), beginning with equal weights.
 
-    Begins with equal weights. An iteration multiplies an LM's weight by the mean, over the events, of how much more probable they are
-    under it than under the mixture: the likelihood never falls, and as its logarithm is concave in the weights, it rises to its
-    maximum. Where LMs are alike that takes thousands of iterations; therefore the factors are raised to a power that doubles with
-    each iteration, and where this would lower the likelihood, the step is taken again with the power 1, which is EM's (overrelaxed EM,
-    Salakhutdinov and Roweis 2003). By the same concavity no weights are better by more than the logarithm of the largest factor,
-    ``gap``: ends when that is below ``enough``, or after ``iterations``. Raises ValueError without events, and for log-probabilities that
-    are not finite.
+    An iteration multiplies an LM's weight by the mean over events of p(event | LM) / p(event | mixture). The likelihood
+    never falls, and its logarithm is concave in the weights, so it rises to its maximum. If LMs are alike, this takes
+    thousands of iterations. Therefore the factors are raised to a power that doubles with each iteration. If the
+    likelihood would fall, the step is repeated with the power 1, which is EM's (overrelaxed EM, Salakhutdinov and Roweis
+    2003). By concavity, no weights are better by more than ``gap``, the logarithm of the largest factor.
+
+    Args:
+        log_probs: ln p (K, E) of E events under K LMs.
+        iterations: maximum number of iterations.
+        enough: end when ``gap`` is below this, in nats per event.
+
+    Yields:
+        One value per iteration, the best last.
+
+    Raises:
+        ValueError: there are no events, or a log-probability is not finite.
     """
     lms, events = log_probs.shape
     if not events or not np.isfinite(log_probs).all():
@@ -127,7 +136,7 @@ def em_weights(log_probs: np.ndarray, iterations: int = ITERATIONS, enough: floa
         yield EMIteration(weights, log_prob, gap)
         if gap < enough:
             return
-        best, power = log_prob, min(2 * power, MOST)
+        best, power = log_prob, min(2 * power, MAX_STEP_POWER)
         plain, weights = _multiplied(weights, factors, 1.0), _multiplied(weights, factors, power)
 
 
@@ -135,5 +144,5 @@ def _multiplied(weights: np.ndarray, factors: np.ndarray, power: float) -> np.nd
     """Return weights times factors to a power, normalised. No weight becomes 0, since a factor could never raise it again."""
     with np.errstate(divide="ignore"):
         logarithms = np.log(weights) + power * np.log(factors)
-    weights = np.maximum(np.exp(logarithms - logarithms.max()), LEAST)
+    weights = np.maximum(np.exp(logarithms - logarithms.max()), MIN_WEIGHT)
     return weights / weights.sum()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from attlm_fairseq.errors import visible
 
 LOUD_OOV_RATE = 0.05  # above this share of unknown words, text and LM probably differ in case, punctuation or tokenisation
-SHOWN = 40  # characters shown of an unknown word, which may be a whole line of text without spaces
+MAX_WORD_CHARACTERS = 40  # characters shown of an unknown word, which may be a whole line of text without spaces
 EXAMPLES = 50  # sentences with unknown words that are kept, to try text normalisation on
 
 
@@ -44,7 +44,9 @@ class OOVCount:
         if self.rate <= LOUD_OOV_RATE:
             return None
         most_first = sorted(self.unknown.items(), key=lambda item: (-item[1], item[0]))
-        commonest = ", ".join(f"{visible(word[:SHOWN])}{'..' * (len(word) > SHOWN)} ({count})" for word, count in most_first[:10])
+        commonest = ", ".join(
+            f"{visible(word[:MAX_WORD_CHARACTERS])}{'..' * (len(word) > MAX_WORD_CHARACTERS)} ({count})" for word, count in most_first[:10]
+        )
         return (
             f"WARNING: {self.rate:.1%} of the words ({self.unknown.total()} of {self.words}) are unknown to {self.lm_name}. "
             f"Do case, punctuation and tokenisation match its training text (--text)? Most often: {commonest}"

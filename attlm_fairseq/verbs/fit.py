@@ -75,12 +75,12 @@ class Fitted:
         for name, adaptation in self.adaptations.items():
             from attlm_fairseq.scoring.dynamic_evaluation import write_adaptation
 
-            write_adaptation(_beside(path, name), adaptation)
-            note(f"wrote {_beside(path, name).name}")
+            write_adaptation(_adaptation_path(path, name), adaptation)
+            note(f"wrote {_adaptation_path(path, name).name}")
         self._write(path, command)
 
     def _write(self, path: FilePath, command: str | None) -> None:
-        lms = tuple(replace(lm, adapt=_beside(path, lm.name)) if lm.name in self.adaptations else lm for lm in self.config.lms)
+        lms = tuple(replace(lm, adapt=_adaptation_path(path, lm.name)) if lm.name in self.adaptations else lm for lm in self.config.lms)
         write_config(Path(path), replace(self.config, lms=lms), self.record, "fitting", command)
         note(f"wrote {path}")
 
@@ -199,7 +199,7 @@ def _weighted(cache: Cache, documents: Sequence[Events]) -> tuple[Any, float]:
 
     best = minimize_scalar(loss, bounds=(0.0, MAX_WEIGHT), method="bounded", options={"xatol": 1e-4})
     weight = round(float(best.x), 4) if best.fun < loss(0.0) else 0.0
-    return replace(cache, weight=weight), perplexity(-loss(weight), len(log_probs))  # type: ignore[type-var]
+    return replace(cache, weight=weight), perplexity(-loss(weight), len(log_probs))  # type: ignore[type-var]  # Cache is a Protocol, its classes are dataclasses
 
 
 def _best_neural(documents: Sequence[Events]) -> tuple[NeuralCache, float]:
@@ -232,7 +232,7 @@ def _best_adaptation(lm: LMSpec, run: RunConfig, text: TextPipeline, lines: list
     return Adaptation(rate, decay, scales), FittedRow(lm.name, f"adaptation {rate:g}:{decay:g}, {len(lines)} lines", ppl(rate, decay))
 
 
-def _beside(path: FilePath, name: str) -> Path:
+def _adaptation_path(path: FilePath, name: str) -> Path:
     return Path(path).absolute().with_name(f"{name}.adaptation")
 
 

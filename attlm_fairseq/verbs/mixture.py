@@ -20,7 +20,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import write_config
 from attlm_fairseq.scoring import text_file
 from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
-from attlm_fairseq.scoring.mixture import ENOUGH, EMIteration, em_weights, mix
+from attlm_fairseq.scoring.mixture import MAX_REMAINING_GAIN, EMIteration, em_weights, mix
 from attlm_fairseq.scoring.oov_policy import UNK
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
@@ -159,7 +159,7 @@ def _events(scored: text_file.ScoredText, members: Sequence[Scorer], text: objec
 
 def _note_doubts(iterations: Sequence[EMIteration], events: _Events, left_out: int, name: str, ppl: float, as_unk: bool) -> None:
     """Warn if EM ended early, or if LMs do not know some of the words."""
-    if iterations[-1].gap >= ENOUGH:
+    if iterations[-1].gap >= MAX_REMAINING_GAIN:
         note(
             f"WARNING: EM ended after {len(iterations) - 1} iterations and before it found the best weights: their perplexity may be lower "
             f"by up to {-100 * math.expm1(-iterations[-1].gap):.2g} %"

@@ -111,7 +111,7 @@ class Commands(cloup.Group):
         try:
             with printed_notes(), warnings.catch_warnings():
                 warnings.simplefilter("default", InputWarning)
-                warnings.showwarning = show_warning  # type: ignore[assignment]
+                warnings.showwarning = show_warning  # type: ignore[assignment]  # the documented way to replace it
                 return super().invoke(context)
         except KeyboardInterrupt as error:
             click.echo(f"\nattlm: interrupted{f'; {error}' if error.args else ''}", err=True)

@@ -14,7 +14,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import is_rule
 from attlm_fairseq.nbest.decision.mbr import LOSSES
 from attlm_fairseq.nbest.external_metric import PREFIX
-from attlm_fairseq.nbest.features.combination import LARGEST
+from attlm_fairseq.nbest.features.combination import MAX_ABSOLUTE
 from attlm_fairseq.nbest.metrics import METRICS
 from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
 from attlm_fairseq.scoring.conversations import parse_context
@@ -113,8 +113,8 @@ class FiniteRange(click.FloatRange):
 
 def _weight(text: str) -> float:
     weight = _number(text, "NAME=NUMBER, such as lm=0.5")
-    if not abs(weight) <= LARGEST:
-        raise InputError(f"expected a finite number of at most {LARGEST:g}")
+    if not abs(weight) <= MAX_ABSOLUTE:
+        raise InputError(f"expected a finite number of at most {MAX_ABSOLUTE:g}")
     return weight
 
 
@@ -124,8 +124,8 @@ def _interval(text: str) -> tuple[float, float]:
     if not colon:
         raise InputError(f"expected {expected}")
     low, high = _number(lower or "-inf", expected), _number(upper or "inf", expected)
-    if not low <= high or any(LARGEST < abs(end) < math.inf for end in (low, high)) or low == math.inf or high == -math.inf:
-        raise InputError(f"expected finite numbers of at most {LARGEST:g}, the lower one first")
+    if not low <= high or any(MAX_ABSOLUTE < abs(end) < math.inf for end in (low, high)) or low == math.inf or high == -math.inf:
+        raise InputError(f"expected finite numbers of at most {MAX_ABSOLUTE:g}, the lower one first")
     return low, high
 
 

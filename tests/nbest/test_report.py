@@ -137,7 +137,7 @@ def test_counts_and_cases(metric, monkeypatch):
     assert (builder.lists, builder.changed, builder.better, builder.worse, builder.new) == (60, len(changes), better, worse, 0)
     assert min(better, worse) > 5
     assert Page(page_of(builder, lists)).count("article") == better + worse
-    monkeypatch.setattr(report, "SHOWN", 3)
+    monkeypatch.setattr(report, "UTTERANCES_PER_SECTION", 3)
     few = build(lists, answers, metric)
     page = page_of(few, lists)
     assert Page(page).count("article") == 6
@@ -243,7 +243,7 @@ def test_the_page_needs_nothing_else_and_is_bounded(monkeypatch):
         assert attributes.get("href", "#").startswith("#")
         assert not any(name.startswith("on") for name in attributes)
     assert not re.search(r"url\(|@import|http", text)
-    assert page.count("article") <= 2 * report.SHOWN
+    assert page.count("article") <= 2 * report.UTTERANCES_PER_SECTION
     assert 500 <= page.count("circle") + page.count("circle", "chosen") <= 2 * report.POINTS
     assert re.search(r"\d of [\d,]+ hypotheses are shown", text)
     assert text == page_of(build(lists, [nbest.hypotheses[1].text for nbest in lists]), lists)

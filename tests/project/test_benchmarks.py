@@ -19,7 +19,7 @@ def benchmark(monkeypatch):
 
     def load(name: str):
         module = importlib.import_module(name)
-        for constant, value in {"SIZE": 12, "VOCABULARY": 50, "SENTENCES": 2, "ENOUGH": 16}.items():
+        for constant, value in {"SIZE": 12, "VOCABULARY": 50, "SENTENCES": 2, "WORDS_PER_MEASUREMENT": 16}.items():
             monkeypatch.setattr(module, constant, value, raising=False)
         monkeypatch.setattr(module, "MODELS", {model: (family, 12, own) for model, (family, _, own) in module.MODELS.items()})
         return module

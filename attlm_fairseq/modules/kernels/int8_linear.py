@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-LARGEST = 127  # the largest signed 8-bit value; -128 is not used
+MAX_INT8 = 127  # the largest signed 8-bit value; -128 is not used
 TINY = torch.finfo(torch.float32).tiny
 
 
@@ -28,7 +28,7 @@ class Int8Linear(nn.Module):
         """Round a weight (M, K) to 8 bits."""
         super().__init__()
         weight = weight.detach().float()
-        self.scales = weight.abs().amax(dim=1).clamp(min=TINY) / LARGEST
+        self.scales = weight.abs().amax(dim=1).clamp(min=TINY) / MAX_INT8
         self.rounded = nn.functional.pad((weight / self.scales.unsqueeze(1)).round(), (0, 2)).to(torch.int8)
         self.bias = None if bias is None else bias.detach().float()
         # CPUs without VNNI add two products in 16 bits. Inputs of 7 bits keep these sums from overflowing.

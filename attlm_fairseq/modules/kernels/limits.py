@@ -41,7 +41,7 @@ class Limits(NamedTuple):
     """Numbers in one piece of the vectors of all pairs in additive attention."""
 
 
-ALL = 1 << 62
+NO_LIMIT = 1 << 62
 LIMITS = {
     "cpu": Limits(
         logits=1 << 21,
@@ -61,7 +61,7 @@ LIMITS = {
         rounded_softmax=Widths(1024, 4096, 4096),
         event_numbers=1 << 22,
         step_rows=16_384,
-        step_numbers=ALL,
+        step_numbers=NO_LIMIT,
         queries=32,
         pairs=1 << 26,
     ),

@@ -105,10 +105,10 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
         }
         return made | ({PHRASES: channel.phrase_list.count(words[1:-1])} if channel.phrase_list else {})
 
-    as_read = []
+    input_hypotheses = []
     for place, (words, hypothesis) in enumerate(zip(sources, nbest.hypotheses, strict=True)):
         found = best.get(words, _Found(-math.inf, UNREACHED, place, ()))
-        as_read.append(replace(hypothesis, scores=hypothesis.scores | scores(words, found), verbatim=None))
+        input_hypotheses.append(replace(hypothesis, scores=hypothesis.scores | scores(words, found), verbatim=None))
     as_sources = {*sources}
     new = sorted((item for item in best.items() if item[0] not in as_sources), key=lambda item: (-item[1].score, item[0]))[:size]
     known_texts = {*as_sources, *(words for words, _ in new)}
@@ -120,7 +120,7 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     for number, (words, found) in enumerate(new, 1):
         source = nbest.hypotheses[found.place]
         added.append(Hypothesis(unbounded(words[1:-1]), source.scores | scores(words, found), last + number))
-    return replace(nbest, hypotheses=as_read + added, verbatim=None)
+    return replace(nbest, hypotheses=input_hypotheses + added, verbatim=None)
 
 
 class _Found(NamedTuple):

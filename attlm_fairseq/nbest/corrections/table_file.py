@@ -31,7 +31,7 @@ COLUMNS = ("kind", "source", "target", "ln_p", "count", "examples")
 MAX_WORDS = 16  # of a phrase
 MAX_TARGETS = 50  # of one source: the best are used
 EXAMPLES = " | "
-LEAST = math.log(1e-4)  # letters that change with less are not written
+MIN_LOG_PROB = math.log(1e-4)  # letters that change with less are not written
 NAMED = {" ": "<space>", "": "<none>", "\0": "<nul>"}
 LETTERS = {name: letter for letter, name in NAMED.items()}
 INSERT, STOP = "<insert>", "<stop>"
@@ -73,10 +73,10 @@ def _rows(table: Table) -> Iterator[tuple[str, ...]]:
             yield "number", shape, way, f"{log_prob:.4f}", f"{table.numbers.counts.get(shape, {}).get(way, 0):.4g}", ""
     for a, targets in sorted(table.letters.changes.items()):
         for b, cost in sorted(targets.items()):
-            if -cost >= LEAST:
+            if -cost >= MIN_LOG_PROB:
                 yield "letter", NAMED.get(a, a), NAMED.get(b, b), f"{-cost:.4f}", "", ""
     for b, cost in sorted(table.letters.inserts.items()):
-        if -cost >= LEAST:
+        if -cost >= MIN_LOG_PROB:
             yield "letter", INSERT, NAMED.get(b, b), f"{-cost:.4f}", "", ""
     if table.letters.changes:
         yield "letter", INSERT, STOP, f"{-table.letters.stop:.4f}", "", ""

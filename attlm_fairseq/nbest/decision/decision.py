@@ -147,10 +147,10 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
     """
     if decision.rule == "max":
         return combine(nbest, weights)
-    as_read = sorted(combine(nbest, posterior_weights(weights)).hypotheses, key=lambda hypothesis: hypothesis.rank)
-    rule = _rule_over_texts(decision, [[hypothesis.text for hypothesis in as_read]], [nbest.source or ""])
-    totals = np.array([hypothesis.total for hypothesis in as_read])
-    return replace(nbest, hypotheses=rule.decided(as_read, totals, decision.scale))
+    in_input_order = sorted(combine(nbest, posterior_weights(weights)).hypotheses, key=lambda hypothesis: hypothesis.rank)
+    rule = _rule_over_texts(decision, [[hypothesis.text for hypothesis in in_input_order]], [nbest.source or ""])
+    totals = np.array([hypothesis.total for hypothesis in in_input_order])
+    return replace(nbest, hypotheses=rule.decided(in_input_order, totals, decision.scale))
 
 
 def _rule_over_texts(decision: Decision, texts: Sequence[Sequence[str]], sources: Sequence[str]) -> LeastRisk | Vote:

@@ -20,7 +20,7 @@ COMPUTED = {
 
 # Largest absolute value of a score; totals may reach its square. Nothing overflows up to there. It admits the lowest
 # float32, which some programs write for the logarithm of 0.
-LARGEST = 1e40
+MAX_ABSOLUTE = 1e40
 
 
 def feature_names(nbest: NbestList) -> list[str]:
@@ -43,7 +43,7 @@ def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
 
     Raises:
         InputError: a hypothesis of a list that is not sparse lacks a named score, or a score is not a number or is
-            beyond LARGEST.
+            beyond MAX_ABSOLUTE.
     """
     matrix = np.empty((len(nbest.hypotheses), len(names)))
     for row, hypothesis in enumerate(nbest.hypotheses):
@@ -52,8 +52,8 @@ def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
             if value is None:
                 known = dict.fromkeys([*hypothesis.scores, *hypothesis.lm_scores, *COMPUTED])
                 raise nbest.error(f"list {nbest.id!r}, hypothesis {row + 1} has no score {name!r}; it has {', '.join(known)}")
-            if not abs(value) <= LARGEST:
-                expected = f"expected a number from -{LARGEST:g} to {LARGEST:g}"
+            if not abs(value) <= MAX_ABSOLUTE:
+                expected = f"expected a number from -{MAX_ABSOLUTE:g} to {MAX_ABSOLUTE:g}"
                 raise nbest.error(f"list {nbest.id!r}, hypothesis {row + 1}: score {name!r} is {value}, {expected}")
             matrix[row, column] = value
     return matrix
@@ -90,9 +90,9 @@ def alphabetical(names: Sequence[str]) -> list[int]:
 
 
 def check_totals(nbest: NbestList, totals: np.ndarray) -> None:
-    """Raise InputError if a total of the list is not a number or is beyond the square of LARGEST."""
-    if not (np.abs(totals) <= LARGEST**2).all():
-        raise nbest.error(f"list {nbest.id!r}: the weighted sum of the scores is beyond {LARGEST**2:g}: give smaller weights")
+    """Raise InputError if a total of the list is not a number or is beyond the square of MAX_ABSOLUTE."""
+    if not (np.abs(totals) <= MAX_ABSOLUTE**2).all():
+        raise nbest.error(f"list {nbest.id!r}: the weighted sum of the scores is beyond {MAX_ABSOLUTE**2:g}: give smaller weights")
 
 
 def combine(nbest: NbestList, weights: Mapping[str, float]) -> NbestList:

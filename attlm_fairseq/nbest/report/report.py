@@ -28,7 +28,7 @@ from attlm_fairseq.templates import load_template
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.text.symbols import END
 
-SHOWN = 50  # utterances of each kind
+UTTERANCES_PER_SECTION = 50  # utterances of each kind
 POINTS = 1500  # of a scatter plot, at most
 COMMONEST = 20  # unknown words, confusions
 MAX_CONFUSIONS = 100_000  # different ones that are counted; beyond it the rarest half is forgotten
@@ -142,7 +142,7 @@ class ReportBuilder:
         )
         heap = self._heaps[gain < 0]
         heapq.heappush(heap, (abs(gain), -self.lists, change))
-        if len(heap) > SHOWN:
+        if len(heap) > UTTERANCES_PER_SECTION:
             heapq.heappop(heap)
 
     def _count_errors(self, losses: np.ndarray, loss: float, reference: str, answer: str) -> None:

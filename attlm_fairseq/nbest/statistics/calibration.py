@@ -18,7 +18,7 @@ from attlm_fairseq.nbest.features.within_lists import standard_deviation
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 BINS = 10
-SMALLEST = 1e-7  # a confidence of 0 or 1 counts as so far from it: one wrong word would otherwise cost infinitely much
+MIN_PROBABILITY = 1e-7  # a confidence of 0 or 1 counts as so far from it: one wrong word would otherwise cost infinitely much
 
 
 @dataclass
@@ -107,7 +107,7 @@ def _best_coverage(shares: np.ndarray, right: np.ndarray) -> float:
 
 
 def _log_likelihood(confidences: np.ndarray, right: np.ndarray) -> float:
-    clipped = np.clip(confidences, SMALLEST, 1.0 - SMALLEST)
+    clipped = np.clip(confidences, MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)
     return float(np.log(clipped[right]).sum() + np.log1p(-clipped[~right]).sum())
 
 
