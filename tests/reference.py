@@ -63,6 +63,46 @@ def higher_order_states(sequence: list[Tensor], layers: list[dict[str, Tensor]],
     return sequence
 
 
+def lstmn_states(sequence: list[Tensor], layers: list[dict[str, Tensor]]) -> tuple[list[Tensor], list[list[Tensor]]]:
+    """Top-layer outputs of Cheng, Dong and Lapata (2016), and the top layer's weights of ``h_0 .. h_{t-1}``."""
+    weights: list[list[Tensor]] = []
+    for layer in layers:
+        sequence = [x * layer.get("mask", 1) for x in sequence]
+        zeros = torch.zeros(layer["W_h"].shape[1], dtype=sequence[0].dtype)
+        h, c, read, weights = [zeros], [zeros], zeros, []
+        for x in sequence:
+            query = layer["W_query"] @ x + layer["W_read"] @ read
+            s = softmax([layer["v"] @ torch.tanh(layer["W_key"] @ h_i + query) for h_i in h])
+            read = sum(s_i * h_i for s_i, h_i in zip(s, h, strict=True))
+            cell = sum(s_i * c_i for s_i, c_i in zip(s, c, strict=True))
+            i, f, g, o = (layer["W_x"] @ x + layer["W_h"] @ read + layer["b"]).chunk(4)
+            c.append(torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g))
+            h.append(torch.sigmoid(o) * torch.tanh(c[-1]))
+            weights.append(s)
+        sequence = h[1:]
+    return sequence, weights
+
+
+def mogrifier_states(sequence: list[Tensor], layers: list[dict[str, Tensor]], rounds: list[list[Tensor]]) -> list[Tensor]:
+    """Top-layer outputs of the Mogrifier LSTM; ``rounds``: of each layer Q^1, R^2, Q^3, .."""
+    for layer, matrices in zip(layers, rounds, strict=True):
+        sequence = [x * layer.get("mask", 1) for x in sequence]
+        hidden = cell = torch.zeros(layer["W_h"].shape[1], dtype=sequence[0].dtype)
+        outputs = []
+        for x in sequence:
+            for i, matrix in enumerate(matrices, 1):
+                if i % 2 == 1:
+                    x = 2 * torch.sigmoid(matrix @ hidden) * x
+                else:
+                    hidden = 2 * torch.sigmoid(matrix @ x) * hidden
+            i, f, g, o = (layer["W_x"] @ x + layer["W_h"] @ hidden + layer["b"]).chunk(4)
+            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+            hidden = torch.sigmoid(o) * torch.tanh(cell)
+            outputs.append(hidden)
+        sequence = outputs
+    return sequence
+
+
 def softmax(scores: list[Tensor]) -> list[Tensor]:
     exponentials = [torch.exp(score) for score in scores]
     total = sum(exponentials)

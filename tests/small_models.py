@@ -40,13 +40,17 @@ VARIANTS = {
     "plain": ("plain_lstm_lm", {}),
     "rnn": ("rnn_lm", {}),
     "HORNN fofe": ("hornn_lm", {"hornn_feedback": "fofe"}),
+    "LSTMN": ("lstmn_lm", {}),
+    "Mogrifier": ("mogrifier_lstm_lm", {"mogrifier_rounds": 3}),
+    "Mogrifier, low rank": ("mogrifier_lstm_lm", {"mogrifier_rounds": 2, "mogrifier_rank": 2}),
     "HORNN gated": ("hornn_lm", {"hornn_feedback": "gated", "hornn_order": 2}),
 }
 
 
-WITHOUT_MEMORY = ("plain_lstm_lm", "rnn_lm", "hornn_lm")  # families that read nothing but the state
+WITHOUT_MEMORY = ("plain_lstm_lm", "rnn_lm", "hornn_lm", "lstmn_lm", "mogrifier_lstm_lm")  # families that read nothing but the state
 OF_WORDS = [variant for variant in VARIANTS if VARIANTS[variant][0] == "rm_lm"]  # whose memory holds words, not states
-WITHOUT_WEIGHTS = ("2-gram", "3-gram", "plain", "rnn", "HORNN fofe", "HORNN gated")
+WITHOUT_READ = ("2-gram", "3-gram", "plain", "rnn", "HORNN fofe", "HORNN gated", "LSTMN", "Mogrifier", "Mogrifier, low rank")
+WITHOUT_WEIGHTS = [variant for variant in WITHOUT_READ if variant != "LSTMN"]  # whose recurrence attends
 
 
 def make_model(variant: str, dtype: torch.dtype = torch.float64, size: int = SIZE, vocabulary: int = V, **options) -> LanguageModel:
@@ -87,16 +91,16 @@ def sentences(count: int = 5, longest: int = 40) -> torch.Tensor:
 
 
 def reference_log_probs(model: LanguageModel, tokens: list[int], variant: str) -> tuple[torch.Tensor, list]:
-    h = reference_states(model, tokens)
+    h, own_weights = reference_states(model, tokens)
     features, weights = reference_features(h, tokens, model.reader, *VARIANTS[variant])
     if isinstance(model.output, Mixture):
-        return reference_mixture(model, tokens, features), weights
-    return reference.next_token_log_probs(features, model.output.weight, model.output.bias), weights
+        return reference_mixture(model, tokens, features), weights or own_weights
+    return reference.next_token_log_probs(features, model.output.weight, model.output.bias), weights or own_weights
 
 
 def reference_mixture(model: LanguageModel, tokens: list[int], features: list[torch.Tensor]) -> torch.Tensor:
     output = model.output
-    layers = [features, *(reference_states(model, tokens, layer + 1) for layer in model.recurrence.below)]
+    layers = [features, *(reference_states(model, tokens, layer + 1)[0] for layer in model.recurrence.below)]
     sources, L, c = [], [], []
     for of_layer, linear in zip(layers, output.latents, strict=True):
         for weight, bias in zip(linear.weight.split(output.vector_size), linear.bias.split(output.vector_size), strict=True):
@@ -106,17 +110,42 @@ def reference_mixture(model: LanguageModel, tokens: list[int], features: list[to
     return reference.mixture_log_probs(sources, L, c, output.prior.weight, output.weight, output.bias)
 
 
-def reference_states(model: LanguageModel, tokens: list[int], depth: int = LAYERS) -> list[torch.Tensor]:
-    """The outputs of the recurrence, or of its first ``depth`` layers, by its loop."""
-    cells = model.recurrence
+def reference_states(model: LanguageModel, tokens: list[int], depth: int | None = None) -> tuple[list[torch.Tensor], list]:
+    """The outputs of the recurrence, or of its first ``depth`` layers, and its own weights, by its loop."""
     embedded = [model.embedding.weight[token] for token in tokens]
+    return reference_outputs(model.recurrence, embedded, layers_of(model.recurrence)[:depth])
+
+
+def layers_of(cells: torch.nn.Module) -> list[dict[str, torch.Tensor]]:
+    """The weights of each layer by the names of the loops."""
     if cells.name == "hornn":
-        return reference.higher_order_states(embedded, [dict(layer.named_parameters()) for layer in cells.layers], cells.order)
-    layers = [
-        {"W_x": getattr(cells, f"weight_ih_l{k}"), "W_h": getattr(cells, f"weight_hh_l{k}"), "b": getattr(cells, f"bias_ih_l{k}")}
-        for k in range(depth)
-    ]
-    return (reference.rnn_states if cells.name == "rnn" else reference.lstm_states)(embedded, layers)
+        return [dict(layer.named_parameters()) for layer in cells.layers]
+    if cells.name in ("lstm", "rnn"):
+        names = {"W_x": "weight_ih", "W_h": "weight_hh", "b": "bias_ih"}
+        return [{short: getattr(cells, f"{name}_l{k}") for short, name in names.items()} for k in range(cells.num_layers)]
+    layers = [{"W_x": one.from_input.weight, "W_h": one.from_state.weight, "b": one.from_input.bias} for one in cells.layers]
+    if cells.name == "lstmn":
+        for layer, one in zip(layers, cells.layers, strict=True):
+            layer |= {"W_key": one.state_keys.weight, "W_query": one.input_query.weight}
+            layer |= {"W_read": one.read_query.weight, "v": one.score_vector}
+    return layers
+
+
+def reference_outputs(cells: torch.nn.Module, embedded: list[torch.Tensor], layers: list[dict]) -> tuple[list[torch.Tensor], list]:
+    """The loop of a recurrence with the weights of its layers: outputs and, if it attends, weights."""
+    if cells.name == "hornn":
+        return reference.higher_order_states(embedded, layers, cells.order), []
+    if cells.name == "lstmn":
+        return reference.lstmn_states(embedded, layers)
+    if cells.name == "mogrifier":
+        rounds = [[matrix_of(gate) for gate in layer.rounds] for layer in cells.layers]
+        return reference.mogrifier_states(embedded, layers, rounds[: len(layers)]), []
+    return (reference.rnn_states if cells.name == "rnn" else reference.lstm_states)(embedded, layers), []
+
+
+def matrix_of(gate: torch.nn.Module) -> torch.Tensor:
+    """A full matrix, or the product of two."""
+    return gate.weight if isinstance(gate, torch.nn.Linear) else gate[1].weight @ gate[0].weight
 
 
 def recurrent_memory(h: list[torch.Tensor], tokens: list[int], reader: torch.nn.Module, options: dict) -> tuple[list, list]:

@@ -17,7 +17,9 @@ from attlm_fairseq.batching import padded_batches
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.modules.memory import Columns
+from attlm_fairseq.modules.attention import Columns
+from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.text.symbols import END, START
 
 BATCH_TOKENS = 2048  # read together, padding included; `combined` holds 32 state vectors a token
@@ -91,7 +93,7 @@ def memory_mask(length: int, columns: Columns) -> Tensor:
 
 def require_weights(trained: TrainedModel) -> Columns:
     """Return what the columns of the model's weights are. Raises InputError for a model that has no attention weights."""
-    columns = trained.model.reader.columns
+    columns = trained.model.reader.columns or trained.model.recurrence.columns
     if columns is None:
         raise InputError(
             f"a model of architecture {trained.architecture} has no attention weights to show: it does not choose what it reads",
@@ -107,6 +109,15 @@ def inputs_of(trained: TrainedModel, ids: Sequence[Sequence[int]]) -> Tensor:
     return torch.tensor(rows, device=trained.model.embedding.weight.device)
 
 
+def weights_of(model: LanguageModel, tokens: Tensor, read: Read | None) -> Tensor:
+    """Return the attention weights (B, T, M) of the reader, given its ``read``, or else those of the recurrence."""
+    if read is not None:
+        return read.weights
+    weights = model.recurrence.weights(model.embedding(tokens), model.recurrence.initial(len(tokens)))
+    assert weights is not None, "what has columns has weights"
+    return weights
+
+
 @torch.inference_mode()
 def read_batch(trained: TrainedModel, ids: Sequence[Sequence[int]], with_log_probs: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return weights (B, T, T + 1), mask (T, T + 1) and, if requested, ln p (B, T) of sentences of token ids, on the CPU.
@@ -116,16 +127,14 @@ def read_batch(trained: TrainedModel, ids: Sequence[Sequence[int]], with_log_pro
     model = trained.model
     tokens = inputs_of(trained, ids)
     features, read = model.extract_features(tokens, need_read=True)
-    columns = require_weights(trained)
-    assert read is not None, "a reader that has columns has weights"
-    weights, mask = by_state(columns, read.weights.float().cpu())
+    weights, mask = by_state(require_weights(trained), weights_of(model, tokens, read).float().cpu())
     if not with_log_probs:
         return weights, mask, None
     targets = torch.cat((tokens[:, 1:], tokens[:, :1]), dim=1)
     for row, sentence in enumerate(ids):
         targets[row, len(sentence)] = EOS
     whole = torch.ones_like(tokens, dtype=torch.bool)
-    log_probs = model.output.log_probs_of(features[whole], targets[whole], read.at(whole))
+    log_probs = model.output.log_probs_of(features[whole], targets[whole], read and read.at(whole))
     return weights, mask, log_probs.unflatten(0, tokens.shape).cpu()
 
 

@@ -67,7 +67,7 @@ class TranslationDecoder(IncrementalDecoder):
         super().__init__(dictionary, model)
         self.source_attention = SourceAttention(model.reader.feature_size, source_size)
         self.dropout = nn.Dropout(model.regularisation.dropout_out)
-        sizes = [part[0].numel() for part in model.recurrence.initial(1)]
+        sizes = [part[0].numel() for part in model.recurrence.initial(1) if part.is_floating_point()]
         self.bridge = nn.Linear(source_size, sum(sizes))
         self.bridge_sizes = sizes
 
@@ -95,8 +95,9 @@ class TranslationDecoder(IncrementalDecoder):
         """Return the state before the first target word: a linear map and tanh of the encoder's last state, and an empty memory."""
         last = encoder_out[1][-1]  # top layer, (B, D)
         empty = self.model.initial_state(len(last))
-        parts = torch.tanh(self.bridge(last)).split(self.bridge_sizes, dim=1)
-        recurrent = tuple(part.view_as(like) for part, like in zip(parts, empty.recurrent, strict=True))
+        parts = iter(torch.tanh(self.bridge(last)).split(self.bridge_sizes, dim=1))
+        # a mask of slots stays as it is
+        recurrent = tuple(next(parts).view_as(like) if like.is_floating_point() else like for like in empty.recurrent)
         return LanguageModelState(recurrent, empty.memory)
 
 

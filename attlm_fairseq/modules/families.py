@@ -17,7 +17,7 @@ from attlm_fairseq.modules.memory import (
     SelectionReader,
 )
 from attlm_fairseq.modules.output import OutputOptions, build_output_layer, parse_softmaxes
-from attlm_fairseq.modules.recurrence import LSTM, RNN, HigherOrderRNN, Recurrence
+from attlm_fairseq.modules.recurrence import LSTM, LSTMN, RNN, HigherOrderRNN, Mogrifier, Recurrence
 from attlm_fairseq.modules.regularisation import Regularisation
 
 
@@ -43,6 +43,8 @@ FAMILIES = {
     "rnn_lm": Family(RNN, PlainReader),
     "hornn_lm": Family(HigherOrderRNN, PlainReader),
     "rm_lm": Family(LSTM, RecurrentMemoryReader),
+    "lstmn_lm": Family(LSTMN, PlainReader),
+    "mogrifier_lstm_lm": Family(Mogrifier, PlainReader),
 }
 """Families by name. A preset is called ``<family>_<table row>``; its family is the longest name here that is its prefix."""
 
@@ -82,11 +84,8 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     reader = parts.reader.from_config(options["decoder_hidden_size"], vocabulary_size, options)
     output = output_options(options, regularisation)
     options["lower_layers"] = lower_layers(output.softmaxes, options["decoder_layers"])
-    recurrence = parts.recurrence.from_config(options["decoder_embed_dim"], options, regularisation)
-    if recurrence.below != options["lower_layers"]:
-        raise ValueError(f"--softmaxes {options['softmaxes']} needs the lower layers of an LSTM or a plain RNN: give one number")
     return LanguageModel(
-        recurrence,
+        parts.recurrence.from_config(options["decoder_embed_dim"], options, regularisation),
         reader,
         build_output_layer(reader.feature_size, vocabulary_size, output),
         vocabulary_size=vocabulary_size,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.memory.reader import masked_softmax
+from attlm_fairseq.modules.attention import masked_softmax
 
 
 class SourceAttention(nn.Module):

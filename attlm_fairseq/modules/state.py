@@ -13,14 +13,16 @@ import torch
 from torch import Tensor
 
 State = tuple[Tensor, ...]
-"""The state of a recurrence: tensors of any shape whose first dimension is the batch, so that rows can be selected."""
+"""The state of a recurrence: tensors of any shape whose first dimension is the batch, so that rows can be selected. It may have
+slots, like a ``Memory``."""
 
 Memory = tuple[Tensor, ...]
 """The memory of a reader. The first dimension of every tensor is the batch, so ``index_select`` can reorder, duplicate and
 drop rows.
 
-A memory of M slots has one slot per state, in the second dimension of all its tensors, the newest last. Its last tensor is
-a bool tensor (B, M) that says which slots a row uses. Rows with memories of different lengths are padded on the left."""
+A memory of M slots has one slot per state, the newest last. Its last tensor is a bool tensor (B, M) that says which slots a row
+uses. Its tensors of three or more dimensions hold the slots in the second. Its other tensors (B, F) have none. Rows with
+memories of different lengths are padded on the left."""
 
 
 class LanguageModelState(NamedTuple):
@@ -61,11 +63,9 @@ class LanguageModelState(NamedTuple):
 
     @staticmethod
     def stack(states: Sequence[LanguageModelState]) -> LanguageModelState:
-        """Return all rows of several states, in order. Memories of slots are padded on the left to the longest memory."""
-        if states[0].has_slots:
-            slots = max(state.memory[-1].size(1) for state in states)
-            states = [state._replace(memory=tuple(pad_slots(part, slots) for part in state.memory)) for state in states]
-        return LanguageModelState.cat(states)
+        """Return all rows of several states, in order. States and memories of slots are padded on the left to the longest."""
+        padded = zip(*(pad_alike(*parts) for parts in zip(*states, strict=True)), strict=True)
+        return LanguageModelState.cat([LanguageModelState(*parts) for parts in padded])
 
     @property
     def shape(self) -> tuple[tuple[int, ...], ...]:
@@ -79,42 +79,74 @@ class LanguageModelState(NamedTuple):
 
     @property
     def has_slots(self) -> bool:
-        """Whether the memory has one slot per state, see ``Memory``. Other memories are sums or a fixed number of outputs."""
-        return bool(self.memory) and self.memory[-1].dtype == torch.bool
+        """Whether the recurrence or the memory has one slot per state, see ``Memory``. Others are sums or a fixed number of outputs."""
+        return has_slots(self.recurrent) or has_slots(self.memory)
 
     def truncate(self, slots: int) -> LanguageModelState:
-        """Keep only the newest ``slots`` slots of a memory of slots. Other memories do not change."""
-        return self._replace(memory=tuple(part[:, -slots:] for part in self.memory)) if self.has_slots else self
+        """Keep only the newest ``slots`` slots. What has no slots does not change."""
+        return LanguageModelState(*(change_slots(parts, lambda part: part[:, -slots:]) for parts in self))
 
     def reset(self, rows: Tensor, initial: LanguageModelState) -> LanguageModelState:
-        """Replace the rows for which ``rows`` (B,) is True by the single row of ``initial``. Drop memory slots that no row uses."""
+        """Replace the rows for which ``rows`` (B,) is True by the single row of ``initial``. Drop slots that no row uses."""
 
         def replace(part: Tensor, new: Tensor) -> Tensor:
             return torch.where(rows.view(-1, *[1] * (part.dim() - 1)), new, part)
 
-        memory = self.memory
-        if self.has_slots:  # the shorter one is padded on the left
-            slots = max(memory[-1].size(1), initial.memory[-1].size(1))
-            pairs = [(pad_slots(part, slots), pad_slots(new, slots)) for part, new in zip(memory, initial.memory, strict=True)]
-            memory = tuple(replace(*pair) for pair in pairs)
-        else:
-            memory = tuple(map(replace, memory, initial.memory))
-        return LanguageModelState(tuple(map(replace, self.recurrent, initial.recurrent)), memory).without_unused_slots()
+        pairs = [pad_alike(*pair) for pair in zip(self, initial, strict=True)]
+        return LanguageModelState(*(tuple(map(replace, *pair)) for pair in pairs)).without_unused_slots()
 
     def without_unused_slots(self) -> LanguageModelState:
         """Return this state without the leading slots that no row uses."""
-        if not self.has_slots:
-            return self
-        used = self.memory[-1].any(dim=0).nonzero()
-        first = int(used[0]) if len(used) else self.memory[-1].size(1)
-        return self._replace(memory=tuple(part[:, first:] for part in self.memory))
+        return LanguageModelState(*map(drop_unused_slots, self))
 
 
-def pad_slots(part: Tensor, slots: int) -> Tensor:
-    """Pad a tensor (B, M, ..) of a memory of slots on the left with zeros."""
-    return torch.cat((part.new_zeros(len(part), slots - part.size(1), *part.shape[2:]), part), dim=1)
+def has_slots(parts: State | Memory) -> bool:
+    """Return whether there is one slot per state, see ``Memory``."""
+    return bool(parts) and parts[-1].dtype == torch.bool
+
+
+def change_slots(parts: Memory, change: Callable[[Tensor], Tensor]) -> Memory:
+    """Return a state or memory with ``change`` applied to every tensor that holds slots; without slots, return it as it is."""
+    if not has_slots(parts):
+        return parts
+    return tuple(change(part) if part.dim() > 2 or part.dtype == torch.bool else part for part in parts)
+
+
+def pad_slots(parts: Memory, slots: int) -> Memory:
+    """Pad a state or memory of slots on the left with zeros."""
+    return change_slots(parts, lambda part: torch.cat((part.new_zeros(len(part), slots - part.size(1), *part.shape[2:]), part), dim=1))
+
+
+def pad_alike(*several: Memory) -> list[Memory]:
+    """Return states or memories of one kind, padded on the left to the largest number of slots."""
+    if not has_slots(several[0]):
+        return [*several]
+    slots = max(parts[-1].size(1) for parts in several)
+    return [pad_slots(parts, slots) for parts in several]
+
+
+def drop_unused_slots(parts: Memory) -> Memory:
+    """Return a state or memory without the leading slots that no row uses."""
+    if not has_slots(parts):
+        return parts
+    used = parts[-1].any(dim=0).nonzero()
+    first = int(used[0]) if len(used) else parts[-1].size(1)
+    return change_slots(parts, lambda part: part[:, first:])
+
+
+def append_slots(memory: Memory, *parts: Tensor) -> Memory:
+    """Return a memory of slots with the slots of new states, ``parts`` (B, T, ..), after its own."""
+    present = parts[0].new_ones(parts[0].shape[:2], dtype=torch.bool)
+    return tuple(torch.cat(pair, dim=1) for pair in zip(memory, (*parts, present), strict=True))
 
 
 def row_bytes(*parts: Tensor) -> int:
     """Return the size in bytes of one row of all the tensors together."""
     return sum(math.prod(part.shape[1:]) * part.element_size() for part in parts)
+
+
+def slot_bytes(parts: Memory) -> int:
+    """Return the size in bytes of one slot of a row; 0 without slots."""
+    if not has_slots(parts):
+        return 0
+    return sum(math.prod(part.shape[2:]) * part.element_size() for part in parts if part.dim() > 2 or part.dtype == torch.bool)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from attlm_fairseq.modules.language_model import LanguageModel
-from attlm_fairseq.modules.state import row_bytes
+from attlm_fairseq.modules.state import row_bytes, slot_bytes
 from attlm_fairseq.scoring.prefix_tree import shared_words
 
 FLOAT = 4  # bytes
@@ -83,14 +83,15 @@ def _word_bytes(model: LanguageModel) -> int:
 
 @torch.inference_mode()
 def _state_sizes(model: LanguageModel) -> list[int]:
-    """Bytes of one row's state after 0, 1, .. words, tried out on the reader."""
+    """Bytes of one row's state after 0, 1, .. words: of the recurrence by its slots, of the memory tried out on the reader."""
     state = model.initial_state(1)
     output = model.embedding.weight.new_zeros(1, 1, model.recurrence.hidden_size)
     token = torch.zeros(1, 1, dtype=torch.int64, device=output.device)
     sizes = []
-    for _ in range(MEASURED_POSITIONS):
+    of_recurrence = slot_bytes(state.recurrent)
+    for words in range(1, MEASURED_POSITIONS + 1):
         state = state._replace(memory=model.reader.advance(output, token, state.memory))  # <s> is read before the first word
-        sizes.append(state.bytes)
+        sizes.append(state.bytes + words * of_recurrence)
     return sizes
 
 

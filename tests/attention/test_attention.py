@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from lm_files import write_checkpoint
 from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from small_models import OF_WORDS, VARIANTS, WITHOUT_WEIGHTS, V, make_model, reference_log_probs
+from small_models import OF_WORDS, VARIANTS, WITHOUT_READ, WITHOUT_WEIGHTS, V, make_model, reference_log_probs
 
 import attlm_fairseq as attlm
 from attlm_cli.main import main
@@ -49,7 +49,7 @@ def expected_weights(variant: str, alpha: list[list[float]]) -> tuple[np.ndarray
     for t, of_position in enumerate(alpha):
         if variant == "averaging":  # h_0 .. h_{t+1}, the current one included
             slots = dict.fromkeys(range(t + 2), 1 / (t + 2))
-        elif variant.startswith("selection"):  # h_0 .. h_t
+        elif variant.startswith("selection") or variant == "LSTMN":  # h_0 .. h_t
             slots = dict(enumerate(of_position))
         else:  # the states after the inputs 0 .. t - 1, of which a window holds the last; or the words 0 .. t of a window
             window = WINDOW if VARIANTS[variant][0] == "kvp_lstm_lm" else VARIANTS[variant][1].get("rm_window", t + 1) - 1
@@ -74,7 +74,7 @@ def test_every_column_is_the_state_that_the_equations_read(variant):
     assert found.inputs == ("h_0", "<s>", *words)
     assert found.predicted == (*words, "</s>")
     assert found.oov == (False,) * 9 + (True,)
-    reads_initial = variant == "averaging" or variant.startswith("selection")
+    reads_initial = variant in ("averaging", "LSTMN") or variant.startswith("selection")
     newest = 11 if variant == "averaging" or variant.endswith("current too") or variant in OF_WORDS else 10
     assert found.of == ("word" if variant in OF_WORDS else "state")
     assert found.columns == list(range(0 if reads_initial else 1, newest + 1))
@@ -95,7 +95,7 @@ def test_the_columns_of_every_reader_with_weights_are_known():
     for variant in VARIANTS:
         model = make_model(variant)
         _, read = model(torch.full((1, 3), EOS), need_read=True)
-        assert (read is not None) == (model.reader.columns is not None), variant
+        assert (read is not None) == (model.reader.columns is not None) == (variant not in WITHOUT_READ), variant
     for variant in WITHOUT_WEIGHTS:
         with pytest.raises(InputError, match=f"{variant} has no attention weights"):
             list(sentence_attention(trained(variant), [["w5"]]))

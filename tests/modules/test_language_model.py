@@ -10,6 +10,7 @@ from small_models import (
     SIZE,
     VARIANTS,
     WITHOUT_MEMORY,
+    WITHOUT_READ,
     WITHOUT_WEIGHTS,
     V,
     make_model,
@@ -18,6 +19,7 @@ from small_models import (
     set_limits,
 )
 
+from attlm_fairseq.attention.weights import weights_of
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
 from attlm_fairseq.modules.kernels import bfloat16_lstm, linear_nll
 from attlm_fairseq.modules.language_model import LanguageModel
@@ -42,17 +44,19 @@ def test_values_gradients_and_weights_are_those_of_the_equations(variant):
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             torch.testing.assert_close(got[name], parameter.grad, rtol=1e-7, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}")
+    weights = None if variant in WITHOUT_WEIGHTS else weights_of(model, tokens, read)
     for row, (_, of_sentence) in enumerate(expected):
+        assert len(of_sentence) == (0 if weights is None else 35)
         for t, a in enumerate(of_sentence):
-            full = torch.zeros(read.weights.size(2), dtype=torch.float64)
+            full = torch.zeros(weights.size(2), dtype=torch.float64)
             full[: len(a)] = torch.stack(a) if a else full[:0]
-            torch.testing.assert_close(read.weights[row, t], full, rtol=0, atol=1e-10)
+            torch.testing.assert_close(weights[row, t], full, rtol=0, atol=1e-10)
 
 
 def test_weights_come_only_when_asked_for(variant):
     model = make_model(variant)
     assert model(sentences())[1] is None
-    assert (model(sentences(), need_read=True)[1] is None) == (variant in WITHOUT_WEIGHTS)
+    assert (model(sentences(), need_read=True)[1] is None) == (variant in WITHOUT_READ)
 
 
 def test_a_position_does_not_depend_on_later_tokens(variant):

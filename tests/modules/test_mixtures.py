@@ -20,7 +20,18 @@ MIXTURES = {
     **{f"{variant}, MoS": (variant, {"softmaxes": "3", "output_layer": "tied"}) for variant in VARIANTS},
     **{
         f"{variant}, DOC": (variant, {"softmaxes": "2,3", "output_layer": "untied"})
-        for variant in ("plain", "rnn", "single", "averaging", "selection tied", "key-value-predict", "3-gram")
+        for variant in (
+            "plain",
+            "rnn",
+            "HORNN fofe",
+            "LSTMN",
+            "Mogrifier",
+            "single",
+            "averaging",
+            "selection tied",
+            "key-value-predict",
+            "3-gram",
+        )
     },
 }
 DOC = ("plain", {"softmaxes": "2,0,1,1", "decoder_layers": 4})
@@ -227,7 +238,6 @@ def test_which_numbers_make_which_layer():
         ("plain", {"softmaxes": "-1"}, "expected a whole number"),
         ("plain", {"softmaxes": ""}, "expected a whole number"),
         ("plain", {"softmaxes": "1,1,1"}, "is for 3 layers, the model has 2"),
-        ("HORNN fofe", {"softmaxes": "1,1"}, "lower layers of an LSTM"),
         ("plain", {"softmaxes": "2", "output_layer": "adaptive", "adaptive_cutoffs": "5"}, "mixture of adaptive"),
         ("plain", {"softmaxes": "2", "dropout_latent": 2.0}, "expected a probability"),
     ],

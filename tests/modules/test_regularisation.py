@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import reference
 import torch
-from small_models import LAYERS, SIZE, VARIANTS, V, make_model, reference_features, sentences, set_limits
+from small_models import SIZE, VARIANTS, V, layers_of, make_model, reference_features, reference_outputs, sentences, set_limits
 from torch import Tensor
 
 from attlm_fairseq.criterions.lm_cross_entropy import activation, temporal_activation
@@ -42,21 +42,16 @@ def masks(monkeypatch) -> list[Tensor]:
 def masked_layers(cells: torch.nn.Module, drawn: list[Tensor], row: int) -> list[dict[str, Tensor]]:
     """The weights of each layer for the reference loops, multiplied by the masks, which are taken from the front of ``drawn``."""
     layers = []
-    for number in range(LAYERS):
+    for number, weights in enumerate(layers_of(cells)):
         mask = {"mask": drawn.pop(0)[row, 0]} if number else {}
-        if cells.name == "hornn":
-            weights = dict(cells.layers[number].named_parameters())
-            for name in [name for kind in ("from_states", "gate_states") for name in weights if name.startswith(kind)]:
-                weights[name] = weights[name] * drawn.pop(0)
-            layers.append({**weights, **mask})
-        else:
-            names = {"W_x": "weight_ih", "W_h": "weight_hh", "b": "bias_ih"}
-            weights = {short: getattr(cells, f"{name}_l{number}") for short, name in names.items()}
-            layers.append({**weights, "W_h": weights["W_h"] * drawn.pop(0), **mask})
+        recurrent = [name for kind in ("from_states", "gate_states") for name in weights if name.startswith(kind)] or ["W_h"]
+        layers.append({**weights, **{name: weights[name] * drawn.pop(0) for name in recurrent}, **mask})
     return layers
 
 
-@pytest.mark.parametrize("variant", ["plain", "rnn", "HORNN fofe", "HORNN gated", "single", "averaging", "2-gram"])
+@pytest.mark.parametrize(
+    "variant", ["plain", "rnn", "HORNN fofe", "HORNN gated", "LSTMN", "Mogrifier", "single", "averaging", "2-gram", "RM gated"]
+)
 def test_the_equations_with_the_masks_that_were_drawn(variant, masks):
     """Whole words, the three places, recurrent matrices: values of all positions and gradients of all parameters."""
     model, tokens = make_model(variant, **AWD).train(), sentences(2, 7)
@@ -69,10 +64,7 @@ def test_the_equations_with_the_masks_that_were_drawn(variant, masks):
         cells = model.recurrence
         layers = masked_layers(cells, drawn, row)
         assert not drawn
-        if cells.name == "hornn":
-            h = reference.higher_order_states(embedded, layers, cells.order)
-        else:
-            h = (reference.rnn_states if cells.name == "rnn" else reference.lstm_states)(embedded, layers)
+        h, _ = reference_outputs(cells, embedded, layers)
         features, _ = reference_features(h, of_row, model.reader, *VARIANTS[variant])
         log_probs = reference.next_token_log_probs([f * of_features for f in features], model.output.weight, model.output.bias)
         expected = expected - sum(log_probs[t][token] for t, token in enumerate(of_row))

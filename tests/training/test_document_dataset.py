@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
-from small_models import VARIANTS, make_model
+from small_models import LAYERS, SIZE, VARIANTS, make_model
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryDecoder
@@ -193,7 +193,8 @@ def test_carried_rows_equal_whole_documents(dictionary, variant):
         torch.testing.assert_close(torch.cat(got[document]), expected[0], rtol=0, atol=1e-10)
 
 
-SLOTS = [variant for variant in VARIANTS if VARIANTS[variant][0] in ("amsrn_lm", "kvp_lstm_lm") or variant.startswith("combined")]
+GROWING = ("amsrn_lm", "kvp_lstm_lm", "lstmn_lm")  # families with one slot per state
+SLOTS = [variant for variant in VARIANTS if VARIANTS[variant][0] in GROWING or variant.startswith("combined")]
 
 
 def read(model: LanguageModel, made: DocumentDataset, batches: list[list[int]], carried: CarriedState) -> tuple[list[torch.Tensor], int]:
@@ -204,7 +205,8 @@ def read(model: LanguageModel, made: DocumentDataset, batches: list[list[int]], 
         features, _, state = model.read(inputs["src_tokens"], carried.take(model, inputs["rows"], inputs["starts"]))
         carried.put(model, inputs["rows"], inputs["ends"], state)
         read.append(features)
-        most = max(most, max((part[0].numel() for part in carried.state_dict().get("memory", [])), default=0))
+        parts = carried.state_dict().get("recurrent" if model.recurrence.name == "lstmn" else "memory", [])
+        most = max(most, max((part[0].numel() for part in parts), default=0))
     return read, most
 
 
@@ -222,7 +224,8 @@ def test_memory_slots_bound_what_is_carried(dictionary, variant):
     torch.testing.assert_close(enough, everything, rtol=0, atol=0)  # 33 tokens and the initial state of AMSRN
     assert same == most
     if variant in SLOTS:
-        assert bounded == 2 * model.reader.feature_size // (2 if "selection" in variant else 1) < most
+        of_slot = {"LSTMN": 2 * LAYERS * SIZE}.get(variant, model.reader.feature_size // (2 if "selection" in variant else 1))
+        assert bounded == 2 * of_slot < most
         torch.testing.assert_close(two[0], everything[0], rtol=0, atol=0)
         assert not torch.allclose(two[-1], everything[-1])
     else:

@@ -40,6 +40,9 @@ PRESETS = {
     "rm_lm_rmn": {"decoder_embed_dim": 50, "decoder_layers": 1, "rm_second_lstm": False, "dropout": 0.0, "output_bias": "zero"},
     "rm_lm_rmr": {"decoder_embed_dim": 50, "decoder_layers": 1, "rm_second_lstm": True, "output_layer": "untied"},
     "rm_lm_rmr_ours": {"decoder_hidden_size": 50, "rm_second_lstm": True, "dropout": 0.3, "output_bias": "unigram"},
+    "lstmn_lm_ptb": {"decoder_embed_dim": 150, "decoder_hidden_size": 300, "decoder_layers": 1, "output_layer": "untied"},
+    "lstmn_lm_ptb_3layers": {"decoder_embed_dim": 150, "decoder_hidden_size": 300, "decoder_layers": 3},
+    "mogrifier_lstm_lm_awd": {"mogrifier_rounds": 5, "mogrifier_rank": 84, "decoder_layers": 2, "weight_drop": 0.5},
     "plain_lstm_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 300, "output_layer": "untied", "init_biases": "uniform"},
     "zaremba_medium": {"decoder_hidden_size": 650, "output_layer": "untied", "init_range": 0.05, "dropout": 0.5, "init_biases": "uniform"},
     "zaremba_large": {"decoder_hidden_size": 1500, "output_layer": "untied", "init_range": 0.04, "dropout": 0.65, "forget_bias": 0.0},
@@ -67,6 +70,7 @@ MILLIONS = {  # at V = 10,001, and 33,278 for WikiText-2
     "awd_mos_wikitext2": 34.84,  # paper: 35
     "awd_doc": 22.80,  # paper: 23
     "awd_doc_wikitext2": 36.55,  # paper: 37
+    "mogrifier_lstm_lm_awd": 23.90,
 }
 
 
@@ -115,9 +119,9 @@ def test_parameters_of_higher_order(feedback, hidden, of_daniluk, small):
     assert build_language_model("hornn_lm", of_command_line(f"hornn_lm_{feedback}", *sizes), 10_001, PAD).parameter_count() == small
 
 
-def parameters(name: str, vocabulary: int) -> int:
+def parameters(name: str, vocabulary: int, *given: str) -> int:
     with torch.device("meta"):
-        return build_language_model(find_family(name, Path(name)), of_command_line(name), vocabulary, PAD).parameter_count()
+        return build_language_model(find_family(name, Path(name)), of_command_line(name, *given), vocabulary, PAD).parameter_count()
 
 
 def test_parameters_of_recurrent_memory_networks():
@@ -126,6 +130,12 @@ def test_parameters_of_recurrent_memory_networks():
     assert (large / 1e6, large / 1e6 - 23.1) == pytest.approx((93.749, 70.649), abs=5e-4)
     assert parameters("rm_lm_rmn", 10_001) == 2_047_201
     assert parameters("rm_lm_rmr", 10_001) == 2_067_401
+
+
+def test_parameters_of_lstmn():
+    sizes = ["--decoder-embed-dim", "50", "--decoder-hidden-size", "50"]
+    lstm = parameters("plain_lstm_lm", 10_001, *sizes, "--decoder-layers", "1", "--output-layer", "untied")
+    assert parameters("lstmn_lm_ptb", 10_001, *sizes) == 1_037_851 == lstm + 3 * 50 * 50 + 50
 
 
 @pytest.mark.parametrize("name", MILLIONS)

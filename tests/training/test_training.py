@@ -85,9 +85,10 @@ def same_weights(one: Path, other: Path, tolerance: float = 0.0) -> None:
 
 
 DOC = ["averaging_lstm_lm", "--softmaxes", "2,2", "--decoder-layers", "2"]
+OTHERS = [["rnn_lm"], ["hornn_lm_gated"], ["rm_lm_rmr"], ["lstmn_lm"], ["mogrifier_lstm_lm"], DOC]
 
 
-@pytest.mark.parametrize("architecture", [["rnn_lm"], ["hornn_lm_gated"], ["rm_lm_rmr"], DOC])
+@pytest.mark.parametrize("architecture", OTHERS)
 def test_documents_of_other_models(data, tmp_path, architecture):
     """Their states are carried to the end of a document, and saved, like those of an LSTM with one softmax."""
     arguments = [data / "bin", *DOCUMENTS, *SMALL, "--arch", *architecture, *SGD, "--batch-size", 2, "--save-dir", tmp_path]

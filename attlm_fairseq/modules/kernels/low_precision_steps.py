@@ -53,8 +53,8 @@ class LSTMSteps(nn.Module):
 def stepping_model(model: LanguageModel, precision: str) -> LanguageModel:
     """Return a model for steps with weights of ``float32``, ``bfloat16`` or ``int8``. It shares all unchanged parts.
 
-    The weights of the LSTM, of the reader's linear layers and of full softmaxes are rounded. Embeddings, other
-    recurrences and the adaptive softmax stay in float32. All states stay in float32 too, so either model can continue
+    The weights of the LSTM, of all linear layers in other recurrences and in readers, and of full softmaxes are rounded.
+    Embeddings, the plain RNN and the adaptive softmax stay in float32. All states stay in float32 too, so either model can continue
     from a state of the other.
 
     Raises:

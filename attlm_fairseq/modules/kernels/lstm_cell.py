@@ -22,3 +22,10 @@ def lstm_cell(gates: Tensor, before: Tensor, after: Tensor | None = None, output
     i, f, g, o = gates.chunk(4, dim=1)
     after = torch.mul(f, before, out=after).addcmul_(i, g)
     return torch.mul(o, torch.tanh(after, out=output), out=output), after
+
+
+def lstm_cell_with_gradients(gates: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    """Return h and c as ``lstm_cell`` does, by operations that autograd can follow. ``gates`` are not overwritten."""
+    i, f, g, o = gates.chunk(4, dim=1)
+    after = torch.sigmoid(f) * before + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(after), after

@@ -7,14 +7,13 @@ from attlm_fairseq.modules.memory.averaging import AveragingReader
 from attlm_fairseq.modules.memory.key_value_predict import KeyValuePredictReader
 from attlm_fairseq.modules.memory.ngram import NgramReader
 from attlm_fairseq.modules.memory.plain import PlainReader
-from attlm_fairseq.modules.memory.reader import Columns, Read, Reader
+from attlm_fairseq.modules.memory.reader import Read, Reader
 from attlm_fairseq.modules.memory.recurrent_memory import RecurrentMemoryReader
 from attlm_fairseq.modules.memory.selection import SelectionReader
 
 __all__ = [
     "AttentiveReader",
     "AveragingReader",
-    "Columns",
     "KeyValuePredictReader",
     "NgramReader",
     "PlainReader",

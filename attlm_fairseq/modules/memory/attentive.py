@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.attention import Columns, masked_softmax
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.memory.additive_scores import additive_scores
-from attlm_fairseq.modules.memory.reader import Columns, Memory, Read, append_slots, masked_softmax, with_memory
+from attlm_fairseq.modules.memory.reader import Read, with_memory
+from attlm_fairseq.modules.state import Memory, append_slots
 
 SCORES = ("single", "combined")  # Eq. 9, Eq. 10
 MEMORIES = ("previous", "current")

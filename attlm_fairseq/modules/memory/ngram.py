@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.attention import Columns
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
-from attlm_fairseq.modules.memory.reader import Columns, Memory
+from attlm_fairseq.modules.state import Memory
 
 
 class NgramReader(BiasesStartAtZero, nn.Module):

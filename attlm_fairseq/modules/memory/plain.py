@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.attention import Columns
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
-from attlm_fairseq.modules.memory.reader import Columns, Memory
+from attlm_fairseq.modules.state import Memory
 
 
 class PlainReader(BiasesStartAtZero, nn.Module):

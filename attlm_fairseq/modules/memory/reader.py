@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.attention import Columns
 from attlm_fairseq.modules.state import Memory
 
 
@@ -29,24 +30,6 @@ class Read(NamedTuple):
     def at(self, places: Tensor) -> Read:
         """Return the weights and tokens (N, M) of the N predictions for which ``places`` (B, T) is True."""
         return Read(self.weights[places], None if self.tokens is None else self.tokens[places])
-
-
-class Columns(NamedTuple):
-    """Which state each column of a reader's weights belongs to, if the sequence was read from an empty memory.
-
-    If the memory holds words, read "input i" for "the state after input i".
-
-    Attributes:
-        newest: position t sees the states after inputs up to t - ``newest``.
-        oldest: position t sees the states after inputs from t - ``oldest`` on; None: from the first input on.
-        initial: True if column 0 is the initial state ``h_0`` and column i + 1 the state after input i. False if column i
-            is the state after input i.
-    """
-
-    newest: int
-    oldest: int | None = None
-    initial: bool = False
-    of: str = "state"  # or "word": what the memory holds
 
 
 class Reader(Protocol):
@@ -108,11 +91,6 @@ class Reader(Protocol):
         ...
 
 
-def masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
-    """Compute the softmax over the visible elements of the last dimension. All other elements are 0."""
-    return torch.softmax(scores.masked_fill(~visible, -torch.inf), dim=-1).masked_fill(~visible, 0.0)
-
-
 def with_memory(present: Tensor, visible: Tensor) -> Tensor:
     """Return which slots and states each position sees, (B, T, M + K) bool.
 
@@ -122,9 +100,3 @@ def with_memory(present: Tensor, visible: Tensor) -> Tensor:
     """
     rows, length = len(present), len(visible)
     return torch.cat((present.unsqueeze(1).expand(rows, length, -1), visible.expand(rows, -1, -1)), dim=2)
-
-
-def append_slots(memory: Memory, *parts: Tensor) -> Memory:
-    """Return a memory of slots with the slots of new states, ``parts`` (B, T, ..), after its own."""
-    present = parts[0].new_ones(parts[0].shape[:2], dtype=torch.bool)
-    return tuple(torch.cat(pair, dim=1) for pair in zip(memory, (*parts, present), strict=True))

@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.memory.reader import Columns, Memory, Read, masked_softmax
+from attlm_fairseq.modules.attention import Columns, masked_softmax
+from attlm_fairseq.modules.memory.reader import Read
 from attlm_fairseq.modules.recurrence.lstm import LSTM
 from attlm_fairseq.modules.recurrence.lstm_layer import LSTMLayer
+from attlm_fairseq.modules.state import Memory
 
 COMPOSITIONS = ("gated", "linear")
 POSITIONS = ("learned", "none")

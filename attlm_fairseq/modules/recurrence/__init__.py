@@ -2,7 +2,9 @@
 
 from attlm_fairseq.modules.recurrence.higher_order import HigherOrderRNN
 from attlm_fairseq.modules.recurrence.lstm import LSTM
+from attlm_fairseq.modules.recurrence.lstmn import LSTMN
+from attlm_fairseq.modules.recurrence.mogrifier import Mogrifier
 from attlm_fairseq.modules.recurrence.recurrence import Bfloat16Recurrence, Recurrence
 from attlm_fairseq.modules.recurrence.rnn import RNN
 
-__all__ = ["LSTM", "RNN", "Bfloat16Recurrence", "HigherOrderRNN", "Recurrence"]
+__all__ = ["LSTM", "LSTMN", "RNN", "Bfloat16Recurrence", "HigherOrderRNN", "Mogrifier", "Recurrence"]

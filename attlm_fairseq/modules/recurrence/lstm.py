@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from attlm_fairseq.modules.kernels.bfloat16_lstm import bfloat16_lstm_layer
 from attlm_fairseq.modules.kernels.bfloat16_lstm_steps import Bfloat16LSTM
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
-from attlm_fairseq.modules.recurrence.recurrence import with_layers_below
+from attlm_fairseq.modules.recurrence.recurrence import NoAttention, with_layers_below
 from attlm_fairseq.modules.recurrence.torch_layers import keep_one_bias, lstm_layer, weights_of
 from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
 from attlm_fairseq.modules.state import State
 
 
-class LSTM(nn.LSTM):
+class LSTM(NoAttention, nn.LSTM):
     """An LSTM of L layers.
 
     ``i, f, o = sigmoid(W x_t + U h_{t-1} + b)``, ``g = tanh(W x_t + U h_{t-1} + b)``, ``c_t = f c_{t-1} + i g`` and

@@ -11,8 +11,12 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from attlm_fairseq.modules.attention import Columns
 from attlm_fairseq.modules.regularisation import Regularisation
 from attlm_fairseq.modules.state import State
+
+Product = Callable[[Tensor], Tensor]
+"""Multiplies states (B, H) by a recurrent matrix."""
 
 
 class Recurrence(Protocol):
@@ -26,6 +30,7 @@ class Recurrence(Protocol):
     name: ClassVar[str]  # the prefix of its weights in checkpoints
     defaults: ClassVar[Mapping[str, Any]]  # its own options, named as on fairseq-train's command line
     counts: ClassVar[tuple[str, ...]]  # options that set the number of weights; loading compares them with the checkpoint
+    columns: ClassVar[Columns | None]  # the meaning of the columns of its own attention weights; None if it has none
     hidden_size: int  # H
     below: tuple[int, ...]  # lower layers (0 is the first) whose outputs follow the top layer's, H numbers each, in all outputs
 
@@ -34,8 +39,7 @@ class Recurrence(Protocol):
         """Build the recurrence from the options of its model.
 
         Of ``regularisation``, it applies the dropout between layers and the dropout of recurrent weights. ``lower_layers`` in
-        ``config``, if present, are the layers ``below`` that the output layer needs. A recurrence that cannot show them leaves
-        ``below`` empty.
+        ``config``, if present, are the layers ``below`` that the output layer needs.
 
         Raises:
             ValueError: an option has an invalid value.
@@ -57,6 +61,10 @@ class Recurrence(Protocol):
         """
         ...
 
+    def weights(self, embedded: Tensor, before: State) -> Tensor | None:
+        """Return its attention weights (B, T, M) while it reads, given the arguments of ``read``; None if it has none."""
+        ...
+
     def inputs(self, embedded: Tensor) -> Tensor:
         """Return the input projections (B, K) of embeddings (B, E). Scoring computes them once per distinct word."""
         ...
@@ -73,6 +81,15 @@ class Recurrence(Protocol):
 def with_layers_below(outputs: Sequence[Tensor], below: Sequence[int]) -> Tensor:
     """Return the top layer's output (.., H), followed by those of the layers ``below``, given the outputs of all layers."""
     return torch.cat([outputs[-1], *(outputs[layer] for layer in below)], dim=-1) if below else outputs[-1]
+
+
+class NoAttention:
+    """Base of the recurrences that do not attend to anything themselves."""
+
+    columns: ClassVar[Columns | None] = None
+
+    def weights(self, embedded: Tensor, before: State) -> None:
+        """Return None."""
 
 
 class Bfloat16Recurrence(Protocol):

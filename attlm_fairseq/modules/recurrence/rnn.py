@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear
-from attlm_fairseq.modules.recurrence.recurrence import SelectedSteps, with_layers_below
+from attlm_fairseq.modules.recurrence.recurrence import NoAttention, SelectedSteps, with_layers_below
 from attlm_fairseq.modules.recurrence.torch_layers import keep_one_bias, rnn_layer, rnn_layer_by_steps, weights_of
 from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
 from attlm_fairseq.modules.state import State
 
 
-class RNN(BiasesStartAtZero, nn.RNN):
+class RNN(BiasesStartAtZero, NoAttention, nn.RNN):
     """A recurrent network of L layers: ``h_t = tanh(W x_t + U h_{t-1} + b)``. Its state is ``h`` (B, L, H)."""
 
     name: ClassVar[str] = "rnn"

@@ -1,0 +1,31 @@
+"""``--arch mogrifier_lstm_lm``: the Mogrifier LSTM of Melis, Kočiský and Blunsom (2020)."""
+
+# no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
+
+from dataclasses import dataclass, field
+
+from fairseq.models import register_model
+
+from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
+from attlm_fairseq.models._presets import awd_preset
+from attlm_fairseq.modules.recurrence.mogrifier import Mogrifier
+
+
+@dataclass
+class MogrifierConfig(LSTMLanguageModelConfig):
+    mogrifier_rounds: int = field(
+        default=Mogrifier.defaults["mogrifier_rounds"], metadata={"help": "R: how often input and state gate each other before each step"}
+    )
+    mogrifier_rank: int = field(
+        default=Mogrifier.defaults["mogrifier_rank"],
+        metadata={"help": "rank of the gates' matrices, each a product of two (0: full matrices)"},
+    )
+
+
+@register_model("mogrifier_lstm_lm", dataclass=MogrifierConfig)
+class MogrifierLanguageModel(MemoryLanguageModel):
+    family = "mogrifier_lstm_lm"
+
+
+# 24 M parameters on PTB with the paper's rounds and rank; the regularisation is AWD-LSTM's
+awd_preset("mogrifier_lstm_lm_awd", MogrifierLanguageModel, 910, layers=2, mogrifier_rounds=5, mogrifier_rank=84)

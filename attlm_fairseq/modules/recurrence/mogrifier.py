@@ -1,0 +1,103 @@
+"""The Mogrifier LSTM of Melis, Kočiský and Blunsom (2020), "Mogrifier LSTM".
+
+Shapes: B sentences in the batch, T positions, E embedding, L layers, H hidden size, R rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell_with_gradients
+from attlm_fairseq.modules.recurrence.lstm import LSTM
+from attlm_fairseq.modules.recurrence.lstm_layer import LSTMLayer
+from attlm_fairseq.modules.recurrence.recurrence import NoAttention, Product
+from attlm_fairseq.modules.recurrence.stepped_layers import SteppedLayers, recurrent_product
+from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
+from attlm_fairseq.modules.state import State
+
+
+class MogrifierLayer(LSTMLayer):
+    """One layer of ``Mogrifier``. Its state is ``h`` and ``c`` (B, H)."""
+
+    def __init__(self, input_size: int, hidden_size: int, rounds: int, rank: int, forget_bias: float) -> None:
+        super().__init__(input_size, hidden_size, forget_bias)
+        sizes = [(hidden_size, input_size), (input_size, hidden_size)]
+        self.rounds = nn.ModuleList(gate_product(*sizes[number % 2], rank) for number in range(rounds))  # Q^1, R^2, Q^3, ..
+
+    def inputs(self, values: Tensor) -> Tensor:
+        """Return the values as they are. The state gates them before the first product."""
+        return values
+
+    def initial(self, rows: int) -> State:
+        zeros = self.from_input.bias.new_zeros(rows, len(self.from_input.bias) // 4)
+        return zeros, zeros
+
+    def products(self, regularisation: Regularisation) -> Product:
+        """Return the product with U."""
+        return recurrent_product(self.from_state, regularisation, self.training)
+
+    def step(self, inputs: Tensor, before: State, from_state: Product) -> tuple[Tensor, State]:
+        hidden, cell = before
+        for number, product in enumerate(self.rounds):
+            if number % 2:
+                hidden = 2 * torch.sigmoid(product(inputs)) * hidden
+            else:
+                inputs = 2 * torch.sigmoid(product(hidden)) * inputs
+        gates = self.from_input(inputs).to(cell.dtype) + from_state(hidden)
+        after = lstm_cell_with_gradients(gates, cell)
+        return after[0], after
+
+
+def gate_product(input_size: int, output_size: int, rank: int) -> nn.Module:
+    """Return a linear layer, of a matrix that is a product of two of this rank unless the rank is 0."""
+    if not rank:
+        return nn.Linear(input_size, output_size, bias=False)
+    return nn.Sequential(nn.Linear(input_size, rank, bias=False), nn.Linear(rank, output_size, bias=False))
+
+
+class Mogrifier(NoAttention, SteppedLayers):
+    r"""An LSTM of L layers whose input and state gate each other R times before each step.
+
+    With ``x^{-1} = x_t``, ``h^0 = h_{t-1}`` and i = 1 .. R: ``x^i = 2 sigmoid(Q^i h^{i-1}) * x^{i-2}`` for odd i,
+    ``h^i = 2 sigmoid(R^i x^{i-1}) * h^{i-2}`` for even i. The LSTM reads the newest x and h. With a rank k, each Q and R is the product
+    of two matrices, with k the size between them.
+
+    Its state is ``h`` and ``c``, (B, L, H) each.
+    """
+
+    name: ClassVar[str] = "mogrifier"
+    counts: ClassVar[tuple[str, ...]] = ("decoder_layers", "mogrifier_rounds")
+    defaults: ClassVar[Mapping[str, Any]] = {"mogrifier_rounds": 5, "mogrifier_rank": 0, "forget_bias": LSTM.defaults["forget_bias"]}
+
+    def __init__(
+        self,
+        embedding_size: int,
+        hidden_size: int,
+        layers: int,
+        rounds: int,
+        rank: int = 0,
+        regularisation: Regularisation = NOTHING_LEFT_OUT,
+        forget_bias: float = 0.0,
+        below: tuple[int, ...] = (),
+    ) -> None:
+        """Build the layers.
+
+        Raises:
+            ValueError: ``rounds`` is below 1, or ``rank`` below 0.
+        """
+        if not isinstance(rounds, int) or rounds < 1:
+            raise ValueError(f"the number of rounds must be a whole number, at least 1, not {rounds}")
+        if not isinstance(rank, int) or rank < 0:
+            raise ValueError(f"the rank must be a whole number, or 0 for full matrices, not {rank}")
+        sizes = [embedding_size, *[hidden_size] * (layers - 1)]
+        super().__init__((MogrifierLayer(size, hidden_size, rounds, rank, forget_bias) for size in sizes), regularisation, below)
+        self.hidden_size = hidden_size
+
+    @classmethod
+    def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> Mogrifier:
+        sizes = config["decoder_hidden_size"], config["decoder_layers"], config["mogrifier_rounds"], config["mogrifier_rank"]
+        return cls(embedding_size, *sizes, regularisation, config["forget_bias"], tuple(config.get("lower_layers", ())))
