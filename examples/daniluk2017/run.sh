@@ -16,7 +16,7 @@ work=${WORK:-$here/work}
 mkdir -p "$work"
 cd "$work"
 
-plain_texts "$data" python "$here/prepare.py"
+plain_texts "$data" python "$here/../wikitext.py" --marker
 [ -e bin/dict.txt ] || fairseq-preprocess --only-source --trainpref train.txt --validpref valid.txt --testpref test.txt --destdir bin > preprocess.log
 
 documents=(--user-dir attlm_fairseq --task document_reset_lm --document-marker "<document>" --bptt 20)

@@ -144,12 +144,14 @@ def test_a_folder_keeps_to_its_inputs(tmp_path):
 
 
 def test_articles_begin_at_titles_between_blank_lines():
-    found = importlib.util.spec_from_file_location("prepare", ROOT / "examples" / "daniluk2017" / "prepare.py")
-    prepare = importlib.util.module_from_spec(found)
-    found.loader.exec_module(prepare)
-    lines = ["", " = A title = ", "", " = = Section = = ", "", " a = b = ", " = not alone = ", " text ", "", " = B = "]
-    assert [number for number, line in enumerate(prepare.marked(lines)) if line == "<document>"] == [1, 10]
-    assert [line for line in prepare.marked(lines) if line != "<document>"] == [" ".join(line.split()) for line in lines]
+    found = importlib.util.spec_from_file_location("wikitext", ROOT / "examples" / "wikitext.py")
+    wikitext = importlib.util.module_from_spec(found)
+    found.loader.exec_module(wikitext)
+    lines = ["", "= A title =", "", "= = Section = =", "", "a = b =", "= not alone =", "text", "", "= B ="]
+    assert [number for number, line in enumerate(wikitext.marked(lines)) if line == "<document>"] == [1, 10]
+    assert [line for line in wikitext.marked(lines) if line != "<document>"] == lines
+    assert wikitext.separated(lines) == ["= A title =", "= = Section = =", "a = b =", "= not alone =", "text", "", "= B ="]
+    assert wikitext.separated(["no title", "", "here"]) == ["no title", "here"]
 
 
 def test_peoples_daily(tmp_path):
@@ -172,3 +174,15 @@ def test_peoples_daily(tmp_path):
     of_words = found["words-tied"]
     assert float(rows[3][1]) == pytest.approx(of_words["ppl"] ** ((of_words["words"] + 6) / (38 + 6)), rel=1e-3)
     assert float(rows[0][1]) == pytest.approx(found["characters-lstm"]["ppl"], abs=1e-3)
+
+
+def test_context(corpus, tmp_path):
+    toy = ["--cpu", "--decoder-embed-dim", "12", "--decoder-hidden-size", "12", "--batch-size", "2"]
+    settings = {"SYSTEMS": "plain averaging", "KINDS": "alone context unigram-cache", "UPDATES": "3", "FIT": "8", "TEST": "6"}
+    printed = run("context", corpus, *toy, work=tmp_path / "trained", **settings)
+    tables = printed.split("== test, ")[1:]
+    assert [table.splitlines()[0] for table in tables] == ["alone", "context", "unigram-cache"]
+    for table in tables:
+        rows = [line.split("\t") for line in table.splitlines()[1:]]
+        assert [row[0] for row in rows] == ["lm", "plain", "averaging"]
+        assert all(float(row[1]) > 1 for row in rows[1:])

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# What context is worth to each family of LMs: trained over documents, then tested by single sentences, with the sentences before, and with
+# temperature, caches and dynamic evaluation.
+#
+# usage: run.sh FOLDER [options of fairseq-train ..]
+# FOLDER holds train, valid and test as .txt or .txt.gz: in WikiText's format (articles are documents), or one text without documents
+# such as Penn Treebank. The options given come last and win. SYSTEMS="plain averaging" trains some of the LMs, KINDS="alone context" does some
+# of the tests. FIT and TEST are the lines of valid that `attlm fit` reads (800) and those of test (500); ADAPT those for dynamic evaluation (150).
+# WORK=folder. The same command continues an interrupted run.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../steps.sh"
+data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
+shift
+systems=${SYSTEMS:-plain averaging single combined amsrn key_value_predict four_gram}
+kinds=${KINDS:-alone context temperature unigram-cache neural-cache adaptation}
+work=${WORK:-$here/work}
+mkdir -p "$work"
+cd "$work"
+
+plain_texts "$data" python "$here/../wikitext.py" --blank
+[ -e bin/dict.txt ] || fairseq-preprocess --only-source --padding-factor 1 --trainpref train.txt --validpref valid.txt --testpref test.txt \
+    --destdir bin > preprocess.log
+# a text without documents is read in its order by all rows of a batch, each from another place
+if grep -q '^$' train.txt; then context=blank order=shuffled; else context=all order=corpus; fi
+
+models=()
+for system in $systems; do
+    case $system in
+        plain) model=(--arch plain_lstm_lm) ;;
+        averaging) model=(--arch averaging_lstm_lm) ;;
+        single) model=(--arch attentive_lstm_lm) ;;
+        # memories of single states would grow with the document
+        combined) model=(--arch attentive_lstm_lm --attention-score combined --memory-slots 35) ;;
+        amsrn) model=(--arch amsrn_lm_tied_ours --memory-slots 35) ;;
+        # an output of 200 needs states of 3 and 4 times 200
+        key_value_predict) model=(--arch kvp_lstm_lm --decoder-hidden-size 600) ;;
+        four_gram) model=(--arch ngram_rnn_lm --ngram-order 4 --decoder-hidden-size 800) ;;
+        *) echo "run.sh: SYSTEMS: $system is not known" >&2; exit 2 ;;
+    esac
+    training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order "$order" --bptt 35 \
+        --criterion lm_cross_entropy --decoder-embed-dim 200 --decoder-hidden-size 200 --decoder-layers 1 --dropout 0.2 --output-layer tied \
+        --optimizer adam --lr 0.003 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update "${UPDATES:-2500}" --clip-norm 5 \
+        --batch-size 20 --max-update "${UPDATES:-2500}" --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
+        --save-dir "$system" "${model[@]}" "$@")
+    keep_to "$system" "${training[*]}"
+    if [ ! -e "$system/done" ]; then
+        echo "== $system"
+        fairseq-train "${training[@]}" 2>&1 | tee "$system.log" | grep -E "valid on|done training|rror" || { tail -5 "$system.log"; exit 1; }
+        touch "$system/done"
+    fi
+    models+=(--lm "$system=$system/checkpoint_best.pt")
+done
+
+head -n "${FIT:-800}" valid.txt > fit.txt
+head -n "${TEST:-500}" test.txt > part.txt
+for kind in $kinds; do
+    case $kind in
+        alone) options=("${models[@]}" --context-sentences 0) ;;
+        context) options=("${models[@]}") ;;
+        *)
+            options=(--config "$kind.toml")
+            lines=()
+            [ "$kind" != adaptation ] || lines=(--lines "${ADAPT:-150}")
+            [ -e "$kind.toml" ] || attlm fit fit.txt "${models[@]}" --context "$context" --find "$kind" "${lines[@]}" -o "$kind.toml" > "$kind.fit" 2>&1
+            ;;
+    esac
+    [ -e "$kind.tsv" ] || { attlm ppl part.txt "${options[@]}" --context "$context" > part.tsv && mv part.tsv "$kind.tsv"; }
+    echo "== test, $kind"
+    cut -f 1-3 "$kind.tsv"
+done
