@@ -178,11 +178,11 @@ def test_peoples_daily(tmp_path):
 
 def test_context(corpus, tmp_path):
     toy = ["--cpu", "--decoder-embed-dim", "12", "--decoder-hidden-size", "12", "--batch-size", "2"]
-    settings = {"SYSTEMS": "plain averaging", "KINDS": "alone context unigram-cache", "UPDATES": "3", "FIT": "8", "TEST": "6"}
+    settings = {"SYSTEMS": "averaging", "KINDS": "context unigram-cache", "UPDATES": "3", "FIT": "8", "TEST": "6"}
     printed = run("context", corpus, *toy, work=tmp_path / "trained", **settings)
     tables = printed.split("== test, ")[1:]
-    assert [table.splitlines()[0] for table in tables] == ["alone", "context", "unigram-cache"]
+    assert [table.splitlines()[0] for table in tables] == ["context", "unigram-cache"]
     for table in tables:
-        rows = [line.split("\t") for line in table.splitlines()[1:]]
-        assert [row[0] for row in rows] == ["lm", "plain", "averaging"]
-        assert all(float(row[1]) > 1 for row in rows[1:])
+        rows = [line.split("\t") for line in table.splitlines()[1:] if "\t" in line]
+        assert [row[0] for row in rows] == ["lm", "averaging"]
+        assert float(rows[1][1]) > 1
