@@ -17,8 +17,9 @@ NO_TIMES = ";; no times in the lists: word n of an utterance begins at n - 1 sec
 def write_ctm(lists: Iterable[NbestList], path: str) -> None:
     """Write ``id 1 begin duration word confidence`` for each word of each answer, times in seconds.
 
-    The lists carry their ``sausage``. If a list has no times, a comment says so and words are a second each. An utterance without
-    words has no line. ``path`` as in ``write_nbest``. Raises InputError for an id that a line cannot hold, and then writes nothing.
+    The lists carry their ``sausage``. If a list has no times, a comment says so and each word lasts one second. An
+    utterance without words has no line. ``path`` is as in ``write_nbest``. Raises InputError for an id that a line cannot
+    hold; nothing is written then.
     """
     seen = SeenIds()
     told = False

@@ -37,11 +37,11 @@ _MATCHES = re.compile(r"\s*\[\s*\{")
 class HyporadiseFormat(NbestFormat):
     """``[{"input": [hypotheses, best first], "output": reference, "am_score": [...], ...}, ...]``.
 
-    ``am_score`` is a length-normalised natural logarithm: it is held as read under that name, since the number of model tokens is
-    not in the file and no sum can be recovered. Any other key that ends in ``score`` with a list of one number per hypothesis is
-    a score too; all other keys are kept as they are. The list's id is ``id`` or, without one, its number from 0.
+    ``am_score`` is a natural log divided by length. It is read unchanged: the file does not say the number of model tokens,
+    so the sum cannot be recovered. Any other key that ends in ``score``, with one number per hypothesis, is a score too. All
+    other keys are kept. The list's id is ``id``, or else its number from 0.
 
-    Written: ``input`` and the scores in the new order, and one list ``NAME_score`` per LM and ``total_score`` after the other keys.
+    Written: ``input`` and the scores in the new order, then ``NAME_score`` per LM and ``total_score``.
     """
 
     name = "hyporadise"

@@ -21,7 +21,7 @@ _LINE = re.compile(r"([^\t\n]+):\t(ref|hyp)=(\[.*\])\s*")
 class IcefallFormat(NbestFormat):
     """``id:<TAB>ref=['a', 'b']``, then ``id:<TAB>hyp=['a']``, one line per hypothesis; most files have one.
 
-    The words are joined by spaces. There is no place for scores: a written file is reordered, no more.
+    The words are joined by spaces. There is no place for scores: in a written file only the order changes.
     """
 
     name = "icefall"

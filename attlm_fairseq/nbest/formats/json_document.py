@@ -63,7 +63,7 @@ def _write_new_document(lists: Iterable[NbestList], out: TextIO, brackets: str, 
 
 @dataclass(slots=True)
 class Item:
-    """A value directly inside the document: its key (None in an array), its text and the text since the item before, its first line."""
+    """A value directly inside the document, with its key (None in an array), its text, the text before it and its first line."""
 
     key: str | None
     before: str

@@ -57,11 +57,11 @@ BATCH = "batch"  # one object, whose members are lists with one value per uttera
 
 
 class JsonFormat(NbestFormat):
-    """Utterances one per line, in an array, in an object by id, or in an object that holds one of these; see ``records`` for one.
+    """Utterances one per line, in an array, in an object by id, or in an object that holds one of these (see ``records``).
 
-    Written: as read, in the new order, with one ``NAME`` per LM and ``total`` in each hypothesis that is an object, ``NAME_score`` and
-    ``total_score`` next to a list of texts. Hypotheses that are texts or lists in a list alone have no place for scores. Lists from other
-    formats are written as an object by id.
+    Written as read, in the new order. A hypothesis that is an object gets one ``NAME`` per LM and ``total``. A list of texts
+    gets ``NAME_score`` and ``total_score`` next to it. Hypotheses that are only texts or lists have no place for scores.
+    Lists from other formats are written as an object by id.
     """
 
     name = "json"
@@ -218,8 +218,10 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
 class Batch:
     """Utterances whose values stand in lists, ``{"texts": [[..], [..]], "sequences_scores": [[..], [..]]}``.
 
-    ``per_list`` are the members that have one value per utterance, ``shared`` those of all. ``returned`` is the number of texts per
-    utterance if they stand one after another in a flat list, else 0.
+    Attributes:
+        per_list: members with one value per utterance.
+        shared: members that all utterances share.
+        returned: number of texts per utterance, if they follow each other in a flat list; else 0.
     """
 
     per_list: dict[str, list[Any]]

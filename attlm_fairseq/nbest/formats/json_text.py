@@ -1,4 +1,4 @@
-"""JSON as text: values checked with the line they stand on, and edits that leave every other byte alone."""
+"""JSON as text: values checked with their line numbers, and edits that leave every other byte unchanged."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def exact(value: float, name: str, nbest: NbestList) -> str:
 
 @dataclass(slots=True)
 class Child:
-    """Where a value inside an array or object stands: ``[begin`` key and colon ``[value`` the value ``end[``."""
+    """The position of a value inside an array or object: ``[begin`` key and colon ``[value`` the value ``end[``."""
 
     key: str | None
     begin: int
@@ -101,9 +101,9 @@ def with_values(
     is_slot: Callable[[Child], bool] = lambda child: True,
     order: Callable[[Child], Any] = lambda child: 0,
 ) -> str:
-    """Return the text of an array or object with new values (at least one) in its slots; slots beyond the values go.
+    """Return the text of an array or object with new values (at least one) in its slots; further slots are removed.
 
-    The slots are filled in the order of the text, or of what ``order`` gives for each.
+    The slots are filled in the order of the text, or in the order of the keys that ``order`` returns.
     """
     found = children(text)
     slots = sorted((i for i, child in enumerate(found) if is_slot(child)), key=lambda i: order(found[i]))
@@ -156,7 +156,7 @@ def with_members(text: str, members: Mapping[str, str]) -> str:
 
 @dataclass(slots=True)
 class Place:
-    """The text of one list, for messages about what is inside it. ``steps`` are the keys and indices that lead to a value."""
+    """The text of one list, for error messages. ``steps`` are the keys and indices that lead to a value."""
 
     name: str
     raw: str

@@ -42,15 +42,16 @@ _MATCHES = re.compile(r'\s*\{\s*["}]')
 
 
 class JsonlFormat(NbestFormat):
-    """``{"id": ..., "source": "...", "ref": "..." or ["...", ...], "hyps": [{"text": "...", "scores": {name: value}}, ...]}``, one a line.
+    """One line per list: ``{"id": .., "source": "..", "ref": "..", "hyps": [{"text": "..", "scores": {name: value}}, ..]}``.
 
-    Scores are natural logarithms and sums and written exactly. ``id`` (else the number from 0), ``source`` (what the
-    hypotheses translate), ``ref`` and ``scores`` may be missing; all other keys, of the list and of each hypothesis,
-    are kept. ``"sparse": true``, as lists from Moses' format have it, says that a score which a hypothesis does not
-    name is 0. ``"times"`` of a hypothesis, ``[begin, end]`` in seconds for each word, goes to ctm files. Written: the
-    LM scores go into ``scores``, the total next to it as ``total``; word confidences of the first hypothesis, if there
-    are any, as ``word_confidences`` of the list, ``[word, confidence]`` each. Lists from any other format can be
-    written.
+    - Scores are natural logs and sums, and are written exactly.
+    - Optional are ``id`` (else the number from 0), ``source`` (what the hypotheses translate), ``ref`` (a text or a list of
+      texts) and ``scores``. All other keys, of the list and of each hypothesis, are kept.
+    - ``"sparse": true``: a score that a hypothesis does not name is 0, as in lists from Moses.
+    - ``"times"`` of a hypothesis: ``[begin, end]`` in seconds for each word, for ctm files.
+
+    Written: LM scores join ``scores``, the total is ``total`` next to them. Word confidences of the first hypothesis, if
+    there are any, are ``word_confidences`` of the list: ``[word, confidence]`` each. Lists from any format can be written.
     """
 
     name = "jsonl"

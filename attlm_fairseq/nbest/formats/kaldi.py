@@ -35,11 +35,11 @@ _BY_CHANCE = 6  # so few hypotheses may be in the order of their keys by chance 
 
 
 class KaldiFormat(NbestFormat):
-    """``utt-1 oh yeah``: the utterance and, after the last dash, the place of the hypothesis in its list; an empty text is legal.
+    """``utt-1 oh yeah``: the utterance and, after the last dash, the rank of the hypothesis; a text may be empty.
 
-    The rank is the place in the file; but where the keys of a list of 7 and more are sorted as text, as ``sort`` leaves tables (1, 10,
-    11, 2), it goes by that number. A file has no place for scores: for those see ``KaldiFolder``. Written: the lines in the new
-    order, keys as they were.
+    The rank is the position in the file. But if the keys of a list of 7 or more are sorted as text (1, 10, 11, 2), as
+    ``sort`` leaves tables, the number in the key counts. There is no place for scores, see ``KaldiFolder``. Written: the
+    lines in the new order, with their keys.
     """
 
     name = "kaldi"
@@ -66,12 +66,12 @@ class KaldiFormat(NbestFormat):
 
 
 class KaldiFolder(NbestFolderFormat):
-    """A folder with ``text`` (or ``words_text``) as above and files of costs, ``utt-1 5.67``, in the same order.
+    """A folder with ``text`` (or ``words_text``) as in ``KaldiFormat``, and files of costs, ``utt-1 5.67``, in the same order.
 
-    The files whose name has ``cost`` or ``score`` in it or begins with ``acwt`` or ``lmwt`` hold costs: the score of that name is minus the
-    number, a natural-log sum. Other files with the same keys are carried along; files of another kind stay behind.
+    A file holds costs if its name contains ``cost`` or ``score``, or begins with ``acwt`` or ``lmwt``. The score of that
+    name is minus the cost: a natural log, summed. Other files with the same keys are kept; other files are not copied.
 
-    Written: all of these in the new order, and ``lmwt.NAME`` per LM and ``total_cost``, negated like the others.
+    Written: all of these in the new order, and ``lmwt.NAME`` per LM and ``total_cost``, as costs.
     """
 
     name = "kaldi"

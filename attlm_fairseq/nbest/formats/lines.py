@@ -1,4 +1,4 @@
-"""What the line-based formats share: numbers, line ends, grouping lines into lists, writing them back."""
+"""Functions that line-based formats share: numbers, line ends, grouping lines into lists, writing lists."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def numbered(source: TextSource, file: FileText) -> Iterator[tuple[int, str]]:
 
 
 class SeenIds:
-    """The list ids met so far. Plain numbers of up to 8 digits take one bit each, so that millions of lists stay small."""
+    """The list ids seen so far. Numbers of up to 8 digits take one bit each, so that millions of lists need little memory."""
 
     def __init__(self) -> None:
         self._bits = bytearray()
@@ -165,11 +165,11 @@ class SeenIds:
 
 
 def grouped(source: TextSource, format_name: str, parse: Callable[[str, int, bool], tuple[str, Hypothesis]]) -> Iterator[NbestList]:
-    """Yield the lists of a file with one hypothesis a line, the lines of a list standing together.
+    """Yield the lists of a file with one hypothesis per line; the lines of a list are consecutive.
 
-    ``parse(line, line number, comes after a blank line)`` gives the id of the list and the hypothesis, whose rank and verbatim
-    text are set here if they are not. Blank lines may stand between lists only. An id that comes back after other ids is an
-    error: merging would reorder the file, and a second list would lose its reference.
+    ``parse(line, line number, comes after a blank line)`` returns the list's id and the hypothesis; its rank and verbatim
+    text are set here if ``parse`` has not set them. Blank lines may stand only between lists. An id that returns after other
+    ids is an error: merging would reorder the file, and a second list would lose its reference.
     """
     file = FileText(format_name)
     path = source.name
@@ -207,7 +207,7 @@ def grouped(source: TextSource, format_name: str, parse: Callable[[str, int, boo
 
 
 class WholeLines:
-    """Puts lines into a file; one that lacks its end, once the last of its file, gets it when another follows."""
+    """Writes lines to a file. A line without an end, the last of its own file, gets one if another line follows."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -227,9 +227,9 @@ def write_lines(
     lines_of: Callable[[NbestList], Iterable[str]],
     separator: Callable[[NbestList], str] = lambda nbest: "",
 ) -> None:
-    """Write lists that are whole lines each, ``lines_of(list)``, with the text around them where it is known.
+    """Write lists that consist of whole lines, ``lines_of(list)``, with the known text around them.
 
-    ``separator(list)`` goes before a list that is not the first and has nothing between it and the one before.
+    ``separator(list)`` is written before a list, except the first, that has no text of its own before it.
     """
     file: FileText | None = None
     lines = WholeLines(out)

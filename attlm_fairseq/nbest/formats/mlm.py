@@ -22,12 +22,13 @@ _HYPOTHESIS = re.compile(r"hyp_0*([0-9]+)")
 
 
 class MlmFormat(NbestFormat):
-    """``{"utt1": {"hyp_1": {"score": -1.234, "text": "a b"}, ..., "ref": "a b"}, ...}``, hypotheses ranked by the numbers of their keys.
+    """``{"utt1": {"hyp_1": {"score": -1.234, "text": "a b"}, ..., "ref": "a b"}, ...}``, ranked by the numbers in the keys.
 
-    mlm-scoring sorts the keys as text (``hyp_1, hyp_10, hyp_2``) and reads them by their numbers: so does this, whatever their order.
+    mlm-scoring sorts the keys as text (``hyp_1, hyp_10, hyp_2``) and reads them by number. The order of the keys does not
+    matter here either. Every number in a hypothesis is a score in natural log; ``score`` is required. ``total`` comes from an
+    earlier rescoring and is not a score.
 
-    Every number in a hypothesis is a score in natural log, ``score`` has to be there; ``total`` is what an earlier rescoring wrote and
-    no score. Written: the keys where they were, the best value at the smallest number, each with one ``NAME`` per LM and ``total``.
+    Written: the keys keep their places, the best hypothesis has the smallest number; each gets ``NAME`` per LM and ``total``.
     """
 
     name = "mlm"

@@ -47,20 +47,20 @@ def _score_name(name: str) -> str:
 
 
 class MosesFormat(NbestFormat):
-    """``id ||| hypothesis ||| features ||| total``, lists by consecutive equal ids.
+    """``id ||| hypothesis ||| features ||| total``; consecutive lines with the same id form a list.
 
-    The feature field is recognised, not counted: ``Name= 1.0 2.0``, ``name: 1.0``, ``name=1.0`` or bare numbers; other
-    fields are carried along. All scores are taken as they stand, as natural logarithms. A feature with several values
-    gives ``TM0.1``, ``TM0.2``; bare numbers are called ``f1``, ``f2``; the total field is called ``decoder``. A named
-    feature that a hypothesis does not have is 0: the lists are ``sparse``.
+    The feature field is recognised by its form: ``Name= 1.0 2.0``, ``name: 1.0``, ``name=1.0`` or bare numbers. Other fields
+    are kept. Scores are natural logs and are read unchanged. A feature with several values gives ``TM0.1``, ``TM0.2``; bare
+    numbers are ``f1``, ``f2``; the total is ``decoder``. The lists are ``sparse``: a named feature that a hypothesis lacks
+    is 0.
 
-    Written: one ``Name= value`` per LM at the end of the feature field, the total field replaced. What it was before,
-        the decoder's own
-    score, is kept as one more feature, ``DecoderTotal= value`` (0 where there was none): a line that has it is read
-    with this as ``decoder`` and without the total, in which LMs are counted already. Moses' tuners take only letters
-    and digits in a name, a letter first: other characters go, the letter after one becomes a capital, a name that
-    begins with a digit gets ``LM`` in front (``att-lm`` -> ``attLm``), and a name that the line has already gets a
-    number.
+    Written: one ``Name= value`` per LM at the end of the feature field, and the new total. The decoder's own total is kept
+    as the feature ``DecoderTotal= value`` (0 if there was none). A line with that feature is read with it as ``decoder`` and
+    without its total, which already includes LMs.
+
+    Moses' tuners accept only names of letters and digits that begin with a letter. Other characters are removed and the next
+    letter becomes a capital; a name that begins with a digit gets the prefix ``LM`` (``att-lm`` becomes ``attLm``); a name
+    that the line already has gets a number.
     """
 
     name = "moses"
@@ -219,10 +219,9 @@ def _described(shape: tuple[int, bool, bool]) -> str:
 
 
 class _Names:
-    """What the features of a file are called in it: a feature has one name in all lines, and no two of a line have the same.
+    """The names of features in a file: a feature has one name in all lines, and no two features of a line share one.
 
-    Only where a line has a feature of its own by a name that an LM was given in earlier lines, the LM gets another from
-    there on.
+    If a line has a feature with a name that an LM got in earlier lines, the LM gets another name from there on.
     """
 
     def __init__(self) -> None:

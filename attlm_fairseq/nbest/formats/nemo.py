@@ -33,10 +33,10 @@ _LINE = re.compile(r"[^\t]*\t\s*[-+]?(\d+\.\d*|\d*\.\d+|\d+(?=e))(e[-+]?\d+)?\s*
 
 @dataclass(frozen=True)
 class NemoFormat(NbestFormat):
-    """``text<TAB>score``, the same number of hypotheses for every utterance: ``beam``. No quoting, and ``null`` is a word.
+    """``text<TAB>score``, with the same number of hypotheses, ``beam``, for every utterance. No quoting; ``null`` is a word.
 
-    The lists are numbered from 0. ``score`` is the beam search's, a sum in natural log as it stands. Written: the columns ``NAME=value``,
-    one per LM, and ``total=value`` after those that are there, which are read back as scores (but for the total).
+    The lists are numbered from 0. ``score`` is the beam search's: a natural log, summed. Written: columns ``NAME=value`` per
+    LM and ``total=value`` after the existing ones. They are read back as scores, except the total.
     """
 
     beam: int | None = None

@@ -1,4 +1,4 @@
-"""The first hypothesis of every list and nothing else, in the layouts that scoring tools read."""
+"""The first hypothesis of every list as text, in the layouts that scoring tools read."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ ONE_BEST_STYLES: dict[str, Callable[[str, str], str]] = {"text": _text, "kaldi":
 
 
 def write_one_best(lists: Iterable[NbestList], path: str, style: str = "text") -> None:
-    """One line a list, in order: the text of its first hypothesis, tabs and line breaks in it as spaces.
+    """Write one line per list, in order: the text of its first hypothesis, with tabs and line breaks as spaces.
 
-    ``kaldi`` writes ``id text`` and ``sclite`` ``text (id)``; both need ids without white space, each one once. ``path`` as in
-    ``write_nbest``. Raises InputError for an id that the style cannot hold, and then writes nothing.
+    ``kaldi`` writes ``id text`` and ``sclite`` ``text (id)``; both need distinct ids without white space. ``path`` is as in
+    ``write_nbest``. Raises InputError for an id that the style cannot hold; nothing is written then.
     """
     line_of = ONE_BEST_STYLES[style]
     seen = SeenIds()

@@ -17,11 +17,11 @@ _JSON = re.compile(r"\s*[\[{]\s*[\"\[{\]}]")
 
 
 class PlainFormat(NbestFormat):
-    """One hypothesis a line, best first: ``id<TAB>text``, or lists separated by blank lines and numbered from 0.
+    """One hypothesis per line, best first: ``id<TAB>text``, or lists separated by blank lines and numbered from 0.
 
-    The first line that is not blank says which of the two it is. Without ids there can be no empty hypothesis, since a
-    blank line ends the list. There is no place for scores: writing it back only reorders it. Lists from another format
-    are written with their ids.
+    The first line that is not blank decides which. Without ids there can be no empty hypothesis, since a blank line ends the
+    list. There is no place for scores: in a written file only the order changes. Lists from other formats are written with
+    their ids.
     """
 
     name = "plain"

@@ -15,7 +15,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 
 @dataclass(frozen=True)
 class Holds:
-    """What a format can say of lists that were read from another one."""
+    """What lists from other formats keep when they are written in this format."""
 
     ids: bool = True
     references: bool = False
@@ -37,7 +37,7 @@ class _Named:
 
 
 class NbestFormat(_Named, ABC):
-    """A format that is one stream of text. It has no state: one instance serves any number of files."""
+    """A format of one file. It has no state: one instance serves any number of files."""
 
     like_text: ClassVar[bool] = False  # whether lines of plain text can be taken for this format
 

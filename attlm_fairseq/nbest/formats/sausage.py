@@ -1,4 +1,4 @@
-"""Confusion networks ("sausages") as SRILM's tools read and write them: a folder with one word mesh for each list."""
+"""Write confusion networks ("sausages") for SRILM's tools: a folder with one word mesh per list."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ NO_WORD = "*DELETE*"  # SRILM's name for no word in a slot
 
 
 def write_sausages(lists: Iterable[NbestList], path: str) -> None:
-    """Write a folder with a file for each list, named by its id, in the format of SRILM's ``nbest-lattice -use-mesh``.
+    """Write a folder with one file per list, named by its id, in the format of SRILM's ``nbest-lattice -use-mesh``.
 
-    A line ``align SLOT word posterior word posterior ..`` for each slot, the most probable word first; ``*DELETE*`` is no word. The
-    posteriors of a slot sum to 1, rounded to 6 digits. The lists carry their ``sausage``.
-    Raises InputError for an id that cannot be a file name, for a word that has a meaning of its own there, and for a folder that is
-    there already; nothing is written then.
+    Each slot is a line ``align SLOT word posterior word posterior ..``, most probable word first; ``*DELETE*`` means no
+    word. The posteriors of a slot sum to 1, rounded to 6 digits. The lists carry their ``sausage``.
+
+    Raises:
+        InputError: an id cannot be a file name, a word has a meaning of its own in the format, or the folder exists.
+            Nothing is written then.
     """
     if path == "-":
         raise InputError("sausages are written as a folder, not to standard output: give a name for the folder with -o")

@@ -37,12 +37,11 @@ _OWN_SCORES = ("acoustic", "lm")
 
 
 class SrilmFormat(NbestFormat):
-    """One sentence: ``acoustic lm nwords words...``, log10; the scores are called ``acoustic`` and ``lm``.
+    """One sentence: ``acoustic lm nwords words...`` in log10; the scores are ``acoustic`` and ``lm``.
 
-    lattice-tool writes ``<s> words... </s>``: these two are marks of the sentence and no words, so that a hypothesis is without
-    them; they stay in the line that is written. The list's id is the file's name without ``.gz``. Lists that begin with
-    ``NBestList`` have the LM mixed into byte-log scores and are refused. A single file has no place for further scores: see
-    ``SrilmFolder``.
+    lattice-tool writes ``<s> words... </s>``. These two are not words of the hypothesis, but stay in a written line. The
+    list's id is the file's name without ``.gz``. Lists that begin with ``NBestList`` are refused: their byte-log scores
+    include the LM. A single file has no place for further scores, see ``SrilmFolder``.
     """
 
     name = "srilm"
@@ -95,11 +94,11 @@ def _without_marks(text: str) -> str:
 
 
 class SrilmFolder(NbestFolderFormat):
-    """A folder of such files, or several files, in the order of their names. The id of a list is the name without ``.gz``.
+    """A folder of ``SrilmFormat`` files, or several such files, in the order of their names.
 
-    A folder within it is a score directory as SRILM's rescoring scripts use them: a file of the same name for each list with one
-    log10 number a line, the score called like the directory. Written: every file in its new order, and a score directory per LM
-    and ``total``.
+    The id of a list is the file name without ``.gz``. A folder within the folder is a score directory, as SRILM's rescoring
+    scripts use them: one file per list with one log10 number per line; the score has the directory's name. Written: every
+    file in its new order, and a score directory per LM and ``total``.
     """
 
     name = "srilm"

@@ -38,7 +38,7 @@ _TEXTS = (*keys.TEXTS, *keys.TEXTS_OR_REFERENCES)
 
 @dataclass(slots=True)
 class Columns:
-    """What the columns of a table are, by their place. Those that may be scores are ``undecided`` until they have a value."""
+    """The roles of a table's columns, by position. Columns that may be scores are ``undecided`` until they have a value."""
 
     names: Sequence[str]
     id: int
@@ -61,9 +61,9 @@ class Columns:
         return Columns([name.strip() for name in header], ids[0], texts[0], reference, others)
 
     def decide(self, rows: Sequence[Sequence[str]]) -> None:
-        """Take for scores the columns that are called so, and those of other names whose values in the first list that has any are numbers.
+        """Decide which columns are scores: those with a score's name, and others if all values of the first list are numbers.
 
-        The order of the rows does not matter: a reordered list is read as before.
+        The order of the rows does not matter, so that a reordered list is read like before.
         """
         for place in list(self.undecided):
             values = [row[place] for row in rows if row[place] != ""]
@@ -86,10 +86,10 @@ class _Row:
 
 
 class TableFormat(NbestFormat):
-    """A header that names an id and a text, then one row per hypothesis, the rows of a list together, best first.
+    """A header with an id and a text, then one row per hypothesis; the rows of a list are consecutive, best first.
 
-    Other columns of numbers are scores; those of ``keys.NOT_SCORES`` and of texts are carried along. Written: the rows in the new order,
-    with one column per LM and ``total`` at the end.
+    Other columns of numbers are scores, except ``keys.NOT_SCORES``. All other columns are kept. Written: the rows in the new
+    order, with one column per LM and ``total`` at the end.
     """
 
     holds = Holds(references=True, scores=True, score_name=keys.as_member)
@@ -228,7 +228,7 @@ def _scores(row: _Row, columns: Columns, reader: Reader) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Table:
-    """How the rows of an output look: ``added`` are the names of LMs by the columns that they get, ``own`` the columns of a new table."""
+    """The columns of a written table. ``added``: column names by LM; ``own``: the score columns of a new table."""
 
     is_new: bool
     header: str
