@@ -1,4 +1,4 @@
-"""Where a hypothesis and its reference differ: blocks of words between the words that they share."""
+"""Find where a hypothesis and its reference differ: blocks of words between their common words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARK = "\0"  # of words that only look like a boundary
 
 
 class Block(NamedTuple):
-    """Words ``[begin, end)`` of the hypothesis stand where the reference has its words ``[target_begin, target_end)``."""
+    """The reference has its words ``[target_begin, target_end)`` in place of the hypothesis' words ``[begin, end)``."""
 
     begin: int
     end: int
@@ -25,7 +25,7 @@ class Block(NamedTuple):
 def bounded(text: str) -> list[str]:
     """Return the words of a text between BEGIN and END.
 
-    A word of the text that looks like a boundary gets a NUL character, which no rule and no vocabulary has.
+    A word of the text that equals a boundary gets a NUL character, which occurs in no rule and no vocabulary.
     """
     return [BEGIN, *(f"{word}{MARK}" if word.rstrip(MARK) in (BEGIN, END) else word for word in text.split()), END]
 

@@ -34,10 +34,10 @@ LISTS_TOGETHER = 64  # that are expanded at a time: by a neural corrector, by on
 
 @dataclass(frozen=True)
 class Corrections:
-    """Replacements for the words of a hypothesis, and the n-gram LM that guides the search for candidates.
+    """Replacements for words of hypotheses, and the n-gram LM that guides the search for candidates.
 
-    ``lm`` is an ARPA or KenLM binary file over the words of the lists as they are. Make a table with
-    ``learn_corrections``, or read one with ``load``.
+    ``lm`` is an ARPA or KenLM binary file over the words of the lists, without text steps. Use ``learn_corrections`` to make
+    a table, or ``load`` to read one.
     """
 
     phrases: PhraseTable
@@ -125,17 +125,15 @@ class Corrections:
 
 
 def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, language: str = "en") -> Corrections:
-    """Learn corrections from lists that carry references.
+    """Learn corrections from lists that have references.
 
     Args:
-        lists: at least one; of several references each hypothesis is compared with the closest.
-        lm: an n-gram LM for the search. Default: a KenLM 4-gram is estimated from the references, which needs KenLM's
-            ``lmplz``.
-        language: of the numbers that are spelled out, num2words' code; numbers are left alone if that package is not
-            installed.
+        lists: at least one. Each hypothesis is compared with its closest reference.
+        lm: an n-gram LM for the search. None estimates a KenLM 4-gram from the references, which needs KenLM's ``lmplz``.
+        language: language of spelled-out numbers, as a num2words code. Without num2words, numbers are not changed.
 
     Raises:
-        InputError: a list without references, no lists, or no LM can be estimated.
+        InputError: a list has no reference, there are no lists, or no LM can be estimated.
     """
     folder = None
     pairs: list[AlignedPair] = []
@@ -166,7 +164,7 @@ def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, lan
 
 
 def without_table() -> Corrections:
-    """Corrections that have learned nothing, and no LM: for a phrase list or a neural corrector alone."""
+    """Return corrections without a table and an LM: for a phrase list or a neural corrector alone."""
     return Corrections(PhraseTable({}, {}), NumberChannel(), LetterChannel(), None)
 
 

@@ -1,7 +1,7 @@
 """A neural corrector: a fairseq translation model from hypothesis to reference, as one more source of candidates.
 
-Any model of ``fairseq-train --task translation`` that was trained on (hypothesis, reference) pairs of words; ``--arch attentive_lstm``
-is this package's own. Loading and scoring are those of ``--mt`` (``scoring.translation``).
+It can be any model of ``fairseq-train --task translation`` trained on (hypothesis, reference) pairs of words. ``--arch
+attentive_lstm`` is this package's own. It is loaded and scored like ``--mt`` (``scoring.translation``).
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class Corrector:
 
     @classmethod
     def load(cls, path: Path) -> Corrector:
-        """Load a checkpoint; ``dict.*.txt`` are looked for next to it, then in the data folder that it names.
+        """Load a checkpoint. ``dict.*.txt`` are looked for next to it, then in the data folder that it names.
 
         Raises:
-            InputError: fairseq is not installed, or the file is not a translation model, or its dictionaries are missing.
+            InputError: fairseq is not installed, the file is not a translation model, or its dictionaries are missing.
         """
         from attlm_fairseq.scoring.translation import load_translation_models
 
         return cls(load_translation_models([path], CORRECTOR))
 
     def candidates(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return the BEAM most probable corrections of each text, the best first.
+        """Return the BEAM most probable corrections of each text, best first.
 
-        Those with an unknown word are left out, and those that are more than MAX_VANISHING words shorter than the text:
+        Left out are corrections with an unknown word, and those that are more than MAX_VANISHING words shorter than the text:
         small models end long sentences early.
         """
         words = [text.split() for text in texts]

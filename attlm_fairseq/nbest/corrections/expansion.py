@@ -27,7 +27,7 @@ SCORES = (CHANNEL, REWRITES, SOURCE_RANK, SEARCH_LM, SEARCH_OOV, PHRASES)
 
 @dataclass(frozen=True)
 class Channel:
-    """Everything that may stand in the place of a stretch of a hypothesis."""
+    """All possible replacements of a part of a hypothesis."""
 
     phrases: PhraseTable
     numbers: NumberChannel
@@ -81,15 +81,18 @@ class Channel:
 
 
 def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDATES, further: Sequence[str] = ()) -> NbestList:
-    """Return the list with at most ``size`` new hypotheses after the input ones, those of the texts ``further``, and more scores for each.
+    """Return the list with at most ``size`` new hypotheses, plus those of the texts ``further``, and with more scores for each.
 
-    ``channel``: ln p of the best way from an input hypothesis to the text. ``source_rank``: how many stand before that hypothesis.
-    ``rewrites``: how many pairs of adjacent words, sentence boundaries included, are in no input hypothesis. ``search_lm``: ln p
-    of words and sentence end under the LM of the search; ``search_oov``: words that it does not know. With a phrase list,
-    ``phrases``: the weighted number of words inside its phrases. New hypotheses take the other scores of the hypothesis that
-    they come from. Their ranks go on where those of the list end.
-    A text that no derivation reaches counts as one of the 1-best hypothesis, with a low ``channel``.
-    What formats keep to write a list back as it was is dropped: no file has such a list.
+    - ``channel``: ln p of the best derivation of the text from an input hypothesis;
+    - ``source_rank``: number of hypotheses before that input hypothesis;
+    - ``rewrites``: number of pairs of adjacent words, sentence boundaries included, that are in no input hypothesis;
+    - ``search_lm``: ln p of words and sentence end under the LM of the search;
+    - ``search_oov``: number of words unknown to that LM;
+    - ``phrases`` (with a phrase list): weighted number of words inside its phrases.
+
+    New hypotheses follow the input ones, their ranks continue those of the list, and they take the other scores of the
+    hypothesis that they come from. A text without a derivation counts as one of the 1-best, with a low ``channel``. The
+    verbatim text of the file is dropped, since no file has such a list.
     """
     sources = [tuple(bounded(hypothesis.text)) for hypothesis in nbest.hypotheses]
     best = _candidates(sources, channel, lm, size)

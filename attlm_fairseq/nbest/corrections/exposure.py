@@ -46,10 +46,9 @@ def _holds(model: kenlm.Model, words: Sequence[str]) -> bool:
 
 
 def rare_word_cost(scored: Iterable[tuple[Sentence, SentenceScore]]) -> float | None:
-    """Return what words that occur once cost an LM on average, -ln p over ln N for the N words of the distinct sentences.
+    """Return the mean cost of words that occur once: -ln p over ln N, for the N words of the distinct sentences.
 
-    Words that the LM does not know do not count. None if there are fewer than MIN_SCORED sentences or MIN_RARE such
-    words.
+    Unknown words do not count. None if there are fewer than MIN_SCORED sentences or MIN_RARE such words.
     """
     distinct = {tuple(words): score for words, score in scored}
     counts = Counter(word for words in distinct for word in words)

@@ -1,8 +1,8 @@
-"""How letters turn into others: a weighted edit transducer, learned by EM (Ristad and Yianilos 1998), for spellings never seen before.
+"""A weighted edit transducer of letters, learned by EM (Ristad and Yianilos 1998), for spellings that were never seen.
 
-Given the source ``a_1 .. a_m``, the target is generated from left to right. Before each source letter, and at the end, any number of
-letters b is inserted, each with probability ``insert[b]``; insertion stops with ``1 - sum(insert)``. Then ``a_i`` becomes b with
-``change[a_i][b]``, where b may be nothing (``""``). A space is a letter.
+Given the source ``a_1 .. a_m``, the target is generated from left to right. Before each source letter, and at the end,
+any number of letters b is inserted, each with probability ``insert[b]``. Insertion stops with probability ``1 -
+sum(insert)``. Then ``a_i`` becomes b with probability ``change[a_i][b]``; b may be nothing (``""``). A space is a letter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INSERTED = 0.5  # pseudo-count shared by all inserted letters
 
 @dataclass(frozen=True)
 class LetterChannel:
-    """Natural-log costs (-ln p). ``changes[a][b]``, ``inserts[b]``; ``stop``: insertions end. Letters never seen cost ``unseen``."""
+    """Costs (-ln p). ``changes[a][b]``, ``inserts[b]``; ``stop``: the cost of ending insertions."""
 
     changes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     inserts: Mapping[str, float] = field(default_factory=dict)
@@ -100,9 +100,10 @@ def _normalised(changed: np.ndarray, inserted: np.ndarray, stops: float) -> tupl
 def _expected(
     sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray, weights: np.ndarray, changes: np.ndarray, inserts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """E-step over P pairs: expected changes (V, V + 1), insertions (V,) and stops, by forward and backward sums over (i, j).
+    """Return the expected changes (V, V + 1), insertions (V,) and stops of P pairs (E-step), by forward and backward sums.
 
-    ``alpha[i, j]`` (P,): the probability of having read i source letters and written j target letters. Padding letters have index V.
+    ``alpha[i, j]`` (P,) is the probability of having read i source letters and written j target letters. Padding letters have
+    index V.
     """
     size = len(inserts)
     change = np.vstack([changes, np.zeros((1, size + 1))])

@@ -1,7 +1,7 @@
 """Other ways to say the same number: "one thousand, nine hundred and ninety-two" -> "nineteen ninety two".
 
-Recognisers write digits, and normalisers spell them in one way, whatever was said. The words of the numbers up to MAX_NUMBER come from the
-package num2words, in any of its languages; how probable each way is is learned.
+Recognisers write digits, and normalisers spell them in one way, whatever was said. The words of the numbers up to
+MAX_NUMBER come from the package num2words, in any of its languages. The probability of each way is learned.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Words = tuple[str, ...]
 
 
 class Spoken(NamedTuple):
-    """A number in a text, up to word ``end``; ``ending`` are letters that stick to its last word, or that make it an ordinal."""
+    """A number in a text, up to word ``end``. ``ending``: letters attached to its last word, or of an ordinal."""
 
     end: int
     value: int
@@ -34,7 +34,7 @@ class Spoken(NamedTuple):
 
 @dataclass(frozen=True)
 class NumberWords:
-    """How a language says numbers: ``values`` of spelled numbers, split at hyphens and without commas and joining words."""
+    """The number words of a language. ``values``: by spelling, split at hyphens, without commas and joining words."""
 
     values: dict[Words, int]
     cardinals: tuple[Words, ...]

@@ -33,7 +33,7 @@ REMEMBERED = 1 << 16
 
 
 class Phrase(NamedTuple):
-    """A phrase of the list: its words as written, its weight, and the keys (``spelling_key``) of all its spellings."""
+    """A phrase of the list: its words as written, its weight, and the keys (``spelling_key``) of its spellings."""
 
     words: tuple[str, ...]
     weight: float

@@ -1,9 +1,10 @@
-"""Phrases of hypotheses and what references have in their place, with probabilities: the channel of a noisy-channel model.
+"""The channel of a noisy-channel model: phrases of hypotheses and their counterparts in references, with probabilities.
 
     p(target | source) = count(source -> target) / (occurrences of source + DISCOUNT)
 
-All counts are over hypotheses whose weights sum to 1 in each list. A source phrase is a block of differing words with up to one
-shared word on either side, sentence boundaries included. ``p(source | source)`` is the probability of keeping a word.
+All counts are over hypotheses, whose weights sum to 1 in each list. A source phrase is a block of differing words with
+at most one common word on either side; sentence boundaries are words. ``p(source | source)`` is the probability of
+keeping a word.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ EXAMPLE_WORDS = 12
 
 
 class Rule(NamedTuple):
-    """``source`` becomes ``target`` with natural-log probability ``log_prob``; seen ``lists`` times, a list counting 1."""
+    """``source`` becomes ``target`` with natural-log probability ``log_prob``. ``lists``: how often it was seen, 1 per list."""
 
     source: Words
     target: Words

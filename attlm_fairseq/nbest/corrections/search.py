@@ -23,7 +23,7 @@ MAX_REMEMBERED = 1 << 20  # (LM state, word) pairs
 
 
 class Edge(NamedTuple):
-    """The source words ``[begin, end)`` become ``target``. ``rule`` says so: (kind, source, target); None: kept as it is."""
+    """The source words ``[begin, end)`` become ``target`` by ``rule``: (kind, source, target); None if they are kept."""
 
     begin: int
     end: int
@@ -34,7 +34,7 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A text, BEGIN and END included. ``channel``: ln p of its best derivation; ``fired``: its edges with a rule."""
+    """A text with BEGIN and END. ``channel``: ln p of its best derivation; ``fired``: its edges with a rule."""
 
     words: tuple[str, ...]
     score: float
@@ -59,7 +59,7 @@ class SearchLM(Protocol):
 
 
 class KenLMSearch:
-    """A KenLM model as a SearchLM. Scores of (state, word) pairs are remembered: the candidates of a list are alike."""
+    """A KenLM model as a SearchLM. Scores of (state, word) pairs are cached: the candidates of a list share most words."""
 
     def __init__(self, model: kenlm.Model) -> None:
         import kenlm
@@ -115,8 +115,8 @@ class _Partial(NamedTuple):
 def search(edges: Sequence[Sequence[Edge]], lm: SearchLM, size: int, lm_weight: float = LM_WEIGHT) -> list[Candidate]:
     """Return the ``size`` best distinct texts, best first.
 
-    ``edges[i]`` begin at source word i; the first source word is BEGIN and the last END. Partial texts over the same source words
-    compete; of two derivations of one text the better counts.
+    ``edges[i]`` begin at source word i; the first source word is BEGIN and the last END. Partial texts over the same source
+    words compete. Of two derivations of one text the better counts.
     """
     beam = max(MIN_BEAM, 2 * size)
     stacks: list[dict[tuple[str, ...], _Partial]] = [{} for _ in range(len(edges) + 1)]

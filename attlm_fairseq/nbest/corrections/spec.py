@@ -56,9 +56,11 @@ def expand_for_tuning(
 ) -> tuple[list[NbestList], bool]:
     """Expand lists with references so that weights can be tuned on them.
 
-    If the table was learned from these lists, each list gets what is learned from the lists of the other folds instead
-    (jack-knifing; repeated utterances stay together), with an LM estimated from their references. Returns the lists,
-    and whether that was so. Raises InputError.
+    If the table was learned from these lists, each list gets what is learned from the other folds (jackknifing; repeated
+    utterances stay together), with an LM estimated from their references. Raises InputError.
+
+    Returns:
+        The lists, and whether they were jackknifed.
     """
     loaded = spec.load()
     if not spec.seen(loaded, lists):

@@ -1,6 +1,6 @@
-"""Known words that are spelled like something unknown: best-first search for the likeliest targets of a letter channel.
+"""Known words that are spelled like unknown ones: best-first search for the most probable targets of a letter channel.
 
-Targets are one or several words of a vocabulary, so that "twa" finds "t w a" and "on route" finds "enroute".
+A target is one or several words of a vocabulary, so that "twa" finds "t w a" and "on route" finds "enroute".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How often each correction fired, was right and was wrong, on lists with references that it was not learned from."""
+"""Count how often each correction fired, was right and was wrong, on lists from which it was not learned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = 2
 
 @dataclass
 class RuleUse:
-    """A rule (kind, source, target): how often it took errors away, added some, or changed nothing. ``examples``: (before, after)."""
+    """How often a rule (kind, source, target) removed errors, added errors or changed nothing. ``examples``: (before, after)."""
 
     kind: str
     source: str
@@ -33,7 +33,7 @@ class RuleUse:
 
 @dataclass
 class Usage:
-    """What corrections do with the 1-best hypotheses of lists, chosen by the search alone. Errors and words are summed over lists."""
+    """The effect of corrections on the 1-best hypotheses of lists, chosen by the search alone. Errors and words are sums."""
 
     rules: dict[tuple[str, str, str], RuleUse] = field(default_factory=dict)
     lists: int = 0

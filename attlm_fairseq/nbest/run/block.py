@@ -1,4 +1,4 @@
-"""Hypotheses of some lists in the form that travels to the LMs: between processes, and as the key of a score cache."""
+"""Hypotheses of some lists in the form that is sent to other processes and serves as the key of a score cache."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ class Block:
     """The hypotheses of consecutive lists.
 
     Attributes:
-        texts: of all hypotheses, list by list.
+        texts: the texts of all hypotheses, list by list.
         sizes: number of hypotheses of each list.
-        sources: what each list translates; None if that is not known.
-        distances: by how much the decoder's score of each hypothesis is below the best of its list, natural log; empty if no LM asks.
+        sources: source sentence of each list; None if unknown.
+        distances: how far the decoder's score of each hypothesis is below the best of its list (natural log); empty if no
+            LM needs it.
     """
 
     texts: tuple[str, ...]

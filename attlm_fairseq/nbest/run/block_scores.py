@@ -1,4 +1,4 @@
-"""What LMs say of a block of hypotheses, in the form that travels: between processes and machines, and into a score cache."""
+"""LM scores of a block of hypotheses, in the form that is sent between processes and stored in a score cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from attlm_fairseq.text import TextPipeline, split_texts
 
 @dataclass(frozen=True)
 class BlockScores:
-    """``values``: by name of LM or feature, one for each hypothesis; ``oov``: by LM; ``notes``: what the user is to know once, by LM."""
+    """The scores of a block.
+
+    Attributes:
+        values: by name of LM or feature, one value per hypothesis.
+        oov: unknown words, by LM.
+        notes: what the user is told once, by LM.
+    """
 
     values: dict[str, list[float]]
     oov: dict[str, OOVCount]
@@ -27,7 +33,7 @@ class BlockScores:
 
 
 class BlockScorer:
-    """LMs, the text steps before each, and the features wanted besides the LMs' scores (see ``lm_features``)."""
+    """LMs with their text steps, and the features requested besides the LMs' scores (see ``lm_features``)."""
 
     def __init__(
         self,
@@ -37,14 +43,14 @@ class BlockScorer:
         source_texts: Sequence[TextPipeline] | None = None,
         margins: Mapping[str, float] | None = None,
     ) -> None:
-        """Take LMs.
+        """Store LMs and their text steps.
 
         Args:
             scorers: the LMs.
-            texts: one pipeline per LM, before the hypotheses.
-            features: the features wanted.
-            source_texts: one pipeline per LM, before the source sentences; None: those of the hypotheses.
-            margins: by LM, how far below the best of its list a hypothesis may be to be scored; see ``scored_if_close``.
+            texts: one pipeline per LM for the hypotheses.
+            features: names of the features.
+            source_texts: one pipeline per LM for the source sentences; None: as for the hypotheses.
+            margins: by LM, the margin of ``scored_if_close``.
         """
         if len(texts) != len(scorers):
             raise ValueError(f"{len(scorers)} LMs need as many text pipelines, not {len(texts)}")
@@ -103,17 +109,17 @@ class BlockScorer:
 def scored_if_close(
     scorer: Scorer, sentences: Sequence[Sequence[str]], sources: Sequence[Sequence[str]] | None, block: Block, margin: float
 ) -> list[SentenceScore]:
-    """Score the hypotheses whose decoder's score is at most ``margin`` below the best of their list; the others get the least of theirs.
+    """Score only hypotheses whose decoder score is at most ``margin`` below the best of their list.
 
-    A hypothesis that is not scored thus has no advantage over any that is: it cannot win by this score, since the LM's weight is not
-    negative (``RunConfig.never_negative``). All of its value stands at the sentence end, and none of its words counts as unknown.
+    The others get the lowest score of their list, so that they gain nothing by it: the LM's weight is not negative
+    (``RunConfig.never_negative``). The whole value stands at their sentence end, and none of their words counts as unknown.
 
     Args:
         scorer: the LM.
         sentences: the words of each hypothesis of the block.
-        sources: the words of each one's source sentence; None for an LM that uses none.
+        sources: the words of each hypothesis' source sentence; None for an LM that uses none.
         block: the lists.
-        margin: natural log; infinite: all are scored.
+        margin: natural log; infinite to score all.
     """
     rows = [row for row in range(len(block)) if margin == math.inf or block.distances[row] <= margin]
     texts = [sentences[row] for row in rows]

@@ -1,4 +1,4 @@
-"""Entries of an ``attlm.toml``: how each is read, checked and written. A wrong one is named with its table and what is expected."""
+"""Entries of an ``attlm.toml``: reading, checking and writing. An error names the table, the entry and what is expected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attlm_fairseq.text import Step, TextPipeline, parse_steps
 
 @dataclass(frozen=True)
 class Place:
-    """Where an entry stands: the file, its table (``lm.big``, ``weights``) and its name there, for error messages."""
+    """The place of an entry, for error messages: the file, the table (``lm.big``, ``weights``) and the name in it."""
 
     path: Path
     table: str = ""
@@ -45,13 +45,13 @@ Writer = Callable[[Any, Path], Any]  # returns the entry of a value, for a file 
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of a table, and the attribute that it is of an object.
+    """An entry of a table, which corresponds to an attribute of an object.
 
     Attributes:
-        read: returns the attribute's value.
-        write: returns the entry of a value.
-        attribute: the name of the attribute; "" if it is that of the entry.
-        always: whether the entry is written even if it has its default value.
+        read: returns the attribute's value for an entry.
+        write: returns the entry for a value.
+        attribute: name of the attribute; "" if it is the entry's name.
+        always: write the entry even if the attribute has its default value.
     """
 
     read: Reader

@@ -1,4 +1,4 @@
-"""Decide on scored lists as they stream by: default weight of the decoder's score, decision, confidences, counts and notes."""
+"""Decide on scored lists as they stream by: weight of the decoder's score, decision, confidences, counts and notes."""
 
 from __future__ import annotations
 

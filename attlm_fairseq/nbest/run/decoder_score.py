@@ -10,15 +10,16 @@ from attlm_fairseq.nbest.run.config import RunConfig
 
 
 def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: NbestList, tell: Callable[[str], None]) -> dict[str, float]:
-    """Return the weights with 1 for the decoder's own score, if LMs have a weight and none of the list's own scores nor the rank has.
+    """Return the weights with 1 for the decoder's own score, unless the weights already cover it.
 
-    The decoder's score is the only one that came with the list, or the one that formats call so.
+    It is added if an LM has a weight and neither a score of the list nor ``rank`` has one. The decoder's score is the only
+    score of the list, or the one with a name in DECODER_SCORES.
 
     Args:
         run: the LMs.
-        weights: the weights given.
+        weights: the given weights.
         nbest: any of the lists.
-        tell: gets a line if the weights change, or if the decoder's score cannot be told from others.
+        tell: receives a line if a weight is added, or if it is unclear which score is the decoder's.
     """
     if run.adds_candidates:  # their weights were tuned, with those of all scores
         return dict(weights)
@@ -34,14 +35,14 @@ def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: Nbes
 
 
 def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
-    """Return by how much the decoder's own score of each hypothesis is below the best of the list: natural log, 0 or more.
+    """Return how far the decoder's score of each hypothesis is below the best of the list: natural log, 0 or more.
 
     Args:
         nbest: a list.
-        lms: the names of the LMs' scores, which do not count.
+        lms: names of LM scores, which do not count.
 
     Raises:
-        InputError: the list has no score of its own, or the decoder's cannot be told from others.
+        InputError: the list has no score of its own, or it is unclear which score is the decoder's.
     """
     own = _own_scores(nbest, lms)
     name = _decoder_score(own)

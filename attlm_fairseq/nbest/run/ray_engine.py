@@ -34,7 +34,7 @@ from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 
 @dataclass(frozen=True)
 class Shard:
-    """A file of lists and what became of it: ``error`` is empty if it was rescored; ``notes`` are lines for the user."""
+    """The result of a file of lists. ``error`` is empty if it was rescored; ``notes`` are lines for the user."""
 
     path: str
     output: str

@@ -29,10 +29,12 @@ HYPOTHESIS_CHARACTERS = 16  # what an empty hypothesis counts
 
 
 class Rescorer:
-    """LMs applied to a stream of lists, in constant memory, order kept.
+    """Applies LMs to a stream of lists, in constant memory and in order.
 
-    ``oov`` holds, by LM, the unknown words met so far; ``notes``, by LM, what else the user is to know. Each LM sees a
-    hypothesis' words as its text pipeline gives them; the hypothesis stays as read.
+    Attributes:
+        oov: unknown words so far, by LM.
+        notes: what else the user is told, by LM.
+        conversations: names of the conversations so far; empty with ``--context all``.
     """
 
     def __init__(
@@ -43,14 +45,14 @@ class Rescorer:
         cache: ScoreCache | None = None,
         context: Context | None = None,
     ) -> None:
-        """Take the LMs of a run, at work.
+        """Prepare for a stream of lists.
 
         Args:
-            workers: the LMs.
-            config: the run: what its LMs need to know of a list besides the texts.
+            workers: the loaded LMs.
+            config: the run, which tells what its LMs need besides the texts.
             on_progress: called with the number of hypotheses finished since the last call.
-            cache: what it holds is not scored.
-            context: the conversations that the lists belong to; None: each list by itself.
+            cache: scores that need not be computed again.
+            context: the conversations of the lists; None scores each list by itself.
         """
         self.workers = workers
         self.translations = [lm.name for lm in config.lms if lm.uses_source]
@@ -135,7 +137,7 @@ class Rescorer:
 
 @dataclass(frozen=True)
 class Conversations:
-    """The lists of some conversations, each with its place in the file, and the names of the conversations."""
+    """The lists of some conversations, each list with its position in the file, and the names of the conversations."""
 
     lists: Sequence[Iterable[tuple[int, NbestList]]]
     names: Sequence[str]
@@ -143,9 +145,9 @@ class Conversations:
 
 @dataclass(frozen=True)
 class Context:
-    """How lists belong to conversations, and what is chosen from each list for those after it.
+    """How lists form conversations, and which text of a list is context for the lists after it.
 
-    ``choices``: of single conversations, by name; ``choice`` of all others.
+    ``choices`` are for single conversations, by name; ``choice`` is for all others.
     """
 
     spec: ContextSpec

@@ -1,8 +1,8 @@
 """The scores of an unfinished run on disk, so that the same command continues after an interruption with the same result.
 
-A SQLite table maps a hash to the scores of a block of hypotheses. The hash covers the block, the LMs' signatures and
-the settings that affect scores. Weights are not part of it, since they are applied later. Each block is one transaction
-with a checksum: a kill leaves only whole blocks, and damaged ones are scored again.
+A SQLite table maps a hash to the scores of a block of hypotheses. The hash covers the block, the LMs' signatures and the
+settings that affect scores, but not the weights, which are applied later. Each block is one transaction with a checksum:
+a killed run leaves only whole blocks, and damaged blocks are scored again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SCHEMA = 'CREATE TABLE scores (block TEXT PRIMARY KEY, scores TEXT NOT NULL, "ch
 
 
 class ScoreCache:
-    """The cache of one output; without a path, none. It is created if there is more than one block; ``finish`` deletes it."""
+    """The cache of one output; without a path, it stores nothing. Created if there is more than one block; ``finish`` deletes it."""
 
     def __init__(self, path: Path | None, settings: object = None, tell: Callable[[str], None] = lambda line: None) -> None:
         """``settings``: what decides on scores besides the LMs. ``tell`` gets a line if a run continues, or if the file is damaged."""
@@ -70,9 +70,9 @@ class ScoreCache:
             raise KeyboardInterrupt(f"the same command continues: the scores so far are in {self.path}") from None
 
     def score(self, workers: Workers, blocks: Iterable[Block]) -> Iterator[BlockScores]:
-        """Yield the scores of each block in order, as ``workers.score`` does, without scoring again what the cache holds.
+        """Yield the scores of each block in order, as ``workers.score`` does. Blocks in the cache are not scored again.
 
-        Raises InputError if the file cannot be written, is held by another run, or is not attlm's.
+        Raises InputError if the file cannot be written, is in use by another run, or is not attlm's.
         """
         blocks = iter(blocks)
         first = list(islice(blocks, 2))
@@ -85,9 +85,9 @@ class ScoreCache:
             yield from self._continued(database, self.path, content, workers, blocks)
 
     def walk(self, workers: Workers, groups: Iterable[Group]) -> Iterator[Iterator[BlockScores]]:
-        """Yield the scores of each group of conversations, in order, as ``workers.walk`` does; turns that the cache holds are not scored.
+        """Yield the scores of each group of conversations in order, as ``workers.walk`` does. Turns in the cache are not scored again.
 
-        Each group's scores are to be read before the next group is asked for. Raises InputError as ``score`` does.
+        Read each group's scores before asking for the next group. Raises InputError as ``score`` does.
         """
         if self.path is None:
             for found in workers.walk(groups):

@@ -1,4 +1,4 @@
-"""Score n-best lists of conversations: each list after what was chosen from the lists before it."""
+"""Score n-best lists of conversations: each list in the context of the answers to the lists before it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Turn = Mapping[int, NbestList]
 
 @dataclass(frozen=True)
 class Choice:
-    """Which text of a list the lists after it are told: that of the decision under these weights, or the input 1-best text."""
+    """Which text of a list is context for later lists: the decision's under these weights, or the input 1-best (None)."""
 
     weights: Mapping[str, float] | None = None
     decision: Decision = field(default_factory=Decision)
@@ -32,12 +32,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Group:
-    """Conversations to be scored side by side.
+    """Conversations that are scored in one batch.
 
     Attributes:
-        turns: what is said, turn by turn; may be read as it comes.
-        choices: of each conversation.
-        known: the scores of the first turns, if they are known already.
+        turns: the turns in order; may be read on demand.
+        choices: one per conversation.
+        known: scores of the first turns, if they are known already.
     """
 
     turns: Iterable[Turn]
@@ -51,7 +51,7 @@ class Group:
 
 @dataclass(frozen=True)
 class TurnScores:
-    """The scores of a turn's hypotheses, and what they depend on besides the LMs, as a hash. ``known``: they were known before."""
+    """The scores of a turn's hypotheses. ``key``: a hash of what they depend on besides the LMs; ``known``: not computed again."""
 
     key: str
     scores: BlockScores
@@ -98,7 +98,7 @@ def with_scores(lists: Iterable[NbestList], scores: BlockScores) -> Iterator[Nbe
 
 
 class History:
-    """A hash of what the scores of a group's next turn depend on: the turns before, and what was chosen from them."""
+    """A hash of what the scores of a group's next turn depend on: the earlier turns and the texts chosen from them."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
