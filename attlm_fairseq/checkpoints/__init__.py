@@ -1,1 +1,1 @@
-"""From what fairseq-train wrote to a model: checkpoints, exported folders, the vocabulary, initialisation."""
+"""Checkpoints of fairseq-train, exported folders, vocabularies and initialisation of models."""

@@ -1,6 +1,7 @@
-"""Checkpoints in fairseq's own commands: one line for a file that is refused, and no option in it that fairseq would run.
+"""Load checkpoints in fairseq's own commands: a refused file is one line, and no option in it is run as code.
 
-fairseq calls ``eval`` on some options of its models (``--decoder-layers`` of ``fconv_lm``, for example), which come from the checkpoint.
+fairseq calls ``eval`` on some options of its models, such as ``--decoder-layers`` of ``fconv_lm``, which come from the
+checkpoint.
 """
 
 from __future__ import annotations

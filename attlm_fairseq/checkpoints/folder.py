@@ -29,7 +29,7 @@ WEIGHTS, VOCABULARY, CONFIG, CARD = "model.safetensors", "vocabulary.json", "con
 
 @dataclass(frozen=True)
 class StoredModel:
-    """What a file or folder holds of a model. ``sha256``: of the checkpoint, or of ``config.json``, which has those of the other files."""
+    """The content of a model's file or folder. ``sha256``: of the checkpoint, or of ``config.json``, which has the other hashes."""
 
     architecture: str
     options: Mapping[str, Any]

@@ -1,9 +1,10 @@
-"""NumPy arrays in checkpoints, without NumPy's own unpickling: a file gets arrays of 64-bit numbers and nothing else.
+"""NumPy arrays in checkpoints, without NumPy's own unpickling: a file can only make arrays of 64-bit numbers.
 
-fairseq's metrics hold such arrays after ``--eval-bleu``, so checkpoints of translation models contain them. NumPy's constructors take
-almost anything for a dtype (any object with a ``dtype`` attribute, for example), and its ``__setstate__`` methods trust what they get.
-So a file reaches none of them. The classes here stand in under NumPy's names, compare types exactly and make the array themselves.
-An array is filled once: torch can make a tensor of its memory while the file is read, and filling it again would free that memory.
+fairseq's metrics contain such arrays after ``--eval-bleu``, and so do checkpoints of translation models. NumPy's
+constructors accept almost anything as a dtype, such as any object with a ``dtype`` attribute, and its ``__setstate__``
+methods do not check their arguments. The classes here stand in under NumPy's names, compare types exactly and make the
+array themselves. An array is filled only once: torch can make a tensor of its memory while the file is read, and filling
+it again would free that memory.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class NumberType:
 
 
 class PlainArray(np.ndarray):
-    """Stands in for ``numpy.ndarray``; only ``reconstruct`` makes one, empty, and only ``__setstate__`` fills it."""
+    """Stands in for ``numpy.ndarray``. Only ``reconstruct`` makes one, empty, and only ``__setstate__`` fills it."""
 
     def __new__(cls, *arguments: Any) -> PlainArray:
         raise pickle.UnpicklingError("a numpy.ndarray that is called, expected an array as numpy saves it")

@@ -50,12 +50,17 @@ class TrainedModel:
 
 
 def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", content: Any = None) -> TrainedModel:
-    """Load a checkpoint of one of this package's models, or a folder written by ``attlm export``; float32 whatever it was trained in.
+    """Load a checkpoint of one of this package's models, or a folder of ``attlm export``, in float32.
 
-    ``content`` is what ``read_plain_data`` returned for a checkpoint that has been read already.
-    Without ``dictionary``, a checkpoint's ``dict.txt`` is looked for next to it and then in the data folder that it names; a folder has
-    its own vocabulary. Raises InputError: no such file, not a checkpoint, another architecture, no dictionary or one that does not fit,
-    options or weights that are not those of one model, weights that are no finite numbers.
+    Args:
+        path: the checkpoint or folder.
+        dictionary: ``dict.txt``; None looks next to the checkpoint, then in its data folder. A folder has its own vocabulary.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        content: the result of ``read_plain_data``, if the checkpoint was read already.
+
+    Raises:
+        InputError: there is no such file, it is not a checkpoint of this package, its dictionary is missing or does not fit,
+            or its options and weights do not fit or are not finite.
     """
     try:
         stored = stored_in_folder(path, dictionary) if path.is_dir() else stored_in_checkpoint(path, dictionary, content)
@@ -82,17 +87,17 @@ def misshapen(error: Exception, path: Path) -> InputError:
 
 
 class NoInitialValues(TorchFunctionMode):
-    """Leave out ``normal_``, which initialises embeddings: on the meta device torch imports its compiler for it, 1.5 s and 75 MB."""
+    """Skip ``normal_``, which initialises embeddings: on the meta device it imports torch's compiler, 1.5 s and 75 MB."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
 
 
 def check_sizes(stored: StoredModel, family: str) -> None:
-    """Compare the sizes that the options ask for with those of the weights, before anything of such a size is built.
+    """Compare the sizes in the options with those of the weights, before anything of these sizes is built.
 
     Raises:
-        ValueError: they differ. Building a model of a false size could exhaust the memory or never end.
+        ValueError: they differ. Building a model of a wrong size could exhaust the memory or never end.
     """
     options = {**FAMILIES[family].defaults, **stored.options}
     for name in FAMILIES[family].recurrence.counts:
@@ -211,9 +216,9 @@ def allowed_globals(names: Sequence[Any]) -> Iterator[None]:
 
 
 def checked_sparse_tensors() -> AbstractContextManager[Any]:
-    """Context in which torch refuses files with sparse tensors whose indices are outside the shape; torch before 2.14 takes them.
+    """Let torch refuse files with sparse tensors whose indices are outside the shape; torch before 2.14 accepts them.
 
-    Using such a tensor reads and writes memory that is not the tensor's.
+    Using such a tensor reads and writes memory outside the tensor.
     """
     return torch.sparse.check_sparse_tensor_invariants()
 
@@ -227,9 +232,9 @@ def require_safe_torch() -> None:
 
 
 def read_plain_data(path: Path, mapped: bool = False) -> Any:
-    """Return the content of a file of torch, on the CPU. Raises InputError if it is anything else than data.
+    """Return the content of a torch file, on the CPU. Raises InputError if it contains anything except data.
 
-    ``mapped``: tensors are mapped from the file, so that a look at what else is there reads none of them (zip files only).
+    ``mapped``: map tensors from the file, so that reading the other content reads no tensor (zip files only).
     """
     require_safe_torch()
     try:
@@ -251,10 +256,10 @@ def read_plain_data(path: Path, mapped: bool = False) -> Any:
 
 
 def find_dictionary(path: Path, config: Mapping[str, Any], names: Sequence[str] = ("dict.txt",)) -> Path:
-    """Return ``dict.txt`` next to the checkpoint, or in the data folder it was trained on; of several ``names``, in one folder, the first.
+    """Return ``dict.txt`` next to the checkpoint, or in its data folder; of several ``names``, the first, all in one folder.
 
-    A relative data folder is looked for from the checkpoint's folder and those above it, the nearest first, since fairseq-train was started
-    in one of them as a rule, and then from the current folder. Raises NoDictionaryError.
+    A relative data folder is looked for from the checkpoint's folder and its parents, nearest first, because fairseq-train
+    was usually started in one of them, and then from the current folder. Raises NoDictionaryError.
     """
     task = config.get("task")
     data = (task.get("data") if isinstance(task, dict) else getattr(task, "data", None)) or ""

@@ -71,8 +71,7 @@ def _length(tokens: Sequence[int], processor: Any) -> int:
 def from_beams(beams: Sequence[Any], ids: Iterable[str] | None = None) -> list[NbestList]:
     """Make lists from pyctcdecode's ``decode_beams`` (one utterance) or ``decode_beams_batch`` (several).
 
-    Scores: ``logit_score`` (acoustic), and ``score``, which also includes the decoder's LM and hotwords (its
-        ``lm_score``).
+    Scores: ``logit_score`` (acoustic), and ``score``, which also includes the decoder's LM and hotwords (its ``lm_score``).
     """
     one = len(beams) > 0 and len(beams[0]) > 0 and isinstance(beams[0][0], str)
     return _read([beams] if one else beams, "from_beams", ids)

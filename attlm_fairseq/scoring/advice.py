@@ -29,7 +29,7 @@ _TRUECASE = "truecase:MODEL"  # what it would give, nearly: a capital first lett
 def advise(count: OOVCount, scorer: Scorer, text: TextPipeline) -> str | None:
     """Return a sentence that names the steps, after those of ``text``, that would make most unknown words known, or None.
 
-    Joining subwords is tried first, on whole sentences; the other steps on each of the commonest unknown words by itself.
+    Joining subwords is tried first, on whole sentences. The other steps are tried on each of the most frequent unknown words.
     """
     if text.segmentation is not None or not count.unknown:
         return None
@@ -52,8 +52,8 @@ def advise(count: OOVCount, scorer: Scorer, text: TextPipeline) -> str | None:
 def advise_written_text(scorer: Scorer, sentences: Sequence[Sequence[str]]) -> str | None:
     """Return a sentence that names the steps that make the text most probable under a subword LM, or None.
 
-    LMs of written text expect capitals and no spaces before punctuation; a list's text is often lower case and tokenised. Compared is the
-    sum over each sentence with its end, per word as given, so that different pieces do not matter.
+    LMs of written text expect capitals and no spaces before punctuation, but lists are often lower-cased and tokenised. The
+    log-probabilities of sentences are compared per given word, so that different pieces do not matter.
     """
     words = sum(map(len, sentences))
     if not words:

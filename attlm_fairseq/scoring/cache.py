@@ -1,9 +1,10 @@
 """Cache models: recent words are likely to occur again. Their cache probability is mixed into the probabilities of an LM.
 
-    p(w) = (1 - weight) p_LM(w) + weight p_cache(w),    p_cache(w) = sum of a_i over the last N events i that were w / sum of all a_i
+    p(w) = (1 - weight) p_LM(w) + weight p_cache(w)
+    p_cache(w) = sum of a_i over those of the last N events i that were w / sum of all a_i
 
-Events are words and sentence ends, those of the history and those of the sentence so far. A cache without events has no part in the
-probability. All words that the LM does not know are one word.
+Events are the words and sentence ends of the history and of the sentence so far. A cache without events is not mixed in.
+All unknown words count as one word.
 
 Shapes: M events of the history, T events of a sentence, F features.
 """

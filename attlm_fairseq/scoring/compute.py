@@ -15,7 +15,7 @@ UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """``device`` as torch names it; ``memory``: bytes for scoring, without the models and the lists."""
+    """Where neural LMs run. ``device`` is torch's name; ``memory``: bytes for scoring, without models and lists."""
 
     device: str = "cpu"
     precision: str = "float32"
@@ -37,10 +37,9 @@ def parse_memory(text: str) -> int:
 
 
 def parse_devices(text: str, precision: str, memory: int, option: str = "--devices") -> tuple[DeviceConfig, ...]:
-    """Return one DeviceConfig for each process of ``cpu``, ``cpu:4`` (four processes), ``cuda``, ``cuda:0,cuda:1``.
+    """Return one DeviceConfig per process of ``cpu``, ``cpu:4`` (four processes), ``cuda``, ``cuda:0,cuda:1``.
 
-    Every process may take the memory.
-    Raises InputError, which names the ``option``.
+    Every process may use the given memory. Raises InputError, which names the ``option``.
     """
     devices: list[str] = []
     for part in text.split(","):

@@ -39,9 +39,9 @@ def in_order(numbered: Iterable[tuple[int, Item]]) -> Iterator[Item]:
 
 
 class ContextWalk:
-    """LMs within conversations: ``score`` one turn of each conversation, then ``advance`` by the text that was said.
+    """Walks through conversations from their beginnings: ``score`` one turn of each, then ``advance`` by the chosen texts.
 
-    Conversations do not depend on each other; the LMs score them together. A walk goes through conversations from their beginnings.
+    Conversations do not depend on each other, so LMs score them together.
     """
 
     def __init__(self, scorers: Sequence[Scorer], texts: Sequence[TextPipeline]) -> None:
@@ -51,13 +51,13 @@ class ContextWalk:
         self._later: list[dict[int, Scorer]] = [{} for _ in scorers]  # by conversation: the LM after what was said so far
 
     def score(self, turn: Mapping[int, Sequence[str]]) -> list[list[tuple[list[Sentence], list[SentenceScore]]]]:
-        """Score the texts of each conversation after what was said in it.
+        """Score the texts of each conversation in the context of its earlier sentences.
 
         Args:
             turn: texts by the number of their conversation.
 
         Returns:
-            For each LM and each conversation of the turn, in order: the texts' words, and their scores.
+            For each LM and each conversation of the turn, in order: the texts' words and their scores.
         """
         found = []
         for scorer, pipeline, later in zip(self.scorers, self.texts, self._later, strict=True):

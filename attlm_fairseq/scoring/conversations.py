@@ -25,10 +25,10 @@ Kind = Literal["all", "id", "file", "blank"]
 class ContextSpec:
     """How sentences are grouped into conversations.
 
-    - ``all``: all sentences of the file are one, in the order of the file;
-    - ``id``: lists whose ids match the regular expression ``argument`` with the same groups (without groups: with the same text);
-    - ``file``: the file ``argument`` has a line ``list-id conversation [time]`` for each list; a conversation goes by time, or else by
-      the order of the lists;
+    - ``all``: all sentences of the file are one conversation, in the order of the file.
+    - ``id``: lists whose ids match the regular expression ``argument`` with the same groups (without groups: the same text).
+    - ``file``: the file ``argument`` has a line ``list-id conversation [time]`` for each list. Without times, a conversation
+      has the order of the lists.
     - ``blank``: blank lines separate the documents of a text.
     """
 
@@ -110,7 +110,7 @@ def parse_context(text: str, folder: Path = Path()) -> ContextSpec:
 
 
 def read_conversation_file(path: Path) -> dict[str, tuple[str, float]]:
-    """Read lines ``list-id conversation [time]``: conversation and time by id, the time 0 if the file has none. Raises InputError."""
+    """Return conversation and time by list id, from lines ``list-id conversation [time]``; time is 0 if absent. Raises InputError."""
     found: dict[str, tuple[str, float]] = {}
     timed: bool | None = None
     for number, line in enumerate(TextSource(str(path), "list-id conversation [time]").lines(), 1):

@@ -1,10 +1,10 @@
-"""Dynamic evaluation (Krause, Kahembwe, Murray and Renals 2018): an LM that learns from each sentence after it has scored it.
+"""Dynamic evaluation (Krause, Kahembwe, Murray and Renals 2018): an LM learns from each sentence after scoring it.
 
     theta <- theta - rate g / (s + EPSILON) + min(1, decay s / mean(s)) (theta_0 - theta),    s = sqrt(mean of g^2)
 
-``g`` is the gradient of a sentence's negative log-probability (the sum over its words and its end), the state before the sentence being
-a constant. ``theta_0`` are the trained weights, with which every conversation begins. The mean is over the sentences of a text, see
-``gradient_scales``. A memory keeps what earlier weights have written into it.
+``g`` is the gradient of a sentence's negative log-probability, summed over words and sentence end; the state before the
+sentence is a constant. ``theta_0`` are the trained weights, with which every conversation begins. The mean is over the
+sentences of a text, see ``gradient_scales``. A memory keeps what earlier weights have written to it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Scales = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Settings of dynamic evaluation: ``scales`` of each of the LM's models; ``source`` is its entry in the signature."""
+    """Settings of dynamic evaluation. ``scales``: one per model of the LM; ``source``: its entry in the signature."""
 
     rate: float
     decay: float
@@ -124,10 +124,10 @@ class AdaptingScorer(Scorer):
 
 
 def gradient_scales(lm: NeuralScorer, sentences: Iterable[Sentence], carries: bool = True) -> tuple[Scales, ...]:
-    """Return ``s`` of each of the LM's models: the root of the mean, over the sentences, of the squared gradients.
+    """Return ``s`` for each model of the LM: the root mean square of the gradients over the sentences.
 
-    ``s`` is at least the mean of its matrix or vector: what the sentences do not touch, such as embeddings of words that they lack, has
-    no gradient there, and would take steps without measure.
+    ``s`` is at least the mean of its matrix or vector. Otherwise weights without a gradient, such as embeddings of words
+    that do not occur, would take steps of unlimited size.
     """
     squares = [
         {name: torch.zeros_like(part) for name, part in member.model.named_parameters() if part.requires_grad} for member in lm.models

@@ -131,8 +131,8 @@ class KenLM:
 class KenLMScorer(Scorer):
     """An n-gram model as a Scorer: ``ln p(w_i | <s> w_1 .. w_{i-1})`` and ``ln p(</s> | ..)``, each word looked up as given.
 
-    A word that the model does not have is scored as its ``<unk>``, whose probability it gives to every unknown word. So are ``<s>``
-    and ``</s>`` among the words of a sentence: they are not words, and KenLM would otherwise take them for its symbols.
+    Unknown words are scored as ``<unk>``, whose probability applies to each of them. So are ``<s>`` and ``</s>`` among the
+    words of a sentence: KenLM would otherwise take them for its symbols.
     """
 
     def __init__(self, path: Path, name: str = "kenlm") -> None:
@@ -211,8 +211,8 @@ def lookup(word: str) -> str | None:
     """Return the word for KenLM's vocabulary, whether or not a model has it.
 
     Returns:
-        ``<unk>`` for ``<s>`` and ``</s>``, which are symbols there, and for what KenLM's C strings cannot hold; None for what KenLM
-        would split or skip (an empty word, a space, tab or line end within).
+        ``<unk>`` for ``<s>`` and ``</s>``, and for words that KenLM's C strings cannot hold; None for words that KenLM
+        would split or skip (an empty word, or one with a space, tab or line end).
     """
     if not word or _SEPARATOR.search(word):
         return None

@@ -1,7 +1,7 @@
-"""KenLM's programs ``lmplz``, ``build_binary`` and ``query``: find them, or build them from the ``kenlm`` source distribution.
+"""KenLM's programs ``lmplz``, ``build_binary`` and ``query``: find them, or build them from the ``kenlm`` source package.
 
-The Python package ``kenlm`` queries models but cannot estimate them. ``python -m attlm_fairseq.scoring.kenlm_programs FOLDER`` builds
-the programs into ``FOLDER/bin``; it needs the standard library only, pip, a C++ compiler and cmake.
+The Python package ``kenlm`` can query models but not estimate them. ``python -m attlm_fairseq.scoring.kenlm_programs
+FOLDER`` builds the programs into ``FOLDER/bin``. It needs only the standard library, pip, a C++ compiler and cmake.
 """
 
 from __future__ import annotations

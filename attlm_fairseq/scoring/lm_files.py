@@ -1,4 +1,4 @@
-"""Recognition of the kind of language model in a file or folder by its content, and loading it as a Scorer.
+"""Recognise the kind of a language model by the content of its file or folder, and load it as a Scorer.
 
 torch is not imported for a KenLM file.
 """

@@ -1,4 +1,4 @@
-"""The specification of one LM of a run: its files, its context and its scores of unknown words."""
+"""The specification of one LM of a run."""
 
 from __future__ import annotations
 
@@ -28,18 +28,28 @@ DIRECTIONS: tuple[Direction, ...] = ("forward", "right-to-left", "reverse")
 
 @dataclass(frozen=True)
 class LMSpec:
-    """The files of an LM (several are an ensemble), or a linear mixture of other LMs of the run.
+    """The files of an LM, or a linear mixture of other LMs of the run, with its text steps, context and unknown words.
 
-    ``checkpoints`` are files or folders of any kind that ``lm_files`` recognises; ``kenlm`` is a KenLM file. ``sentence_start`` and
-    ``sentence_end`` are tokens of Hugging Face LMs (see ``HuggingFaceTokenLM``). ``mixture`` are names and weights.
-    ``text`` are the LM's own text steps; without them those of the run hold.
-    ``context_sentences``: how many of the sentences before, of a conversation, the LM is told; None: all.
-    ``temperature`` divides the logits of this package's neural LMs. ``neural_cache``, ``unigram_cache``: see ``cache``.
-    ``adapt`` is a file of `attlm fit` for dynamic evaluation, see ``dynamic_evaluation``.
-    ``translation``: the checkpoints are translation models of fairseq, which need the source sentences of the lists; ``source_text`` are
-    the steps before those, None: the LM's text steps.
-    ``only_close``: hypotheses are scored whose decoder's score is at most so far (natural log) below the best of their list.
-    ``loaded`` is an LM that is an object of the program and no file: no other process can load it, and ``attlm.toml`` cannot name it.
+    Attributes:
+        name: the name of the LM's score.
+        kenlm: a KenLM file.
+        checkpoints: files or folders of any other kind that ``lm_files`` recognises; several are an ensemble.
+        ensemble_weights: weights of an ensemble; None for equal weights.
+        dictionary: ``dict.txt`` of checkpoints, or the folder of a translation model's dictionaries; None to look for it.
+        sentence_start: token before a sentence, for Hugging Face LMs (see ``HuggingFaceTokenLM``).
+        sentence_end: token of the sentence end, for the same LMs.
+        mixture: names and weights of the members.
+        text: text steps; None for those of the run.
+        oov: the score of unknown words.
+        context_sentences: how many earlier sentences of a conversation the LM sees; None for all.
+        temperature: divides the logits of this package's neural LMs.
+        neural_cache: see ``cache``.
+        unigram_cache: see ``cache``.
+        adapt: file of `attlm fit` for dynamic evaluation, see ``dynamic_evaluation``.
+        translation: the direction, if the checkpoints are fairseq's translation models, which need source sentences.
+        source_text: text steps for source sentences; None for those of hypotheses.
+        only_close: score only hypotheses whose decoder score is at most this far (natural log) below the best of the list.
+        loaded: an LM object of the program instead of files. Other processes cannot load it; ``attlm.toml`` cannot name it.
     """
 
     name: str

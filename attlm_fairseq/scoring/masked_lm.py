@@ -1,8 +1,9 @@
-"""Masked language models of Hugging Face (BERT and its kin) as scorers, by pseudo-log-likelihood.
+"""Masked language models of Hugging Face (such as BERT) as scorers, by pseudo-log-likelihood.
 
-A token's score is ``ln p(token | the sentence with this token masked)`` (Salazar et al. 2020). Of a word cut into several tokens, the
-tokens to the right are masked with it (within-word left-to-right, Kauf & Ivanova 2023): else the rest of a rare word gives it away. The
-sum over a sentence is not a log-probability: use it as a feature with a weight of its own, not in a mixture.
+A token's score is ``ln p(token | the sentence with this token masked)`` (Salazar et al. 2020). If a word has several
+tokens, those to the right of the token are masked too (within-word left-to-right, Kauf & Ivanova 2023): otherwise the
+rest of a rare word gives it away. The sum over a sentence is not a log-probability: use it as a feature with a weight,
+not in a mixture.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Estimating an n-gram model with interpolated modified Kneser-Ney smoothing, by KenLM's program ``lmplz``."""
+"""Estimate an n-gram model with interpolated modified Kneser-Ney smoothing, by KenLM's program ``lmplz``."""
 
 from __future__ import annotations
 
@@ -27,11 +27,17 @@ RESERVED = frozenset([START, END, UNKNOWN])
 
 @dataclass(frozen=True)
 class NgramReport:
-    """What was estimated from what: ``ngrams`` of each order from 1 up; ``words`` without the ends of the ``sentences``.
+    """The result of an estimation.
 
-    ``ngrams[0]`` counts ``<s> </s> <unk>`` too. ``skipped_symbols``: reserved words of the text that were left out, on request.
-    ``unknown_words``: words ``<unk>`` of the text that were counted as such, on request.
-    ``fallback_orders``: the orders whose discounts are not estimated but the fallback's.
+    Attributes:
+        path: the model.
+        order: length of the longest n-grams.
+        ngrams: number of n-grams of each order from 1; the first includes ``<s> </s> <unk>``.
+        sentences: number of sentences of the text.
+        words: number of words, without sentence ends.
+        skipped_symbols: number of reserved words that were left out on request.
+        unknown_words: number of words ``<unk>`` of the text that were counted on request.
+        fallback_orders: orders with fallback discounts instead of estimated ones.
     """
 
     path: Path
@@ -57,15 +63,14 @@ class NgramReport:
 
 @dataclass(frozen=True)
 class NgramOptions:
-    """How to estimate.
+    """Options of the estimation.
 
     Attributes:
-        memory: what lmplz sorts in: a number with K, M, G or % (of the machine's).
+        memory: memory for lmplz's sorting: a number with K, M, G or % (of the machine's).
         discount_fallback: set the discounts to 0.5, 1 and 1.5 if the text is too small or too regular to estimate them.
-        skip_symbols: leave ``<s>``, ``</s>`` and ``<unk>`` in the text out, their neighbours becoming adjacent, instead of refusing it.
-        unk_in_text: take the text's ``<unk>`` for a word like others, as neural LMs do: its n-grams are estimated, and unknown words get
-            their probability.
-        vocabulary_pad: share the unknown words' probability as if the vocabulary had that many words. Not with ``unk_in_text``.
+        skip_symbols: leave out ``<s>``, ``</s>`` and ``<unk>`` in the text, instead of refusing them.
+        unk_in_text: count the text's ``<unk>`` like other words, as neural LMs do; unknown words get its probability.
+        vocabulary_pad: share p(<unk>) as if the vocabulary had this many words. Not with ``unk_in_text``.
 
     Raises:
         InputError: ``vocabulary_pad`` with ``unk_in_text``: ``<unk>`` is then one event, not one of many types.
@@ -100,19 +105,18 @@ def estimate_ngram(
 ) -> NgramReport:
     """Estimate an unpruned n-gram model from text, one sentence per line.
 
-    Lines are split into words at white space; a blank line is an empty sentence. ``<s>``, ``</s>`` and ``<unk>`` as words of the text
-    are refused, for an n-gram model keeps them for itself; ``skip_symbols`` and ``unk_in_text`` of the options let them pass.
+    Lines are split into words at white space; a blank line is an empty sentence. ``<s>``, ``</s>`` and ``<unk>`` in the text
+    are refused, unless ``skip_symbols`` or ``unk_in_text`` allows them.
 
     Args:
-        text: a file, which may be gzip (recognised by content), ``-`` for standard input, or lines (a single string is a file's name).
-        output: the model, ``.arpa`` or ``.bin`` by its name.
-        order: the length of the longest n-grams.
-        options: how to estimate.
-        lmplz: the program; default: that on PATH, or built once into the user's cache folder.
+        text: a file (gzip is recognised; ``-`` is standard input), or lines. A single string is a file's name.
+        output: the model, a name in ``.arpa`` or ``.bin``. It is replaced only by a complete model.
+        order: length of the longest n-grams.
+        options: options of the estimation.
+        lmplz: the program; None: the one on PATH, or built once into the user's cache folder.
 
     Raises:
-        InputError: unreadable text (with the line), an order that cannot be, a text too small, lmplz missing or failing. ``output`` then
-            stays as it was; it is replaced only when the new model is complete.
+        InputError: the text is unreadable or too small, the order is not supported, or lmplz is missing or fails.
     """
     if order not in ORDERS:
         raise InputError(f"the order must be {ORDERS[0]} to {ORDERS[-1]}, not {order}: KenLM can use no other")

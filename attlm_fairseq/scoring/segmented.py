@@ -10,10 +10,10 @@ from attlm_fairseq.scoring.scorer import ComposedScorer, Scorer, Sentence, Sente
 
 
 class SegmentedScorer(ComposedScorer):
-    """A Scorer whose LM sees each word cut into pieces: the probability of a word is the product of those of its pieces.
+    """A Scorer whose LM sees each word as pieces: the probability of a word is the product of those of its pieces.
 
-    That is the probability of one segmentation, the one the LM was trained on: the words' probabilities sum to one or less. A word is
-    unknown where one of its pieces is. A word without pieces (a character that the segmentation drops) has probability 1.
+    This is the probability of one segmentation, that of the training, so the words' probabilities sum to at most one. A word
+    is unknown if one of its pieces is. A word without pieces (a character that the segmentation drops) has probability 1.
     """
 
     def __init__(self, scorer: Scorer, pieces: Callable[[str], Sequence[str]], segmentation: str) -> None:

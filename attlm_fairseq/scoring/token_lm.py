@@ -1,9 +1,8 @@
-"""Any left-to-right token LM as a Scorer. Each distinct prefix of the sentences is one step, for any architecture.
+"""Any left-to-right token LM as a Scorer. Each distinct prefix of the sentences is computed once, for any architecture.
 
-The sentences form a prefix tree. The LM steps through it level by level: all prefixes of one length are the rows of one batch, each
-row with the state (key-value cache, recurrent state) of the prefix without its last token. Equal lengths need no padding.
-
-The LM's features of all prefixes are collected first; its output layer, most of the work of small LMs, then takes them together.
+The sentences form a prefix tree. The LM steps through it level by level. The prefixes of one length are the rows of a
+batch, without padding; each row has the state (key-value cache, recurrent state) of the prefix without its last token.
+The features of all prefixes are collected, and the output layer, most of the work of small LMs, is applied to all at once.
 
 Shapes: N rows of a level or nodes of a tree, E events, F features, V vocabulary.
 """
@@ -66,10 +65,10 @@ class TokenLM(ABC):
     Attributes:
         start: the tokens before each sentence.
         end: the token of the sentence end; None if the LM has none, and the end is not scored.
-        positions: how many tokens the LM can read, the start included; None for any number.
+        positions: maximum number of tokens that the LM can read, including the start; None for no limit.
         vocabulary_size: V.
-        feature_size: F, what the output layer needs of a prefix.
-        cuts_words: whether it cuts words into pieces that it knows, so that no word is unknown.
+        feature_size: F, the input size of the output layer.
+        cuts_words: whether it cuts words into known pieces, so that no word is unknown.
     """
 
     start: tuple[int, ...]
@@ -137,9 +136,9 @@ class TokenScorer(Scorer):
         return deviation + [f"{self.name}: {note}" for note in (*self.lm.notes(), *filter(None, [self._advice]))]
 
     def after(self, history: Sequence[Sequence[str]]) -> Scorer:
-        """Return the LM after these sentences: start, then each sentence with its end, as one text.
+        """Return the LM after these sentences: the start, then each sentence with its end, as one text.
 
-        Of a history that takes more than half of the LM's positions the oldest sentences are left out.
+        If a history takes more than half of the LM's positions, its oldest sentences are left out.
         """
         if not history:
             return self

@@ -1,7 +1,7 @@
-"""fairseq's translation models as scorers: ln p(hypothesis | source), the same from right to left, and ln p(source | hypothesis).
+"""fairseq's translation models as scorers: ln p(hypothesis | source), the same right to left, and ln p(source | hypothesis).
 
-Each source sentence is encoded once for all hypotheses of its list. The decoder then reads whole hypotheses (teacher forcing), many
-together. The sums over tokens and the sentence end are those of ``fairseq-generate --score-reference``.
+Each source sentence is encoded once for all hypotheses of its list. The decoder then reads batches of whole hypotheses
+(teacher forcing). The sums over tokens and the sentence end are those of ``fairseq-generate --score-reference``.
 
 Shapes: N rows of a batch, T tokens with the end, V vocabulary.
 """
@@ -33,7 +33,7 @@ TASKS = ("translation", "translation_with_lm")
 
 
 class Pair(NamedTuple):
-    """What the encoder reads and what the decoder gives a probability to: token ids without the sentence end."""
+    """The token ids that the encoder reads and those that the decoder predicts, without sentence ends."""
 
     read: tuple[int, ...]
     written: tuple[int, ...]
@@ -44,16 +44,16 @@ class Pair(NamedTuple):
 
 
 class TranslationModels(NamedTuple):
-    """Translation models of one task, which average their probabilities of each token.
+    """Translation models of one task, whose probabilities of each token are averaged.
 
     Attributes:
         models: encoder-decoder models of fairseq.
-        weights: of the probabilities, with sum 1.
+        weights: weights of the probabilities; they sum to 1.
         source: the encoder's vocabulary.
         target: the decoder's vocabulary.
-        left_pad_source: how the models were trained to read batches.
-        left_pad_target: the same of the target.
-        paths: their checkpoints.
+        left_pad_source: whether source batches are padded on the left.
+        left_pad_target: whether target batches are padded on the left.
+        paths: the checkpoints.
     """
 
     models: Sequence[Any]
@@ -66,11 +66,12 @@ class TranslationModels(NamedTuple):
 
 
 class TranslationScorer(Scorer):
-    """Scores of hypotheses given their source sentences, natural log, summed over the tokens of a hypothesis and its end.
+    """Scores of hypotheses given their source sentences: natural log, summed over the tokens of a hypothesis and its end.
 
     - ``forward``: ln p(hypothesis | source), word by word.
-    - ``right-to-left``: the same of a model that was trained on reversed target sentences; a word's value is given the words after it.
-    - ``reverse``: ln p(source | hypothesis) of a model of the other direction (noisy channel); all of it stands at the sentence end.
+    - ``right-to-left``: the same with a model trained on reversed target sentences; a word is predicted from the words after
+      it.
+    - ``reverse``: ln p(source | hypothesis) with a model of the other direction (noisy channel), all at the sentence end.
     """
 
     def __init__(
@@ -216,19 +217,20 @@ def load_translation_models(
     dictionaries: Path | None = None,
     compute: DeviceConfig = DEFAULT_DEVICE,
 ) -> TranslationScorer:
-    """Load checkpoints of ``fairseq-train --task translation``, several as an ensemble that averages their probabilities token by token.
+    """Load checkpoints of ``fairseq-train --task translation``. Several are an ensemble that averages token probabilities.
 
     Args:
         paths: the checkpoints.
         name: the scorer's name.
-        direction: what is scored, see ``TranslationScorer``.
-        weights: of an ensemble; None: equal.
-        dictionaries: the folder with ``dict.SOURCE.txt`` and ``dict.TARGET.txt``; None looks next to the checkpoint, then in its data
-            folder.
+        direction: see ``TranslationScorer``.
+        weights: weights of an ensemble; None for equal weights.
+        dictionaries: folder with ``dict.SOURCE.txt`` and ``dict.TARGET.txt``; None looks next to the checkpoint, then in
+            its data folder.
         compute: device, precision and memory.
 
     Raises:
-        InputError: fairseq is not installed, a file is not such a model, or dictionaries are missing or do not fit.
+        InputError: fairseq is not installed, a file is not a translation model, or its dictionaries are missing or do not
+            fit.
     """
     source, target = _find_dictionaries(paths[0], dictionaries)
     overrides = {"data": str(source.parent), "eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path": None}

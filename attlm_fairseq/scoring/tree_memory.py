@@ -38,10 +38,10 @@ class RowMemory(Protocol):
 
 
 class TreeMemory:
-    """The memory that one model, or the largest of several that take turns, needs for a tree, without its weights.
+    """The memory that one model needs for a tree, without its weights; of several models, the largest counts.
 
-    ``node``: bytes for every node, its features. ``word``: bytes for every distinct word, what it contributes to the recurrence.
-    ``state``: bytes of one row's state and reader memory at a depth.
+    ``node``: bytes per node, for its features. ``word``: bytes per distinct word, for its input projection. ``state``: bytes
+    of one row's state and reader memory at a depth.
     """
 
     words_before = 0
@@ -65,7 +65,7 @@ class TreeMemory:
 
 
 class ForestMemory:
-    """What a ``TreeMemory`` holds for sentences behind the number of their history: a level more, the root above all histories."""
+    """A ``TreeMemory`` for sentences that follow histories: the tree has one more level, with the histories below its root."""
 
     def __init__(self, tree: TreeMemory) -> None:
         self.node, self.word, self._tree = tree.node, tree.word, tree
@@ -96,9 +96,9 @@ def _state_sizes(model: LanguageModel) -> list[int]:
 
 
 def split_evenly(sentences: Sequence[Sequence[int]], counts: Sequence[int], smallest: int) -> list[tuple[int, int]]:
-    """Ranges of consecutive sorted sentences, with about equally many distinct prefixes and not under ``smallest``.
+    """Return ranges of consecutive sorted sentences with about equally many distinct prefixes, each at least ``smallest``.
 
-    As many as the largest of ``counts`` (1 is one of them) that allows that.
+    The number of ranges is the largest of ``counts`` (which contains 1) that allows this.
     """
     nodes = [int(count) for count in np.cumsum([*map(len, sentences)] - shared_words(sentences))]
     parts = max(count for count in counts if count == 1 or count * smallest <= nodes[-1])

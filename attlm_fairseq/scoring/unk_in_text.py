@@ -1,4 +1,4 @@
-"""``<unk>`` as a word of the text, for which KenLM's ``lmplz`` has no option: a placeholder is estimated, and renamed in the ARPA file."""
+"""``<unk>`` as a word of the text. ``lmplz`` has no option for it: a placeholder is estimated, and renamed in the ARPA file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PLACEHOLDER = "\x01unk\x01"  # what lmplz sees: no text holds control characters
 
 
 def rename_placeholder(arpa: Path, output: Path) -> None:
-    """Write the ARPA file with ``<unk>`` in the place of the placeholder; both are one event from now on.
+    """Write the ARPA file with ``<unk>`` in place of the placeholder, so that both become one event.
 
-    After every history h, p'(<unk> | h) = p(placeholder | h) + p(<unk> | h) and all other probabilities stay, so they sum to 1 as
-    before. Only n-grams that end in the placeholder get a new probability: lmplz writes no n-gram with ``<unk>``, so after all other
-    histories both terms back off with the same weight, and the sum does too.
+    After every history h, p'(<unk> | h) = p(placeholder | h) + p(<unk> | h). All other probabilities stay, so the sum is 1
+    as before. Only n-grams that end in the placeholder get a new probability: lmplz writes no n-gram with ``<unk>``, so after
+    all other histories both terms back off with the same weight, and so does their sum.
 
     Args:
-        arpa: what lmplz has written; the placeholder is among its words.
+        arpa: the output of lmplz; the placeholder is among its words.
         output: the file to write.
     """
     model = load_kenlm(arpa)

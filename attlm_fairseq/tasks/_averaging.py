@@ -14,9 +14,10 @@ AVERAGES = ("none", "nt-asgd", "ema")
 class WeightAverage:
     """The average of a model's weights, in float32 at least.
 
-    - ``ema``: after each update ``a = decay a + (1 - decay) w``, from the weights of the first one on;
-    - ``nt-asgd`` (Merity, Keskar and Socher 2018): the mean of the weights after each update since it was triggered. That is the first
-      validation whose perplexity is above the best one of all but the ``window`` validations before it. With SGD this is averaged SGD.
+    - ``ema``: after each update ``a = decay a + (1 - decay) w``, beginning with the weights after the first update.
+    - ``nt-asgd`` (Merity, Keskar and Socher 2018): the mean of the weights after each update since the trigger. The trigger
+      is the first validation whose perplexity is above the best of all validations except the ``window`` before it. With SGD
+      this is averaged SGD.
     """
 
     def __init__(self, kind: str, decay: float, window: int) -> None:

@@ -1,4 +1,4 @@
-"""Documents for truncated backpropagation: segments of consecutive tokens in rows, so that state and memory can be carried along a row.
+"""Documents for truncated backpropagation: rows of consecutive segments, so that state and memory can be carried.
 
 Shapes: B rows of the batch, T positions, at most the length of a segment.
 """
@@ -44,10 +44,10 @@ class Stretch(NamedTuple):
 
 
 class DocumentDataset(FairseqDataset):
-    """Documents, each the lines between two separators as one sequence of tokens with a ``</s>`` after every line.
+    """Documents: the lines between two separators as one sequence of tokens, with ``</s>`` after every line.
 
-    An item is a segment: up to ``segment`` tokens of one document. The input of a token is the one before it, that of a document's
-    first token ``</s>``. Separators are markup: they are not predicted. A batch takes the next segment of each row, and a row is
+    An item is a segment: up to ``segment`` tokens of one document. The input of a token is the token before it; that of a
+    document's first token is ``</s>``. Separators are not predicted. A batch has the next segment of each row, and a row is
     one document after another: see ``batches``.
     """
 
@@ -61,10 +61,10 @@ class DocumentDataset(FairseqDataset):
         segment: int,
         marker: str = "",
     ) -> None:
-        """``lines`` are token ids (n + 1,) ending in ``</s>``, of the given ``sizes``; ``name`` is for messages.
+        """Make the dataset from ``lines``, token ids (n + 1,) ending in ``</s>``, of the given ``sizes``.
 
-        Documents end at lines that consist of the word ``marker``, or at blank lines where it is empty. Raises InputError where the
-        marker never occurs, there is no text, or it has fairseq's own symbols as words.
+        Documents end at lines that consist of the word ``marker``, or at blank lines if it is empty. ``name`` is for messages.
+        Raises InputError if the marker never occurs, there is no text, or the text has fairseq's own symbols as words.
         """
         self.lines = lines
         self.dictionary = dictionary
@@ -160,14 +160,15 @@ class DocumentDataset(FairseqDataset):
     ) -> list[list[Segment]]:
         """Return all tokens in batches of one segment per row. A row starts from the initial state with each document.
 
-        There are ``rows`` rows for each of the ``shards``, and the batches of the shards alternate, as fairseq deals them out: a shard's
-        rows are its own, and when it has none left its batch is empty. Documents are ``shuffled`` by ``seed`` or in the order of the
-        ``corpus``; ``rotated`` is that order, too, and each row begins at a random token and reads around. With ``random_lengths`` all
-        rows of a batch have the next random length, otherwise that of the dataset; a document ends a segment.
+        There are ``rows`` rows for each of the ``shards``. The batches of the shards alternate, as fairseq deals them out: each
+        shard has its own rows, and its batch is empty when they are finished. Documents are ``shuffled`` by ``seed`` or in the
+        order of the ``corpus``. ``rotated`` is that order too, but each row begins at a random token and wraps around. With
+        ``random_lengths`` all rows of a batch have the next random length, otherwise that of the dataset; a document ends a
+        segment.
 
-        ``whole``: each document goes to the row with the fewest segments so far, and the longest row is read alone in the end.
-        Otherwise all documents together are divided evenly, so that all batches are full: training on few documents alone
-        would undo what was learned. A document in which a new row begins is cut there.
+        ``whole``: each document goes to the row with the fewest segments so far, and the longest row is finished alone.
+        Otherwise the documents are divided evenly, so that all batches are full, since training on few documents alone would
+        undo what was learned. A document in which a new row begins is cut there.
         """
         random = np.random.RandomState(seed)
         documents = np.arange(len(self.documents))

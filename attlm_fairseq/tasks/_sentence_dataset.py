@@ -24,8 +24,8 @@ BATCH_ORDERS = ("corpus", "shuffled", "length")
 class SentenceDataset(FairseqDataset):
     """Each line ``w_1 .. w_n </s>`` of an indexed dataset as input ``</s> w_1 .. w_n`` and target ``w_1 .. w_n </s>``.
 
-    With ``cut`` > 0 a line of more than ``cut`` words keeps its first ``cut``, and its end is not predicted: the sentence did not
-    end there.
+    With ``cut`` > 0, a line of more than ``cut`` words keeps its first ``cut`` words. Its end is not predicted, because the
+    sentence did not end there.
     """
 
     def __init__(
@@ -39,9 +39,10 @@ class SentenceDataset(FairseqDataset):
         cut: int = 0,
         skip_blank: bool = False,
     ) -> None:
-        """``lines`` are token ids (n + 1,) ending in ``</s>``, of the given ``sizes``; ``name`` is for messages.
+        """Make the dataset from ``lines``, token ids (n + 1,) ending in ``</s>``, of the given ``sizes``.
 
-        Raises InputError: no lines, fairseq's own symbols as words, a negative ``cut``.
+        ``name`` is for messages. Raises InputError if there are no lines, fairseq's own symbols are words, or ``cut`` is
+        negative.
         """
         if cut < 0:
             raise InputError(f"--cut-sentences {cut}: give the number of words after which to cut, or 0 for whole sentences")
@@ -86,10 +87,10 @@ class SentenceDataset(FairseqDataset):
     def batches(
         self, order: str, seed: int, max_sentences: int | None, max_tokens: int | None, option: str = "--max-tokens"
     ) -> list[list[int]]:
-        """Return all sentences in batches of at most ``max_sentences`` sentences and ``max_tokens`` positions, padding counted.
+        """Return all sentences in batches of at most ``max_sentences`` sentences and ``max_tokens`` positions, with padding.
 
-        ``corpus``: consecutive sentences; ``shuffled``: any sentences; ``length``: sentences of like length, in batches whose order is
-        shuffled. Random choices depend on ``seed`` alone. Raises InputError when a single sentence exceeds ``max_tokens``, which the
+        ``corpus``: consecutive sentences. ``shuffled``: random sentences. ``length``: sentences of similar length, in batches of
+        shuffled order. Random choices depend only on ``seed``. Raises InputError if a sentence exceeds ``max_tokens``, which the
         ``option`` has set.
         """
         longest = int(self.sizes.argmax())

@@ -1,4 +1,4 @@
-"""Detection of ``<s>``, ``<pad>`` and ``</s>`` as words of a text. fairseq-preprocess does not tell them from its symbols."""
+"""Find ``<s>``, ``<pad>`` and ``</s>`` among the words of a text: fairseq-preprocess does not distinguish them from symbols."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from attlm_fairseq.errors import InputError
 
 
 def refuse_special_words(lines: Sequence[Tensor], numbers: Iterable[int], name: str) -> None:
-    """Raise InputError for the first of the lines of these numbers that has ``<s>``, ``<pad>`` or ``</s>`` among its words.
+    """Raise InputError for the first of these lines that has ``<s>``, ``<pad>`` or ``</s>`` among its words.
 
-    As targets ``<pad>`` would be left out of the loss and counted all the same, and ``</s>`` would end a sentence in its midst.
-    ``lines`` are token ids (n + 1,) ending in ``</s>``; ``name`` is that of the text.
+    As a target, ``<pad>`` would be counted but left out of the loss, and ``</s>`` would end a sentence in the middle.
+    ``lines`` are token ids (n + 1,) ending in ``</s>``; ``name`` is the text's.
     """
     if all(map(has_line_ends_alone, lines.datasets if isinstance(lines, ConcatDataset) else [lines])):
         return

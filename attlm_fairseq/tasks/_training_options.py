@@ -1,4 +1,4 @@
-"""fairseq's options that the tasks use in training, and those that they refuse because they have no effect or cannot work."""
+"""Training options of fairseq that the tasks use or refuse, because they would have no effect or cannot work."""
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 

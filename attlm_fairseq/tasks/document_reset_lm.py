@@ -71,12 +71,13 @@ class DocumentResetLMConfig(TrainingOptions):
 
 @register_task("document_reset_lm", dataclass=DocumentResetLMConfig)
 class DocumentResetLMTask(SentenceResetLMTask):
-    """Language modelling over documents, as Daniluk et al. (2017) train.
+    """Language modelling over documents, trained as by Daniluk et al. (2017).
 
-    ``--batch-size`` rows read one document after another, ``--bptt`` tokens a batch; state and memory go from batch to batch until the
-    document ends, gradients do not. In training the text is divided evenly between the rows, which cuts a document where a row begins.
-    Every token is read and predicted, whatever fairseq's limits say. With ``--reset segment`` nothing is carried: the same events, so
-    that the two perplexities can be compared. Validation logs ``ppl`` over all words and line ends.
+    ``--batch-size`` rows read one document after another, ``--bptt`` tokens per batch. State and memory are carried from
+    batch to batch until the document ends; gradients are not. In training the text is divided evenly between the rows,
+    which cuts a document where a row begins. Every token is predicted, whatever fairseq's limits say. With ``--reset
+    segment`` nothing is carried; the predicted events are the same, so the two perplexities can be compared. Validation logs
+    ``ppl`` over all words and line ends.
     """
 
     def __init__(self, cfg: DocumentResetLMConfig, dictionary: Any) -> None:

@@ -64,9 +64,9 @@ class SentenceResetLMConfig(TrainingOptions):
 class SentenceResetLMTask(FairseqTask):
     """Language modelling over independent sentences.
 
-    Input ``</s> w_1 .. w_n``, target ``w_1 .. w_n </s>``. No sentence is ever dropped, whatever fairseq's batch-size multiple or length
-    limits say. Validation logs ``ppl``, over all words and sentence ends, and ``ppl_salton2017``: the summed loss of everything
-    but the first event of each sentence, divided by the count of all events, as the code behind Salton et al. (2017) counts.
+    Input ``</s> w_1 .. w_n``, target ``w_1 .. w_n </s>``. No sentence is dropped, whatever fairseq's batch-size multiple or
+    length limits say. Validation logs ``ppl``, over all words and sentence ends, and ``ppl_salton2017``: the loss without
+    the first event of each sentence, divided by the number of all events, as in the code of Salton et al. (2017).
     """
 
     def __init__(self, cfg: FairseqDataclass, dictionary: Dictionary) -> None:

@@ -80,10 +80,11 @@ class TranslationWithLMConfig(ChoiceOptions, TranslationConfig):
 
 @register_task("translation_with_lm", dataclass=TranslationWithLMConfig)
 class TranslationWithLMTask(TranslationTask):
-    """Beam search by ``ln p_translation + sum_k weight_k ln p_k`` at every position, the sentence end included.
+    """Beam search by ``ln p_translation + sum_k weight_k ln p_k`` at every position, including the sentence end.
 
-    What fairseq-generate does with ``--lm-path``, several times faster, for several LMs, and for every sentence of the data. At the end
-    of the program it tells on standard error what the LMs did. Checkpoints trained with ``--task translation`` are loaded as they are.
+    It does what fairseq-generate does with ``--lm-path``, several times faster, with several LMs, and for every sentence of
+    the data. At the end of the program it prints on standard error what the LMs did. Checkpoints of ``--task translation``
+    are loaded unchanged.
     """
 
     def __init__(self, *arguments: Any) -> None:

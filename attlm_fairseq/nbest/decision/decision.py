@@ -140,10 +140,9 @@ def decide(nbest: NbestList, weights: Mapping[str, float], decision: Decision) -
 
     - ``max``: sorted by total, as by ``combination.combine``.
     - ``mbr-..``: sorted by risk; ``total`` is minus the risk.
-    - ``consensus``: only the answer, without scores. Its rank is that of the hypothesis with the same text, or 0 for a
-    new
-      text. With text steps, the text is written as after them, but without a final ``lowercase``. Words that differ
-      only in case take the form of the earliest hypothesis.
+    - ``consensus``: only the answer, without scores. Its rank is that of the hypothesis with the same text, or 0 for a new
+      text. With text steps, the text is written as after them, but without a final ``lowercase``. Words that differ only in
+      case take the form of the earliest hypothesis.
     """
     if decision.rule == "max":
         return combine(nbest, weights)

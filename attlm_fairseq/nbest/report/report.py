@@ -38,7 +38,7 @@ SPREAD = 1.6  # percent of the height of a plot: how far dots of one loss are sp
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An utterance whose answer is not the text that stood first. Losses are in the metric's units, lower is better."""
+    """An utterance whose answer differs from its input 1-best. Losses are in the metric's units; lower is better."""
 
     id: str
     number: int
@@ -53,7 +53,7 @@ class Change:
 
 @dataclass
 class _Scatter:
-    """One LM's differences to the hypothesis that stands first, against the differences in loss: every ``step``-th of them."""
+    """One LM's score differences from the input 1-best against the differences in loss; every ``step``-th pair is shown."""
 
     points: list[tuple[float, float, bool]] = field(default_factory=list)
     step: int = 1
@@ -77,8 +77,8 @@ class _Scatter:
 class Report:
     """What a report shows besides the changes that its builder has seen.
 
-    ``rows`` are the systems, compared ``against`` the first; ``texts`` are the pipelines of the LMs ``scorers``;
-    ``facts`` say what is needed to get the same again.
+    ``rows`` are the systems, compared ``against`` the first; ``texts`` are the text steps of the LMs ``scorers``; ``facts``
+    say what is needed to reproduce the result.
     """
 
     title: str
@@ -205,7 +205,7 @@ def confusions(reference: str, text: str, metric: Metric) -> list[tuple[str, str
 
 @dataclass(slots=True)
 class Part:
-    """A piece of a text against the reference: right, wrong, extra (not in the reference, ``other`` is empty) or missing (``text`` is)."""
+    """A part of a text against the reference: right, wrong, extra (``other`` is empty) or missing (``text`` is empty)."""
 
     kind: str
     text: str

@@ -112,10 +112,11 @@ def _log_likelihood(confidences: np.ndarray, right: np.ndarray) -> float:
 
 
 def normalised_cross_entropy(confidences: np.ndarray, right: np.ndarray) -> float | None:
-    """NIST's measure: 1 if every confidence is 1 or 0 and true, 0 if all are the share of right words, below 0 if worse than that.
+    """Return NIST's normalised cross entropy of confidences c: 1 if all are 0 or 1 and right; at most 1.
 
-    ``(H + sum over right words of ln c + sum over wrong words of ln (1 - c)) / H`` with ``H = -n ln p - (N - n) ln (1 -
-    p)`` for n right words of N, p = n / N. None if all words are right or all wrong: then H is 0.
+    It is 0 if every confidence is the share of right words p, and below 0 for worse confidences:
+    ``(H + sum over right words of ln c + sum over wrong words of ln (1 - c)) / H`` with ``H = -n ln p - (N - n) ln (1 - p)``
+    for n right words of N, p = n / N. None if all words are right or all are wrong: then H is 0.
     """
     share = float(right.mean()) if len(right) else 0.0
     if not 0 < share < 1:

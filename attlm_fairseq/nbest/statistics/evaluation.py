@@ -103,10 +103,10 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One system of a comparison: its score with a 95 % interval and, but for the first and for oracles, how it differs from the first.
+    """One system of a comparison: its score with a 95 % interval, and its difference from the first system.
 
-    ``in_sample``: the system was tuned on these lists, which flatter it; its comparison has no p-value. ``folds``: of
-    the cross-validation whose held-out answers these are, which the comparison allows for; 0 without.
+    The first system and oracles have no difference. ``in_sample``: the system was tuned on these lists, so there is no
+    p-value. ``folds``: number of cross-validation folds of held-out answers, which the comparison allows for; else 0.
     """
 
     label: str

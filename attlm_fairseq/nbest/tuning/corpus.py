@@ -1,7 +1,7 @@
-"""N-best lists as arrays for the search of weights.
+"""N-best lists as arrays for the weight search.
 
-Shapes: N lists, n_i hypotheses each, T = sum of n_i, F features, S statistics of the metric. The rows of a list stand in
-the order of their rank as read, because that order decides between equal totals, here as in ``combination.combine``.
+Shapes: N lists, n_i hypotheses each, T = sum of n_i, F features, S statistics of the metric. The rows of a list are in
+input order, which decides between equal totals, as in ``combination.combine``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ BLOCK_HYPOTHESES = 1 << 15  # hypotheses worked on at a time: memory stays small
 
 
 class Corpus:
-    """All lists end to end: ``features`` (F, T) in the order given, ``statistics`` (T, S); list i begins at row ``starts[i]``.
+    """All lists end to end: ``features`` (F, T), ``statistics`` (T, S); list i begins at row ``starts[i]``.
 
-    ``scale`` (F,) is each feature's standard deviation within lists (see ``within_lists``), 0 for one that is constant within every
-    list; ``standardised`` (F, T) are the features less their mean in the list, in this unit.
+    ``scale`` (F,) is each feature's standard deviation within lists (see ``within_lists``), 0 for a constant feature.
+    ``standardised`` (F, T) are the features minus their mean in the list, in this unit.
     """
 
     def __init__(self, feature_matrices: Sequence[np.ndarray], statistics: Sequence[np.ndarray], order: Sequence[int]) -> None:
@@ -47,9 +47,9 @@ class Corpus:
                 self.standardised[column] = centred / (self.scale[column] or 1.0)
 
     def split(self, lists: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Blocks of lists (k,) with the rows of their hypotheses (k, n), each in one rectangle.
+        """Yield blocks of lists (k,) with the rows of their hypotheses (k, n), one rectangle per block.
 
-        A list shorter than n is filled up with its first row again and again: a copy can never beat the first, which comes first.
+        A list shorter than n is padded with its first row, which never beats itself.
         """
         by_size = lists[np.argsort(-self.sizes[lists], kind="stable")]  # so that blocks need little filling
         while len(by_size):

@@ -28,9 +28,9 @@ def assign_folds(groups: Sequence[int] | np.ndarray, folds: int) -> np.ndarray:
 
 
 class FoldTuner:
-    """Weights tuned without the lists of some folds. Each search is done once, when it is asked for.
+    """Weights tuned without the lists of some folds; each search runs once, on demand.
 
-    List i is in fold ``fold_of[i]``; ``tune`` takes the numbers of the lists to tune on.
+    List i is in fold ``fold_of[i]``. ``tune`` takes the numbers of the lists to tune on.
     """
 
     def __init__(self, fold_of: np.ndarray, tune: Callable[[Sequence[int]], TuningResult]) -> None:
@@ -57,9 +57,9 @@ class FoldTuner:
 def tuner_of_folds(
     measured: MeasuredLists, metric: Metric, names: Sequence[str], folds: int, samples: np.ndarray, options: SearchOptions
 ) -> FoldTuner:
-    """Return what tunes the features ``names`` without some folds; lists of one sample (N,) are in one fold.
+    """Return the tuner of the features ``names``. Lists of one sample (N,) are in one fold.
 
-    There are at most as many folds as samples; if that is fewer than MIN_FOLDS, all lists are one fold.
+    There are at most as many folds as samples; if these are fewer than MIN_FOLDS, all lists are one fold.
     """
     folds = min(folds, len(set(samples.tolist())))
     columns = [measured.names.index(name) for name in names]

@@ -1,8 +1,8 @@
-"""Weights by exact line search on the corpus metric (Och 2003).
+"""Exact line search for the weights on the corpus metric (Och 2003).
 
-Along a direction d from weights w, each hypothesis' total is a line in t: ``(w + t d) . x``. The hypothesis a list chooses changes
-only where its upper envelope of lines has a corner, so the corpus metric is piecewise constant, and all of its values can be
-computed exactly from the corners of all lists (the thresholds) and the differences in statistics there.
+Along a direction d from weights w, each hypothesis' total is a line in t: ``(w + t d) . x``. The answer of a list changes
+only at a corner of the upper envelope of its lines. So the corpus metric is piecewise constant. All its values follow
+exactly from the corners of all lists (the thresholds) and the differences in statistics there.
 
 Shapes as in ``corpus``.
 """
@@ -30,19 +30,19 @@ ROUNDINGS = (3, 4, 5, 6, 8, 10, 12, 15)  # significant digits tried for the weig
 def best_scoring(
     corpus: Corpus, metric: Metric, allowed: np.ndarray, start: np.ndarray | None, options: SearchOptions
 ) -> tuple[np.ndarray, int]:
-    """Return the weights (F,) with the best corpus score that the search found, and the number of line searches.
+    """Return the weights (F,) with the best corpus score found, and the number of line searches.
 
     ``allowed`` (2, F) and ``start`` (F,) are those of the options, in the order of the corpus.
 
-    The search goes along every feature and along random directions, in random order, until a whole round has no gain. It begins
-    at the start, at the best single feature, at equal weights and at random points, and ends with a search from the best end point
-    along the lines that join the leaders as well. It moves only for a strict gain, into the middle (as an angle) of the widest of
-    the best intervals. If nothing beats the input order, all weights are 0.
-
-    The order of hypotheses depends on the direction of the weights only: they are scaled so that the most influential has absolute
-    value 1, unless an interval has an end other than 0 and infinity. A feature that is constant within every list gets the
-    weight next to 0 that is allowed, and so does one with which the score is as good there.
-    Weights are rounded to as few significant digits (3 or more) as leave the score as good.
+    - Starting points: the start, the best single feature, equal weights, and random points.
+    - Directions: every feature and random directions, in random order, until a round has no gain. A last search from the
+      best end point also runs along the lines that join the best end points.
+    - A step needs a strict gain. It goes to the middle (as an angle) of the widest of the best intervals.
+    - If nothing beats the input order, all weights are 0.
+    - Only the direction of the weights matters. They are scaled so that the most influential has absolute value 1, unless
+      an interval has an end other than 0 and infinity.
+    - A feature that is constant within every list, or that gains nothing, gets the allowed weight closest to 0.
+    - Weights are rounded to as few significant digits (3 or more) as keep the score.
     """
     search = LineSearch(corpus, metric, start, allowed, options.l2)
     if options.l2 and (search.anchor is None or not search.anchor.any()):
@@ -62,9 +62,9 @@ def best_scoring(
 class LineSearch:
     """Coordinate ascent on the metric (signed so that higher is better) minus the L2 penalty.
 
-    Points are weights (F,) of the features in units of their standard deviation within lists (``scale``, see ``within_lists``; 0 for
-    a feature that is constant within every list). ``start`` (F,) and ``allowed`` (2, F), the lowest and highest weights, are of the
-    features as they are. Where all positive multiples of allowed weights are allowed too (``any_length``), points are of length 1.
+    Points are weights (F,) of features in units of their standard deviation within lists (``scale``, see ``within_lists``; 0
+    for a constant feature). ``start`` (F,) and ``allowed`` (2, F), the lowest and highest weights, are on the scale of the
+    features themselves. If all positive multiples of allowed weights are allowed (``any_length``), points have length 1.
     """
 
     def __init__(self, corpus: Corpus, metric: Metric, start: np.ndarray | None, allowed: np.ndarray, l2: float) -> None:
@@ -188,12 +188,14 @@ class LineSearch:
 
 
 def _envelope(slopes: np.ndarray, intercepts: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, ...]]]:
-    """Return the upper envelopes of k lists of n lines each, (k, n), all lists at once.
+    """Compute the upper envelopes of k lists of n lines each, (k, n), all lists at once.
 
-    Returns the line that is highest towards minus infinity (k,), and round by round the corners: lists, where, the lines that
-    are highest left and right of it. Of equal lines the first counts. From the flattest line one goes to the steeper one that is met
-    first, until none is steeper: as many rounds as the longest envelope has corners. Where more than two lines meet, there may be
-    several corners in one place, with nothing between them.
+    From the flattest line, go to the steeper line that is met first, until none is steeper: as many rounds as the longest
+    envelope has corners. Of equal lines the first counts. If more than two lines meet, several corners may coincide.
+
+    Returns:
+        The highest line towards minus infinity (k,), and for each round the corners: lists, positions, and the highest
+        lines left and right of them.
     """
     lists = np.arange(len(slopes))
     flattest = slopes == slopes.min(axis=1, keepdims=True)

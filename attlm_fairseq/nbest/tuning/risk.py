@@ -1,7 +1,7 @@
-"""Weights by minimum expected loss (Smith and Eisner 2006): smooth where the corpus metric has steps.
+"""Weights by minimum expected loss (Smith and Eisner 2006), which is smooth, unlike the corpus metric.
 
-A list answers hypothesis i with probability ``softmax(total)_i``; what is minimised is the loss to be expected of all lists, by
-L-BFGS with the exact gradient. Shapes as in ``corpus``.
+A list answers hypothesis i with probability ``softmax(total)_i``. The expected loss of all lists is minimised by L-BFGS
+with the exact gradient. Shapes as in ``corpus``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ RIDGE = 1e-3  # percent points for a weight of 1 standard deviation: keeps weigh
 
 
 def least_expected_loss(corpus: Corpus, metric: Metric, allowed: np.ndarray, options: SearchOptions) -> tuple[np.ndarray, int]:
-    """Return the weights (F,) with the least expected loss, and how often its gradient was evaluated.
+    """Return the weights (F,) with the least expected loss, and the number of gradient evaluations.
 
-    ``allowed`` (2, F) are the lowest and highest weights, in the order of the corpus; 0 must be between them.
-    The loss is that of ``mbr.sentence_losses``: for an error rate, errors over the references' length. The search begins at 0
-    and at ``options.restarts`` random points. Weights keep their size, for which posteriors have scale 1. If the input order scores
+    ``allowed`` (2, F) are the lowest and highest weights, in the order of the corpus; 0 must be between them. The loss is
+    that of ``mbr.sentence_losses``; for an error rate, errors over the references' length. The search begins at 0 and at
+    ``options.restarts`` random points. The weights are not rescaled: posteriors have scale 1. If the input order scores
     better, all weights are 0.
     """
     from scipy.optimize import minimize

@@ -34,11 +34,11 @@ class Setting:
 
 
 class SettingChooser:
-    """Answers of lists under any setting, with weights tuned on all lists or without some folds; and which setting is best.
+    """The answers of lists under any setting, with weights tuned on all lists or without some folds, and the best setting.
 
     Args:
-        folds: folds of the cross-validation, at most one per utterance; fewer than MIN_FOLDS mean none.
-        strength: the only strength to use; None chooses it by cross-validation, without which it is 1.
+        folds: number of cross-validation folds, at most one per utterance; fewer than MIN_FOLDS mean none.
+        strength: the only strength to use; None chooses it by cross-validation, or uses 1 without it.
     """
 
     def __init__(
@@ -66,10 +66,9 @@ class SettingChooser:
     def best(self, rule: str, left_out: frozenset[int] = NOTHING) -> Setting:
         """Return the best setting of this rule on the lists that are not left out, each answered as held out.
 
-        Of each strength the scale with the greatest trusted gain counts, of equally good ones the largest. Of the
-        strengths with a trusted gain it is the greatest that is as good as the best, see ``is_as_good``: differences
-        that small are chance, and less weight on the LMs costs where they help. Without cross-validation it is the best
-        setting on the lists themselves.
+        For each strength, the scale with the greatest trusted gain counts, the largest one in a tie. Of the strengths with a
+        trusted gain, the greatest that is as good as the best is chosen (``is_as_good``): so small a difference is chance, and
+        less weight costs accuracy where LMs help. Without cross-validation it is the best setting on the lists themselves.
         """
         if rule == "max" and not self.compared:
             return Setting(rule, self.strengths[0], 0.0, trusted=True)

@@ -20,9 +20,9 @@ CAUTION = 0.5  # standard errors that a gain must have to count: more throws awa
 
 
 def pulled(weights: Mapping[str, float], strength: float, spreads: Mapping[str, float]) -> dict[str, float]:
-    """Return the weights at a strength; of the weights that are not 0 only that of ``rank`` changes.
+    """Return the weights at a strength. If any weight is not 0, only that of ``rank`` changes.
 
-    ``spreads`` are the features' standard deviations within lists, that of the rank among them.
+    ``spreads`` are the features' standard deviations within lists, including that of the rank.
     """
     size = math.sqrt(sum((weight * spreads[name]) ** 2 for name, weight in weights.items()))
     if strength == 1.0 or not size:
@@ -40,10 +40,10 @@ def gain_of(answers: np.ndarray, first: np.ndarray, metric: Metric) -> float:
 
 
 def trusted_gain(answers: np.ndarray, first: np.ndarray, metric: Metric, folds: int) -> float:
-    """Return the gain of held-out answers over the first hypotheses, statistics (N, S) each, that is not put down to chance.
+    """Return the gain of held-out answers over the first hypotheses, statistics (N, S) each, beyond chance.
 
-    It is the least gain without one of the lists, so that a single list is not enough, less CAUTION standard errors.
-    The error is the jackknife's, times ``cross_validation_factor``. In percent points, positive for the better.
+    It is the smallest gain if any one list is left out, so that a single list is not enough, minus CAUTION standard errors.
+    The error is the jackknife's, times ``cross_validation_factor``. In percent points; positive is better.
     """
     without, error = _jackknife(answers, first, metric, folds)
     return round(float(without.min()) - CAUTION * error, SCORE_DIGITS)

@@ -21,17 +21,20 @@ from attlm_fairseq.nbest.tuning.tuning import TuningResult, selection
 
 @dataclass(frozen=True)
 class TunedSystem:
-    """What tuning found. ``systems`` are the rows of its table, (label, statistics (N, S)), the input order first, the oracle last.
+    """The result of tuning.
 
-    ``in_sample`` are the labels of those whose weights and scale were found on the very lists that the row measures;
-    ``folds`` maps the labels of cross-validated answers to the number of folds. ``utterances`` are
-    ``MeasuredLists.utterances``.
-
-    ``decision`` is the rule with the best cross-validated score of those that are trusted, if any is (without
-    cross-validation, the best score on the lists themselves); ``setting`` is its setting, ``result`` the weights at its
-    strength, ``weights`` what the rule needs. The decision names the scales of all rules tried, and BLEU's tokenizer if
-    ``mbr-bleu`` is one. ``gain`` compares its cross-validated answers with the input order; None without
-    cross-validation.
+    Attributes:
+        systems: rows of the table, (label, statistics (N, S)): the input order first, the oracle last.
+        in_sample: labels of rows whose weights and scale were found on the lists of the row.
+        folds: number of folds by label of a cross-validated row.
+        utterances: ``MeasuredLists.utterances``.
+        decision: the rule with the best cross-validated score among the trusted ones, if there is one; without
+            cross-validation, the best on the lists themselves. It names the scales of all rules tried, and BLEU's tokenizer
+            if ``mbr-bleu`` is one.
+        setting: the setting of the decision.
+        result: the weights at the strength of the setting.
+        weights: the weights that the rule needs.
+        gain: compares the rule's cross-validated answers with the input order; None without cross-validation.
     """
 
     result: TuningResult
@@ -48,7 +51,7 @@ class TunedSystem:
 
 @dataclass(frozen=True)
 class _Tried:
-    """A rule with its best setting, and its rows, (label, statistics (N, S)): on the lists tuned on, then cross-validated if it was."""
+    """A rule with its best setting and its rows, (label, statistics (N, S)): on the lists themselves, then cross-validated."""
 
     setting: Setting
     decision: Decision
