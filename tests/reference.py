@@ -155,6 +155,25 @@ def mixture_log_probs(sources: list[list[Tensor]], L: list[Tensor], c: list[Tens
     return torch.stack(rows)
 
 
+def pointer_log_probs(
+    h: list[Tensor], words: list[int], L: int, W_q: Tensor, b_q: Tensor, s: Tensor, U: Tensor, b: Tensor
+) -> tuple[Tensor, list[list[Tensor]], Tensor]:
+    """Merity et al. (2017): ``p`` (T, V) over the last L words, the weights of the pointer for each t, and the gates (T,)."""
+    rows, weights, gates = [], [], []
+    for t, h_t in enumerate(h):
+        q = torch.tanh(W_q @ h_t + b_q)
+        window = range(max(0, t - L + 1), t + 1)
+        *a, g = softmax([q @ h[i] for i in window] + [q @ s])
+        vocabulary = torch.exp(U @ h_t + b)
+        p = g * vocabulary / vocabulary.sum()
+        for a_i, i in zip(a, window, strict=True):
+            p = p + a_i * torch.nn.functional.one_hot(torch.tensor(words[i]), len(p))
+        rows.append(torch.log(p))
+        weights.append(a)
+        gates.append(g)
+    return torch.stack(rows), weights, torch.stack(gates)
+
+
 def squared_variation(priors: Tensor) -> Tensor:
     """Takase et al. (2018): of the priors (N, K), summed over N predictions, (standard deviation / mean)^2 over the K softmaxes."""
     sums = [priors[:, k].sum() for k in range(priors.shape[1])]

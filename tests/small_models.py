@@ -12,6 +12,7 @@ from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
 from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.modules.kernels.limits import LIMITS
 from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.output import Mixture
 
 V, SIZE, LAYERS = 19, 6, 2
@@ -38,6 +39,7 @@ VARIANTS = {
     "RM linear, no positions": ("rm_lm", {"rm_window": 1, "rm_composition": "linear", "rm_positions": "none"}),
     "RMR": ("rm_lm", {"rm_window": 4, "rm_second_lstm": True}),
     "plain": ("plain_lstm_lm", {}),
+    "pointer": ("pointer_lstm_lm", {"pointer_window": 4}),
     "rnn": ("rnn_lm", {}),
     "HORNN fofe": ("hornn_lm", {"hornn_feedback": "fofe"}),
     "LSTMN": ("lstmn_lm", {}),
@@ -47,8 +49,9 @@ VARIANTS = {
 }
 
 
+POINTERS = ("pointer",)  # the output layer reads the memory, too; there is no adaptive softmax and no mixture
 WITHOUT_MEMORY = ("plain_lstm_lm", "rnn_lm", "hornn_lm", "lstmn_lm", "mogrifier_lstm_lm")  # families that read nothing but the state
-OF_WORDS = [variant for variant in VARIANTS if VARIANTS[variant][0] == "rm_lm"]  # whose memory holds words, not states
+OF_WORDS = [variant for variant in VARIANTS if VARIANTS[variant][0] in ("rm_lm", "pointer_lstm_lm")]  # whose memory holds words, not states
 WITHOUT_READ = ("2-gram", "3-gram", "plain", "rnn", "HORNN fofe", "HORNN gated", "LSTMN", "Mogrifier", "Mogrifier, low rank")
 WITHOUT_WEIGHTS = [variant for variant in WITHOUT_READ if variant != "LSTMN"]  # whose recurrence attends
 
@@ -83,6 +86,11 @@ def variant(request) -> str:
     return request.param
 
 
+def nll_of(model: LanguageModel, features: torch.Tensor, read: Read | None, targets: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    """The loss of the targets (B, T) that count, given features (B, T, F) and what was read."""
+    return model.output.nll(features[counted], targets[counted], read and read.at(counted))
+
+
 def sentences(count: int = 5, longest: int = 40) -> torch.Tensor:
     generator = torch.Generator().manual_seed(3)
     tokens = torch.randint(4, V, (count, longest), generator=generator)
@@ -93,9 +101,18 @@ def sentences(count: int = 5, longest: int = 40) -> torch.Tensor:
 def reference_log_probs(model: LanguageModel, tokens: list[int], variant: str) -> tuple[torch.Tensor, list]:
     h, own_weights = reference_states(model, tokens)
     features, weights = reference_features(h, tokens, model.reader, *VARIANTS[variant])
+    if variant in POINTERS:
+        log_probs, alpha, _ = reference_pointer(model, tokens)
+        return log_probs, [[torch.zeros((), dtype=torch.float64)] * (t + 1 - len(a)) + a for t, a in enumerate(alpha)]
     if isinstance(model.output, Mixture):
         return reference_mixture(model, tokens, features), weights or own_weights
     return reference.next_token_log_probs(features, model.output.weight, model.output.bias), weights or own_weights
+
+
+def reference_pointer(model: LanguageModel, tokens: list[int]) -> tuple[torch.Tensor, list, torch.Tensor]:
+    reader, output, (h, _) = model.reader, model.output, reference_states(model, tokens)
+    weights = reader.query.weight, reader.query.bias, reader.sentinel, output.weight, output.bias
+    return reference.pointer_log_probs(h, tokens, reader.window, *weights)
 
 
 def reference_mixture(model: LanguageModel, tokens: list[int], features: list[torch.Tensor]) -> torch.Tensor:

@@ -32,8 +32,9 @@ class SentenceAttention:
 
     ``weights`` (n + 1, n + 2): row t is the prediction of word t + 1, the last one of the sentence end. Column 0 is the LSTM's initial
     state ``h_0``, column 1 the state after reading the sentence start, column i + 1 the state after reading ``w_i``. ``in_memory`` has
-    the same shape: False where the model has no such state in its memory; the weight there is 0. A row sums to 1, or to 0 over an
-    empty memory. ``contributions`` has the same shape, too: the share of each input in the LSTM's cell, see ``contributions``.
+    the same shape: False where the model has no such state in its memory; the weight there is 0. A row sums to 1, to 0 over an
+    empty memory, or to less than 1 if a pointer leaves the rest to the softmax. ``contributions`` has the same shape, too: the share of
+    each input in the LSTM's cell, see ``contributions``.
     """
 
     words: tuple[str, ...]

@@ -86,7 +86,7 @@ class TranslationDecoder(IncrementalDecoder):
             features, read, _ = self.model.read(prev_output_tokens, self.first_state(encoder_out))
         else:
             features, read = self._next_features(prev_output_tokens, incremental_state, lambda: self.first_state(encoder_out))
-            features = features.unsqueeze(1)
+            features, read = features.unsqueeze(1), read and read.map(lambda part: part.unsqueeze(1))
         source, _, _, padding = encoder_out
         features, weights = self.source_attention(features, source.transpose(0, 1), ~padding.t())
         return self.model.output(self.dropout(features), read), {"attn": [weights]}

@@ -12,6 +12,7 @@ from attlm_fairseq.modules.memory import (
     KeyValuePredictReader,
     NgramReader,
     PlainReader,
+    PointerReader,
     Reader,
     RecurrentMemoryReader,
     SelectionReader,
@@ -40,6 +41,7 @@ FAMILIES = {
     "kvp_lstm_lm": Family(LSTM, KeyValuePredictReader),
     "ngram_rnn_lm": Family(LSTM, NgramReader),
     "plain_lstm_lm": Family(LSTM, PlainReader),
+    "pointer_lstm_lm": Family(LSTM, PointerReader),
     "rnn_lm": Family(RNN, PlainReader),
     "hornn_lm": Family(HigherOrderRNN, PlainReader),
     "rm_lm": Family(LSTM, RecurrentMemoryReader),
@@ -82,7 +84,7 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     options = {**parts.defaults, "adaptive_cutoffs": None, "softmaxes": "1", **{name: config[name] for name in config}}
     regularisation = Regularisation.from_config(options)
     reader = parts.reader.from_config(options["decoder_hidden_size"], vocabulary_size, options)
-    output = output_options(options, regularisation)
+    output = output_options(options, regularisation, points="pointer_loss" in parts.reader.defaults)
     options["lower_layers"] = lower_layers(output.softmaxes, options["decoder_layers"])
     return LanguageModel(
         parts.recurrence.from_config(options["decoder_embed_dim"], options, regularisation),
@@ -96,8 +98,8 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     )
 
 
-def output_options(options: Mapping[str, Any], regularisation: Regularisation) -> OutputOptions:
-    """Return the options of the output layer. Raises ValueError if one of them cannot be parsed."""
+def output_options(options: Mapping[str, Any], regularisation: Regularisation, points: bool) -> OutputOptions:
+    """Return the options of the output layer; ``points``: its reader is a pointer. Raises ValueError if one cannot be parsed."""
     return OutputOptions(
         kind=str(options["output_layer"]),
         cutoffs=parse_cutoffs(options["adaptive_cutoffs"]),
@@ -105,6 +107,7 @@ def output_options(options: Mapping[str, Any], regularisation: Regularisation) -
         vector_size=options["decoder_embed_dim"],
         lower_size=options["decoder_hidden_size"],
         dropout_latent=regularisation.dropout_latent,
+        pointer_loss=float(options["pointer_loss"]) if points else None,
     )
 
 

@@ -23,6 +23,7 @@ from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.softmax_events import no_check
+from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.state import LanguageModelState
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, SMALLEST_MEMORY, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
@@ -263,13 +264,13 @@ def event_log_probs(
     step, which takes a level in pieces. ``check`` is called between levels and pieces, and may raise what ends this. ``before`` and the
     tree as of ``tree_features``.
     """
-    features = tree_features(model, tree, step_limit, check, before)
+    features, read = tree_features(model, tree, step_limit, check, before)
     starts = np.concatenate(([0], np.cumsum([1, *map(len, tree.tokens)])))
     words = range(1, len(tree.tokens))  # the levels of words
     contexts = np.concatenate((*(tree.parents[level] + starts[level] for level in words), ends)).astype(np.int64)
     tokens = np.concatenate((*(tree.tokens[level] for level in words), np.full(len(ends), EOS))).astype(np.int64)
     of_events = torch.from_numpy(contexts).to(model.device), torch.from_numpy(tokens).to(model.device)
-    values = model.events(features, *of_events, check).double().cpu().numpy()
+    values = model.events(features, *of_events, check, read).double().cpu().numpy()
     first, steps = starts[2], tree.size - starts[2]
     return np.concatenate((np.zeros(first), values[:steps])), values[steps:], features.cpu().numpy()
 
@@ -300,8 +301,10 @@ def tree_features(
     check: Callable[[], None],
     before: LanguageModelState,
     kept: dict[int, LanguageModelState | None] | None = None,
-) -> Tensor:
+) -> tuple[Tensor, Read | None]:
     """The features (N, F) of every node: those of a history are of the word after its ``</s>``, which begins each sentence.
+
+    With them comes what the reader has read, weights (N, M), if the output layer needs it.
 
     The first tokens of the tree are the rows of ``before``, the states after the histories; the root, above them, has features of 0.
     ``kept``: the numbers of nodes whose states, one row each, are to be put there.
@@ -315,7 +318,7 @@ def tree_features(
     state = before
     # copy all parents at once: a GPU waits for every copy
     parents_of_all = torch.from_numpy(np.concatenate([tree.tokens[0], *tree.parents[1:]])).to(model.device)
-    begin = 1
+    begin, reads = 1, []
     for parents in tree.parents:
         check()
         rows = max(1, min(limits_of(model.device).step_rows, step_limit // model.step_bytes(state, words)))
@@ -323,10 +326,13 @@ def tree_features(
         first = begin
         for size in model.piece_sizes(len(parents), rows):
             last = begin + size
-            features[begin:last], new = model.step_rows(words, places[begin - 1 : last - 1], state, parents_of_all[begin - 1 : last - 1])
-            states.append(new)
+            stepped = model.step_rows(words, places[begin - 1 : last - 1], state, parents_of_all[begin - 1 : last - 1])
+            features[begin:last] = stepped.features
+            reads.append(stepped.read)
+            states.append(stepped.state)
             begin = last
         state = LanguageModelState.cat(states)
         if kept is not None:
             kept.update((node, state.row(node - first).without_unused_slots()) for node in range(first, begin) if node in kept)
-    return features
+    known = [read for read in reads if read is not None]
+    return features, Read.cat([known[0].map(lambda part: torch.zeros_like(part[:1])), *known]) if known else None

@@ -6,7 +6,7 @@ Shapes: N rows, W distinct words, K input projection, F features.
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -14,12 +14,21 @@ from torch import Tensor
 from attlm_fairseq.modules.kernels import low_precision
 from attlm_fairseq.modules.kernels.low_precision import piece_sizes, rounded, with_bfloat16_products
 from attlm_fairseq.modules.language_model import Inputs, LanguageModel
+from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.modules.state import LanguageModelState, row_bytes
 from attlm_fairseq.numeric import ceil_div
 
 STEP_COPIES = 6  # a step needs at most this many times the memory of its rows' states and inputs
 WORDS_AT_ONCE = 1024  # words whose inputs are rounded together
+
+
+class Stepped(NamedTuple):
+    """The result of a step of N rows."""
+
+    features: Tensor  # (N, F)
+    read: Read | None  # what the reader has read, weights (N, M), if the output layer needs it
+    state: LanguageModelState
 
 
 class ScoringModel(Protocol):
@@ -37,8 +46,8 @@ class ScoringModel(Protocol):
         """Return the input projections of distinct words (W,), which do not depend on the position."""
         ...
 
-    def step_rows(self, words: Inputs, places: Tensor, state: LanguageModelState, rows: Tensor) -> tuple[Tensor, LanguageModelState]:
-        """Return features (N, F) and the state after the words at ``places`` (N,), each following a row ``rows`` (N,) of ``state``."""
+    def step_rows(self, words: Inputs, places: Tensor, state: LanguageModelState, rows: Tensor) -> Stepped:
+        """Step N rows: the words at ``places`` (N,), each following a row ``rows`` (N,) of ``state``."""
         ...
 
     def step_bytes(self, state: LanguageModelState, words: Inputs) -> int:
@@ -60,9 +69,8 @@ class Float32Model:
         self.events = model.output.events()
         self.initial_state, self.inputs = model.initial_state, model.inputs
 
-    def step_rows(self, words: Inputs, places: Tensor, state: LanguageModelState, rows: Tensor) -> tuple[Tensor, LanguageModelState]:
-        features, _, after = self.model.step_features(words.select(places), state.select(rows))
-        return features, after
+    def step_rows(self, words: Inputs, places: Tensor, state: LanguageModelState, rows: Tensor) -> Stepped:
+        return Stepped(*self.model.step_features(words.select(places), state.select(rows)))
 
     def step_bytes(self, state: LanguageModelState, words: Inputs) -> int:
         return STEP_COPIES * (state.bytes + row_bytes(words.values))
@@ -95,14 +103,14 @@ class Bfloat16Model:
     def inputs(self, tokens: Tensor) -> Inputs:
         return Inputs(tokens, torch.cat([self.recurrence.inputs(self.model.embedding(some)) for some in tokens.split(WORDS_AT_ONCE)]))
 
-    def step_rows(self, words: Inputs, places: Tensor, state: LanguageModelState, rows: Tensor) -> tuple[Tensor, LanguageModelState]:
+    def step_rows(self, words: Inputs, places: Tensor, state: LanguageModelState, rows: Tensor) -> Stepped:
         output, recurrent = self.recurrence.step_rows(words.values, places, state.recurrent, rows)
         outputs, tokens = output.unsqueeze(1), words.tokens.index_select(0, places).unsqueeze(1)
         memory = tuple(part.index_select(0, rows) for part in state.memory)
         states = self.model.states(outputs)
-        features, _ = self.reader(states, tokens, memory)
+        features, read = self.reader(states, tokens, memory, self.model.output.needs_read)
         after = LanguageModelState(recurrent, self.reader.advance(states, tokens, memory))
-        return self.model.joined(features, outputs).squeeze(1), after
+        return Stepped(self.model.joined(features, outputs).squeeze(1), read and read.map(lambda part: part.squeeze(1)), after)
 
     def step_bytes(self, state: LanguageModelState, words: Inputs) -> int:
         """Return the bytes of a step per row: copies of the memory and of the recurrent state, three of the latter on a GPU."""

@@ -40,14 +40,14 @@ class RowMemory(Protocol):
 class TreeMemory:
     """The memory that one model needs for a tree, without its weights; of several models, the largest counts.
 
-    ``node``: bytes per node, for its features. ``word``: bytes per distinct word, for its input projection. ``state``: bytes
-    of one row's state and reader memory at a depth.
+    ``node``: bytes per node, for its features, and for what was read if the output layer needs it. ``word``: bytes per distinct
+    word, for its input projection. ``state``: bytes of one row's state and reader memory at a depth.
     """
 
     words_before = 0
 
     def __init__(self, models: Sequence[LanguageModel]) -> None:
-        self.node = max(model.feature_size for model in models) * FLOAT + 64
+        self.node = max(map(_node_bytes, models))
         self.word = max(map(_word_bytes, models))
         self._states = [max(sizes) for sizes in zip(*map(_state_sizes, models), strict=True)]
 
@@ -73,6 +73,13 @@ class ForestMemory:
     def state(self, depth: int) -> int:
         """Return the bytes of one row after the number of its history and ``depth - 1`` words."""
         return self._tree.state(depth - 1) if depth else 0
+
+
+def _node_bytes(model: LanguageModel) -> int:
+    """Bytes of what is kept of one node."""
+    columns = model.reader.columns
+    slots = columns.oldest + 1 if model.output.needs_read and columns and columns.oldest is not None else 0
+    return model.feature_size * FLOAT + 64 + 2 * slots * (FLOAT + 8)  # of a level's pieces and the whole: weights and words
 
 
 @torch.inference_mode()

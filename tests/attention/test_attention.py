@@ -52,11 +52,17 @@ def expected_weights(variant: str, alpha: list[list[float]]) -> tuple[np.ndarray
         elif variant.startswith("selection") or variant == "LSTMN":  # h_0 .. h_t
             slots = dict(enumerate(of_position))
         else:  # the states after the inputs 0 .. t - 1, of which a window holds the last; or the words 0 .. t of a window
-            window = WINDOW if VARIANTS[variant][0] == "kvp_lstm_lm" else VARIANTS[variant][1].get("rm_window", t + 1) - 1
+            window = WINDOW if VARIANTS[variant][0] == "kvp_lstm_lm" else of_words(variant, t + 1) - 1
             slots = {1 + place: value for place, value in enumerate(of_position) if place >= t - window}  # the current one too, where read
         for column, value in slots.items():
             weights[t, column], in_memory[t, column] = value, True
     return weights, in_memory
+
+
+def of_words(variant: str, most: int) -> int:
+    """The window of a memory of words; others hold all states."""
+    options = VARIANTS[variant][1]
+    return options.get("rm_window") or options.get("pointer_window") or most
 
 
 @pytest.mark.parametrize("variant", WITH_WEIGHTS)

@@ -50,7 +50,7 @@ def full_pass(path, tokens: torch.Tensor) -> list[float]:
     """ln p of each token of a hypothesis and its end, from one pass over the whole of it."""
     model = cached_model(path)
     with torch.inference_mode():
-        log_probs = model.output.log_probs(model.extract_features(torch.cat((torch.tensor([2]), tokens[:-1])).unsqueeze(0))[0])[0]
+        log_probs = model.output.log_probs(*model.extract_features(torch.cat((torch.tensor([2]), tokens[:-1])).unsqueeze(0)))[0]
     return log_probs[range(len(tokens)), tokens].tolist()
 
 

@@ -126,7 +126,7 @@ def test_training_with_weights_of_lower_precision(models, dtype):
     there = on_pretend_device(model)
     tokens = sentences(count=2, longest=8)
     losses = []
-    for one, device in ((model.float(), "cpu"), (there.train(), NAME)):
+    for one, device in ((model.float().train(), "cpu"), (there.train(), NAME)):
         loss, extra = MemoryDecoder(Padding(), one)(tokens.to(device), target=tokens.roll(-1, 1).to(device), need_weights=True)
         if extra["attn"] is not None:
             loss = loss + attention_entropy(extra["attn"], torch.ones_like(tokens, dtype=torch.bool).to(device))

@@ -7,6 +7,7 @@ import torch
 from small_models import (
     LAYERS,
     OF_WORDS,
+    POINTERS,
     SIZE,
     VARIANTS,
     WITHOUT_MEMORY,
@@ -14,6 +15,7 @@ from small_models import (
     WITHOUT_WEIGHTS,
     V,
     make_model,
+    nll_of,
     reference_log_probs,
     sentences,
     set_limits,
@@ -55,7 +57,7 @@ def test_values_gradients_and_weights_are_those_of_the_equations(variant):
 
 def test_weights_come_only_when_asked_for(variant):
     model = make_model(variant)
-    assert model(sentences())[1] is None
+    assert (model(sentences())[1] is None) == (variant not in POINTERS)
     assert (model(sentences(), need_read=True)[1] is None) == (variant in WITHOUT_READ)
 
 
@@ -77,12 +79,12 @@ def test_a_position_depends_on_the_first_token_through_the_memory(variant):
     difference = (model.reader(states, tokens)[0] - model.reader(changed, tokens)[0]).abs().amax(dim=(0, 2))
     windows = {"2-gram": 2, "3-gram": 3, "attention": 5, "key-value": 5, "key-value-predict": 5}
     without_states = variant in OF_WORDS and variant != "RMR"  # the second LSTM of RMR remembers the state
-    reach = 1 if VARIANTS[variant][0] in WITHOUT_MEMORY or without_states else windows.get(variant, 40)
+    reach = 1 if VARIANTS[variant][0] in WITHOUT_MEMORY or variant in POINTERS or without_states else windows.get(variant, 40)
     assert difference[1:reach].numel() == 0 or difference[1:reach].min() > 1e-9
     assert not difference[reach:].any()  # beyond a window there is nothing
 
 
-@pytest.mark.parametrize("variant", [variant for variant in OF_WORDS if variant != "RMR"])
+@pytest.mark.parametrize("variant", [variant for variant in OF_WORDS if variant not in ("RMR", *POINTERS)])
 def test_a_position_depends_on_the_words_of_the_window(variant):
     model, tokens = make_model(variant), sentences(count=1)
     states, _ = model.recurrence.read(model.embedding(tokens), model.recurrence.initial(1))
@@ -131,7 +133,10 @@ def test_pieces_agree_with_the_full_pass(variant, cuts):
         torch.testing.assert_close(features, expected[:, begin:end], rtol=0, atol=1e-10)
         if read is not None:  # columns of the memory first; a running sum has one for all of its states
             weights = read.weights
-            if "attention" not in variant and "key" not in variant:  # a window's weights on the memory may be of fewer slots
+            if variant in POINTERS:
+                torch.testing.assert_close(read.log_gate, expected_read.log_gate[:, begin:end], rtol=0, atol=1e-10)
+                weights = torch.cat((weights, read.log_gate.exp().unsqueeze(2)), dim=2)
+            elif "attention" not in variant and "key" not in variant:  # a window's weights on the memory may be of fewer slots
                 own = min(end - begin, weights.size(2))
                 full = expected_read.weights[:, begin:end]
                 initial = model.reader.columns.initial
@@ -161,12 +166,12 @@ def test_loss_in_pieces_is_cross_entropy(variant, monkeypatch):
     """Values and all gradients of ``nll`` against torch's own cross entropy, with pieces of three rows."""
     set_limits(monkeypatch, logits=3 * V)
     model, tokens = make_model(variant), sentences()
-    features, _ = model.extract_features(tokens)
-    targets = tokens.roll(-1, dims=1).flatten()
+    features, read = model.extract_features(tokens)
+    targets = tokens.roll(-1, dims=1)
     gradients = []
     for loss in (
-        model.output.nll(features.flatten(0, 1), targets) * 0.5,
-        torch.nn.functional.cross_entropy(model.output(features).flatten(0, 1), targets, reduction="sum") * 0.5,
+        nll_of(model, features, read, targets, tokens >= 0) * 0.5,
+        torch.nn.functional.cross_entropy(model.output(features, read).flatten(0, 1), targets.flatten(), reduction="sum") * 0.5,
     ):
         model.zero_grad()
         loss.backward(retain_graph=True)
@@ -293,13 +298,15 @@ FREQUENT = [[EOS, EOS, EOS], [EOS, PAD, PAD]]  # blank lines: no word of a clust
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_every_parameter_has_a_gradient_whatever_the_batch(variant, length, options, precision):
     """Zeros at least: torch's DistributedDataParallel waits for a parameter without one and then fails."""
+    if variant in POINTERS and options:
+        pytest.skip("a pointer has a full softmax")
     model = make_model(variant, torch.float32, **options)
     tokens = torch.tensor(FREQUENT)[:, :length]
     for carried in (False, True):
         model.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-            features = model.read(tokens, model.initial_state(2))[0] if carried else model.extract_features(tokens)[0]
-            model.output.nll(features[tokens == EOS], tokens[tokens == EOS]).backward()
+            features, read = model.read(tokens, model.initial_state(2))[:2] if carried else model.extract_features(tokens)
+            nll_of(model, features, read, tokens, tokens == EOS).backward()
         for name, parameter in model.named_parameters():
             assert (parameter.grad is not None and bool(parameter.grad.isfinite().all())) == parameter.requires_grad, name
 
@@ -307,6 +314,8 @@ def test_every_parameter_has_a_gradient_whatever_the_batch(variant, length, opti
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 def test_the_adaptive_softmax_is_float32_under_autocast(variant, precision):
     """Rare words too, whose clusters torch does not compute in a lower precision; on a GPU its softmax there is float32 by itself."""
+    if variant in POINTERS:
+        pytest.skip("a pointer has a full softmax")
     model, tokens = make_model(variant, torch.float32, **ADAPTIVE), sentences()
     features = model.extract_features(tokens)[0].flatten(0, 1).detach()
     expected = model.output.nll(features, tokens.flatten())

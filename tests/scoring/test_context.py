@@ -56,8 +56,9 @@ def test_a_document_scores_as_its_concatenation(variant, tmp_path):
     found = iter(scored)
     for document in DOCUMENTS:
         ids = [token for line in document for token in (*scorer.vocabulary.ids(line.split()), 2)]
-        features, _ = scorer.models[0].model.extract_features(torch.tensor([[2, *ids[:-1]]]))
-        log_probs = scorer.models[0].model.output.log_probs_of(features[0], torch.tensor(ids)).tolist()
+        features, read = scorer.models[0].model.extract_features(torch.tensor([[2, *ids[:-1]]]))
+        read = read and read.map(lambda part: part[0])
+        log_probs = scorer.models[0].model.output.log_probs_of(features[0], torch.tensor(ids), read).tolist()
         values = [value for _ in document for value in next(found).scores[0].log_probs]
         assert values == pytest.approx(log_probs, abs=1e-5)
 

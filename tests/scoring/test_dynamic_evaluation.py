@@ -33,8 +33,8 @@ def test_each_sentence_is_scored_before_it_is_learned(variant, tmp_path):
     state = own.initial_state(1)
     for words in LINES:
         ids = lm.vocabulary.ids(words)
-        features, _, after = own.read(torch.tensor([[2, *ids]]), state)
-        log_probs = own.output.log_probs_of(features[0], torch.tensor([*ids, 2]))
+        features, read, after = own.read(torch.tensor([[2, *ids]]), state)
+        log_probs = own.output.log_probs_of(features[0], torch.tensor([*ids, 2]), read and read.map(lambda part: part[0]))
         assert scorer.score([words])[0].log_probs == pytest.approx(log_probs.tolist(), abs=1e-4)
         own.zero_grad()
         (-log_probs.sum()).backward()

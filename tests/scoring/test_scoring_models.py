@@ -12,8 +12,9 @@ from torch import Tensor
 from attlm_fairseq.modules.kernels import low_precision
 from attlm_fairseq.modules.kernels.limits import Widths
 from attlm_fairseq.modules.kernels.low_precision import piece_sizes, round_up_rows
+from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.state import LanguageModelState
-from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model, ScoringModel
+from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model, ScoringModel, Stepped
 
 WORDS = torch.tensor([[2, 5, 9], [7, 5, 2], [4, 4, 18], [11, 3, 6]])  # two steps of 4 rows, each row after another
 PARENTS = torch.tensor([[0, 0, 0, 0], [3, 0, 1, 1], [2, 2, 0, 3]])
@@ -37,11 +38,16 @@ def nan_for_uninitialised():
 
 def steps(model: ScoringModel) -> tuple[list[Tensor], LanguageModelState]:
     """Features of every step and the state after the last."""
+    found = stepped(model)
+    return [step.features for step in found], found[-1].state
+
+
+def stepped(model: ScoringModel) -> list[Stepped]:
     words, state, found = model.inputs(torch.arange(19)), model.initial_state(1), []
     for places, parents in zip(WORDS.t(), PARENTS, strict=True):
-        features, state = model.step_rows(words, places, state, parents)
-        found.append(features)
-    return found, state
+        found.append(model.step_rows(words, places, state, parents))
+        state = found[-1].state
+    return found
 
 
 def unpadded(state: LanguageModelState, layers: int) -> tuple[Tensor, ...]:
@@ -66,9 +72,11 @@ def test_unrounded_it_is_the_model(variant, layers, monkeypatch, float32_for_bfl
     torch.testing.assert_close(unpadded(state, layers), exact.recurrent)
     torch.testing.assert_close(state.memory, exact.memory)
     features = torch.cat(found)
-    log_probs = model.output.log_probs(features)
+    reads = [step.read for step in stepped(Float32Model(model)) if step.read is not None]
+    read = Read.cat(reads) if reads else None
+    log_probs = model.output.log_probs(features, read)
     contexts, words = torch.arange(len(features)).repeat_interleave(19), torch.arange(19).repeat(len(features))
-    torch.testing.assert_close(low.events(features, contexts, words), log_probs.flatten(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(low.events(features, contexts, words, read=read), log_probs.flatten(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -193,21 +193,21 @@ def test_carried_rows_equal_whole_documents(dictionary, variant):
         torch.testing.assert_close(torch.cat(got[document]), expected[0], rtol=0, atol=1e-10)
 
 
-GROWING = ("amsrn_lm", "kvp_lstm_lm", "lstmn_lm")  # families with one slot per state
+GROWING = ("amsrn_lm", "kvp_lstm_lm", "lstmn_lm", "pointer_lstm_lm")  # families with one slot per state
 SLOTS = [variant for variant in VARIANTS if VARIANTS[variant][0] in GROWING or variant.startswith("combined")]
 
 
 def read(model: LanguageModel, made: DocumentDataset, batches: list[list[int]], carried: CarriedState) -> tuple[list[torch.Tensor], int]:
-    """The features of all batches, and the most numbers of a row that were carried from one to the next."""
-    read, most = [], 0
+    """The logits of all batches, and the most numbers of a row that were carried from one to the next."""
+    logits, most = [], 0
     for indices in batches:
         inputs = made.collater([made[index] for index in indices])["net_input"]
-        features, _, state = model.read(inputs["src_tokens"], carried.take(model, inputs["rows"], inputs["starts"]))
+        features, found, state = model.read(inputs["src_tokens"], carried.take(model, inputs["rows"], inputs["starts"]))
         carried.put(model, inputs["rows"], inputs["ends"], state)
-        read.append(features)
+        logits.append(model.output(features, found))
         parts = carried.state_dict().get("recurrent" if model.recurrence.name == "lstmn" else "memory", [])
         most = max(most, max((part[0].numel() for part in parts), default=0))
-    return read, most
+    return logits, most
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -49,6 +49,7 @@ PRESETS = {
     "variational_large_tied": {"decoder_hidden_size": 1500, "output_layer": "tied", "locked_dropout": True, "dropout_words": 0.3},
     "awd_lstm_lm": {"decoder_layers": 3, "dropout_in": 0.4, "dropout_between": 0.25, "dropout_out": 0.4, "weight_drop": 0.5},
     "awd_averaging": {"decoder_hidden_size": 650, "dropout_words": 0.1, "locked_dropout": True, "weight_drop": 0.5},
+    "pointer_lstm_lm_medium": {"decoder_hidden_size": 650, "output_layer": "untied", "dropout": 0.5, "pointer_window": 100},
     "awd_mos": {"decoder_embed_dim": 280, "softmaxes": "15", "dropout_latent": 0.29, "dropout_between": 0.225, "dropout_out": 0.4},
     "awd_mos_wikitext2": {"decoder_embed_dim": 300, "softmaxes": "15", "dropout_in": 0.55, "dropout_between": 0.2, "weight_drop": 0.5},
     "awd_doc": {"decoder_embed_dim": 280, "softmaxes": "15,5", "dropout_latent": 0.6, "locked_dropout": True, "output_layer": "tied"},
@@ -66,6 +67,7 @@ MILLIONS = {  # at V = 10,001, and 33,278 for WikiText-2
     "awd_lstm_lm": 24.36,
     "awd_averaging": 14.12,
     "awd_attentive": 14.54,
+    "pointer_lstm_lm_medium": 20.20,  # paper: 21
     "awd_mos": 21.42,  # paper: 22
     "awd_mos_wikitext2": 34.84,  # paper: 35
     "awd_doc": 22.80,  # paper: 23

@@ -5,7 +5,7 @@ Shapes: B sentences in the batch, T positions, H hidden size, F size of the feat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -22,14 +22,28 @@ class Read(NamedTuple):
         weights: attention weights (B, T, M). The first columns belong to the slots of the memory that was passed in (one
             column if it is a running sum), the others to the new states.
         tokens: the token of each column (B, T, M), only from readers whose memory holds words.
+        log_gate: the logarithm of the weight that is left for the softmax (B, T), only from readers with a sentinel.
     """
 
     weights: Tensor
     tokens: Tensor | None = None
+    log_gate: Tensor | None = None
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Read:
+        """Return it with ``change`` applied to every tensor."""
+        return Read(change(self.weights), *(None if part is None else change(part) for part in self[1:]))
 
     def at(self, places: Tensor) -> Read:
         """Return the weights and tokens (N, M) of the N predictions for which ``places`` (B, T) is True."""
-        return Read(self.weights[places], None if self.tokens is None else self.tokens[places])
+        return self.map(lambda part: part[places])
+
+    @staticmethod
+    def cat(reads: Sequence[Read]) -> Read:
+        """Return the predictions of several, (N, M) each. Shorter memories are padded on the left with weights of 0."""
+        slots = max(read.weights.size(1) for read in reads)
+        padded = [read.map(lambda part: nn.functional.pad(part, (slots - part.size(1), 0)) if part.dim() > 1 else part) for read in reads]
+        others = (None if parts[0] is None else torch.cat(parts) for parts in zip(*(read[1:] for read in padded), strict=True))
+        return Read(torch.cat([read.weights for read in padded]), *others)
 
 
 class Reader(Protocol):

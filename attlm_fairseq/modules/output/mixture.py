@@ -18,6 +18,7 @@ from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
 from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear, MakeLinear
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, no_check
 from attlm_fairseq.modules.memory.reader import Read
+from attlm_fairseq.modules.output.softmax import log_softmax
 
 
 def parse_softmaxes(text: str, layers: int) -> tuple[int, ...]:
@@ -192,11 +193,6 @@ def latents_of(features: Tensor, sizes: Sequence[int], layers: Iterable[nn.Modul
     """Return ``z`` (.., K, E) for features (.., F): each layer is applied to the part of the features of its size."""
     parts = [layer(part) for layer, part in zip(layers, features.split(list(sizes), dim=-1), strict=True)]
     return torch.tanh(torch.cat(parts, dim=-1)).unflatten(-1, (-1, vector_size))
-
-
-def log_softmax(logits: Tensor) -> Tensor:
-    """Return the logarithm of the softmax over the last dimension, at least in float32."""
-    return torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
 def mixture_log_probs(log_priors: Tensor, logits: Iterable[Tensor]) -> Tensor:

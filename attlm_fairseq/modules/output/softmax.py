@@ -31,8 +31,7 @@ class Softmax(nn.Linear):
         return super().forward(features)
 
     def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
-        logits = self(features)
-        return torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        return log_softmax(nn.functional.linear(features, self.weight, self.bias))
 
     def log_probs_of(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
         return self.log_probs(features).gather(1, targets.unsqueeze(1)).squeeze(1)
@@ -59,6 +58,11 @@ class Softmax(nn.Linear):
 
     def steps(self, make: MakeLinear) -> SoftmaxSteps:
         return SoftmaxSteps(make(self.weight, self.bias))
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """Return the logarithm of the softmax over the last dimension, at least in float32."""
+    return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
 
 
 class SoftmaxSteps(nn.Module):
