@@ -60,10 +60,12 @@ class DocumentDataset(FairseqDataset):
         *,
         segment: int,
         marker: str = "",
+        sentences: int = 0,
     ) -> None:
         """Make the dataset from ``lines``, token ids (n + 1,) ending in ``</s>``, of the given ``sizes``.
 
-        Documents end at lines that consist of the word ``marker``, or at blank lines if it is empty. ``name`` is for messages.
+        Documents end at lines that consist of the word ``marker``, or at blank lines if it is empty. With ``sentences`` > 0 they
+        also end after so many lines. ``name`` is for messages.
         Raises InputError if the marker never occurs, there is no text, or the text has fairseq's own symbols as words.
         """
         self.lines = lines
@@ -86,6 +88,10 @@ class DocumentDataset(FairseqDataset):
         self.documents = [(begin + 1, end) for begin, end in pairwise(bounds) if end > begin + 1]
         if not self.documents:
             raise InputError("the split has no text; preprocess one with at least one line that separates no documents", path=name)
+        if sentences:
+            self.documents = [
+                (first, min(first + sentences, end)) for begin, end in self.documents for first in range(begin, end, sentences)
+            ]
         self.kept = np.concatenate([np.arange(begin, end) for begin, end in self.documents])  # the lines that separate nothing
         refuse_special_words(lines, self.kept, name)
         self.ends = np.cumsum(sizes)  # of lines, in tokens from the beginning of the text

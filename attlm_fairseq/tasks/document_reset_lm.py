@@ -34,6 +34,13 @@ class DocumentResetLMConfig(TrainingOptions):
             "each document (memory); or both at each segment (segment)",
         },
     )
+    reset_every: int = field(
+        default=0,
+        metadata={
+            "help": "also reset state and memory after every K lines (sentences) of a document, counted from its beginning; 0: only at "
+            "documents. With 1 each sentence is by itself"
+        },
+    )
     random_bptt: bool = field(
         default=False,
         metadata={
@@ -85,6 +92,12 @@ class DocumentResetLMTask(SentenceResetLMTask):
             raise InputError(f"--bptt {cfg.bptt}: a segment has at least 1 token")
         if cfg.memory_slots < 0:
             raise InputError(f"--memory-slots {cfg.memory_slots}: give how many states to carry, or 0 for all")
+        if cfg.reset_every < 0:
+            raise InputError(
+                f"--reset-every {cfg.reset_every}: give the number of sentences after which to reset, or 0 for documents alone"
+            )
+        if cfg.reset_every and cfg.reset == "segment":
+            raise InputError("--reset-every has no effect with --reset segment, which carries nothing anyway: leave one of them out")
         super().__init__(cfg, dictionary)
         self.training_state, self.validation_state = self.carried_state(), self.carried_state()
         self._positions = 0  # of the longest segment since the last update
@@ -106,7 +119,15 @@ class DocumentResetLMTask(SentenceResetLMTask):
     def make_dataset(self, split: str, combine: bool, epoch: int, training: bool = False) -> DocumentDataset:
         """Return the documents of a split, which are the same in training and evaluation."""
         lines, path = self.read_lines(split, combine, epoch)
-        return DocumentDataset(lines, lines.sizes, self.dictionary, str(path), segment=self.cfg.bptt, marker=self.cfg.document_marker)
+        return DocumentDataset(
+            lines,
+            lines.sizes,
+            self.dictionary,
+            str(path),
+            segment=self.cfg.bptt,
+            marker=self.cfg.document_marker,
+            sentences=self.cfg.reset_every,
+        )
 
     def epoch_batches(
         self, dataset: DocumentDataset, seed: int, max_sentences: Optional[int], max_tokens: Optional[int], num_shards: int
@@ -223,6 +244,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
             "--document-marker": self.cfg.document_marker,
             "--document-order": str(self.cfg.document_order),
             "--random-bptt": self.cfg.random_bptt,
+            "--reset-every": self.cfg.reset_every,
             "a training text of so many tokens:": sum(self.datasets[self.cfg.train_subset].tokens),
         }
 

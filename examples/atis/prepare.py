@@ -20,6 +20,8 @@ def main(source: Path, folder: Path) -> None:
     (folder / "train.txt").write_text("".join(f"{text}\n" for index, text in training if index % 25 != 1), encoding="utf-8")
     (folder / "valid.txt").write_text("".join(f"{text}\n" for index, text in training if index % 25 == 1), encoding="utf-8")
     (folder / "train-all.txt").write_text("".join(f"{text}\n" for _, text in training), encoding="utf-8")
+    # for measuring LMs alone: the references of the lists to tune on
+    (folder / "test.txt").write_text("".join(f"{item['output'].strip()}\n" for item in items[::5]), encoding="utf-8")
     (folder / "train.json").write_text(json.dumps([item for index, item in enumerate(items) if index % 5]), encoding="utf-8")
     (folder / "dev.json").write_text(json.dumps(items[::5]), encoding="utf-8")
     print(f"{len(training)} references for the LMs, {len(items[::5])} lists to tune on, in {folder}")

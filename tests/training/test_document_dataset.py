@@ -193,6 +193,32 @@ def test_carried_rows_equal_whole_documents(dictionary, variant):
         torch.testing.assert_close(torch.cat(got[document]), expected[0], rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("variant", ["single", "combined", "averaging", "selection tied"])
+@pytest.mark.parametrize("sentences", [1, 2])
+def test_state_and_memory_are_kept_for_so_many_sentences(dictionary, variant, sentences):
+    """Every group of sentences of a document is read as by itself; groups never cross documents."""
+    model = make_model(variant)
+    made = dataset(dictionary, TEXT, segment=3, sentences=sentences)
+    groups = [
+        " ".join(lines[first : first + sentences])
+        for lines in ([f"{line} </s>" for line in text.removesuffix(" </s>").split(" </s> ")] for text in DOCUMENTS)
+        for first in range(0, len(lines), sentences)
+    ]
+    assert len(groups) == {1: 7, 2: 5}[sentences]
+    got: dict[int, list[torch.Tensor]] = {}
+    carried = CarriedState()
+    for indices in made.batches("corpus", 1, 2):
+        inputs = made.collater([made[index] for index in indices])["net_input"]
+        features, _, state = model.read(inputs["src_tokens"], carried.take(model, inputs["rows"], inputs["starts"]))
+        carried.put(model, inputs["rows"], inputs["ends"], state)
+        for row, index in enumerate(indices):
+            got.setdefault(index.document, []).append(features[row, : index.length])
+    for number, text in enumerate(groups):
+        tokens = [dictionary.index(word) for word in text.split()]
+        expected, _ = model.extract_features(torch.tensor([[dictionary.eos(), *tokens[:-1]]]))
+        torch.testing.assert_close(torch.cat(got[number]), expected[0], rtol=0, atol=1e-10)
+
+
 GROWING = ("amsrn_lm", "kvp_lstm_lm", "lstmn_lm", "pointer_lstm_lm")  # families with one slot per state
 SLOTS = [variant for variant in VARIANTS if VARIANTS[variant][0] in GROWING or variant.startswith("combined")]
 
@@ -236,7 +262,9 @@ def test_memory_slots_bound_what_is_carried(dictionary, variant):
 def make_task(dictionary: Dictionary, text: str = TEXT, **options: object) -> DocumentResetLMTask:
     given = {"bptt": 2, "batch_size": 2, "max_tokens": None, "seed": 1, "train_subset": "train"} | options
     made = DocumentResetLMTask(DocumentResetLMConfig(**given), dictionary)
-    made.datasets["train"] = dataset(dictionary, text, segment=made.cfg.bptt, marker=made.cfg.document_marker)
+    made.datasets["train"] = dataset(
+        dictionary, text, segment=made.cfg.bptt, marker=made.cfg.document_marker, sentences=made.cfg.reset_every
+    )
     return made
 
 
@@ -311,6 +339,17 @@ def test_evaluation_reads_as_many_rows_as_there_is_room_for(dictionary, limits, 
 def test_a_negative_number_of_slots_is_said(dictionary):
     with pytest.raises(InputError, match="--memory-slots -1"):
         make_task(dictionary, memory_slots=-1)
+
+
+def test_when_to_reset_is_checked(dictionary):
+    with pytest.raises(InputError, match="--reset-every -1: give the number of sentences"):
+        make_task(dictionary, reset_every=-1)
+    with pytest.raises(InputError, match="--reset-every has no effect with --reset segment"):
+        make_task(dictionary, reset_every=2, reset="segment")
+    task = make_task(dictionary, reset_every=3)
+    saved = saved_after(task, 1)
+    with pytest.raises(InputError, match="--reset-every 3, and this run has --reset-every 2"):
+        make_task(dictionary, reset_every=2).set_checkpoint_dict(saved)
 
 
 @pytest.mark.parametrize(

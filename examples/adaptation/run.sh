@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# What each way of adapting a general LM to a domain brings: training on, interpolation, and the same for n-grams.
+#
+# usage: run.sh GENERAL DOMAIN [options of fairseq-train ..]
+# GENERAL holds train and valid, DOMAIN train, valid and test, one sentence a line, as .txt or .txt.gz. The options given come last and win:
+# `--cpu` without a GPU. WORDS (default 10000) are kept of the general text's vocabulary, SENTENCES (default all) of its lines are read. EPOCHS
+# (default 2) are of the general LM, MORE (default 15) the most of the others. ORDER (default 3) is that of the n-grams. WORK=folder.
+# The same command continues an interrupted run.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../steps.sh"
+usage="usage: run.sh GENERAL DOMAIN [options of fairseq-train ..]"
+general=$(realpath "${1:?$usage}") domain=$(realpath "${2:?$usage}")
+shift 2
+work=${WORK:-$here/work}
+mkdir -p "$work"
+cd "$work"
+
+same_inputs texts.cksum "$general"/train.txt* "$general"/valid.txt* "$domain"/train.txt* "$domain"/valid.txt* "$domain"/test.txt* \
+    <(echo "${WORDS:-10000} ${SENTENCES:-all}")
+[ -e joint.txt ] || python "$here/prepare.py" "$general" "$domain" . "${WORDS:-10000}" ${SENTENCES:+"$SENTENCES"}
+[ -e dict/dict.txt ] || fairseq-preprocess --only-source --padding-factor 1 --trainpref joint.txt --dict-only --destdir dict > preprocess.log 2>&1
+for text in general domain; do
+    [ -e "$text/bin/valid.bin" ] || fairseq-preprocess --only-source --srcdict dict/dict.txt --trainpref "$text/train.txt" \
+        --validpref "$text/valid.txt" --destdir "$text/bin" > preprocess.log 2>&1
+    [ -e "$text.arpa" ] || attlm ngram "$text/train.txt" -o "$text.arpa" -n "${ORDER:-3}" --unk-in-text --discount-fallback
+done
+
+# train NAME TEXT ADAM-RATE EPOCHS OPTION..: trained models are kept, those of other options refused
+train() {
+    local name=$1 text=$2 rate=$3 epochs=$4 training
+    shift 4
+    training=("$text/bin" --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm --criterion lm_cross_entropy \
+        --decoder-embed-dim 200 --decoder-hidden-size 200 --decoder-layers 1 --dropout 0.3 --init-range 0.1 --optimizer adam --lr "$rate" \
+        --lr-scheduler reduce_lr_on_plateau --lr-shrink 0.3 --lr-patience 0 --clip-norm 1 --max-tokens 1000 --batch-order length \
+        --max-epoch "$epochs" --patience 3 --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
+        --save-dir "$name" "$@")
+    keep_to "$name" "${training[*]}$([[ $name != adapted ]] || echo "; after $(<general-lm/options)")"
+    [ ! -e "$name/done" ] || return 0
+    echo "== $name"
+    fairseq-train "${training[@]}" 2>&1 | tee "$name.log" | grep -E "valid on|initialised|done training|rror" || { tail -5 "$name.log"; return 1; }
+    touch "$name/done"
+}
+
+train general-lm general 0.003 "${EPOCHS:-2}" "$@"
+train domain-lm domain 0.003 "${MORE:-15}" "$@"
+train adapted domain 0.001 "${MORE:-15}" --init-from general-lm/checkpoint_best.pt "$@"
+
+general=(--lm general=general-lm/checkpoint_best.pt) domain=(--lm domain=domain-lm/checkpoint_best.pt)
+adapted=(--lm adapted=adapted/checkpoint_best.pt) ngrams=(--kenlm ngram_general=general.arpa --kenlm ngram_domain=domain.arpa)
+# mix NAME LM..: the LMs' linear mixture with the weights that EM finds on the domain's validation text
+mix() {
+    attlm mix domain/valid.txt --name "$1" -o "$1.toml" "${@:2}" > "$1.log"
+    attlm ppl domain/test.txt --config "$1.toml" | tail -n +2
+}
+echo "== perplexity on the domain's test text"
+attlm ppl domain/test.txt "${general[@]}" "${domain[@]}" "${adapted[@]}" "${ngrams[@]}"
+mix general-domain "${general[@]}" "${domain[@]}"
+mix general-adapted "${general[@]}" "${adapted[@]}"
+mix ngrams "${ngrams[@]}"
+mix domain-ngrams "${domain[@]}" "${ngrams[@]}"
+mix adapted-ngrams "${adapted[@]}" "${ngrams[@]}"
