@@ -89,9 +89,8 @@ class DocumentDataset(FairseqDataset):
         if not self.documents:
             raise InputError("the split has no text; preprocess one with at least one line that separates no documents", path=name)
         if sentences:
-            self.documents = [
-                (first, min(first + sentences, end)) for begin, end in self.documents for first in range(begin, end, sentences)
-            ]
+            groups = [(first, end) for begin, end in self.documents for first in range(begin, end, sentences)]
+            self.documents = [(first, min(first + sentences, end)) for first, end in groups]
         self.kept = np.concatenate([np.arange(begin, end) for begin, end in self.documents])  # the lines that separate nothing
         refuse_special_words(lines, self.kept, name)
         self.ends = np.cumsum(sizes)  # of lines, in tokens from the beginning of the text

@@ -2,8 +2,9 @@
 
 usage: prepare.py GENERAL DOMAIN FOLDER WORDS [SENTENCES]
 
-GENERAL holds train and valid, DOMAIN train, valid and test, as .txt or .txt.gz, one sentence per line. FOLDER/general and FOLDER/domain get the
-same texts with <unk> for other words. WORDS is the number of general words, SENTENCES the number of lines of general training text.
+GENERAL holds train and valid, DOMAIN train, valid and test, as .txt or .txt.gz, one sentence per line. FOLDER/general and
+FOLDER/domain get the same texts with <unk> for other words. WORDS is the number of general words, SENTENCES that of the
+lines of general training text.
 """
 
 from __future__ import annotations

