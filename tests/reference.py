@@ -110,28 +110,36 @@ def softmax(scores: list[Tensor]) -> list[Tensor]:
 
 
 def attentive_features(
-    h: list[Tensor], W_s: Tensor, v_s: Tensor, W_c: Tensor, b_c: Tensor, W_q: Tensor | None = None, current: bool = False
+    h: list[Tensor], W: dict[str, Tensor], current: bool = False, skip: int = 0, merge: str = "concat"
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """Salton et al. (2017), Eq. 3-7, 9 (``W_q`` None: single) and 10 (combined): ``h'_t`` and the weights ``a_1 .. a_{t-1}`` for each t.
+    """Salton et al. (2017), Eq. 3-7, 9 (without ``W_q``: single) and 10 (combined): ``h'_t`` and the weights ``a_1 .. a_{t-1}`` for each t.
 
-    ``current`` (not in the paper): ``h_t`` is in the memory too.
+    Not in the paper: without ``W_s``, the score is ``h_i . h_t``; ``current``: ``h_t`` is in the memory too; ``skip``: the newest
+    states in memory that are not read; other merges of ``h_t`` and ``c_t``, with ``W_f`` and ``b_f`` of the second layer.
     """
     features, weights = [], []
     for t in range(len(h)):
-        memory = h[: t + 1] if current else h[:t]
+        memory = h[: max(0, (t + 1 if current else t) - skip)]
         context = torch.zeros_like(h[t])
         a = []
         if memory:
             scores = []
             for h_i in memory:
-                inner = W_s @ h_i
-                if W_q is not None:
-                    inner = inner + W_q @ h[t]
-                scores.append(sum(v * x for v, x in zip(v_s, torch.tanh(inner), strict=True)))
+                if "W_s" not in W:
+                    scores.append(sum(x * y for x, y in zip(h_i, h[t], strict=True)))
+                    continue
+                inner = W["W_s"] @ h_i
+                if "W_q" in W:
+                    inner = inner + W["W_q"] @ h[t]
+                scores.append(sum(v * x for v, x in zip(W["v_s"], torch.tanh(inner), strict=True)))
             a = softmax(scores)
             for a_i, h_i in zip(a, memory, strict=True):
                 context = context + a_i * h_i
-        features.append(torch.tanh(W_c @ torch.cat([h[t], context]) + b_c))
+        if merge in ("concat", "feedforward"):
+            merged = torch.tanh(W["W_c"] @ torch.cat([h[t], context]) + W["b_c"])
+            features.append(merged if merge == "concat" else torch.tanh(W["W_f"] @ merged + W["b_f"]))
+        else:
+            features.append(h[t] * context if merge == "product" else context)
         weights.append(a)
     return features, weights
 
@@ -192,9 +200,15 @@ def averaging_features(h: list[Tensor], W_c: Tensor, b_c: Tensor) -> list[Tensor
 
 
 def selection_features(
-    h: list[Tensor], selection: str, W_kh: Tensor, b_k: Tensor, gate1: tuple[Tensor, Tensor] | None, gate2: tuple[Tensor, Tensor] | None
+    h: list[Tensor],
+    selection: str,
+    W_kh: Tensor,
+    b_k: Tensor,
+    gate1: tuple[Tensor, Tensor] | None,
+    gate2: tuple[Tensor, Tensor] | None,
+    skip: int = 0,
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """Liu et al. (2016): ``[h_t; r_t]`` and alpha over ``h_0 .. h_{t-1}``; gates as (matrix, bias)."""
+    """Liu et al. (2016): ``[h_t; r_t]`` and alpha over ``h_0 .. h_{t-1}``, the newest ``skip`` left out; gates as (matrix, bias)."""
     features, weights = [], []
     memory = [torch.zeros_like(h[0])]
     for h_t in h:
@@ -205,8 +219,9 @@ def selection_features(
             w_h1 = torch.sigmoid(gate1[0] @ h_t + gate1[1])
         else:
             w_h1 = {"none": ones, "tied": w_h2, "complementary": ones - w_h2}[selection]
-        alpha = softmax([((h_i * w_h1) * k).sum() for h_i in memory])
-        r = sum(alpha_i * (h_i * w_h2) for alpha_i, h_i in zip(alpha, memory, strict=True))
+        read = memory[: max(0, len(memory) - skip)]
+        alpha = softmax([((h_i * w_h1) * k).sum() for h_i in read])
+        r = sum((alpha_i * (h_i * w_h2) for alpha_i, h_i in zip(alpha, read, strict=True)), torch.zeros_like(k))
         features.append(torch.cat([h_t, r]))
         weights.append(alpha)
         memory.append(h_t)
@@ -214,14 +229,17 @@ def selection_features(
 
 
 def key_value_predict_features(
-    h: list[Tensor], parts: int, L: int, W_Y: Tensor, W_h: Tensor, w: Tensor, W_r: Tensor, W_x: Tensor
+    h: list[Tensor], parts: int, L: int, W_Y: Tensor, W_h: Tensor, w: Tensor, W_r: Tensor, W_x: Tensor, skip: int = 0
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """Daniluk et al. (2017): attention (1 part), key-value (2), key-value-predict (3); alpha over the window, oldest first."""
+    """Daniluk et al. (2017): attention (1 part), key-value (2), key-value-predict (3); alpha over the window, oldest first.
+
+    The window ends ``skip`` positions before the last output.
+    """
     size = len(h[0]) // parts
     pieces = [[h_t[part * size : (part + 1) * size] for part in range(parts)] for h_t in h]
     features, weights = [], []
     for t, current in enumerate(pieces):
-        memory = pieces[max(0, t - L) : t]
+        memory = pieces[max(0, t - L - skip) : max(0, t - skip)]
         r = torch.zeros(size, dtype=h[0].dtype)
         alpha = []
         if memory:
@@ -249,9 +267,9 @@ def ngram_features(h: list[Tensor], N: int, W_N: Tensor) -> list[Tensor]:
 
 
 def recurrent_memory_features(
-    h: list[Tensor], words: list[int], N: int, tables: dict[str, Tensor], compose: dict[str, Tensor]
+    h: list[Tensor], words: list[int], N: int, tables: dict[str, Tensor], compose: dict[str, Tensor], skip: int = 0
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """Tran, Bisazza and Monz (2016): ``m_t`` and the weights of the last N words, oldest first, the current one included.
+    """Tran, Bisazza and Monz (2016): ``m_t`` and the weights of N words, oldest first: the last ones, without the newest ``skip``.
 
     ``tables``: rows of A, B and, with positions, A_T, B_T; row N - 1 of a table of positions is that of the newest word.
     ``compose``: W_1 .. W_6 and b_1 .. b_6, or C alone.
@@ -259,15 +277,15 @@ def recurrent_memory_features(
     features, weights = [], []
     for t, h_t in enumerate(h):
         keys, values = [], []
-        for i in range(max(0, t - N + 1), t + 1):
+        for i in range(max(0, t - skip - N + 1), max(0, t - skip + 1)):
             a_i, b_i = tables["A"][words[i]], tables["B"][words[i]]
             if "A_T" in tables:
-                position = N - (t - i)
+                position = N - (t - skip - i)
                 a_i, b_i = a_i + tables["A_T"][position - 1], b_i + tables["B_T"][position - 1]
             keys.append(a_i)
             values.append(b_i)
         p = softmax([(a_i * h_t).sum() for a_i in keys])
-        s = sum(p_i * b_i for p_i, b_i in zip(p, values, strict=True))
+        s = sum((p_i * b_i for p_i, b_i in zip(p, values, strict=True)), torch.zeros_like(h_t))
         if "C" in compose:
             m = compose["C"] @ h_t + s
         else:

@@ -23,20 +23,27 @@ VARIANTS = {
     "combined": ("attentive_lstm_lm", {"attention_score": "combined"}),
     "single, current too": ("attentive_lstm_lm", {"attention_score": "single", "attention_memory": "current"}),
     "combined, current too": ("attentive_lstm_lm", {"attention_score": "combined", "attention_memory": "current"}),
+    "dot, context": ("attentive_lstm_lm", {"attention_score": "dot", "attention_merge": "context"}),
+    "single, feedforward, skip 3": ("attentive_lstm_lm", {"attention_merge": "feedforward", "attention_skip": 3}),
+    "combined, current too, product, skip 1": (
+        "attentive_lstm_lm",
+        {"attention_score": "combined", "attention_memory": "current", "attention_merge": "product", "attention_skip": 1},
+    ),
     "averaging": ("averaging_lstm_lm", {}),
     "selection none": ("amsrn_lm", {"selection": "none", "output_layer": "untied"}),
     "selection independent": ("amsrn_lm", {"selection": "independent", "output_layer": "untied"}),
     "selection tied": ("amsrn_lm", {"selection": "tied", "output_layer": "untied"}),
     "selection complementary": ("amsrn_lm", {"selection": "complementary", "output_layer": "untied"}),
+    "selection tied, skip 2": ("amsrn_lm", {"selection": "tied", "output_layer": "untied", "attention_skip": 2}),
+    "attention, skip 2": ("kvp_lstm_lm", {"kvp_mode": "attention", "attention_window": 4, "attention_skip": 2}),
     "attention": ("kvp_lstm_lm", {"kvp_mode": "attention", "attention_window": 4}),
     "key-value": ("kvp_lstm_lm", {"kvp_mode": "key-value", "attention_window": 4, "output_layer": "untied"}),
     "key-value-predict": ("kvp_lstm_lm", {"kvp_mode": "key-value-predict", "attention_window": 4, "output_layer": "untied"}),
     "2-gram": ("ngram_rnn_lm", {"ngram_order": 2, "output_layer": "untied"}),
     "3-gram": ("ngram_rnn_lm", {"ngram_order": 3, "output_layer": "untied"}),
     "RM gated": ("rm_lm", {"rm_window": 4}),
-    "RM linear": ("rm_lm", {"rm_window": 4, "rm_composition": "linear"}),
-    "RM gated, no positions": ("rm_lm", {"rm_window": 4, "rm_positions": "none"}),
-    "RM linear, no positions": ("rm_lm", {"rm_window": 1, "rm_composition": "linear", "rm_positions": "none"}),
+    "RM linear, skip 2": ("rm_lm", {"rm_window": 4, "rm_composition": "linear", "attention_skip": 2}),
+    "RM linear, one word, no positions": ("rm_lm", {"rm_window": 1, "rm_composition": "linear", "rm_positions": "none"}),
     "RMR": ("rm_lm", {"rm_window": 4, "rm_second_lstm": True}),
     "plain": ("plain_lstm_lm", {}),
     "pointer": ("pointer_lstm_lm", {"pointer_window": 4}),
@@ -179,10 +186,10 @@ def recurrent_memory(h: list[torch.Tensor], tokens: list[int], reader: torch.nn.
             from_read, gates = getattr(parts.from_read, name).chunk(3), getattr(parts.gates, name).chunk(2)
             in_order = [from_read[0], gates[0], from_read[1], gates[1], from_read[2], getattr(parts.candidate, name)]
             compose |= {f"{kind}_{k}": value for k, value in enumerate(in_order, 1)}
-    window = options["rm_window"]
-    features, weights = reference.recurrent_memory_features(h, tokens, window, tables, compose)
+    window, skip = options["rm_window"], options.get("attention_skip", 0)
+    features, weights = reference.recurrent_memory_features(h, tokens, window, tables, compose, skip)
     zero = torch.zeros((), dtype=torch.float64)
-    weights = [[zero] * (t + 1 - len(p)) + p for t, p in enumerate(weights)]
+    weights = [[zero] * (t + 1 - skip - len(p)) + p for t, p in enumerate(weights)]
     if reader.second is not None:
         layer = reader.second
         cells = {"W_x": layer.from_input.weight, "W_h": layer.from_state.weight, "b": layer.from_input.bias}
@@ -191,24 +198,34 @@ def recurrent_memory(h: list[torch.Tensor], tokens: list[int], reader: torch.nn.
 
 
 def reference_features(h: list[torch.Tensor], tokens: list[int], reader: torch.nn.Module, family: str, options: dict) -> tuple[list, list]:
+    skip = options.get("attention_skip", 0)
     if family == "attentive_lstm_lm":
-        W_q = None if options["attention_score"] == "single" else reader.query.weight
-        merge = reader.merge
+        names = {
+            "W_s": "state_scores.weight",
+            "v_s": "score_vector",
+            "W_q": "query.weight",
+            "W_c": "merge.weight",
+            "b_c": "merge.bias",
+            "W_f": "second_merge.weight",
+            "b_f": "second_merge.bias",
+        }
+        given = dict(reader.named_parameters())
+        weights = {short: given[name] for short, name in names.items() if name in given}
         current = options.get("attention_memory") == "current"
-        return reference.attentive_features(h, reader.state_scores.weight, reader.score_vector, merge.weight, merge.bias, W_q, current)
+        return reference.attentive_features(h, weights, current, skip, options.get("attention_merge", "concat"))
     if family == "averaging_lstm_lm":
         uniform = [[torch.tensor(1 / (t + 2), dtype=torch.float64)] * (t + 2) for t in range(len(h))]  # h_0 first
         return reference.averaging_features(h, reader.merge.weight, reader.merge.bias), uniform
     if family == "amsrn_lm":
         gates = [None if gate is None else (gate.weight, gate.bias) for gate in (reader.key_gate, reader.value_gate)]
-        return reference.selection_features(h, options["selection"], reader.query.weight, reader.query.bias, *gates)
+        return reference.selection_features(h, options["selection"], reader.query.weight, reader.query.bias, *gates, skip)
     if family == "kvp_lstm_lm":
         parts = {"attention": 1, "key-value": 2, "key-value-predict": 3}[options["kvp_mode"]]
         matrices = [reader.memory_keys.weight, reader.current_key.weight, reader.score_vector]
         matrices += [reader.read_value.weight, reader.current_prediction.weight]
-        features, weights = reference.key_value_predict_features(h, parts, options["attention_window"], *matrices)
+        features, weights = reference.key_value_predict_features(h, parts, options["attention_window"], *matrices, skip)
         zero = torch.zeros((), dtype=torch.float64)
-        return features, [[zero] * (t - len(alpha)) + alpha for t, alpha in enumerate(weights)]
+        return features, [[zero] * (t - skip - len(alpha)) + alpha for t, alpha in enumerate(weights)]
     if family == "rm_lm":
         return recurrent_memory(h, tokens, reader, options)
     if family == "ngram_rnn_lm":

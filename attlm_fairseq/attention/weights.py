@@ -88,7 +88,7 @@ def memory_mask(length: int, columns: Columns) -> Tensor:
     """Return a mask (T, T + 1): which of ``h_0`` and the states after each input are in memory at each position."""
     back = torch.arange(length).unsqueeze(1) - torch.arange(-1, length)  # by column: of h_0, of input 0, of input 1, ..
     mask = (back >= columns.newest) & (back <= (length if columns.oldest is None else columns.oldest))
-    mask[:, 0] = columns.initial
+    mask[:, 0] &= columns.initial
     return mask
 
 

@@ -101,6 +101,16 @@ class LSTMLanguageModelConfig(LanguageModelConfig):
     forget_bias: float = field(default=LSTM.defaults["forget_bias"], metadata={"help": "initial bias of the LSTM's forget gates"})
 
 
+@dataclass
+class AttentionConfig(LSTMLanguageModelConfig):
+    """The options of LSTMs with attention over earlier states or words."""
+
+    attention_skip: int = field(
+        default=0,
+        metadata={"help": "S: number of newest states (or words) in memory that are not attended to"},
+    )
+
+
 def inherited(name: str, default: Any) -> Any:
     """Return a field of ``LanguageModelConfig`` with another default, for configs of papers that use one."""
     return field(default=default, metadata=LanguageModelConfig.__dataclass_fields__[name].metadata)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel, inherited, preset
+from attlm_fairseq.models._decoder import AttentionConfig, MemoryLanguageModel, inherited, preset
 from attlm_fairseq.modules.memory.selection import SELECTIONS, SelectionReader
 
 
 @dataclass
-class AMSRNConfig(LSTMLanguageModelConfig):
+class AMSRNConfig(AttentionConfig):
     output_layer: str = inherited("output_layer", default="untied")
     selection: str = field(
         default=SelectionReader.defaults["selection"],

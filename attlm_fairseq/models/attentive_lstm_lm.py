@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel
+from attlm_fairseq.models._decoder import AttentionConfig, MemoryLanguageModel
 from attlm_fairseq.models._presets import awd_preset, salton_preset
-from attlm_fairseq.modules.memory.attentive import MEMORIES, SCORES, AttentiveReader
+from attlm_fairseq.modules.memory.attentive import MEMORIES, MERGES, SCORES, AttentiveReader
 
 
 @dataclass
-class AttentiveLSTMConfig(LSTMLanguageModelConfig):
+class AttentiveLSTMConfig(AttentionConfig):
     attention_score: str = field(
         default=AttentiveReader.defaults["attention_score"],
         metadata={
             "choices": SCORES,
-            "help": "score of a memory state: single, v_s . tanh(W_s h_i), or combined, v_s . tanh(W_s h_i + W_q h_t)",
+            "help": "score of a memory state: single, v_s . tanh(W_s h_i), combined, v_s . tanh(W_s h_i + W_q h_t), or dot, h_i . h_t",
         },
     )
     attention_memory: str = field(
@@ -25,6 +25,14 @@ class AttentiveLSTMConfig(LSTMLanguageModelConfig):
         metadata={
             "choices": MEMORIES,
             "help": "states that a position attends to: the previous states, as in the paper, or the current state too",
+        },
+    )
+    attention_merge: str = field(
+        default=AttentiveReader.defaults["attention_merge"],
+        metadata={
+            "choices": MERGES,
+            "help": "merge of state and context: concat, one layer over both, as in the paper; feedforward, a second layer; product, "
+            "h_t * c_t; context, c_t alone",
         },
     )
 

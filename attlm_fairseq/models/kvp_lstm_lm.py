@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel, inherited
+from attlm_fairseq.models._decoder import AttentionConfig, MemoryLanguageModel, inherited
 from attlm_fairseq.models._presets import daniluk_preset
 from attlm_fairseq.modules.memory.key_value_predict import PARTS, KeyValuePredictReader
 
 
 @dataclass
-class KVPConfig(LSTMLanguageModelConfig):
+class KVPConfig(AttentionConfig):
     output_layer: str = inherited("output_layer", default="untied")
     decoder_hidden_size: int = inherited("decoder_hidden_size", default=510)
     init_range: float = inherited("init_range", default=0.1)

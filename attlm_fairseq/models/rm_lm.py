@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LSTMLanguageModelConfig, MemoryLanguageModel, inherited, preset
+from attlm_fairseq.models._decoder import AttentionConfig, MemoryLanguageModel, inherited, preset
 from attlm_fairseq.models._presets import daniluk_preset
 from attlm_fairseq.modules.memory.recurrent_memory import COMPOSITIONS, POSITIONS, RecurrentMemoryReader
 
@@ -14,7 +14,7 @@ DEFAULTS = RecurrentMemoryReader.defaults
 
 
 @dataclass
-class RecurrentMemoryConfig(LSTMLanguageModelConfig):
+class RecurrentMemoryConfig(AttentionConfig):
     output_layer: str = inherited("output_layer", default="untied")
     rm_window: int = field(
         default=DEFAULTS["rm_window"], metadata={"help": "N: number of newest words that are attended to, the current one included"}

@@ -109,7 +109,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
         if self.trains and self.cfg.memory_slots and self.of_this_package and not remembers:
             raise InputError(
                 f"--memory-slots {self.cfg.memory_slots} has no effect on this model, whose memory has no slots: leave it out, or give "
-                "--attention-score combined, --arch amsrn_lm, kvp_lstm_lm or lstmn_lm"
+                "--attention-score combined or dot, --arch amsrn_lm, kvp_lstm_lm or lstmn_lm"
             )
         return model
 

@@ -53,6 +53,7 @@ def expected_weights(variant: str, alpha: list[list[float]]) -> tuple[np.ndarray
             slots = dict(enumerate(of_position))
         else:  # the states after the inputs 0 .. t - 1, of which a window holds the last; or the words 0 .. t of a window
             window = WINDOW if VARIANTS[variant][0] == "kvp_lstm_lm" else of_words(variant, t + 1) - 1
+            window += VARIANTS[variant][1].get("attention_skip", 0)
             slots = {1 + place: value for place, value in enumerate(of_position) if place >= t - window}  # the current one too, where read
         for column, value in slots.items():
             weights[t, column], in_memory[t, column] = value, True
@@ -81,7 +82,7 @@ def test_every_column_is_the_state_that_the_equations_read(variant):
     assert found.predicted == (*words, "</s>")
     assert found.oov == (False,) * 9 + (True,)
     reads_initial = variant in ("averaging", "LSTMN") or variant.startswith("selection")
-    newest = 11 if variant == "averaging" or variant.endswith("current too") or variant in OF_WORDS else 10
+    newest = 11 - (lm.model.reader.columns or lm.model.recurrence.columns).newest
     assert found.of == ("word" if variant in OF_WORDS else "state")
     assert found.columns == list(range(0 if reads_initial else 1, newest + 1))
 

@@ -27,14 +27,9 @@ def test_carried_states_are_constants_and_the_weights_that_read_them_are_not():
     total = torch.zeros((), dtype=torch.float64)
     for row in range(3):
         h = list(states[row])
-        expected, _ = reference.attentive_features(
-            h,
-            copies["state_scores.weight"],
-            copies["score_vector"],
-            copies["merge.weight"],
-            copies["merge.bias"],
-            copies["query.weight"],
-        )
+        weights_of_paper = {"W_s": "state_scores.weight", "v_s": "score_vector", "W_q": "query.weight"}
+        weights_of_paper |= {"W_c": "merge.weight", "b_c": "merge.bias"}
+        expected, _ = reference.attentive_features(h, {short: copies[name] for short, name in weights_of_paper.items()})
         torch.testing.assert_close(features[row], torch.stack(expected[6:]))
         total = total + (torch.stack(expected[6:]) * weights[row]).sum()
     of_loop = torch.autograd.grad(total, [copies[name] for name in names])

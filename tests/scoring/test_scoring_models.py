@@ -90,7 +90,7 @@ def test_products_alone_are_rounded(variant):
     for part in (found[-1], cell):
         assert not torch.equal(part, part.bfloat16().float())
     for near, value in zip((*found, cell), (*expected, exact_cell), strict=True):
-        assert 1e-5 < (near - value).abs().mean() < 0.03
+        assert not value.any() or 1e-6 < (near - value).abs().mean() < 0.03  # 0: an empty memory, which alone is read
 
 
 @torch.inference_mode()

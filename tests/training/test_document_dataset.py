@@ -220,7 +220,7 @@ def test_state_and_memory_are_kept_for_so_many_sentences(dictionary, variant, se
 
 
 GROWING = ("amsrn_lm", "kvp_lstm_lm", "lstmn_lm", "pointer_lstm_lm")  # families with one slot per state
-SLOTS = [variant for variant in VARIANTS if VARIANTS[variant][0] in GROWING or variant.startswith("combined")]
+SLOTS = [variant for variant in VARIANTS if VARIANTS[variant][0] in GROWING or variant.startswith(("combined", "dot"))]
 
 
 def read(model: LanguageModel, made: DocumentDataset, batches: list[list[int]], carried: CarriedState) -> tuple[list[torch.Tensor], int]:

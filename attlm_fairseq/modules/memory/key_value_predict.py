@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attlm_fairseq.modules.attention import Columns, masked_softmax
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
-from attlm_fairseq.modules.memory.reader import Read
+from attlm_fairseq.modules.memory.reader import Read, skip_of
 from attlm_fairseq.modules.state import Memory, append_slots
 
 PARTS = {"attention": 1, "key-value": 2, "key-value-predict": 3}
@@ -29,14 +29,15 @@ class KeyValuePredictReader(BiasesStartAtZero, nn.Module):
     - ``key-value``: ``h = [k; v]`` and ``x = v``;
     - ``key-value-predict``: ``h = [k; v; p]`` and ``x = p``.
 
-    Near the start of the sequence the window has fewer than L outputs. At the first position it is empty and r is 0. There
-    are no biases. Column i of the weights (B, T, T) belongs to position i; weights outside the window are 0.
+    With a skip S, the window ends S positions earlier: ``[k_{t-L-S} .. k_{t-1-S}]``. Near the start of the sequence the window has
+    fewer than L outputs. While it is empty, as at the first position, r is 0. There are no biases. Column i of the weights (B, T, T)
+    belongs to position i; weights outside the window are 0.
     """
 
-    defaults: ClassVar[Mapping[str, Any]] = {"kvp_mode": "key-value-predict", "attention_window": 5}
+    defaults: ClassVar[Mapping[str, Any]] = {"kvp_mode": "key-value-predict", "attention_window": 5, "attention_skip": 0}
     starts_with_state: ClassVar[bool] = False
 
-    def __init__(self, hidden_size: int, mode: str, window: int) -> None:
+    def __init__(self, hidden_size: int, mode: str, window: int, skip: int = 0) -> None:
         super().__init__()
         if mode not in PARTS:
             raise ValueError(f"mode {mode!r} is not one of: {', '.join(PARTS)}")
@@ -45,8 +46,8 @@ class KeyValuePredictReader(BiasesStartAtZero, nn.Module):
         if not isinstance(window, int) or window < 1:
             raise ValueError(f"the window must hold a whole number of outputs, at least 1, not {window}")
         self.mode = mode
-        self.window = window
-        self.columns = Columns(newest=1, oldest=window)
+        self.window, self.skip = window, skip
+        self.columns = Columns(newest=1 + skip, oldest=window + skip)
         self.feature_size = size = hidden_size // PARTS[mode]
         self.memory_keys = nn.Linear(size, size, bias=False)  # W_Y
         self.current_key = nn.Linear(size, size, bias=False)  # W_h
@@ -56,7 +57,7 @@ class KeyValuePredictReader(BiasesStartAtZero, nn.Module):
 
     @classmethod
     def from_config(cls, hidden_size: int, vocabulary_size: int, config: Mapping[str, Any]) -> KeyValuePredictReader:
-        return cls(hidden_size, str(config["kvp_mode"]), config["attention_window"])
+        return cls(hidden_size, str(config["kvp_mode"]), config["attention_window"], skip_of(config))
 
     def parts(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the keys, values and predictions (.., D) of states (.., H)."""
@@ -68,16 +69,19 @@ class KeyValuePredictReader(BiasesStartAtZero, nn.Module):
         keys, values, predictions = self.parts(states)
         past_keys, past_values, present = self.empty_memory(states[:, 0]) if memory is None else memory
         length, before = states.size(1), present.size(1)
-        window = min(self.window, before + length - 1)
+        reached = max(0, before + length - self.skip)  # the newest outputs are skipped by all positions
+        window = min(self.window, max(0, reached - 1))
         memory_keys = torch.cat((self.memory_keys(past_keys), self.memory_keys(keys)), dim=1)
-        present = torch.cat((present, present.new_ones(len(states), length)), dim=1)
+        present = torch.cat((present, present.new_ones(len(states), length)), dim=1)[:, :reached]
         visible = windows(present.unsqueeze(2), window, length).squeeze(3)  # (B, T, L)
-        weights = masked_softmax(self.scores(windows(memory_keys, window, length), self.current_key(keys)), visible).to(values.dtype)
-        read = (weights.unsqueeze(2) @ windows(torch.cat((past_values, values), dim=1), window, length)).squeeze(2)
+        scores = self.scores(windows(memory_keys[:, :reached], window, length), self.current_key(keys))
+        weights = masked_softmax(scores, visible).to(values.dtype)
+        read = (weights.unsqueeze(2) @ windows(torch.cat((past_values, values), dim=1)[:, :reached], window, length)).squeeze(2)
         features = torch.tanh(self.read_value(read) + self.current_prediction(predictions))
         if not need_read:
             return features, None
-        columns = torch.arange(length, device=states.device).unsqueeze(1) + before - window + torch.arange(window, device=states.device)
+        first = torch.arange(length, device=states.device).unsqueeze(1) + before - self.skip - window
+        columns = first + torch.arange(window, device=states.device)
         full = weights.new_zeros(len(states), length, before + length)
         return features, Read(full.scatter_add(2, columns.clamp(min=0).expand_as(weights), weights))
 
@@ -97,13 +101,13 @@ class KeyValuePredictReader(BiasesStartAtZero, nn.Module):
             return hidden @ self.score_vector.to(dtype)
 
     def empty_memory(self, state: Tensor) -> Memory:
-        """Return the empty memory: keys and values (B, M, D) of the last M outputs, with M = 0 at the start and at most L."""
+        """Return the empty memory: keys and values (B, M, D) of the last M outputs, with M = 0 at the start and at most L + S."""
         empty = state.new_zeros(state.size(0), 0, self.feature_size)
         return empty, empty, empty.new_zeros(empty.shape[:2], dtype=torch.bool)
 
     def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
         keys, values, _ = self.parts(states)
-        return tuple(part[:, -self.window :] for part in append_slots(memory, keys, values))
+        return tuple(part[:, -self.window - self.skip :] for part in append_slots(memory, keys, values))
 
 
 def windows(sequence: Tensor, window: int, length: int) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attlm_fairseq.modules.attention import Columns
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
-from attlm_fairseq.modules.memory.reader import Read, with_memory
+from attlm_fairseq.modules.memory.reader import Read, visible_columns
 from attlm_fairseq.modules.state import Memory, append_slots
 
 
@@ -52,10 +52,8 @@ class PointerReader(BiasesStartAtZero, nn.Module):
         with torch.autocast(states.device.type, enabled=False):
             scores = queries @ torch.cat((past, states), dim=1).to(dtype).transpose(1, 2)  # (B, T, M + T)
             of_sentinel = queries @ self.sentinel.to(dtype)
-        length, before = states.size(1), past.size(1)
-        age = torch.arange(length, device=states.device).unsqueeze(1) - torch.arange(-before, length, device=states.device)
-        causal = torch.ones_like(age, dtype=torch.bool)[:, before:]
-        visible = with_memory(present, causal) & (age >= 0) & (age < self.window)
+        known = torch.cat((present, present.new_ones(tokens.shape)), dim=1)
+        visible = visible_columns(known, states.size(1), past.size(1), nearest=0, oldest=self.window - 1)
         parts = torch.log_softmax(torch.cat((scores.masked_fill(~visible, -torch.inf), of_sentinel.unsqueeze(2)), dim=2), dim=2)
         weights = parts[:, :, :-1].exp()
         return states, Read(weights, torch.cat((words.squeeze(2), tokens), dim=1).unsqueeze(1).expand_as(weights), parts[:, :, -1])

@@ -105,12 +105,24 @@ class Reader(Protocol):
         ...
 
 
-def with_memory(present: Tensor, visible: Tensor) -> Tensor:
-    """Return which slots and states each position sees, (B, T, M + K) bool.
+def visible_columns(present: Tensor, length: int, before: int, nearest: int, oldest: int | None = None) -> Tensor:
+    """Return which columns each of T = ``length`` positions sees, (B, T, K) bool.
 
     Args:
-        present: which slots of the memory each row has, (B, M) bool.
-        visible: which of K states each position sees, (T, K) bool.
+        present: which columns each row has, (B, K) bool: the slots of the memory and the new states.
+        length: T.
+        before: the number of columns before the first new state.
+        nearest: a position sees the states of at least so many positions ago.
+        oldest: a position sees the states of at most so many positions ago; None is no limit.
     """
-    rows, length = len(present), len(visible)
-    return torch.cat((present.unsqueeze(1).expand(rows, length, -1), visible.expand(rows, -1, -1)), dim=2)
+    places = torch.arange(present.size(1), device=present.device)
+    back = before + torch.arange(length, device=present.device).unsqueeze(1) - places
+    return present.unsqueeze(1) & (back >= nearest if oldest is None else (back >= nearest) & (back <= oldest))
+
+
+def skip_of(config: Mapping[str, Any]) -> int:
+    """Return ``--attention-skip``. Raises ValueError if it is not a whole number of states."""
+    skip = config["attention_skip"]
+    if not isinstance(skip, int) or skip < 0:
+        raise ValueError(f"--attention-skip must be a whole number of newest states that are not attended to, not {skip}")
+    return skip

@@ -6,13 +6,14 @@ Shapes: B sentences in the batch, T positions, H hidden size, N words in the win
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from attlm_fairseq.modules.attention import Columns, masked_softmax
-from attlm_fairseq.modules.memory.reader import Read
+from attlm_fairseq.modules.memory.reader import Read, skip_of
 from attlm_fairseq.modules.recurrence.lstm import LSTM
 from attlm_fairseq.modules.recurrence.lstm_layer import LSTMLayer
 from attlm_fairseq.modules.state import Memory
@@ -20,6 +21,24 @@ from attlm_fairseq.modules.state import Memory
 COMPOSITIONS = ("gated", "linear")
 POSITIONS = ("learned", "none")
 NO_WORD = -1  # in the memory, before the first word
+
+
+@dataclass(frozen=True)
+class WordMemory:
+    """The options of a ``RecurrentMemoryReader``. Raises ValueError for an unknown choice or a window below 1."""
+
+    window: int  # N
+    composition: str
+    positions: str
+    skip: int = 0  # S
+
+    def __post_init__(self) -> None:
+        if self.composition not in COMPOSITIONS:
+            raise ValueError(f"composition {self.composition!r} is not one of: {', '.join(COMPOSITIONS)}")
+        if self.positions not in POSITIONS:
+            raise ValueError(f"positions {self.positions!r} is not one of: {', '.join(POSITIONS)}")
+        if not isinstance(self.window, int) or self.window < 1:
+            raise ValueError(f"the window must hold a whole number of words, at least 1, not {self.window}")
 
 
 class GatedComposition(nn.Module):
@@ -62,10 +81,12 @@ class RecurrentMemoryReader(nn.Module):
     is N for the newest word. ``p = softmax_i(a_i . h_t)``. ``GatedComposition`` and ``LinearComposition`` have the equations of
     ``m_t``. Without positions, ``A_T`` and ``B_T`` are left out.
 
+    With a skip S, the newest S words are left out: ``w_{t-S}`` has position N, and ``s_t`` is 0 at the first S positions.
+
     With a second LSTM (the paper's RMR), the features are its outputs; it reads ``m_1 .. m_t``.
 
-    The memory holds the last N - 1 words (B, N - 1), ``NO_WORD`` before the first, and ``h`` and ``c`` (B, H) of a second LSTM. Column
-    i of the weights (B, T, T) belongs to word i. With a memory they are (B, T, N - 1 + T).
+    The memory holds the last P = N + S - 1 words (B, P), ``NO_WORD`` before the first, and ``h`` and ``c`` (B, H) of a second LSTM.
+    Column i of the weights (B, T, T) belongs to word i. With a memory they are (B, T, P + T).
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -73,36 +94,29 @@ class RecurrentMemoryReader(nn.Module):
         "rm_composition": "gated",
         "rm_positions": "learned",
         "rm_second_lstm": False,
+        "attention_skip": 0,
         "forget_bias": LSTM.defaults["forget_bias"],
     }
     starts_with_state: ClassVar[bool] = False
 
-    def __init__(
-        self, hidden_size: int, vocabulary_size: int, window: int, composition: str, positions: str, second: LSTMLayer | None
-    ) -> None:
+    def __init__(self, hidden_size: int, vocabulary_size: int, options: WordMemory, second: LSTMLayer | None = None) -> None:
         super().__init__()
-        if composition not in COMPOSITIONS:
-            raise ValueError(f"composition {composition!r} is not one of: {', '.join(COMPOSITIONS)}")
-        if positions not in POSITIONS:
-            raise ValueError(f"positions {positions!r} is not one of: {', '.join(POSITIONS)}")
-        if not isinstance(window, int) or window < 1:
-            raise ValueError(f"the window must hold a whole number of words, at least 1, not {window}")
-        self.window = window
-        self.columns: Columns | None = Columns(newest=0, oldest=window - 1, of="word")
+        self.window, self.skip = options.window, options.skip
+        self.columns: Columns | None = Columns(newest=self.skip, oldest=self.window - 1 + self.skip, of="word")
         self.feature_size = hidden_size
         self.word_keys = nn.Embedding(vocabulary_size, hidden_size)  # A
         self.word_values = nn.Embedding(vocabulary_size, hidden_size)  # B
-        learned = positions == "learned"
-        self.position_keys = nn.Linear(hidden_size, window, bias=False) if learned else None  # A_T, oldest first
-        self.position_values = nn.Linear(window, hidden_size, bias=False) if learned else None  # B_T
-        self.composition = GatedComposition(hidden_size) if composition == "gated" else LinearComposition(hidden_size)
+        learned = options.positions == "learned"
+        self.position_keys = nn.Linear(hidden_size, self.window, bias=False) if learned else None  # A_T, oldest first
+        self.position_values = nn.Linear(self.window, hidden_size, bias=False) if learned else None  # B_T
+        self.composition = GatedComposition(hidden_size) if options.composition == "gated" else LinearComposition(hidden_size)
         self.second = second
 
     @classmethod
     def from_config(cls, hidden_size: int, vocabulary_size: int, config: Mapping[str, Any]) -> RecurrentMemoryReader:
         second = LSTMLayer(hidden_size, hidden_size, config["forget_bias"]) if config["rm_second_lstm"] else None
-        choices = str(config["rm_composition"]), str(config["rm_positions"])
-        return cls(hidden_size, vocabulary_size, config["rm_window"], *choices, second)
+        options = WordMemory(config["rm_window"], str(config["rm_composition"]), str(config["rm_positions"]), skip_of(config))
+        return cls(hidden_size, vocabulary_size, options, second)
 
     def initialise_biases(self) -> None:
         """Set the forget bias of the second LSTM."""
@@ -137,7 +151,7 @@ class RecurrentMemoryReader(nn.Module):
         return composed, Read(of_words, known.unsqueeze(1).expand_as(of_words)) if need_read else None
 
     def empty_memory(self, state: Tensor) -> Memory:
-        words = state.new_full((len(state), self.window - 1), NO_WORD, dtype=torch.int64)
+        words = state.new_full((len(state), self.window + self.skip - 1), NO_WORD, dtype=torch.int64)
         return (words,) if self.second is None else (words, torch.zeros_like(state), torch.zeros_like(state))
 
     def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
