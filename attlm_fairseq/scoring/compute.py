@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from attlm_fairseq.errors import InputError
 
 PRECISIONS = ("float32", "bfloat16")
+NORMALISERS = ("exact", "sampled", "none")
 DEFAULT_MEMORY = 1 << 30
 SMALLEST_MEMORY = 128 << 20  # with less memory, matrix products are too small to be efficient
 UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+class Arithmetic(NamedTuple):
+    """How neural LMs compute: the precision of products, and the normaliser of the softmax."""
+
+    precision: str = "float32"
+    normaliser: str = "exact"
+
+
+EXACT = Arithmetic()
 
 
 @dataclass(frozen=True)
@@ -20,6 +32,12 @@ class DeviceConfig:
     device: str = "cpu"
     precision: str = "float32"
     memory: int = DEFAULT_MEMORY
+    normaliser: str = "exact"
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """Return what decides on the digits of scores."""
+        return Arithmetic(self.precision, self.normaliser)
 
 
 DEFAULT_DEVICE = DeviceConfig()

@@ -10,7 +10,6 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -25,7 +24,7 @@ from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.softmax_events import no_check
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.state import LanguageModelState
-from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, SMALLEST_MEMORY, DeviceConfig
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, EXACT, SMALLEST_MEMORY, Arithmetic, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
 from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
@@ -34,6 +33,7 @@ from attlm_fairseq.scoring.threads import side_by_side
 from attlm_fairseq.scoring.tree_memory import ForestMemory, TreeMemory, split_evenly, split_into_blocks
 
 PART_NODES = 256  # the smallest number of nodes for which a separate thread pays off
+MAX_ERROR_OF_A_WORD = 0.1  # nats per word: with larger ones an LM is not self-normalised
 OTHER_BYTES = 48 << 20  # memory reserved for logits and gathered weights
 
 
@@ -84,8 +84,8 @@ class NeuralScorer(Scorer):
         self.deviation: Deviation | None = None
         self.temperature = 1.0  # at which the models' output layers are
         self._history: tuple[int, ...] = ()  # </s> and the words of each sentence before
-        self._before: dict[str, list[LanguageModelState]] = {}  # by precision: of each model, the state after the history
-        self._scoring: dict[str, list[ScoringModel]] = {}  # by precision; shared with the scorers after other histories
+        self._before: dict[Arithmetic, list[LanguageModelState]] = {}  # of each model, the state after the history
+        self._scoring: dict[Arithmetic, list[ScoringModel]] = {}  # shared with the scorers after other histories
 
     @classmethod
     def load(
@@ -116,11 +116,31 @@ class NeuralScorer(Scorer):
             "vocabulary": len(self.vocabulary),
             "OOV policy": "p(<unk>), one class for all unknown words",
             "precision": self.compute.precision,
+            **({} if self.compute.normaliser == "exact" else {"normaliser": self.compute.normaliser}),
             **({} if self.temperature == 1.0 else {"temperature": self.temperature}),
         }
 
     def notes(self) -> list[str]:
-        return [f"{self.name}: {self.deviation}"] if self.deviation else []
+        if not self.deviation:
+            return []
+        if self.compute.normaliser == "exact":
+            return [f"{self.name}: {self.deviation}"]
+        note = f"{self.name}: with --normaliser {self.compute.normaliser}, {self.deviation}"
+        if self.deviation.mean * self.deviation.sentences <= MAX_ERROR_OF_A_WORD * self.deviation.words:
+            return [note]
+        return [f"{note}. WARNING: it is not self-normalised: train it with --self-normalisation 0.1, or leave --normaliser out"]
+
+    def exact(self) -> NeuralScorer:
+        """See ``Scorer.exact``. It has the same models and history."""
+        if self.compute.normaliser == "exact":
+            return self
+        exact = copy.copy(self)
+        exact.compute, exact.deviation = replace(self.compute, normaliser="exact"), None
+        return exact
+
+    @property
+    def largest_error(self) -> float:
+        return self.deviation.largest if self.deviation and self.compute.normaliser != "exact" else 0.0
 
     def after(self, history: Sequence[Sentence]) -> Scorer:
         """Return the LM with state and memory after these sentences, each of which begins with ``</s>``.
@@ -131,12 +151,12 @@ class NeuralScorer(Scorer):
         return self.after_many([(self, history)])[0]
 
     def after_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[Scorer]:
-        precision = self.compute.precision
+        arithmetic = self.compute.arithmetic
         going_on = [(cast(NeuralScorer, scorer), history) for scorer, history in requests if history]
         read = [[token for words in history for token in (EOS, *self.vocabulary.ids(words))] for _, history in going_on]
         states = [
-            read_tokens(model, read, [scorer._states(precision)[place] for scorer, _ in going_on])
-            for place, model in enumerate(self._models(precision) if going_on else [])
+            read_tokens(model, read, [scorer._states(arithmetic)[place] for scorer, _ in going_on])
+            for place, model in enumerate(self._models(arithmetic) if going_on else [])
         ]
         of_scorers = zip(*states, strict=True)
         later = iter([scorer._later(new, list(after)) for (scorer, _), new, after in zip(going_on, read, of_scorers, strict=True)])
@@ -146,7 +166,7 @@ class NeuralScorer(Scorer):
         """Return the LM after the tokens ``read``; ``states`` are the models' states after them."""
         later = copy.copy(self)
         later._history = (*self._history, *read)
-        later._before = {self.compute.precision: states}
+        later._before = {self.compute.arithmetic: states}
         later.tree_memory = self.tree_memory.after(len(read))
         return later
 
@@ -168,22 +188,24 @@ class NeuralScorer(Scorer):
         distinct = sorted({sentence for of_request in ids for sentence in of_request})
         if not distinct:
             return [[] for _ in requests]
-        if self.compute.precision != "float32" and self.deviation is None:
-            self.deviation = measured_on(distinct, partial(self._log_probs, scorers), self.compute.precision)
-        found = self._events(scorers, distinct, self.compute.precision, features)
+        arithmetic = self.compute.arithmetic
+        if arithmetic != EXACT and self.deviation is None:
+            kinds = {"float32": EXACT, "as asked for": arithmetic}
+            self.deviation = measured_on(distinct, lambda some, kind: self._log_probs(scorers, some, kinds[kind]), "as asked for")
+        found = self._events(scorers, distinct, arithmetic, features)
         return [
             [(SentenceScore(found[one].log_probs, tuple(token == UNK for token in one[1:])), found[one].features) for one in of_request]
             for of_request in ids
         ]
 
     def _log_probs(
-        self, scorers: Sequence[NeuralScorer], distinct: Sequence[tuple[int, ...]], precision: str
+        self, scorers: Sequence[NeuralScorer], distinct: Sequence[tuple[int, ...]], arithmetic: Arithmetic
     ) -> dict[tuple[int, ...], tuple[float, ...]]:
         """Return only the log-probabilities of ``_events``."""
-        return {sentence: events.log_probs for sentence, events in self._events(scorers, distinct, precision, False).items()}
+        return {sentence: events.log_probs for sentence, events in self._events(scorers, distinct, arithmetic, False).items()}
 
     def _events(
-        self, scorers: Sequence[NeuralScorer], distinct: Sequence[tuple[int, ...]], precision: str, features: bool
+        self, scorers: Sequence[NeuralScorer], distinct: Sequence[tuple[int, ...]], arithmetic: Arithmetic, features: bool
     ) -> dict[tuple[int, ...], Events]:
         """Return ln p of each word and of ``</s>`` for each of the sorted sentences, with features if requested.
 
@@ -195,37 +217,41 @@ class NeuralScorer(Scorer):
         counts = [count for count in range(1, min(threads, most) + 1) if threads % count == 0]  # so that no thread is idle
         parts = split_evenly(distinct, counts, PART_NODES)
         memory = self.compute.memory // len(parts)
-        befores = [LanguageModelState.stack(states) for states in zip(*(scorer._states(precision) for scorer in scorers), strict=True)]
-        models = list(zip(self._models(precision), befores, strict=True))
+        befores = [LanguageModelState.stack(states) for states in zip(*(scorer._states(arithmetic) for scorer in scorers), strict=True)]
+        models = list(zip(self._models(arithmetic), befores, strict=True))
         tree_memory = ForestMemory(max((scorer.tree_memory for scorer in scorers), key=lambda tree: tree.words_before))
         found = side_by_side(lambda part, check: self._of_part(distinct[slice(*part)], models, tree_memory, memory, check, features), parts)
         return {sentence: values for of_part in found for sentence, values in of_part.items()}
 
     def states(self) -> list[LanguageModelState]:
         """Return the state of each model after the history, one row each."""
-        return self._states(self.compute.precision)
+        return self._states(self.compute.arithmetic)
 
     def with_models(self, models: Sequence[TrainedModel]) -> NeuralScorer:
         """Return the LM with other models after the same history. The states do not change."""
         later = copy.copy(self)
         later.models = tuple(models)
-        later._before = {self.compute.precision: self.states()}
+        later._before = {self.compute.arithmetic: self.states()}
         later._scoring = {}
         return later
 
     @torch.inference_mode()
-    def _models(self, precision: str) -> list[ScoringModel]:
-        """Return the models in this precision."""
-        if precision not in self._scoring:
-            kind = Bfloat16Model if precision == "bfloat16" else Float32Model
-            self._scoring[precision] = [kind(member.model) for member in self.models]
-        return self._scoring[precision]
+    def _models(self, arithmetic: Arithmetic) -> list[ScoringModel]:
+        """Return the models that compute in this way. Raises InputError if a model has no single normaliser to approximate."""
+        if arithmetic not in self._scoring:
+            kind = Bfloat16Model if arithmetic.precision == "bfloat16" else Float32Model
+            try:
+                self._scoring[arithmetic] = [kind(member.model, arithmetic.normaliser) for member in self.models]
+            except ValueError as error:
+                raise InputError(str(error), path=self.models[0].path) from None
+        return self._scoring[arithmetic]
 
-    def _states(self, precision: str) -> list[LanguageModelState]:
+    def _states(self, arithmetic: Arithmetic) -> list[LanguageModelState]:
         """Return each model's state after the history."""
-        if precision not in self._before:
-            self._before[precision] = [read_tokens(model, [self._history], [initial_state(model)])[0] for model in self._models(precision)]
-        return self._before[precision]
+        if arithmetic not in self._before:
+            models = self._models(arithmetic)
+            self._before[arithmetic] = [read_tokens(model, [self._history], [initial_state(model)])[0] for model in models]
+        return self._before[arithmetic]
 
     @torch.inference_mode()
     def _of_part(

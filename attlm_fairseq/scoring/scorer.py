@@ -135,6 +135,15 @@ class Scorer(ABC):
         """Return ``scorer.after(history)`` for each request ``(scorer, history)``, computed in one batch."""
         return [scorer.after(history) for scorer, history in requests]
 
+    def exact(self) -> Scorer:
+        """Return the LM with exact normalisers; itself if it has them."""
+        return self
+
+    @property
+    def largest_error(self) -> float:
+        """Return the largest error of a sentence's score that approximate normalisers have caused in a sample; 0 if they are exact."""
+        return max((member.largest_error for member in self.members), default=0.0)
+
     def notes(self) -> list[str]:
         """Return one-line remarks on the scores so far, such as the error that a lower precision has caused."""
         return [note for member in self.members for note in member.notes()]
@@ -168,6 +177,9 @@ class ComposedScorer(Scorer):
     def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
         columns = [member.score_many(of_member) for member, of_member in zip(self.members, self._of_members(requests), strict=True)]
         return [self.combined(of_request, sentences) for (_, sentences), *of_request in zip(requests, *columns, strict=True)]
+
+    def exact(self) -> Scorer:
+        return self._with_later([member.exact() for member in self.members])
 
     def after(self, history: Sequence[Sentence]) -> Scorer:
         return self._with_later([member.after(self.seen(history)) for member in self.members])

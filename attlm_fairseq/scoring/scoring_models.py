@@ -62,11 +62,11 @@ class ScoringModel(Protocol):
 class Float32Model:
     """The model without changes."""
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, normaliser: str = "exact") -> None:
         self.model = model
         self.feature_size = model.feature_size
         self.device = model.embedding.weight.device
-        self.events = model.output.events()
+        self.events = model.output.events(normaliser=normaliser)
         self.initial_state, self.inputs = model.initial_state, model.inputs
 
     def step_rows(self, words: Inputs, places: Tensor, state: LanguageModelState, rows: Tensor) -> Stepped:
@@ -88,13 +88,13 @@ class Bfloat16Model:
     memory and weights, features and sums.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, normaliser: str = "exact") -> None:
         self.model = model
         self.feature_size = model.feature_size
         self.device = model.embedding.weight.device
         self.recurrence = model.recurrence.bfloat16_steps()
         self.reader = with_bfloat16_products(model.reader)
-        self.events = model.output.events(cache(partial(rounded, dtype=low_precision.DTYPE)))
+        self.events = model.output.events(cache(partial(rounded, dtype=low_precision.DTYPE)), normaliser)
 
     def initial_state(self, batch: int) -> LanguageModelState:
         nothing = self.model.embedding.weight.new_zeros(batch, self.model.recurrence.hidden_size)

@@ -33,7 +33,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES as DEFAULT_CANDIDATES
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
-from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
+from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, NORMALISERS, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_files import lm_kind
 from attlm_fairseq.scoring.lm_spec import Direction, LMSpec, check_name
@@ -227,6 +227,14 @@ SEVERAL_DEVICES = cloup.option(
     show_default=True,
     help="Devices that run the LMs: cpu, cuda:1. Several share the work: cpu:4 (four processes), cuda:0,cuda:1.",
 )
+NORMALISER = cloup.option(
+    "--normaliser",
+    type=click.Choice(NORMALISERS),
+    default=DEFAULT_DEVICE.normaliser,
+    show_default=True,
+    help="Normaliser of neural LMs that were trained with --self-normalisation: none takes ln Z for 0, sampled estimates it from "
+    "2,048 words. The deviation is measured and printed; rescore scores lists exactly if it could change their decision.",
+)
 ARITHMETIC = (
     cloup.option(
         "--precision",
@@ -264,7 +272,11 @@ def run_options(
         "Candidates beyond the lists": CANDIDATES if candidates else (),
         "Text": TEXT + (UNKNOWN_WORDS + SENTENCE_TOKENS if scores else ()),
         "Context": CONTEXT_OPTIONS if scores else (),
-        "Device": (SEVERAL_DEVICES if several_devices else ONE_DEVICE, *(ARITHMETIC if scores else ())),
+        "Device": (
+            SEVERAL_DEVICES if several_devices else ONE_DEVICE,
+            *(ARITHMETIC if scores else ()),
+            *((NORMALISER,) if scores and lists else ()),
+        ),
     }
     return in_groups({title: options for title, options in groups.items() if options}, "run", partial(_run, only_if_named))
 
@@ -322,6 +334,7 @@ def _changed_run(
     device: str | None = None,
     devices: str = "cpu",
     precision: str = DEFAULT_DEVICE.precision,
+    normaliser: str = DEFAULT_DEVICE.normaliser,
     memory: str = "1G",
     steps: tuple[Named, ...] = (),
     **changes: tuple[Named, ...],
@@ -333,6 +346,7 @@ def _changed_run(
         placed = parse_devices(devices, precision, parse_memory(memory))
     if dictionary is not None:
         run = replace(run, lms=tuple(map(partial(_with_dictionary, dictionary=dictionary), run.lms)))
+    placed = tuple(replace(device, normaliser=normaliser) for device in placed)
     return replace(with_lm_changes(run, text=steps, **changes), devices=placed)
 
 

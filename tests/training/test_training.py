@@ -63,7 +63,8 @@ def document_ppl(checkpoint: Path, text: str, segment: int | None = None) -> flo
         step = segment or len(tokens)
         for begin in range(0, len(tokens) - 1, step):
             piece = torch.tensor(tokens[begin : begin + step + 1])
-            total += trained.model.output.nll(trained.model.extract_features(piece[:-1].unsqueeze(0))[0][0], piece[1:]).item()
+            features, read = trained.model.extract_features(piece[:-1].unsqueeze(0))
+            total += trained.model.output.nll(features[0], piece[1:], read and read.map(lambda part: part[0])).item()
             events += len(piece) - 1
     return math.exp(total / events)
 

@@ -5,6 +5,7 @@ Shapes: N contexts, E events, F features, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -15,6 +16,10 @@ from attlm_fairseq.modules.kernels.low_precision import round_up_rows
 from attlm_fairseq.modules.memory.reader import Read
 
 MAX_LOG_NORMALISER = 60.0  # |ln Z| above this is recomputed with logsumexp: exp() overflows float32 at 88 and loses digits below -87
+
+
+FREQUENT_WORDS = 1024  # the first words of the vocabulary, which are the most frequent ones: a sampled normaliser sums over all of these
+SAMPLED_WORDS = 1024  # and over so many of the others, which stand for all of the others
 
 
 def no_check() -> None:
@@ -89,6 +94,40 @@ class SoftmaxEvents:
                     values = exact[: part.numel()].view(part.shape).copy_(part) if self.rounds else part
                     of_some.addmv_(values.exp_().t()[: len(some)], of_part)
         return sums.log_()
+
+
+class ApproximateEvents(SoftmaxEvents):
+    """``SoftmaxEvents`` of a self-normalised model: ln Z is estimated from few words, or taken to be 0."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, sample: SoftmaxEvents | None) -> None:
+        """Use a weight (V, F), a bias (V,), and a softmax whose normalisers are the estimates; None for ln Z = 0."""
+        super().__init__(weight, bias)
+        self.sample = sample
+
+    def normalisers(self, features: Tensor, check: Callable[[], None] = no_check) -> Tensor:
+        return features.new_zeros(len(features)) if self.sample is None else self.sample.normalisers(features, check)
+
+
+def softmax_events(weight: Tensor, bias: Tensor, rounded: Callable[[Tensor], Tensor] | None, normaliser: str) -> SoftmaxEvents:
+    """Return the events of a full softmax.
+
+    Args:
+        weight: (V, F).
+        bias: (V,).
+        rounded: converts a matrix to a lower precision for the normalisers; None keeps the precision of the weights.
+        normaliser: ``exact``; ``sampled``: ln Z from the most frequent words and a fixed random sample of the others, each
+            of which counts for as many as it stands for; or ``none``: ln Z = 0.
+    """
+    if normaliser == "none":
+        return ApproximateEvents(weight, bias, None)
+    others = len(weight) - FREQUENT_WORDS
+    if normaliser == "exact" or others <= SAMPLED_WORDS:
+        return SoftmaxEvents(weight, bias, rounded(weight) if rounded else None)
+    drawn = FREQUENT_WORDS + torch.randperm(others, generator=torch.Generator().manual_seed(1))[:SAMPLED_WORDS].sort().values
+    words = torch.cat((torch.arange(FREQUENT_WORDS), drawn)).to(weight.device)
+    stands_for = torch.cat((bias.new_zeros(FREQUENT_WORDS), bias.new_full((SAMPLED_WORDS,), math.log(others / SAMPLED_WORDS))))
+    rows = weight.index_select(0, words)
+    return ApproximateEvents(weight, bias, SoftmaxEvents(rows, bias[words] + stands_for, rounded(rows) if rounded else None))
 
 
 def plain_normalisers(weight: Tensor, bias: Tensor, features: Tensor) -> Tensor:

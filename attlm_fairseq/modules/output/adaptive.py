@@ -19,7 +19,7 @@ from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
 from attlm_fairseq.modules.kernels.low_precision import MakeLinear
 from attlm_fairseq.modules.kernels.softmax_events import no_check
 from attlm_fairseq.modules.memory.reader import Read
-from attlm_fairseq.modules.output.softmax import refuse_balance
+from attlm_fairseq.modules.output.softmax import refuse_balance, require_exact
 
 DIVISION = 4.0  # the feature size of each cluster is that of the previous cluster divided by this
 
@@ -98,8 +98,9 @@ class AdaptiveOutput(nn.Module):
                 parameter.div_(temperature)
         return cooled
 
-    def events(self, rounded: Callable[[Tensor], Tensor] | None = None) -> Callable[..., Tensor]:
+    def events(self, rounded: Callable[[Tensor], Tensor] | None = None, normaliser: str = "exact") -> Callable[..., Tensor]:
         """Return a function that scores single words. It ignores ``rounded``: torch's clusters support no lower precision."""
+        require_exact(normaliser)
         return partial(events_log_probs, self)
 
     def steps(self, make: MakeLinear) -> AdaptiveOutput:

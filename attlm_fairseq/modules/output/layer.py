@@ -81,11 +81,15 @@ class OutputLayer(Protocol):
         """Return a layer whose logits are divided by ``temperature``. This layer and tied embeddings do not change."""
         ...
 
-    def events(self, rounded: Callable[[Tensor], Tensor] | None = None) -> EventLogProbs:
+    def events(self, rounded: Callable[[Tensor], Tensor] | None = None, normaliser: str = "exact") -> EventLogProbs:
         """Return a function that scores single words in shared contexts.
 
         Args:
             rounded: converts a matrix to a lower precision; None keeps the precision of the weights.
+            normaliser: ``exact``, ``sampled`` or ``none``, see ``softmax_events``.
+
+        Raises:
+            ValueError: the layer has no single normaliser that could be left out.
         """
         ...
 

@@ -18,7 +18,7 @@ from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
 from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear, MakeLinear
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, no_check
 from attlm_fairseq.modules.memory.reader import Read
-from attlm_fairseq.modules.output.softmax import log_softmax
+from attlm_fairseq.modules.output.softmax import log_softmax, require_exact
 
 
 def parse_softmaxes(text: str, layers: int) -> tuple[int, ...]:
@@ -132,7 +132,8 @@ class Mixture(nn.Module):
         cooled._parameters = {name: nn.Parameter(part / temperature) for name, part in self.named_parameters(recurse=False)}
         return cooled
 
-    def events(self, rounded: Callable[[Tensor], Tensor] | None = None) -> MixtureEvents:
+    def events(self, rounded: Callable[[Tensor], Tensor] | None = None, normaliser: str = "exact") -> MixtureEvents:
+        require_exact(normaliser)
         return MixtureEvents(self, rounded)
 
     def steps(self, make: MakeLinear) -> MixtureSteps:

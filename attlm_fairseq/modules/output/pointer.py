@@ -58,8 +58,10 @@ class PointerSoftmax(Softmax):
             found = found._replace(total=found.total - self.auxiliary * parts.logsumexp(1).sum())
         return found
 
-    def events(self, rounded: Callable[[Tensor], Tensor] | None = None) -> PointerEvents:  # type: ignore[override]
-        return PointerEvents(super().events(rounded))
+    def events(  # type: ignore[override]
+        self, rounded: Callable[[Tensor], Tensor] | None = None, normaliser: str = "exact"
+    ) -> PointerEvents:
+        return PointerEvents(super().events(rounded, normaliser))
 
     def steps(self, make: MakeLinear) -> PointerSteps:  # type: ignore[override]
         return PointerSteps(make(self.weight, self.bias))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attlm_fairseq.modules.kernels.linear_nll import Loss, LossTerms, linear_loss, linear_nll
 from attlm_fairseq.modules.kernels.low_precision import MakeLinear
-from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents
+from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, softmax_events
 from attlm_fairseq.modules.memory.reader import Read
 
 
@@ -53,8 +53,8 @@ class Softmax(nn.Linear):
         cooled._parameters = {name: nn.Parameter(part / temperature) for name, part in self.named_parameters()}
         return cooled
 
-    def events(self, rounded: Callable[[Tensor], Tensor] | None = None) -> SoftmaxEvents:
-        return SoftmaxEvents(self.weight, self.bias, rounded(self.weight) if rounded else None)
+    def events(self, rounded: Callable[[Tensor], Tensor] | None = None, normaliser: str = "exact") -> SoftmaxEvents:
+        return softmax_events(self.weight, self.bias, rounded, normaliser)
 
     def steps(self, make: MakeLinear) -> SoftmaxSteps:
         return SoftmaxSteps(make(self.weight, self.bias))
@@ -77,6 +77,12 @@ class SoftmaxSteps(nn.Module):
     def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
         """Return natural-log probabilities (N, V) for features (N, F), with the normaliser in float32."""
         return torch.log_softmax(self.logits(features), dim=-1)
+
+
+def require_exact(normaliser: str) -> None:
+    """Raise ValueError for another normaliser than ``exact``: the layer has several, none of which can be left out."""
+    if normaliser != "exact":
+        raise ValueError(f"--normaliser {normaliser} is for LMs with one full softmax: leave it out")
 
 
 def refuse_balance(terms: LossTerms) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
 
 from attlm_fairseq.nbest.nbest_list import NbestList
 
@@ -21,21 +21,42 @@ class Block:
         sources: source sentence of each list; None if unknown.
         distances: how far the decoder's score of each hypothesis is below the best of its list (natural log); empty if no
             LM needs it.
+        rest: the total of each hypothesis (see ``combination``) without the scores of this run's LMs; empty unless lists whose
+            decision an approximation could change are to be scored exactly.
     """
 
     texts: tuple[str, ...]
     sizes: tuple[int, ...]
     sources: tuple[str | None, ...]
     distances: tuple[float, ...] = ()
+    rest: tuple[float, ...] = ()
 
     @classmethod
-    def of_lists(cls, lists: Sequence[NbestList], distances: Callable[[NbestList], Sequence[float]] | None = None) -> Block:
+    def of_lists(
+        cls,
+        lists: Sequence[NbestList],
+        distances: Callable[[NbestList], Sequence[float]] | None = None,
+        rest: Callable[[NbestList], Sequence[float]] | None = None,
+    ) -> Block:
         """Return the hypotheses of some lists."""
         return cls(
             tuple(hypothesis.text for nbest in lists for hypothesis in nbest.hypotheses),
             tuple(len(nbest.hypotheses) for nbest in lists),
             tuple(nbest.source for nbest in lists),
             tuple(chain.from_iterable(map(distances, lists))) if distances else (),
+            tuple(chain.from_iterable(map(rest, lists))) if rest else (),
+        )
+
+    def of_rows(self, rows: Sequence[int]) -> Block:
+        """Return the hypotheses of whole lists, given their places, without the totals of ``rest``."""
+        chosen = set(rows)
+        begins = accumulate(self.sizes, initial=0)
+        lists = [place for place, begin in zip(range(len(self.sizes)), begins, strict=False) if begin in chosen]
+        return Block(
+            tuple(self.texts[row] for row in rows),
+            tuple(self.sizes[place] for place in lists),
+            tuple(self.sources[place] for place in lists),
+            tuple(self.distances[row] for row in rows) if self.distances else (),
         )
 
     def __len__(self) -> int:

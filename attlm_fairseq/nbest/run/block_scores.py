@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from attlm_fairseq.nbest.features.lm_features import lm_feature
+import numpy as np
+
+from attlm_fairseq.nbest.features.lm_features import differing_lms, lm_feature
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.advice import advise
@@ -42,6 +44,7 @@ class BlockScorer:
         features: Sequence[str] = (),
         source_texts: Sequence[TextPipeline] | None = None,
         margins: Mapping[str, float] | None = None,
+        weights: Mapping[str, float] | None = None,
     ) -> None:
         """Store LMs and their text steps.
 
@@ -51,6 +54,7 @@ class BlockScorer:
             features: names of the features.
             source_texts: one pipeline per LM for the source sentences; None: as for the hypotheses.
             margins: by LM, the margin of ``scored_if_close``.
+            weights: of the LMs and the features, to find the lists that are scored exactly.
         """
         if len(texts) != len(scorers):
             raise ValueError(f"{len(scorers)} LMs need as many text pipelines, not {len(texts)}")
@@ -59,6 +63,7 @@ class BlockScorer:
         self.features = tuple(features)
         self.source_texts = self.texts if source_texts is None else tuple(source_texts)
         self.margins = dict(margins or {})
+        self.weights = dict(weights or {})
 
     @classmethod
     def load(cls, config: RunConfig, compute: DeviceConfig, features: Sequence[str] = ()) -> BlockScorer:
@@ -66,17 +71,51 @@ class BlockScorer:
         scorers = config.load(compute)
         margins = {lm.name: lm.only_close for lm in config.scored if lm.only_close is not None}
         source_texts = [text.load() for text in config.source_texts.values()]
-        return cls(scorers, [text.load() for text in config.texts.values()], features, source_texts, margins)
+        return cls(scorers, [text.load() for text in config.texts.values()], features, source_texts, margins, config.weights)
 
     def score(self, block: Block) -> BlockScores:
         """Score some hypotheses. A score is the natural log of the probability of the words and the sentence end."""
+        scores = self.block(self._columns(block, self.scorers))
+        undecided = self._undecided(block, scores) if block.rest else []
+        if not undecided:
+            return scores
+        exact = self.block(self._columns(block.of_rows(undecided), [scorer.exact() for scorer in self.scorers]))
+        for name, column in scores.values.items():
+            for row, value in zip(undecided, exact.values[name], strict=True):
+                column[row] = value
+        told = f"{len(undecided)} of the first {len(block)} hypotheses are in lists that are scored exactly, since their decision is close"
+        return replace(scores, notes=scores.notes | {"close lists": told})
+
+    def _undecided(self, block: Block, scores: BlockScores) -> list[int]:
+        """Return the rows of lists in which another hypothesis would win if the approximate scores were wrong.
+
+        A list is close if the second-best total is nearer to the best than the sum, over the LMs, of the largest error that was
+        measured in a sample of sentences, times the LM's weight.
+        """
+        errors = {scorer.name: scorer.largest_error for scorer in self.scorers}
+        totals, margin = np.array(block.rest), 0.0
+        for name, column in scores.values.items():
+            weight = self.weights.get(name, 0.0)
+            totals += weight * np.array(column)
+            margin += abs(weight) * sum(errors.get(lm, 0.0) for lm in differing_lms(name, errors) or (name,))
+        rows: list[int] = []
+        begin = 0
+        for size in block.sizes:
+            of_list = totals[begin : begin + size]
+            if np.count_nonzero(of_list >= of_list.max() - margin) > 1 and margin:
+                rows += range(begin, begin + size)
+            begin += size
+        return rows
+
+    def _columns(self, block: Block, scorers: Sequence[Scorer]) -> list[tuple[Sequence[Sentence], Sequence[SentenceScore]]]:
+        """Return for each LM what it sees of the hypotheses and what it says of them."""
         sources = split_texts(self.source_texts, block.source_of_each()) if any(scorer.uses_source for scorer in self.scorers) else None
-        columns = []
-        for place, (scorer, sentences) in enumerate(zip(self.scorers, split_texts(self.texts, block.texts), strict=True)):
+        columns: list[tuple[Sequence[Sentence], Sequence[SentenceScore]]] = []
+        for place, (scorer, sentences) in enumerate(zip(scorers, split_texts(self.texts, block.texts), strict=True)):
             of_sources = sources[place] if sources and scorer.uses_source else None
             margin = self.margins.get(scorer.name, math.inf)
             columns.append((sentences, scored_if_close(scorer, sentences, of_sources, block, margin)))
-        return self.block(columns)
+        return columns
 
     def block(self, columns: Sequence[tuple[Sequence[Sentence], Sequence[SentenceScore]]]) -> BlockScores:
         """Return the scores of some hypotheses, given for each LM what it saw of them and what it says of them."""

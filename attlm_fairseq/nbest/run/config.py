@@ -55,6 +55,8 @@ class RunConfig:
                     raise InputError(
                         f"[lm.{lm.name}] mixes {member!r}, which is not an LM of this run; there are {', '.join(sorted(plain))}"
                     )
+        if self.context is not None and any(device.normaliser != "exact" for device in self.devices):
+            raise InputError("--normaliser does not go with --context: leave one of them out")
         if self.context is not None and (names := [lm.name for lm in self.lms if lm.uses_source or lm.only_close is not None]):
             raise InputError(f"{', '.join(names)}: translation models and --only-close do not go with --context; leave one of them out")
 

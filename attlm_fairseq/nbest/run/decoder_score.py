@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from attlm_fairseq.nbest.features.combination import COMPUTED
+from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, features, weighted_totals
+from attlm_fairseq.nbest.features.lm_features import is_lm_feature
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 
@@ -53,6 +54,15 @@ def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
         )
     best = max(hypothesis.scores[name] for hypothesis in nbest.hypotheses)
     return [best - hypothesis.scores[name] for hypothesis in nbest.hypotheses]
+
+
+def total_without_lms(nbest: NbestList, config: RunConfig) -> list[float]:
+    """Return the total of each hypothesis without the scores that the LMs of the run give it, with the default decoder weight."""
+    weights = with_decoder_score(config, config.weights, nbest, lambda line: None)
+    lms = {lm.name for lm in config.lms}
+    names = [name for name in feature_names(nbest) if weights.get(name) and name not in lms and not is_lm_feature(name, lms)]
+    [totals] = weighted_totals([features(nbest, names)], names, weights)
+    return totals.tolist()
 
 
 def _decoder_score(own: Sequence[str]) -> str | None:

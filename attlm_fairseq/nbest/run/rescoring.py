@@ -15,7 +15,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import distances_from_best, with_decoder_score
+from attlm_fairseq.nbest.run.decoder_score import distances_from_best, total_without_lms, with_decoder_score
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.walk import Choice, Group, Turn, with_scores
 from attlm_fairseq.nbest.run.workers import Workers
@@ -58,6 +58,8 @@ class Rescorer:
         self.translations = [lm.name for lm in config.lms if lm.uses_source]
         measured = any(lm.only_close is not None for lm in config.scored)
         self.distances = partial(distances_from_best, lms={lm.name for lm in config.lms}) if measured else None
+        approximate = any(device.normaliser != "exact" for device in config.devices) and config.decision.rule == "max"
+        self.rest = partial(total_without_lms, config=config) if approximate and any(config.weights.values()) else None
         self.oov: dict[str, OOVCount] = {}
         self.notes: dict[str, str] = {}
         self.on_progress = on_progress
@@ -76,7 +78,7 @@ class Rescorer:
             sourced = map(self._with_source, lists) if self.translations else lists
             for block in batch_by_size(sourced, growing_limits(FIRST_BLOCK_CHARACTERS, BLOCK_CHARACTERS), characters):
                 waiting.append(block)
-                yield Block.of_lists(block, self.distances)
+                yield Block.of_lists(block, self.distances, self.rest)
 
         for scores in self.cache.score(self.workers, blocks()):
             yield from self._scored(waiting.popleft(), scores)

@@ -55,6 +55,7 @@ class ScoreCache:
         if is_stream(output):
             return cls(None)
         settings = {"precision": device.precision, "memory": device.memory, "device": device.device.partition(":")[0]}
+        settings |= {} if device.normaliser == "exact" else {"normaliser": device.normaliser, "weights": dict(run.weights)}
         settings |= {"features": sorted(features)} | ({} if run.context is None else {"context": str(run.context)})
         place = Path(os.path.realpath(output))
         return cls(place.with_name(f"{place.name}.unfinished"), settings, tell)

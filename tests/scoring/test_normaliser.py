@@ -1,0 +1,181 @@
+"""Scoring without, or with estimated, normalisers: values, the measured deviation, and lists that are scored exactly."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from cli_runs import run
+from lm_files import write_checkpoint
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.modules.kernels import softmax_events as kernel
+from attlm_fairseq.modules.kernels.softmax_events import ApproximateEvents, SoftmaxEvents, softmax_events
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.run.block import Block
+from attlm_fairseq.nbest.run.block_scores import BlockScorer
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.run.decoder_score import total_without_lms
+from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.lm_spec import LMSpec
+from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.text import TextPipeline
+
+WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat"]
+TEXTS = [text.split() for text in ("the cat sat on the mat", "a dog ran", "the dog sat", "", "a cat ran on a mat")]
+
+
+@pytest.fixture
+def checkpoint(tmp_path) -> Path:
+    return write_checkpoint(tmp_path / "lm.pt", WORDS)
+
+
+def load(checkpoint: Path, normaliser: str, precision: str = "float32") -> NeuralScorer:
+    return NeuralScorer.load([checkpoint], compute=DeviceConfig(normaliser=normaliser, precision=precision))
+
+
+def self_normalised(checkpoint: Path, spread: float) -> Path:
+    """Shift the output biases so that ln Z is near 0, and make it vary by about ``spread`` with the context."""
+    content = torch.load(checkpoint, weights_only=False)
+    weights = content["model"]
+    weights["decoder.model.embedding.weight"] *= spread
+    weights["decoder.model.output.weight"] = weights["decoder.model.embedding.weight"]
+    weights["decoder.model.output.bias"] -= weights["decoder.model.output.bias"].logsumexp(0)
+    torch.save(content, checkpoint)
+    return checkpoint
+
+
+@torch.inference_mode()
+def test_none_is_the_logit_and_sampled_sums_over_its_words(monkeypatch):
+    monkeypatch.setattr(kernel, "FREQUENT_WORDS", 30)
+    monkeypatch.setattr(kernel, "SAMPLED_WORDS", 50)
+    random_ = torch.Generator().manual_seed(1)
+    weight, bias, features = (torch.randn(shape, generator=random_) for shape in ((400, 8), (400,), (6, 8)))
+    contexts, words = torch.arange(6).repeat(20), torch.arange(120)
+    logits = features @ weight.t() + bias
+    own = logits[contexts, words]
+    torch.testing.assert_close(softmax_events(weight, bias, None, "none")(features, contexts, words), own)
+    sampled = softmax_events(weight, bias, None, "sampled")
+    assert isinstance(sampled, ApproximateEvents)
+    estimates = sampled.normalisers(features)
+    torch.testing.assert_close(sampled(features, contexts, words), own - estimates[contexts])
+    drawn = {word for word in range(30, 400) if any(torch.equal(weight[word], row) for row in sampled.sample.weight[30:])}
+    assert len(drawn) == 50
+    terms = logits.exp()
+    expected = terms[:, :30].sum(1) + terms[:, sorted(drawn)].sum(1) * 370 / 50
+    torch.testing.assert_close(estimates, expected.log())
+    again = softmax_events(weight, bias, None, "sampled")
+    assert torch.equal(again.normalisers(features), estimates)
+    few = softmax_events(weight[:70], bias[:70], None, "sampled")
+    assert type(few) is SoftmaxEvents, "fewer words than the sample would have"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_deviation_is_measured_and_told(checkpoint, precision):
+    exact, scorer = load(checkpoint, "exact"), load(checkpoint, "none", precision)
+    assert scorer.largest_error == 0.0
+    pairs = list(zip(exact.score(TEXTS), scorer.score(TEXTS), strict=True))
+    errors = [abs(math.fsum(one.log_probs) - math.fsum(other.log_probs)) for one, other in pairs]
+    assert scorer.largest_error == pytest.approx(max(errors), abs=1e-4)
+    [note] = scorer.notes()
+    assert "with --normaliser none" in note
+    assert "not self-normalised: train it with --self-normalisation" in note
+    assert scorer.signature()["normaliser"] == "none"
+    assert "normaliser" not in exact.signature()
+    back = scorer.exact()
+    assert back.largest_error == 0.0
+    assert back.signature()["precision"] == precision
+    tolerance = 1e-6 if precision == "float32" else 0.2
+    for one, other in zip(back.score(TEXTS), exact.score(TEXTS), strict=True):
+        assert one.log_probs == pytest.approx(other.log_probs, abs=tolerance)
+    assert exact.exact() is exact
+
+
+def test_a_self_normalised_model_has_no_warning(checkpoint):
+    scorer = load(self_normalised(checkpoint, 0.01), "none")
+    scorer.score(TEXTS)
+    [note] = scorer.notes()
+    assert "WARNING" not in note
+    assert 0 < scorer.largest_error < 0.1
+
+
+def test_after_a_history(checkpoint):
+    """Exact scores after approximate ones have the same history."""
+    scorer, exact = load(checkpoint, "none").after(TEXTS[:2]), load(checkpoint, "exact").after(TEXTS[:2])
+    for one, other in zip(scorer.exact().score(TEXTS), exact.score(TEXTS), strict=True):
+        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-6)
+    assert scorer.score(TEXTS)[0].log_probs != pytest.approx(exact.score(TEXTS)[0].log_probs, abs=1e-3)
+
+
+@pytest.mark.parametrize("options", [{"softmaxes": "2"}, {"output_layer": "adaptive", "adaptive_cutoffs": "7"}])
+def test_layers_without_a_single_normaliser_are_refused(tmp_path, options):
+    scorer = load(write_checkpoint(tmp_path / "lm.pt", WORDS, **options), "none")
+    with pytest.raises(InputError, match="for LMs with one full softmax"):
+        scorer.score(TEXTS)
+
+
+def test_pointers_take_it(tmp_path):
+    scorer = load(write_checkpoint(tmp_path / "lm.pt", WORDS, _name="pointer_lstm_lm"), "none")
+    scorer.score(TEXTS)
+    assert scorer.largest_error > 0
+
+
+def close_lists(gap: float) -> Block:
+    """Two lists of two hypotheses; in the first the totals of the rest differ by ``gap``, in the second by much."""
+    texts = ("the cat sat", "the dog sat", "a cat ran", "a dog ran")
+    return Block(texts, (2, 2), (None, None), rest=(gap, 0.0, 1000.0, 0.0))
+
+
+def test_lists_that_are_close_are_scored_exactly(checkpoint):
+    scorer, exact = load(self_normalised(checkpoint, 0.3), "none"), load(checkpoint, "exact")
+    texts = [TextPipeline().load()]
+    block = close_lists(0.0)
+    alone = BlockScorer([scorer], texts).score(Block(block.texts, block.sizes, block.sources)).values["lm"]
+    right = BlockScorer([exact], texts).score(block).values["lm"]
+    assert not any(one == pytest.approx(other, abs=1e-4) for one, other in zip(alone, right, strict=True))
+    # the first list's totals differ by less than the largest error
+    nearest = close_lists(alone[1] - alone[0] + 0.5 * scorer.largest_error)
+    found = BlockScorer([scorer], texts, weights={"lm": 1.0}).score(nearest)
+    assert found.values["lm"] == pytest.approx([*right[:2], *alone[2:]], abs=1e-5)
+    assert "2 of the first 4 hypotheses" in found.notes["close lists"]
+    # beyond it, or with a weight that makes the error small, nothing is scored again
+    for block, weights in ((close_lists(alone[1] - alone[0] + 1.5 * scorer.largest_error), {"lm": 1.0}), (nearest, {"lm": 0.0})):
+        found = BlockScorer([scorer], texts, weights=weights).score(block)
+        assert found.values["lm"] == pytest.approx(alone, abs=1e-6)
+        assert "close lists" not in found.notes
+
+
+def test_the_rest_of_a_total_is_without_the_lms():
+    hypotheses = [Hypothesis("a b", {"am": -3.0, "lm": 9.0, "lm_oov": 2.0}, 1), Hypothesis("c", {"am": -1.0, "lm": 8.0, "lm_oov": 1.0}, 2)]
+    nbest = NbestList("1", hypotheses)
+    config = RunConfig(lms=(LMSpec("lm", (Path("lm.pt"),)),), weights={"lm": 1.0, "lm_oov": 5.0, "words": 0.5, "am": 2.0})
+    assert total_without_lms(nbest, config) == pytest.approx([-6 + 1, -2 + 0.5])
+
+
+def test_conversations_are_refused():
+    with pytest.raises(InputError, match="--normaliser does not go with --context"):
+        RunConfig(devices=(DeviceConfig(normaliser="none"),), context=ContextSpec("all"))
+
+
+def test_rescore_gives_the_answers_of_exact_scores(checkpoint, tmp_path, monkeypatch):
+    """With an LM whose ln Z varies much, and with one process or two."""
+    monkeypatch.chdir(tmp_path)
+    self_normalised(checkpoint, 0.5)
+    texts = [" ".join(words) for words in TEXTS]
+    lists = [
+        {"id": str(number), "hyps": [{"text": text, "scores": {"am": 0.3 * k * number}} for k, text in enumerate(texts)]}
+        for number in range(4)
+    ]
+    Path("lists").write_text("".join(json.dumps(nbest) + "\n" for nbest in lists))
+    options = ["rescore", "lists", "--lm", f"lm={checkpoint}", "--weight", "lm=1", "--weight", "am=1"]
+    answers = []
+    for more in ([], ["--normaliser", "none"], ["--normaliser", "none", "--devices", "cpu:2"]):
+        result = run(*options, *more)
+        answers.append([json.loads(line)["hyps"][0]["text"] for line in result.stdout.splitlines()])
+    assert answers[0] == answers[1] == answers[2]
+    assert "with --normaliser none" in run(*options, "--normaliser", "none").stderr
+    assert "does not go with --context" in run(*options, "--normaliser", "none", "--context", "all", code=2).stderr
