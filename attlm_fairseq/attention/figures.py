@@ -141,7 +141,9 @@ def distance_chart(profile: DistanceProfile, lm: str) -> Figure:
     )
     if profile.persistence:
         shares = [math.nan if row.contribution is None else row.contribution for row in rows]
-        axes.plot(places, shares, "^", color="#3f8f4f", markersize=4, label="share of the input there in the LSTM's cell")
+        axes.plot(
+            places, shares, "^", color="#2e7d32", markeredgecolor="white", markersize=7, label="share of the input there in the LSTM's cell"
+        )
     axes.set_xticks(places, ["h_0" if row.distance is None else str(-row.distance) for row in rows], rotation=90)
     axes.tick_params(labelsize=8)
     axes.set_xlabel(f"{profile.of} in memory, counted back from the current one", fontsize=9)
