@@ -127,7 +127,7 @@ def evaluate(
     """
     metric, run = metric_of(metric), run_config(config)
     features = require_weights(run)
-    name = str(lists) if is_file(lists) else "as read"
+    name = str(lists) if is_file(lists) else "input 1-best"
     files = reference_files(refs) or ReferenceFiles()
     read = with_references(_texts_or_lists(lists, files.by), refs)
     found = measure(read, metric, run, features, on_progress, context_of(run, read[0] if read else None))

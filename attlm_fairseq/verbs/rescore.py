@@ -91,9 +91,9 @@ class Rescored:
     @property
     def summary(self) -> str:
         """Return the counts in one line."""
-        said = f"{self.changed} changed (their first text is another), {self.list_count - self.changed} as read"
+        said = f"{self.changed} changed (another 1-best text), {self.list_count - self.changed} unchanged"
         if self.decision.makes_text:
-            said += f"; {self.new_texts} texts in no list: the words' votes made them"
+            said += f"; {self.new_texts} answers are in no list"
         return f"{self.list_count} lists, {self.hypothesis_count} hypotheses; {said}"
 
 

@@ -180,7 +180,7 @@ def test_consensus_writes_texts(lists):
     (lists / "votes.txt").write_text("a x c d\na b y d\nz b c d\n\nthe mat\n")
     result = run("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--scale", 0.1)
     assert result.stdout == "a b c d\nthe mat\n"
-    assert "2 lists, 4 hypotheses; 1 changed (their first text is another), 1 as read; 1 texts in no list" in result.stderr
+    assert "2 lists, 4 hypotheses; 1 changed (another 1-best text), 1 unchanged; 1 answers are in no list" in result.stderr
     kaldi = run("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--scale", 0.1, "--to", "1best-kaldi").stdout
     assert kaldi == "0 a b c d\n1 the mat\n"
     assert "--to jsonl: a consensus" in refused("rescore", "votes.txt", "--weight", "rank=-1", "--consensus", "--to", "jsonl")
@@ -283,10 +283,10 @@ TWICE = """\
 def test_the_same_text_from_another_hypothesis_is_no_change(lists, rule):
     (lists / "twice").write_text(TWICE)
     result = run("rescore", "twice", "--weight", "s=1", *rule, "-o", "out")
-    assert "2 lists, 4 hypotheses; 1 changed (their first text is another), 1 as read" in result.stderr
+    assert "2 lists, 4 hypotheses; 1 changed (another 1-best text), 1 unchanged" in result.stderr
     run("eval", "twice", "--weight", "s=1", *rule, "--report", "page.html")
     page = (lists / "page.html").read_text()
-    assert "<b>1</b>as read" in page
+    assert "<b>1</b>unchanged" in page
     assert '<b class="gain">1</b>changed, better' in page
 
 
@@ -345,7 +345,7 @@ def test_rules_decide_over_words_where_the_metric_does(lists):
     result = run(*votes, "--metric-text", STEP)
     assert (result.stdout, "WARNING" in result.stderr) == ("night\nab cd e\n", False)
     assert f"decision: consensus at 1 over {STEP}" in result.stderr
-    assert "2 lists, 6 hypotheses; 0 changed (their first text is another), 2 as read; 0 texts in no list" in result.stderr
+    assert "2 lists, 6 hypotheses; 0 changed (another 1-best text), 2 unchanged; 0 answers are in no list" in result.stderr
     mbr = ("rescore", "pieces", "--weight", "LM0=1", "--mbr", "wer", "-o", "out")
     risks = []
     for options in ([], ["--metric-text", STEP]):
@@ -378,7 +378,7 @@ def test_tuning_writes_the_text_that_rules_decide_over(lists):
     options = ("--config", "attlm.toml", "--consensus", "--metric-text", STEP, "--report", "page.html")
     rows = rows_of(run("eval", "pieces.json", "pieces.txt", *options).stdout)
     assert rows[f"rescored, consensus at {tuned.decision.scale_of('consensus'):g} over {STEP}"] == rows["pieces.txt"]
-    assert "texts in no list" not in (lists / "page.html").read_text()
+    assert "answers in no list" not in (lists / "page.html").read_text()
     run("tune", "good.json", "--kenlm", "lm.arpa", "--metric-text", STEP)
     assert read_config(lists / "attlm.toml").decision == Decision(text=parse_steps([STEP]))
 

@@ -163,7 +163,7 @@ def test_words_are_marked_and_scored():
         r"<tr><td>(\w+)</td><td class=\"number\">(\S+)</td><td class=\"number\">(\S+)</td><td class=\"number\">(\S+)</td></tr>", text
     )
     assert cells == [("am", "-1.00", "-3.00", "-2.00"), ("lengths", "-9.00", "-7.00", "+0.50")]
-    assert "first -11.00, answer -8.00" in text  # 1 + 3 + 3 + 3 and 1, 1 + 3 + 3 and 1
+    assert "1-best -11.00, answer -8.00" in text  # 1 + 3 + 3 + 3 and 1, 1 + 3 + 3 and 1
     assert "25.00 %" in text
 
 
@@ -187,9 +187,9 @@ def test_how_often_an_lm_judges_rightly():
     hypotheses = [Hypothesis(text, {}, rank, {"lengths": score}) for rank, (text, score) in enumerate(zip(texts, scores, strict=True), 1)]
     lists = [NbestList("one", hypotheses, ("a b",))]
     page = page_of(build(lists, ["a x"]), lists)  # the better one is preferred and the worse one is not; the fourth is as good
-    assert "Of 2 hypotheses that are better or worse than the first, lengths judges 100.0 % rightly" in page
+    assert "Of 2 hypotheses that are better or worse than the input 1-best, lengths ranks 100.0 % correctly" in page
     hypotheses[1].lm_scores["lengths"] = -4.0
-    assert "lengths judges 50.0 % rightly" in page_of(build(lists, ["a x"]), lists)
+    assert "lengths ranks 50.0 % correctly" in page_of(build(lists, ["a x"]), lists)
 
 
 def test_the_closest_reference_is_shown():
@@ -266,7 +266,7 @@ def test_lms_are_loaded_once(folder, monkeypatch):
         loaded.clear()
         run(command[0], "dev.json", *command[1:], "--report", "page.html")
         assert len(loaded) == 1
-        assert "kenlm: ln p against the first" in (folder / "page.html").read_text()
+        assert "kenlm: ln p against the input 1-best" in (folder / "page.html").read_text()
 
 
 def test_repeated_lists_count_as_one(folder):
@@ -291,7 +291,7 @@ def test_commands_write_it(folder):
         Page(page)
         assert f"<td>{label}</td>" in page
         assert ("on the lists tuned on" in page) is (name != "plain")
-        assert "kenlm: ln p against the first" in page
+        assert "kenlm: ln p against the input 1-best" in page
     result = run("eval", "texts", *own, "--report", "no.html", code=2)
     assert "has no reference" in result.stderr
     assert not (folder / "no.html").exists()
