@@ -1,9 +1,9 @@
-"""Mark where the articles of a WikiText file begin: before each title ``= Title =`` that stands between blank lines.
+"""Mark where the articles of a WikiText file begin: before each title ``= Title =`` between blank lines.
 
 usage: wikitext.py --marker wiki.train.tokens > train.txt    a line ``<document>`` before each title, nothing else changed
        wikitext.py --blank wiki.train.tokens > train.txt     a blank line between articles, and no other blank lines
 
-.gz is read too. A text without titles is one document. White space within lines is normalised.
+.gz files are read too. A text without titles is one document. White space within lines is normalised.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Everything that a GPU can tell about the package, in under 40 minutes, written to one file as it is learned. `make gpu` runs it.
+"""Measure on a GPU all that needs one, in under 40 minutes, and write each result to one file at once. `make gpu` runs it.
 
-In this order: tests that run on CUDA; training speed of every family in float32, TF32 and bfloat16 against fairseq's `lstm_lm`; speed of
-rescoring and of a decoder's steps; on several GPUs, whether two processes have the loss of one; then PTB with the time that is left, if its
-folder is given. PTB goes on where it stopped when the program is run again. A step that fails or takes too long is recorded, and the next
-one begins. Without a GPU it says so in one line and ends with exit code 2.
+The order: tests that run on CUDA; training speed of every family in float32, TF32 and bfloat16 against fairseq's
+`lstm_lm`; speed of rescoring and of a decoder's steps; on several GPUs, whether two processes have the loss of one; then
+PTB in the remaining time, if its folder is given. PTB continues when the program is run again. A step that fails or takes
+too long is recorded, and the next begins. Without a GPU the program says so and ends with exit code 2.
 
     python tools/measure_gpu.py [--output build/gpu] [--minutes 38] [--ptb FOLDER]
 """

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Write a Moses n-best list of a given size, made up but not uniform: words by Zipf's law, hypotheses that share most of their words.
+"""Write a synthetic Moses n-best list of a given size: words follow Zipf's law, hypotheses share most of their words.
 
     python tools/synthetic_nbest.py --size 1G > big.nbest
     python tools/synthetic_nbest.py --size 10M --words train.txt > small.nbest      # with the words of a text
 
-Same options, same bytes.
+The same options give the same bytes.
 """
 
 from __future__ import annotations

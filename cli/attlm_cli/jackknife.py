@@ -22,7 +22,7 @@ def _learning(ngram: str, corrections: bool, candidates: int, **others: Any) -> 
 
 
 learning_options = grouped(
-    "What is learned",
+    "Learning",
     "learning",
     _learning,
     cloup.option(

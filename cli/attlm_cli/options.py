@@ -220,7 +220,7 @@ def metric_options(choice: bool = True) -> Decorator:
         cloup.option("--ter-case-sensitive", is_flag=True, help="Make TER case-sensitive. By default it ignores case, as in sacreBLEU."),
     )
     return grouped(
-        "Metric" if choice else "What rules compare",
+        "Metric" if choice else "Comparison of texts",
         "metric",
         _metric,
         *(of_choice if choice else ()),

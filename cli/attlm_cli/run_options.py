@@ -269,7 +269,7 @@ def run_options(
     groups = {
         "Models": MODELS + (COMBINED_MODELS if scores else ()) + (ONLY_CLOSE if lists else ()),
         "Translation models": TRANSLATION_MODELS if scores else (),
-        "Candidates beyond the lists": CANDIDATES if candidates else (),
+        "Candidates": CANDIDATES if candidates else (),
         "Text": TEXT + (UNKNOWN_WORDS + SENTENCE_TOKENS if scores else ()),
         "Context": CONTEXT_OPTIONS if scores else (),
         "Device": (

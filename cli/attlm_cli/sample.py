@@ -19,7 +19,7 @@ def _sampling(**options: Any) -> Any:
 
 
 sampling_options = grouped(
-    "Which words",
+    "Sampling",
     "options",
     _sampling,
     cloup.option(

@@ -96,7 +96,7 @@ search_options = grouped(
     ),
 )
 trust_options = grouped(
-    "What a gain is",
+    "Cross-validation",
     "trust",
     dict,
     cloup.option(

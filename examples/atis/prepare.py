@@ -1,4 +1,4 @@
-"""Split HyPoradise's ATIS lists: references of four fifths to train LMs on, the lists of the last fifth to tune and measure on.
+"""Split HyPoradise's ATIS lists: the references of four fifths train LMs, the lists of the last fifth tune and test.
 
 usage: prepare.py atis-train.json[.gz] FOLDER
 """

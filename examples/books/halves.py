@@ -1,4 +1,4 @@
-"""Split lists (HyPoradise JSON) into those with even and those with odd number: NAME.even.json, NAME.odd.json."""
+"""Split lists (HyPoradise JSON) into those with even and odd numbers: NAME.even.json, NAME.odd.json."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The quickstart's texts by document: which help topic or module each sentence is of.
+"""Split the quickstart's texts into documents: one per help topic or module.
 
 usage: topics.py QUICKSTART_WORK OUTPUT      (the folder that examples/quickstart/run.sh fills, and an existing folder)
 
-Writes train.txt, dev.txt and test.txt with a blank line between documents, and dev.documents and test.documents, which say for
-`--context file:` which list is of which document.
+Writes train.txt, dev.txt and test.txt with a blank line between documents. dev.documents and test.documents name the
+document of each list, for `--context file:`.
 """
 
 from __future__ import annotations

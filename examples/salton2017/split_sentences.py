@@ -1,9 +1,9 @@
-"""Split a text of paragraphs, as WikiText's, into one sentence a line with NLTK's punkt, as Salton et al. (2017) did before training.
+"""Split a text of paragraphs, such as WikiText, into sentences with NLTK's punkt, as Salton et al. (2017) did.
 
 usage: split_sentences.py FOLDER OUTPUT      (train, valid and test, .txt or .txt.gz; `pip install nltk`)
 
-punkt learns abbreviations and sentence starters from a text without being told; here from the training text itself, so that nothing is
-downloaded. The paper used the model that NLTK distributes for English. The words stay as they are; blank lines are left out.
+punkt learns abbreviations and sentence starters from unlabelled text: here from the training text, so that nothing is
+downloaded. The paper used NLTK's model for English. The words do not change; blank lines are left out.
 """
 
 from __future__ import annotations

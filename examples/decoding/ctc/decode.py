@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Decode CTC emissions greedily and with language models; word error rate and time of each.
+"""Decode CTC emissions greedily and with language models; print word error rate and time of each.
 
     python decode.py test.npz --train train.txt --kenlm lm.arpa --lm model/checkpoint_best.pt
 
-The decoders are flashlight-text's: with the words of the training text as a lexicon; and without one, letter by letter, where the LM
-of words works through word-boundary fusion with look-ahead and new words can be written. The time is that of the
-processor, decoding one utterance after the other: OMP_NUM_THREADS=1 keeps torch's threads from waiting for each other at its expense.
+The decoders are flashlight-text's. One has the words of the training text as a lexicon. The other works letter by letter
+without a lexicon: the word LM looks ahead within words (``LookAheadWordLM``), and new words can be written. The time is
+CPU time for one utterance after the other. OMP_NUM_THREADS=1 keeps torch's threads from waiting for each other.
 """
 
 from __future__ import annotations

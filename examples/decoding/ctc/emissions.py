@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""What an acoustic model would say of sentences: CTC emissions from text, by a seeded channel that confuses letters which sound alike.
+"""Simulate an acoustic model: CTC emissions from text, by a seeded channel that confuses letters which sound alike.
 
-Each letter is a point in space, those that sound alike (b d g k p t, m n, the vowels, ..) near each other; so are the blank and the
-silence between words. The channel sends one or two frames for each letter, with blanks between, and adds Gaussian noise to the point
-of each frame. The emissions are the exact posterior probabilities of the labels given the noisy point, as a well trained acoustic
-model would give them.
+Each letter is a point in space. Letters that sound alike (b d g k p t, m n, the vowels, ..) are near each other, as are
+the blank and the silence between words. The channel sends one or two frames per letter, with blanks between, and adds
+Gaussian noise to the point of each frame. The emissions are the exact posteriors of the labels given the noisy point.
 
     python emissions.py test.txt --sentences 100 --seed 1 -o test.npz
 """

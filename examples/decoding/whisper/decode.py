@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Whisper with language models in its beam search: texts without and with them.
+"""Transcribe with Whisper, without and with language models in its beam search.
 
     decode.py --lm lm.arpa=0.3 --lm checkpoint_best.pt=0.3 --model FOLDER recording.wav ..
 
-Without ``--model`` a small Whisper with random weights listens to noise: nothing is downloaded, and the steps are the same.
+Without ``--model``, a small Whisper with random weights reads noise: nothing is downloaded, and the steps are the same.
 """
 
 from __future__ import annotations
