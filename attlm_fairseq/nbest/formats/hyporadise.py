@@ -14,23 +14,25 @@ from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_
 from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
     SHAPES,
+    TOTAL_COLUMN,
     Place,
-    children,
+    added_columns,
     dumped,
     exact,
     first_value,
     own_member,
+    references_as_value,
+    values_of,
     with_members,
     with_values,
 )
-from attlm_fairseq.nbest.formats.lines import TOTAL, fresh_names, is_as_read, own_text, quoted
+from attlm_fairseq.nbest.formats.lines import fresh_names, is_as_read, own_text, quoted
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
 
 AM_SCORE = "am_score"
-_TOTAL_KEY = f"{TOTAL}_score"
 _MATCHES = re.compile(r"\s*\[\s*\{")
 
 
@@ -90,7 +92,7 @@ def _nbest_list(item: Item, number: int, path: str) -> NbestList:
             raise place.error(f"is {quoted(json.dumps(scores))}: expected a list of {len(texts)} numbers, one per hypothesis", key)
         for i, score in enumerate(scores):
             checked = place.number(score, key, i)
-            if key != _TOTAL_KEY:
+            if key != TOTAL_COLUMN:
                 hypotheses[i].scores[key] = checked
     return NbestList(place.id(value.get("id"), number), hypotheses, place.references(value.get("output"), "output"), item.line, path=path)
 
@@ -128,35 +130,22 @@ def _text(nbest: NbestList) -> str:
     new = {}
     for key in ["input", *_score_keys(value)]:
         column = own_member(text, key)
-        texts = [column[child.value : child.end] for child in children(column)]
+        texts = values_of(column)
         new[key] = with_values(column, [texts[hypothesis.rank - 1] for hypothesis in hypotheses])
-    return _with_columns(with_members(text, new), value, nbest)
+    return with_members(with_members(text, new), added_columns(nbest, value, _score_key))
 
 
 def _new_item(nbest: NbestList) -> str:
     """Return the utterance of a list that was read from another format."""
     hypotheses = nbest.hypotheses
-    references = nbest.references[0] if len(nbest.references) == 1 else list(nbest.references) or None
-    text = dumped({"id": nbest.id, "input": [hypothesis.text for hypothesis in hypotheses], "output": references})
+    text = dumped({"id": nbest.id, "input": [hypothesis.text for hypothesis in hypotheses], "output": references_as_value(nbest) or None})
     rows = [hypothesis.scores for hypothesis in hypotheses]
     if any(row.keys() != rows[0].keys() for row in rows):
         raise nbest.error(f"list {nbest.id}: its hypotheses do not have the same scores, which hyporadise needs; write jsonl instead")
     columns = {}
-    for name, key in fresh_names(rows[0], [_TOTAL_KEY], _score_key).items():
+    for name, key in fresh_names(rows[0], [TOTAL_COLUMN], _score_key).items():
         columns[key] = f"[{', '.join(exact(row[name], name, nbest) for row in rows)}]"
-    return _with_columns(with_members(text, columns), columns, nbest)
-
-
-def _with_columns(text: str, taken: Iterable[str], nbest: NbestList) -> str:
-    """Return the text with one column for each LM and for the total."""
-    hypotheses = nbest.hypotheses
-    new = {}
-    for name, key in fresh_names(hypotheses[0].lm_scores, [*taken, _TOTAL_KEY], _score_key).items():
-        new[key] = f"[{', '.join(exact(hypothesis.lm_scores[name], name, nbest) for hypothesis in hypotheses)}]"
-    totals = [hypothesis.total for hypothesis in hypotheses if hypothesis.total is not None]
-    if totals:
-        new[_TOTAL_KEY] = f"[{', '.join(exact(total, TOTAL, nbest) for total in totals)}]"
-    return with_members(text, new)
+    return with_members(with_members(text, columns), added_columns(nbest, columns, _score_key))
 
 
 def _score_key(name: str) -> str:

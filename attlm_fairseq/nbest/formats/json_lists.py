@@ -17,21 +17,25 @@ from attlm_fairseq.nbest.formats.json_document import Item, stream_items, whole_
 from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
     Place,
+    added_columns,
+    added_members,
     after_space,
     children,
     dumped,
     exact,
     own_member,
+    references_as_value,
+    scores_as_members,
+    values_of,
     with_members,
     with_values,
 )
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     SeenIds,
-    fresh_names,
+    filled_lines,
     is_as_read,
     is_rescored,
-    numbered,
     own_text,
     quoted,
     split_end,
@@ -161,19 +165,12 @@ def _items_within(item: Item, file: FileText, path: str, begin: int, end: int) -
 
 
 def _items_of_lines(source: TextSource, file: FileText) -> Iterator[Item]:
-    before = ""
-    for line_number, line in numbered(source, file):
-        body, _ = split_end(line)
-        if not body.strip(" \t\r"):
-            before += line
-            continue
+    for before, line, line_number in filled_lines(source, file):
         try:
-            value = DECODER.decode(body)
+            value = DECODER.decode(split_end(line)[0])
         except (ValueError, RecursionError) as error:
             raise InputError(f"not valid JSON ({error}): expected one whole value per line", path=source.name, line=line_number) from None
         yield Item(None, before, line, value, line_number)
-        before = ""
-    file.end = before
 
 
 def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[NbestList]:
@@ -305,7 +302,7 @@ class _Writer:
             return own.own
         if nbest.hypotheses[0].verbatim is None:
             return self.edited(own.own, nbest)
-        rows = _values_of(f"[{own.own}]")
+        rows = values_of(f"[{own.own}]")
         changed = [_with_scores(rows[hypothesis.rank - 1], nbest, hypothesis) for hypothesis in nbest.hypotheses]
         return with_values(f"[{own.own}]", changed)[1:-1]
 
@@ -319,7 +316,7 @@ class _Writer:
             return _with_scores(text, nbest, hypotheses[0])
         values = text if layout.container is None else own_member(text, layout.container)
         are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
-        found = _values_of(values)
+        found = values_of(values)
         now = [found[hypothesis.rank - 1] for hypothesis in hypotheses]
         if are_objects:
             now = [_with_scores(value, nbest, hypothesis) for value, hypothesis in zip(now, hypotheses, strict=True)]
@@ -331,18 +328,14 @@ class _Writer:
         new = {layout.container: values}
         for key in layout.columns:
             column = own_member(text, key)
-            found = _values_of(column)
+            found = values_of(column)
             new[key] = with_values(column, [found[hypothesis.rank - 1] for hypothesis in hypotheses])
-        return with_members(text, new if are_objects else new | _columns_of(nbest, layout.columns))
+        return with_members(text, new if are_objects else new | added_columns(nbest, layout.columns, keys.as_column))
 
     def _tell(self, nbest: NbestList) -> None:
         if not self._told:
             self._told = True
             note(f"note: {nbest.path}: lists of texts have no place for scores: only the order of the hypotheses changes; see --to jsonl")
-
-
-def _values_of(text: str) -> list[str]:
-    return [text[child.value : child.end] for child in children(text)]
 
 
 def _with_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
@@ -351,29 +344,11 @@ def _with_scores(text: str, nbest: NbestList, hypothesis: Hypothesis) -> str:
         return text
     value = DECODER.decode(text)
     nested = value.get(keys.SCORES)
-    new = {}
-    if isinstance(nested, dict) and hypothesis.lm_scores:
-        fresh = fresh_names(hypothesis.lm_scores, [*nested, *hypothesis.scores], str)
-        added = {fresh[name]: exact(score, name, nbest) for name, score in hypothesis.lm_scores.items()}
-        new[keys.SCORES] = with_members(own_member(text, keys.SCORES), added)
-    else:
-        fresh = fresh_names(hypothesis.lm_scores, [*value, TOTAL, *hypothesis.scores], keys.as_member)
-        new = {fresh[name]: exact(score, name, nbest) for name, score in hypothesis.lm_scores.items()}
-    if hypothesis.total is not None:
-        new[TOTAL] = exact(hypothesis.total, TOTAL, nbest)
-    return with_members(text, new)
-
-
-def _columns_of(nbest: NbestList, taken: Iterable[str]) -> dict[str, str]:
-    """Return the columns of LM scores and totals, for a list of texts."""
-    hypotheses = nbest.hypotheses
-    total_key = f"{TOTAL}_score"
-    fresh = fresh_names(hypotheses[0].lm_scores, [*taken, total_key, *hypotheses[0].scores], keys.as_column)
-    columns = {key: [exact(hypothesis.lm_scores[name], name, nbest) for hypothesis in hypotheses] for name, key in fresh.items()}
-    totals = [exact(hypothesis.total, TOTAL, nbest) for hypothesis in hypotheses if hypothesis.total is not None]
-    if len(totals) == len(hypotheses):
-        columns[total_key] = totals
-    return {key: f"[{', '.join(column)}]" for key, column in columns.items()}
+    if not isinstance(nested, dict) or not hypothesis.lm_scores:
+        return with_members(text, added_members(hypothesis, nbest, [*value, *hypothesis.scores], keys.as_member))
+    added = scores_as_members(hypothesis.lm_scores, nbest, [*nested, *hypothesis.scores])
+    total = {} if hypothesis.total is None else {TOTAL: exact(hypothesis.total, TOTAL, nbest)}
+    return with_members(text, {keys.SCORES: with_members(own_member(text, keys.SCORES), added)} | total)
 
 
 def _one_only(lists: Iterable[NbestList]) -> Iterator[NbestList]:
@@ -406,9 +381,7 @@ def _new_item(nbest: NbestList) -> str:
     """Return the utterance, with its id, of a list that was read from another format."""
     hypotheses = []
     for hypothesis in nbest.hypotheses:
-        names = fresh_names(hypothesis.scores, ["text", TOTAL], keys.as_member)
-        scores = {names[name]: exact(score, name, nbest) for name, score in hypothesis.scores.items()}
+        scores = scores_as_members(hypothesis.scores, nbest, ["text", TOTAL], keys.as_member)
         hypotheses.append(_with_scores(with_members(dumped({"text": hypothesis.text}), scores), nbest, hypothesis))
-    given = nbest.references[0] if len(nbest.references) == 1 else list(nbest.references)
-    value = with_members(dumped({"ref": given} if nbest.references else {}), {"nbest": f"[{', '.join(hypotheses)}]"})
+    value = with_members(dumped({"ref": references_as_value(nbest)} if nbest.references else {}), {"nbest": f"[{', '.join(hypotheses)}]"})
     return f"{dumped(nbest.id)}: {value}"

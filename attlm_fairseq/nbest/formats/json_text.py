@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats.lines import quoted
-from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.formats.lines import TOTAL, fresh_names, quoted
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.numeric import is_number
 
 # for the message where a first list is in none of these
@@ -20,6 +20,7 @@ SHAPES = (
     '(hyporadise), {"id": {"hyp_1": {"score": .., "text": ..}, ..}, ..} (mlm), and other shapes (json, see docs/formats.md)'
 )
 _HALF = re.compile("[\ud800-\udfff]")
+TOTAL_COLUMN = f"{TOTAL}_score"
 SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -65,6 +66,34 @@ def exact(value: float, name: str, nbest: NbestList) -> str:
     return repr(float(value))
 
 
+def scores_as_members(
+    scores: Mapping[str, float], nbest: NbestList, taken: Iterable[str], legal: Callable[[str], str] = str
+) -> dict[str, str]:
+    """Return scores as members of an object, each under a legal name that is not ``taken``. Raises InputError."""
+    fresh = fresh_names(scores, taken, legal)
+    return {fresh[name]: exact(score, name, nbest) for name, score in scores.items()}
+
+
+def added_members(hypothesis: Hypothesis, nbest: NbestList, taken: Iterable[str], legal: Callable[[str], str] = str) -> dict[str, str]:
+    """Return the LM scores and the total of a hypothesis as members of an object. Raises InputError."""
+    total = {} if hypothesis.total is None else {TOTAL: exact(hypothesis.total, TOTAL, nbest)}
+    return scores_as_members(hypothesis.lm_scores, nbest, [*taken, TOTAL], legal) | total
+
+
+def added_columns(nbest: NbestList, taken: Iterable[str], legal: Callable[[str], str]) -> dict[str, str]:
+    """Return the LM scores and totals of a list as one array of numbers each. Raises InputError."""
+    hypotheses = nbest.hypotheses
+    fresh = fresh_names(hypotheses[0].lm_scores, [*taken, TOTAL_COLUMN, *hypotheses[0].scores], legal)
+    columns = {key: [exact(hypothesis.lm_scores[name], name, nbest) for hypothesis in hypotheses] for name, key in fresh.items()}
+    totals = [exact(hypothesis.total, TOTAL, nbest) for hypothesis in hypotheses if hypothesis.total is not None]
+    return {key: f"[{', '.join(column)}]" for key, column in (columns | ({TOTAL_COLUMN: totals} if totals else {})).items()}
+
+
+def references_as_value(nbest: NbestList) -> str | list[str]:
+    """Return the reference as a text, or several in a list."""
+    return nbest.references[0] if len(nbest.references) == 1 else list(nbest.references)
+
+
 @dataclass(slots=True)
 class Child:
     """The position of a value inside an array or object: ``[begin`` key and colon ``[value`` the value ``end[``."""
@@ -93,6 +122,11 @@ def children(text: str, at: int = 0) -> list[Child]:
         found.append(Child(key, begin, at, end))
         at = after_space(text, end)
     return found
+
+
+def values_of(text: str) -> list[str]:
+    """Return the texts of the values directly inside an array or object."""
+    return [text[child.value : child.end] for child in children(text)]
 
 
 def with_values(

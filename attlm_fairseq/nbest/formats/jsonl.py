@@ -13,21 +13,22 @@ from attlm_fairseq.nbest.formats.json_text import (
     DECODER,
     SHAPES,
     Place,
-    children,
     dumped,
     exact,
     first_value,
     member,
     own_member,
+    references_as_value,
+    scores_as_members,
+    values_of,
     with_members,
     with_values,
 )
 from attlm_fairseq.nbest.formats.keys import is_score
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
-    fresh_names,
+    filled_lines,
     is_as_read,
-    numbered,
     quoted,
     split_end,
     text_of,
@@ -66,21 +67,13 @@ class JsonlFormat(NbestFormat):
 
     def read(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
-        before = ""
         count = 0
-        for line_number, line in numbered(source, file):
-            body, _ = split_end(line)
-            if not body.strip(" \t\r"):
-                before += line
-                continue
-            nbest = _nbest_list(body, count, source.name, line_number)
+        for count, (before, line, line_number) in enumerate(filled_lines(source, file), 1):
+            nbest = _nbest_list(split_end(line)[0], count - 1, source.name, line_number)
             nbest.verbatim = ListText(file, before, line, len(nbest.hypotheses))
             yield nbest
-            before = ""
-            count += 1
         if not count:
             raise InputError("no n-best list in it", path=source.name)
-        file.end = before
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, lambda nbest: [_line(nbest)])
@@ -152,7 +145,7 @@ def _line(nbest: NbestList) -> str:
     body, end = split_end(own.own)
     text = body.lstrip(" \t\r")
     column = own_member(text, "hyps")
-    texts = [column[child.value : child.end] for child in children(column)]
+    texts = values_of(column)
     changed = [_changed(nbest, hypothesis, texts[hypothesis.rank - 1]) for hypothesis in nbest.hypotheses]
     return body[: len(body) - len(text)] + with_members(text, {"hyps": with_values(column, changed)} | _confidences(nbest)) + end
 
@@ -168,8 +161,7 @@ def _changed(nbest: NbestList, hypothesis: Hypothesis, text: str) -> str:
     """Return the text of a hypothesis with its LM scores and total."""
     new = {}
     if hypothesis.lm_scores:
-        fresh = fresh_names(hypothesis.lm_scores, hypothesis.scores, str)
-        scores = {fresh[name]: exact(value, name, nbest) for name, value in hypothesis.lm_scores.items()}
+        scores = scores_as_members(hypothesis.lm_scores, nbest, hypothesis.scores)
         new["scores"] = with_members(member(text, "scores") or "{}", scores)
     if hypothesis.total is not None:
         new[TOTAL] = exact(hypothesis.total, TOTAL, nbest)
@@ -178,12 +170,11 @@ def _changed(nbest: NbestList, hypothesis: Hypothesis, text: str) -> str:
 
 def _new_line(nbest: NbestList) -> str:
     """Return the line of a list that was read from another format."""
-    references = list(nbest.references)
     value: dict[str, Any] = {"id": nbest.id}
     if nbest.source is not None:
         value["source"] = nbest.source
-    if references:
-        value["ref"] = references[0] if len(references) == 1 else references
+    if nbest.references:
+        value["ref"] = references_as_value(nbest)
     if nbest.sparse:
         value["sparse"] = True
     value["hyps"] = [

@@ -143,6 +143,18 @@ def numbered(source: TextSource, file: FileText) -> Iterator[tuple[int, str]]:
             yield line_number, line
 
 
+def filled_lines(source: TextSource, file: FileText) -> Iterator[tuple[str, str, int]]:
+    """Yield the lines that are not blank with the blank lines before them and their numbers; ``file.end`` gets the last blank lines."""
+    before = ""
+    for line_number, line in numbered(source, file):
+        if line.strip(" \t\r\n"):
+            yield before, line, line_number
+            before = ""
+        else:
+            before += line
+    file.end = before
+
+
 class SeenIds:
     """The list ids seen so far. Numbers of up to 8 digits take one bit each, so that millions of lists need little memory."""
 

@@ -10,8 +10,18 @@ from typing import Any, TextIO
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.json_document import Item, stream_items, write_document
-from attlm_fairseq.nbest.formats.json_text import Child, Place, children, dumped, exact, with_members, with_values
-from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, fresh_names, is_as_read, own_text, quoted, required_main_score
+from attlm_fairseq.nbest.formats.json_text import (
+    Child,
+    Place,
+    added_members,
+    children,
+    dumped,
+    exact,
+    references_as_value,
+    with_members,
+    with_values,
+)
+from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, is_as_read, own_text, quoted, required_main_score
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
@@ -83,11 +93,7 @@ def _text(nbest: NbestList) -> str:
     for hypothesis in nbest.hypotheses:
         value = found[hypothesis.rank - 1]
         taken = [child.key for child in children(value) if child.key is not None]
-        fresh = fresh_names(hypothesis.lm_scores, [*taken, TOTAL], str)
-        new = {fresh[name]: exact(score, name, nbest) for name, score in hypothesis.lm_scores.items()}
-        if hypothesis.total is not None:
-            new[TOTAL] = exact(hypothesis.total, TOTAL, nbest)
-        values.append(with_members(value, new))
+        values.append(with_members(value, added_members(hypothesis, nbest, taken)))
     return with_values(text, values, _is_hypothesis, _order)
 
 
@@ -99,13 +105,10 @@ def _new_item(nbest: NbestList) -> str:
         scores = {"score": hypothesis.scores[main]} | {
             name: score for name, score in hypothesis.scores.items() if name not in (main, "score")
         }
-        names = fresh_names(hypothesis.lm_scores, [*scores, "text", TOTAL], str)
-        scores |= {names[name]: score for name, score in hypothesis.lm_scores.items()}
-        scores |= {TOTAL: hypothesis.total} if hypothesis.total is not None else {}
-        text = dumped({"text": hypothesis.text})
-        members[f"hyp_{place}"] = with_members(text, {name: exact(score, name, nbest) for name, score in scores.items()})
-    given = nbest.references[0] if len(nbest.references) == 1 else list(nbest.references)
-    return f"{dumped(nbest.id)}: {with_members('{}', members | ({'ref': dumped(given)} if nbest.references else {}))}"
+        own = {name: exact(score, name, nbest) for name, score in scores.items()}
+        members[f"hyp_{place}"] = with_members(dumped({"text": hypothesis.text}), own | added_members(hypothesis, nbest, [*scores, "text"]))
+    references = {"ref": dumped(references_as_value(nbest))} if nbest.references else {}
+    return f"{dumped(nbest.id)}: {with_members('{}', members | references)}"
 
 
 def _is_hypothesis(child: Child) -> bool:
