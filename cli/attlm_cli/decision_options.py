@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import cloup
 
 from attlm_cli.options import grouped
-from attlm_cli.types import WEIGHT, FiniteRange, Loss
+from attlm_cli.types import LOSS, WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text, loss_tokenizer
@@ -31,7 +31,7 @@ rule_options = grouped(
     _rules,
     cloup.option(
         "--mbr",
-        type=Loss(),
+        type=LOSS,
         multiple=True,
         help="Also try minimum Bayes risk with this loss, on the text after the steps of --metric-text. "
         f"{BLEU_LOSS}. {EXTERNAL_LOSS}. Repeatable.",
@@ -98,7 +98,7 @@ decision_options = grouped(
     ),
     cloup.option(
         "--mbr",
-        type=Loss(),
+        type=LOSS,
         help="Choose the hypothesis with the least expected loss of this kind (minimum Bayes risk), on the text "
         f"after the steps of --metric-text. {BLEU_LOSS}. {EXTERNAL_LOSS}.",
     ),

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import cloup
 
-from attlm_cli.types import STEPS, MetricName
+from attlm_cli.types import METRIC, STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.external_metric import PREFIX
@@ -211,7 +211,7 @@ def metric_options(choice: bool = True) -> Decorator:
     of_choice = (
         cloup.option(
             "--metric",
-            type=MetricName(),
+            type=METRIC,
             default="wer",
             show_default=True,
             help="Metric. external:COMMAND runs a program once. It reads lines of source, hypothesis and reference, "

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.decision.decision import is_rule
 from attlm_fairseq.nbest.decision.mbr import LOSSES
 from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.features.combination import MAX_ABSOLUTE
@@ -19,7 +18,7 @@ from attlm_fairseq.nbest.metrics import METRICS
 from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
 from attlm_fairseq.scoring.conversations import parse_context
 from attlm_fairseq.scoring.lm_spec import are_shares
-from attlm_fairseq.scoring.oov_policy import OOVPolicy, parse_policy
+from attlm_fairseq.scoring.oov_policy import parse_policy
 from attlm_fairseq.text import TextPipeline, parse_steps
 
 
@@ -73,32 +72,23 @@ class Precision(click.Choice):
         return super().convert({"fp32": "float32", "bf16": "bfloat16"}.get(str(value).lower(), value), param, ctx)
 
 
-class MetricName(click.ParamType):
-    """Parses the name of a metric, in any case, or ``external:COMMAND``."""
+class NameOrCommand(click.ParamType):
+    """Parses one of the names, in any case, or ``external:COMMAND``."""
 
-    name = "metric"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        return f"[{'|'.join(sorted(METRICS))}|{PREFIX}COMMAND]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value.startswith(PREFIX) and value.lower() not in METRICS:
-            self.fail(f"{value!r} is not one of {', '.join(sorted(METRICS))} and {PREFIX}COMMAND.", param, ctx)
-        return value if value.startswith(PREFIX) else value.lower()
-
-
-class Loss(click.ParamType):
-    """Parses the name of a loss for minimum Bayes risk, in any case, or ``external:COMMAND``."""
-
-    name = "loss"
+    def __init__(self, name: str, names: Iterable[str]) -> None:
+        self.name = name
+        self._names = list(names)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        return f"[{'|'.join(LOSSES)}|{PREFIX}COMMAND]"
+        return f"[{'|'.join(self._names)}|{PREFIX}COMMAND]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not is_rule(f"mbr-{value if value.startswith(PREFIX) else value.lower()}"):
-            self.fail(f"{value!r} is not one of {', '.join(LOSSES)} and {PREFIX}COMMAND.", param, ctx)
-        return value if value.startswith(PREFIX) else value.lower()
+        found = value if value.startswith(PREFIX) else value.lower()
+        if found == PREFIX:
+            self.fail(f"{PREFIX} names no command; expected {PREFIX}COMMAND.", param, ctx)
+        if found not in self._names and not found.startswith(PREFIX):
+            self.fail(f"{value!r} is not one of {', '.join(self._names)} and {PREFIX}COMMAND.", param, ctx)
+        return found
 
 
 class FiniteRange(click.FloatRange):
@@ -171,10 +161,6 @@ def _steps(text: str) -> TextPipeline:
     return parse_steps(filter(None, text.split(",")))
 
 
-def _policy(text: str) -> OOVPolicy:
-    return parse_policy(text)
-
-
 def _sentences(text: str) -> int | None:
     if text == "all":
         return None
@@ -183,6 +169,8 @@ def _sentences(text: str) -> int | None:
     return int(text)
 
 
+METRIC = NameOrCommand("metric", sorted(METRICS))
+LOSS = NameOrCommand("loss", LOSSES)
 WEIGHT = NameValue("NUMBER", _weight)
 INTERVAL = NameValue("LOW:HIGH", _interval)
 FILES = Parsed("LM[:LM..]", _files)
@@ -190,7 +178,7 @@ FILES_OF_LM = NameValue("LM[:LM..]", _files, optional=True)
 ENSEMBLE_WEIGHTS = NameValue("NUMBER:NUMBER..", _shares, optional=True)
 MIXTURE = NameValue("LM:NUMBER,..", _mixture, optional=True)
 TEXT_OF_LM = NameValue("STEP,..", _steps, optional=True)
-OOV_OF_LM = NameValue("POLICY", _policy, optional=True)
+OOV_OF_LM = NameValue("POLICY", parse_policy, optional=True)
 STEPS = Parsed("STEP,..", _steps)
 CONTEXT = Parsed("HOW", parse_context)
 TEMPERATURE_OF_LM = NameValue("NUMBER", parse_temperature, optional=True)
