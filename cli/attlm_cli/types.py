@@ -85,7 +85,7 @@ class NameOrCommand(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         found = value if value.startswith(PREFIX) else value.lower()
         if found == PREFIX:
-            self.fail(f"{PREFIX} names no command; expected {PREFIX}COMMAND.", param, ctx)
+            raise InputError(f"--{self.name} {PREFIX} names no command; expected {PREFIX}COMMAND, such as '{PREFIX}python comet.py'")
         if found not in self._names and not found.startswith(PREFIX):
             self.fail(f"{value!r} is not one of {', '.join(self._names)} and {PREFIX}COMMAND.", param, ctx)
         return found
@@ -170,7 +170,7 @@ def _sentences(text: str) -> int | None:
 
 
 METRIC = NameOrCommand("metric", sorted(METRICS))
-LOSS = NameOrCommand("loss", LOSSES)
+LOSS = NameOrCommand("mbr", LOSSES)
 WEIGHT = NameValue("NUMBER", _weight)
 INTERVAL = NameValue("LOW:HIGH", _interval)
 FILES = Parsed("LM[:LM..]", _files)
