@@ -19,12 +19,14 @@ from attlm_fairseq.decoding.fairseq_lms import FusedLM
 class FusedEnsemble(EnsembleModel):
     """fairseq's ensemble of translation models with language models added to its log-probabilities.
 
-    A batch begins with ``forward_encoder``, which resets the LMs' states.
+    A batch begins with ``forward_encoder``, which resets the LMs' states. The LMs read ``</s>`` as the beginning of a hypothesis,
+    whatever symbol the decoder begins with, and do not read its first ``tags`` tokens, which are language tags.
     """
 
     def __init__(self, models: Sequence, lms: Sequence[FusedLM]) -> None:
         super().__init__(models)
         self.lms = list(lms)
+        self.tags = 0
         self.forget()
 
     def forget(self) -> None:
@@ -43,8 +45,11 @@ class FusedEnsemble(EnsembleModel):
         newest = tokens[:, -1]
         states_before = self.states
         if states_before is None:
-            self.scores = log_probs.new_zeros(len(tokens), 0, len(self.lms), dtype=torch.float)
-            before = torch.zeros_like(newest)
+            self.scores = log_probs.new_zeros(len(tokens), tokens.size(1) - 1, len(self.lms), dtype=torch.float)
+            before, newest = torch.zeros_like(newest), torch.full_like(newest, EOS)
+            if tokens.size(1) <= self.tags:
+                self.distinct, self.last, self.order = before, [], None
+                return log_probs, attention
         else:
             rows = torch.arange(len(tokens), device=tokens.device) if self.order is None else self.order
             self.scores = torch.cat((self.scores[rows], self.of_tokens(rows, newest)), dim=1)
@@ -82,7 +87,7 @@ class FusedEnsemble(EnsembleModel):
     def of_tokens(self, rows: Tensor, tokens: Tensor) -> Tensor:
         """Return ln p (n, 1, K) of one token for each of the rows (n,) of the last step."""
         found = [last[self.distinct[rows], tokens] for last in self.last]
-        return torch.stack(found, dim=-1).unsqueeze(1) if found else self.scores.new_zeros(len(rows), 1, 0)
+        return torch.stack(found, dim=-1).unsqueeze(1) if found else self.scores.new_zeros(len(rows), 1, len(self.lms))
 
 
 class FusedEnsembleWithAlignment(FusedEnsemble, EnsembleModelWithAlignment):

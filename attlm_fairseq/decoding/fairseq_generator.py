@@ -19,10 +19,12 @@ from fairseq.search import BeamSearch, Search
 from fairseq.sequence_generator import EnsembleModelWithAlignment, SequenceGenerator, SequenceGeneratorWithAlignment
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.vocabulary import EOS
 from attlm_fairseq.decoding.fairseq_ensemble import FusedEnsemble, FusedEnsembleWithAlignment
 from attlm_fairseq.decoding.fairseq_lms import FusedLM
 from attlm_fairseq.decoding.fairseq_search import FastBeamSearch, FewTokensBeamSearch
 from attlm_fairseq.decoding.fusion_report import FusionReport
+from attlm_fairseq.errors import InputError
 
 
 class FusedGenerator(SequenceGenerator):
@@ -36,6 +38,10 @@ class FusedGenerator(SequenceGenerator):
 
     def __init__(self, models: Sequence, dictionary: Any, *, lms: Sequence[FusedLM], **options: Any) -> None:
         super().__init__(models, dictionary, **options)
+        if self.eos != EOS:
+            raise InputError(
+                f"the model ends its sentences with {dictionary[self.eos]}, language models with {dictionary[EOS]}: decode without --lms"
+            )
         plain_beam = type(self.search) is BeamSearch
         few_tokens = [fused for fused in lms if plain_beam and fused.ngram is not None and fused.weight > 0]
         every_token = [fused for fused in lms if fused not in few_tokens]
@@ -46,11 +52,26 @@ class FusedGenerator(SequenceGenerator):
             self.search = FewTokensBeamSearch(dictionary, self.ngrams) if self.ngrams else FastBeamSearch(dictionary)
         self.lms = [*every_token, *few_tokens]  # in the order of `lm_scores`
         self.report = FusionReport([(fused.name, fused.weight) for fused in self.lms])
+        self.without_lms: SequenceGenerator | None = None
 
-    def generate(self, models: Sequence, sample: dict, **options: Any) -> list[list[dict[str, Tensor]]]:
-        hypotheses = super().generate(models, sample, **options)
+    def generate(
+        self, models: Sequence, sample: dict, prefix_tokens: Tensor | None = None, **options: Any
+    ) -> list[list[dict[str, Tensor]]]:
+        """Return the hypotheses of each sentence, best first. Language tags that ``prefix_tokens`` forces are not shown to the LMs."""
+        self.tags = int(prefix_tokens is not None and self._begins_with_tags(prefix_tokens))
+        self.model.tags = self.tags
+        if isinstance(self.search, FewTokensBeamSearch):
+            self.search.tags = self.tags
+        hypotheses = super().generate(models, sample, prefix_tokens=prefix_tokens, **options)
         self.report.add(hypotheses, self.len_penalty if self.normalize_scores else 0.0)
+        if self.without_lms is not None:
+            self.report.compare(hypotheses, self.without_lms.generate(models, sample, prefix_tokens=prefix_tokens, **options))
         return hypotheses
+
+    def _begins_with_tags(self, prefix_tokens: Tensor) -> bool:
+        """Whether all sentences begin with a symbol that the output does not show: a language tag."""
+        tags = self.symbols_to_strip_from_output - {self.eos}
+        return prefix_tokens.numel() > 0 and tags.issuperset(prefix_tokens[:, 0].tolist())
 
     def _prefix_tokens(self, step: int, lprobs: Tensor, scores: Tensor, tokens: Tensor, prefix_tokens: Tensor, beam_size: int) -> tuple:
         """Handle a forced prefix that ends the sentence: fairseq then copies the first hypothesis to all; so must the LMs."""
@@ -70,7 +91,8 @@ class FusedGenerator(SequenceGenerator):
             sentence = open_sentences[row // self.beam_size]
             if before[sentence] < len(finalized[sentence]):  # fairseq keeps at most beam-size hypotheses per sentence
                 hypothesis = finalized[sentence][before[sentence]]
-                ngram = [of_row.new_tensor(lm.sequence(hypothesis["tokens"].tolist())) for lm, _ in self.ngrams]
+                taken = hypothesis["tokens"].tolist()[self.tags :]
+                ngram = [of_row.new_tensor([0.0] * self.tags + lm.sequence(taken)) for lm, _ in self.ngrams]
                 hypothesis["lm_scores"] = torch.stack([*of_row, *ngram])
                 before[sentence] += 1
         return newly_finished

@@ -13,6 +13,7 @@ import torch
 from fairseq.search import BeamSearch
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.vocabulary import EOS
 from attlm_fairseq.decoding.ngram_tokens import NgramTokens
 
 PIECE_SIZE = 64  # values whose maximum is taken together when a few of very many are looked for
@@ -70,12 +71,15 @@ class FewTokensBeamSearch(FastBeamSearch):
         """Take n-gram models over the decoder's vocabulary, each with its weight."""
         super().__init__(dictionary)
         self.ngrams = list(ngrams)
+        self.tags = 0  # of the first tokens of each hypothesis, which the n-gram models do not read
 
     def best(self, totals: Tensor, count: int, size: Sequence[int], tokens: Tensor | None) -> tuple[Tensor, Tensor]:
         if tokens is None:
             raise ValueError("n-gram models need the tokens taken so far")
+        if tokens.size(1) <= self.tags:
+            return largest(totals, count)
         _, beam, vocabulary = size
-        contexts = [[ngram.context(row) for row in tokens.tolist()] for ngram, _ in self.ngrams]
+        contexts = [[ngram.context([EOS, *row[1 + self.tags :]]) for row in tokens.tolist()] for ngram, _ in self.ngrams]
         fused_totals = torch.full_like(totals, -math.inf)
         for sentence, row in enumerate(totals):
             known: dict[int, float] = {}  # place in the row -> what the n-gram models add

@@ -18,7 +18,7 @@ attlm corrections train.json -o corrections.tsv
 attlm corrections eval dev.json --table corrections.tsv > corrections.txt
 tune=(attlm tune dev.json --metric wer --corrections corrections.tsv --objective risk)
 echo "== corrections, chosen without an LM"
-"${tune[@]}" --without search_lm --without search_oov -o corrections.channel.toml
+"${tune[@]}" --without search_lm --without search_oov -o corrections.alone.toml
 echo "== corrections and the 4-gram of the search"
 "${tune[@]}" -o corrections.toml --report corrections.html
 if [ -e single/done ] && [ -e combined/done ]; then

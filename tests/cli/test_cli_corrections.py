@@ -58,7 +58,7 @@ def test_tuned_corrections_are_what_rescore_applies(folder: Path) -> None:
     run("rescore", "dev.json", "--to", "jsonl", "-o", "out.jsonl")
     lists = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     assert [nbest["hyps"][0]["text"] for nbest in lists] == references
-    assert {"channel", "rewrites", "am_score"} <= set(lists[0]["hyps"][0]["scores"])
+    assert {"corrections", "rewrites", "am_score"} <= set(lists[0]["hyps"][0]["scores"])
     rows = {line.split()[0]: line for line in run("eval", "dev.json", "--config", "attlm.toml").stdout.splitlines() if line}
     assert " 0.00 " in rows["rescored,"]
     assert " 0.00 " in rows["oracle"]
@@ -106,7 +106,7 @@ def test_jackknifed_lists_have_scores_that_have_not_seen_them(folder: Path) -> N
     run("jackknife", "train.json", "-o", "j.jsonl", "--folds", 3, "--corrections", "--texts", "texts", *["--lm", "n=lm.pt"] * 3)
     lists = [json.loads(line) for line in (folder / "j.jsonl").read_text().splitlines()]
     assert len(lists) == 48
-    assert {"ngram", "ngram_oov", "ngram_tokens", "n", "n_oov", "channel"} <= set(lists[0]["hyps"][0]["scores"])
+    assert {"ngram", "ngram_oov", "ngram_tokens", "n", "n_oov", "corrections"} <= set(lists[0]["hyps"][0]["scores"])
     assert sorted(path.name for path in (folder / "texts").iterdir()) == ["fold0.txt", "fold1.txt", "fold2.txt"]
     run("tune", "j.jsonl", "--restarts", 1)
     assert "expected one for each of the 3 folds" in refused("jackknife", "train.json", "-o", "k.jsonl", "--folds", 3, "--lm", "n=lm.pt")

@@ -25,7 +25,7 @@ from attlm_fairseq.decoding.fairseq_search import FewTokensBeamSearch
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.scoring.kenlm import KenLMScorer
-from attlm_fairseq.tasks import translation_with_lm
+from attlm_fairseq.tasks import _lm_fusion
 from attlm_fairseq.verbs.export import export_model
 
 attlm_fairseq.plugin.register()
@@ -297,7 +297,7 @@ def test_few_tokens_of_kenlm_are_as_good_as_all(tmp_path, monkeypatch, seed, opt
         few = decode(make_task(lms=lms), make_model(seed), prefix_tokens=prefix, **options)
         assert isinstance(few[0][0]["lm_scores"], torch.Tensor)
         with monkeypatch.context() as patch:
-            patch.setattr(translation_with_lm, "load_lm", lambda *arguments: replace(load_lm(*arguments), ngram=None))
+            patch.setattr(_lm_fusion, "load_lm", lambda *arguments: replace(load_lm(*arguments), ngram=None))
             task = make_task(lms=lms)
             every = decode(task, make_model(seed), prefix_tokens=prefix, **options)
             assert not isinstance(task.last_generator.search, FewTokensBeamSearch)

@@ -20,7 +20,7 @@ CANDIDATES = 20
 RANK_WEIGHT = 0.3  # natural log for a place in the list: what a later hypothesis costs as a source
 UNREACHED = -30.0  # ln p of a text that no derivation reaches within the beam
 SPELLED = 0.05  # share of what phrases leave over of an unknown word's probability: the rest are names, noise, words never seen
-CHANNEL, REWRITES, SOURCE_RANK = "channel", "rewrites", "source_rank"
+CHANNEL, REWRITES, SOURCE_RANK = "corrections", "rewrites", "source_rank"
 SEARCH_LM, SEARCH_OOV, PHRASES = "search_lm", "search_oov", "phrases"
 SCORES = (CHANNEL, REWRITES, SOURCE_RANK, SEARCH_LM, SEARCH_OOV, PHRASES)
 
@@ -83,7 +83,7 @@ class Channel:
 def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDATES, further: Sequence[str] = ()) -> NbestList:
     """Return the list with at most ``size`` new hypotheses, plus those of the texts ``further``, and with more scores for each.
 
-    - ``channel``: ln p of the best derivation of the text from an input hypothesis;
+    - ``corrections``: ln p of the best derivation of the text from an input hypothesis;
     - ``source_rank``: number of hypotheses before that input hypothesis;
     - ``rewrites``: number of pairs of adjacent words, sentence boundaries included, that are in no input hypothesis;
     - ``search_lm``: ln p of words and sentence end under the LM of the search;
@@ -91,9 +91,17 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     - ``phrases`` (with a phrase list): weighted number of words inside its phrases.
 
     New hypotheses follow the input ones, their ranks continue those of the list, and they take the other scores of the
-    hypothesis that they come from. A text without a derivation counts as one of the 1-best, with a low ``channel``. The
+    hypothesis that they come from. A text without a derivation counts as one of the 1-best, with a low ``corrections``. The
     verbatim text of the file is dropped, since no file has such a list.
+
+    Raises:
+        InputError: the list already has a score of one of these names, which would be lost.
     """
+    if taken := next((name for hypothesis in nbest.hypotheses for name in SCORES if name in hypothesis.scores), None):
+        raise nbest.error(
+            f"list {nbest.id!r} already has a score {taken!r}, which corrections would replace. If corrections were applied to these lists "
+            "before, leave them out now. Otherwise give this score another name"
+        )
     sources = [tuple(bounded(hypothesis.text)) for hypothesis in nbest.hypotheses]
     best = _candidates(sources, channel, lm, size)
     known = {pair for words in sources for pair in pairwise(words)}

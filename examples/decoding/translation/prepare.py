@@ -25,7 +25,7 @@ ARTICLES = {"a", "an", "the"}
 WORDS = 1500  # the commonest, of which translated sentences consist
 CIPHER_WORDS = 500  # several English words share one of these
 SHORTEST, LONGEST = 4, 16
-PARALLEL, VALID, TEST = 2500, 150, 200  # sentences
+PARALLEL, VALID, TEST = 2500, 190, 300  # sentences at most
 ONSETS, NUCLEI, CODAS = "b d g k l m n p r s t v z".split(), "a e i o u".split(), " n l s r k t m".split(" ")  # noqa: SIM905
 
 

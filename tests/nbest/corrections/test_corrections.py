@@ -52,8 +52,8 @@ def test_candidates_join_behind_the_lists_as_read(corrections: Corrections) -> N
     assert found.scores["am"] == -4.0
     assert found.scores["source_rank"] == 3.0
     assert found.scores["rewrites"] == 3.0  # from-l, l-a, a-</s>
-    assert found.scores["channel"] < 0
-    assert {"channel", "rewrites", "source_rank", "am"} <= set(feature_names(expanded))
+    assert found.scores["corrections"] < 0
+    assert {"corrections", "rewrites", "source_rank", "am"} <= set(feature_names(expanded))
     assert len(corrections.expand(nbest, size=1).hypotheses) == 5
     assert corrections.expand(nbest, size=0).hypotheses == expanded.hypotheses[:4]
 

@@ -29,7 +29,7 @@ def test_a_stretch_spelled_like_a_phrase_is_offered(tmp_path: Path) -> None:
     texts = {hypothesis.text: hypothesis.scores for hypothesis in expanded.hypotheses}
     assert texts["between podgorica and the skadar lake"]["phrases"] == 1 + 2 * 2
     assert texts["between podgorika and the skadaar lake"]["phrases"] == 0
-    assert texts["between podgorica and the skadaar lake"]["channel"] < 0
+    assert texts["between podgorica and the skadaar lake"]["corrections"] < 0
 
 
 def test_other_spellings_are_offered_under_the_phrase(tmp_path: Path) -> None:
