@@ -58,6 +58,14 @@ def test_candidates_join_behind_the_lists_as_read(corrections: Corrections) -> N
     assert corrections.expand(nbest, size=0).hypotheses == expanded.hypotheses[:4]
 
 
+def test_a_score_of_the_lists_is_never_replaced(corrections: Corrections) -> None:
+    nbest = NbestList("7", [Hypothesis("fly to la", {"channel": -1.0, "search_lm": -2.0}, 1)])
+    with pytest.raises(InputError, match="list '7' already has a score 'search_lm', which corrections would replace"):
+        corrections.expand(nbest)
+    with pytest.raises(InputError, match="'corrections'"):
+        corrections.expand(corrections.expand(list_of(["fly to la"])))
+
+
 def test_saved_corrections_do_the_same(corrections: Corrections, tmp_path: Path) -> None:
     corrections.save(tmp_path / "c.tsv")
     assert (tmp_path / "c.arpa").is_file()
