@@ -57,7 +57,8 @@ def expand_for_tuning(
     """Expand lists with references so that weights can be tuned on them.
 
     If the table was learned from these lists, each list gets what is learned from the other folds (jackknifing; repeated
-    utterances stay together), with an LM estimated from their references. Raises InputError.
+    utterances stay together). If the table's LM was estimated from the references, so is the LM of each fold. Raises
+    InputError.
 
     Returns:
         The lists, and whether they were jackknifed.
@@ -66,8 +67,11 @@ def expand_for_tuning(
     if not spec.seen(loaded, lists):
         return list(loaded.expand_all(lists, spec.candidates)), False
 
+    estimated = spec.table is not None and loaded.lm == spec.table.absolute().with_suffix(".arpa")
+    given_lm = None if estimated else loaded.lm  # a given LM guides the search here as it does in rescoring
+
     def learn(others: list[NbestList]) -> Callable[[list[NbestList]], Iterable[NbestList]]:
-        learned = learn_corrections(others, language=loaded.language)
+        learned = learn_corrections(others, lm=given_lm, language=loaded.language)
         corrections = replace(learned, phrase_list=loaded.phrase_list, corrector=loaded.corrector)
         return lambda of_fold: corrections.expand_all(of_fold, spec.candidates)
 

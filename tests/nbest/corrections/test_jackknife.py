@@ -74,6 +74,21 @@ def test_a_table_is_jackknifed_only_for_the_lists_that_taught_it(lists: list[Nbe
     assert "fly boston to la sierra" in [hypothesis.text for hypothesis in expanded[0].hypotheses]
 
 
+def test_a_given_lm_guides_every_fold_as_in_rescoring(lists: list[NbestList], tmp_path: Path) -> None:
+    lm = tmp_path / "given.arpa"
+    estimate_search_lm(["fly boston to denver at one p m", "fly to dallas"], lm)
+    learn_corrections(lists, lm=lm).save(tmp_path / "c.tsv")
+    spec = CandidateSpec(tmp_path / "c.tsv", candidates=5)
+    jackknifed, is_so = expand_for_tuning(spec, lists, folds=3)
+    assert is_so
+    for expanded, nbest in zip(jackknifed, lists, strict=True):
+        rescored = {hypothesis.text: hypothesis.scores for hypothesis in spec.load().expand(nbest, 5).hypotheses}
+        assert {hypothesis.text for hypothesis in nbest.hypotheses} <= rescored.keys()
+        for hypothesis in expanded.hypotheses:
+            if hypothesis.text in rescored:
+                assert hypothesis.scores["search_lm"] == pytest.approx(rescored[hypothesis.text]["search_lm"])
+
+
 def test_an_lm_that_has_seen_the_references_is_told(lists: list[NbestList], tmp_path: Path) -> None:
     references = [f"{a} {b} {c} to {a} {c}" for a in WORDS for b in WORDS[:3] for c in WORDS[3:5]]
     estimate_search_lm(references, tmp_path / "seen.arpa")
