@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import logging
 import re
 import resource
 import subprocess
@@ -35,7 +36,8 @@ MODELS = {
     "attentive": "--user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm --decoder-embed-dim {size} "
     "--decoder-hidden-size {size} --decoder-layers 1 --init-range 0.1 --batch-order length --lr 0.009",
     "transformer": "--task language_modeling --sample-break-mode eos --tokens-per-sample 512 --arch transformer_lm --decoder-layers 2 "
-    "--decoder-embed-dim {size} --decoder-ffn-embed-dim {size} --decoder-attention-heads 4 --share-decoder-input-output-embed --lr 0.003",
+    "--decoder-embed-dim {size} --decoder-input-dim {size} --decoder-output-dim {size} --decoder-ffn-embed-dim {size} "
+    "--decoder-attention-heads 4 --share-decoder-input-output-embed --lr 0.003",
 }
 """Two Transformer layers with feed-forward layers of SIZE have 12 SIZE^2 weights, an LSTM layer with attention 11 SIZE^2."""
 
@@ -60,6 +62,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=720)
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
+    logging.getLogger("attlm_fairseq").setLevel(logging.ERROR)  # tune's notes on each row
     lms = {"kenlm": ngram(options), **{name: trained(name, options) for name in MODELS}}
     print("| | parameters | CPU s of training | words/s | peak MB |\n|---|---|---|---|---|")
     measured = {}
