@@ -75,3 +75,13 @@ def test_every_model_is_one_of_fairseqs_command_line(benchmark, tmp_path):
             assert getattr(args, "compute_dtype", "float32") == ("float32" if model == speed.BASELINE else dtype)
         config = convert_namespace_to_omegaconf(args)
         assert tasks.setup_task(config.task).build_model(config.model), "without a training text"
+
+
+def test_output_layers(benchmark, monkeypatch, capsys):
+    module = benchmark("output_layers")
+    monkeypatch.setattr(sys, "argv", ["output_layers.py", "--vocabularies", "60,90", "--mixtures", "60", "--sentences", "4", "--runs", "1"])
+    module.main()
+    lines = [line for line in capsys.readouterr().out.splitlines() if "words/s" in line]
+    layers = [*(f"{module.FULL}, {normaliser}" for normaliser in module.NORMALISERS), *list(module.MODELS)[1:]]
+    assert [line[:28].strip() for line in lines] == [*layers, *layers[:3]]
+    assert [float(line.split()[-1]) for line in lines if "exact" in line] == [1.0, 1.0]
