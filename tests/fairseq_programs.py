@@ -1,8 +1,8 @@
-"""fairseq's commands without the wait for their imports, for tests that run many of them.
+"""fairseq's commands and ``attlm`` without the wait for their imports, for tests that run many of them.
 
-A server imports torch and fairseq once; :func:`programs` returns a folder of commands (``fairseq-train``, ..) each of which lets the server
-fork a process that runs it with the caller's arguments, folder, environment and standard streams. The plugin is not imported before the
-fork, so each command still begins as one that a user starts.
+A server imports torch and fairseq once. :func:`programs` returns a folder of commands (``fairseq-train``, .., ``attlm``). Each lets the
+server fork a process that runs it with the caller's arguments, folder, environment and standard streams. The plugin is not imported
+before the fork, so each command still begins as one that a user starts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ import tempfile
 import warnings
 from pathlib import Path
 
-COMMANDS = ("eval-lm", "generate", "hydra-train", "interactive", "preprocess", "train", "validate")
+COMMANDS = {  # module and function of each command
+    f"fairseq-{name}": (f"fairseq_cli.{name.replace('-', '_')}", "cli_main")
+    for name in ("eval-lm", "generate", "hydra-train", "interactive", "preprocess", "train", "validate")
+}
+ATTLM = {"attlm": ("attlm_cli.main", "main")}
 LATE_IMPORTS = ("torch._dynamo",)  # by the first optimiser
 CLIENT = """#!{python} -SE
 import json, os, socket, sys
@@ -42,8 +46,8 @@ def programs() -> Path:
     """Start the server of this process of tests, and return the folder with the commands that it runs."""
     folder = Path(tempfile.mkdtemp(prefix="fairseq-"))
     address = str(folder / "server")
-    for command in COMMANDS:
-        path = folder / "bin" / f"fairseq-{command}"
+    for command in (*COMMANDS, *ATTLM):
+        path = folder / "bin" / command
         path.parent.mkdir(exist_ok=True)
         path.write_text(CLIENT.format(python=sys.executable, address=address))
         path.chmod(0o755)
@@ -56,12 +60,11 @@ def programs() -> Path:
 
 def serve(address: str) -> None:
     """Import fairseq's commands, and fork a process for each request until standard input is closed."""
-    modules = {f"fairseq-{command}": f"fairseq_cli.{command.replace('-', '_')}" for command in COMMANDS}
     level = logging.root.level
     logging.disable()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for module in (*modules.values(), *LATE_IMPORTS):
+        for module in (*(module for module, _ in COMMANDS.values()), *LATE_IMPORTS):
             importlib.import_module(module)
     # Commands set up logging while they are imported: that is left to each.
     for name in [name for name in sys.modules if name.partition(".")[0] == "fairseq_cli"]:
@@ -81,11 +84,11 @@ def serve(address: str) -> None:
             connection, _ = listening.accept()
             if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                answer(connection, modules)
+                answer(connection)
             connection.close()
 
 
-def answer(connection: socket.socket, modules: dict[str, str]) -> None:
+def answer(connection: socket.socket) -> None:
     """Run one command in a process of its own and send its exit code back. Does not return."""
     size, streams, _, _ = socket.recv_fds(connection, 8, 3)
     request = b""
@@ -94,13 +97,13 @@ def answer(connection: socket.socket, modules: dict[str, str]) -> None:
     command = os.fork()
     if command == 0:
         connection.close()
-        run_command(json.loads(request), streams, modules)
+        run_command(json.loads(request), streams)
     code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
     connection.sendall(bytes([code if code >= 0 else 128 - code]))
     os._exit(0)
 
 
-def run_command(request: list, streams: list[int], modules: dict[str, str]) -> None:
+def run_command(request: list, streams: list[int]) -> None:
     """Become the command: what a console script does, then what Python does at its end. Does not return."""
     sys.argv, folder, environment = request
     for number, stream in enumerate(streams):
@@ -111,7 +114,8 @@ def run_command(request: list, streams: list[int], modules: dict[str, str]) -> N
     os.environ.update(environment)
     code: object = 1
     try:
-        code = importlib.import_module(modules[Path(sys.argv[0]).name]).cli_main()
+        module, function = (COMMANDS | ATTLM)[Path(sys.argv[0]).name]
+        code = getattr(importlib.import_module(module), function)()
     except SystemExit as end:
         code = end.code
     except BaseException:

@@ -22,7 +22,7 @@ from attlm_fairseq.text import TextPipeline
 RESERVED_NAMES = ("words", "rank", "total")
 
 Direction = Literal["forward", "right-to-left", "reverse"]
-"""What a translation model gives: ln p(hypothesis | source), the same of the hypothesis read from its end, ln p(source | hypothesis)."""
+"""The score of a translation model: ln p(hypothesis | source), the same right to left, or ln p(source | hypothesis)."""
 DIRECTIONS: tuple[Direction, ...] = ("forward", "right-to-left", "reverse")
 
 

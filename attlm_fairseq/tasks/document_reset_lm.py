@@ -230,7 +230,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
         """Return the state of the rows of all ranks, so that a resumed run continues exactly, and what the rows depend on."""
         if world_size() == 1:
             ranks = [self.training_state.state_dict()]
-        else:  # states that were not gathered are those of an epoch's end, where no document goes on; if not, `take` says so after resuming
+        else:  # states are not gathered at an epoch's end, where no document continues; otherwise `take` raises an error after resuming
             ranks = self._of_all_ranks or [{}] * world_size()
         averaged = super().get_checkpoint_dict().get(type(self).__name__, {})
         return {type(self).__name__: {"ranks": ranks, "options": self.dependencies(), **averaged}}

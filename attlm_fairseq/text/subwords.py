@@ -28,7 +28,7 @@ SUBWORD_STYLES = {
     "byte-level": SubwordStyle("\u0120", True, re.compile("\u0120")),  # GPT-2, Bart, Whisper: before a word, bytes as letters
     "wordpiece": SubwordStyle("##", True, re.compile(r"(?:^|\s)##(?=\S)")),  # BERT: within a word
     "word-end": SubwordStyle("</w>", False, re.compile(r"</w>(?:\s|$)")),  # after a word
-    "bpe": SubwordStyle("@@", False, re.compile(r"@@(?:\s|$)")),  # subword-nmt: the word goes on
+    "bpe": SubwordStyle("@@", False, re.compile(r"@@(?:\s|$)")),  # subword-nmt: the word continues
     "sentencepiece": SubwordStyle("\u2581", True, re.compile("\u2581")),  # before a word
 }
 JOINED_STYLES = ("bpe", "sentencepiece", "wordpiece")  # arguments of the text step join-subwords

@@ -16,7 +16,7 @@ from attlm_fairseq.files import whole_folder
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
-from attlm_fairseq.scoring.text_file import score_text
+from attlm_fairseq.scoring.text_file import ScoredText, score_text
 from attlm_fairseq.templates import load_template
 from attlm_fairseq.text import TextPipeline
 
@@ -31,8 +31,6 @@ TRAINING_OPTIONS = {
     "common": ("seed", "fp16", "bf16", "amp"),
     "distributed_training": ("distributed_world_size",),
 }
-
-Measured = tuple[str, PerplexityCounter]
 
 
 def export_model(
@@ -71,17 +69,9 @@ def export_model(
     content = read_checkpoint(checkpoint)
     trained = load_model(checkpoint, dictionary, content=content)
     pipeline = (pipeline or TextPipeline()).load()
-    measured: list[Measured] = []
-    unknown: list[OOVCount] = []
-    if texts:
-        scorer = NeuralScorer([load_model(checkpoint, dictionary, device, content)], "the model")
-        for text in texts:
-            scored = score_text(text, [scorer], [pipeline], on_progress)
-            counter = PerplexityCounter()
-            for line in scored.lines:
-                counter.add(line.scores[0])
-            measured.append((Path(text).name, counter))
-            unknown += scored.oov
+    scorers = [NeuralScorer([load_model(checkpoint, dictionary, device, content)], "the model")] if texts else []
+    scored = [(Path(text).name, score_text(text, scorers, [pipeline], on_progress)) for text in texts]
+    measured = [(name, _counted(text)) for name, text in scored]
     training = training_record(content, checkpoint)
     # named_parameters yields a tied matrix only once, under its first name
     weights = {name: parameter.detach() for name, parameter in trained.model.named_parameters()}
@@ -89,7 +79,15 @@ def export_model(
     card = model_card(folder.name, trained, stored, training, checkpoint, measured=measured, pipeline=pipeline, text=card_text)
     with whole_folder(str(folder)) as place:
         write_model_folder(place, stored, training, card)
-    return unknown
+    return [count for _, text in scored for count in text.oov]
+
+
+def _counted(text: ScoredText) -> PerplexityCounter:
+    """Return the perplexities of a text, whose lines are scored as they are read."""
+    counter = PerplexityCounter()
+    for line in text.lines:
+        counter.add(line.scores[0])
+    return counter
 
 
 def training_record(content: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_n
     require_weights(run)
     files = find_shards(pattern)
     shards = rescore_shards(files, folder, run, run.devices[0], concurrency=len(run.devices), format_name=format_name)
-    for line, paths in _by_line(shards).items():
+    for line, paths in by_line(shards).items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         note(f"{paths[0]}{more}: {line}")
     errors = [shard.error for shard in shards if shard.error]
@@ -37,7 +37,7 @@ def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_n
         raise InputError(errors[-1])
 
 
-def _by_line(shards: Sequence[Shard]) -> dict[str, list[str]]:
+def by_line(shards: Sequence[Shard]) -> dict[str, list[str]]:
     """Return the distinct notes of the shards, each with the files it is about, so that each note is printed once."""
     found: dict[str, list[str]] = {}
     for shard in shards:

@@ -14,11 +14,12 @@ import pytest
 from cli_runs import run
 from lm_files import write_checkpoint
 
+from attlm_cli.shards import by_line
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run import rescoring
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
-from attlm_fairseq.nbest.run.ray_engine import ShardRescorer, find_shards, rescore_shards
+from attlm_fairseq.nbest.run.ray_engine import Shard, ShardRescorer, find_shards, rescore_shards
 from attlm_fairseq.scoring.compute import DeviceConfig
 
 WORDS = [f"w{number}" for number in range(40)]
@@ -75,13 +76,18 @@ def test_the_command_writes_the_bytes_of_one_process_and_continues(ray, shards):
     assert "0 files rescored, 0 lists; 2 were there already" in run("rescore", "in", "-o", "out", "--engine", "ray").stderr
 
 
-def test_the_decoders_own_score_has_weight_1_as_in_one_process(ray, shards):
+def test_the_decoders_own_score_has_weight_1_as_in_one_process(shards):
+    """Without ray: what its workers run, and how their notes are printed."""
     (shards / "attlm.toml").write_text('[lm.lm]\ncheckpoint = "lm.pt"\n[weights]\nlm = 1.0\n')
     (shards / "in" / "bad").write_bytes((shards / "in" / "two").read_bytes())  # a shard of the same kind
-    (shards / "in" / "one").unlink()
-    result = run("rescore", "in", "-o", "out", "--engine", "ray")
-    assert result.stderr.count("the decoder's own score, has weight 1") == 1
-    assert " and 1 more: note: decoder, the decoder's own score" in result.stderr
+    (shards / "out").mkdir()
+    actor = ShardRescorer(read_config(Path("attlm.toml")), DeviceConfig(), str(shards))
+    done = [actor({"path": f"in/{name}", "output": f"out/{name}"}) for name in ("bad", "two")]
+    notes = by_line([Shard(row["path"], row["output"], row["lists"], row["error"], tuple(row["notes"].split("\n"))) for row in done])
+    [(paths, _)] = [
+        (paths, line) for line, paths in notes.items() if line.startswith("note: decoder, the decoder's own score, has weight 1")
+    ]
+    assert paths == ["in/bad", "in/two"]
     assert (shards / "out" / "two").read_bytes() == expected("two")
     run("rescore", "in/two", "-o", "alone", "--weight", "decoder=0")
     assert (shards / "out" / "two").read_bytes() != Path("alone").read_bytes()

@@ -21,6 +21,8 @@ from lm_files import write_checkpoint
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
+from attlm_fairseq.nbest.decision.decision import decide
+from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run import rescoring
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
@@ -322,10 +324,21 @@ def test_devices_and_memory():
             parse_memory(wrong)
 
 
-def test_a_run_with_other_features_is_not_continued(folder):
+def test_a_run_with_other_features_is_not_continued(folder, monkeypatch):
     more = ["--weight", "kenlm_oov=-50"]
     finish(command(folder, "more", *more))
-    kill_in_the_middle(command(folder, "again"), folder / "again.unfinished")
+    decided = []
+
+    def interrupted(*arguments: object) -> NbestList:
+        decided.append(arguments)
+        if len(decided) == 300:
+            raise KeyboardInterrupt
+        return decide(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("attlm_fairseq.nbest.run.deciding.decide", interrupted)
+        finish(command(folder, "again"), code=130)
+    assert (folder / "again.unfinished").stat().st_size > 4096 * 8
     told = finish(command(folder, "again", *more))
     assert "continued" not in told
     assert (folder / "again").read_bytes() == (folder / "more").read_bytes()

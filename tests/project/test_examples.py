@@ -40,11 +40,7 @@ def run(recipe: str, *arguments: object, work: Path, code: int = 0, **variables:
         folder.mkdir(exist_ok=True)
         if not (folder / "attlm_fairseq").exists():
             (folder / "attlm_fairseq").symlink_to(ROOT / "attlm_fairseq")
-    own = work.parent / "programs"
-    own.mkdir(exist_ok=True)
-    (own / "attlm").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m attlm_cli.main "$@"\n')
-    (own / "attlm").chmod(0o755)
-    path = os.pathsep.join([str(own), str(programs()), str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(programs()), str(Path(sys.executable).parent), os.environ["PATH"]])
     result = subprocess.run(
         ["bash", ROOT / "examples" / recipe / "run.sh", *map(str, arguments)],
         env=os.environ | {"PATH": path, "WORK": str(work), **variables},

@@ -197,6 +197,11 @@ def _take(line: _Line, nbest: NbestList, of_list: ListText) -> None:
     of_hypothesis.own += line.text
     if line.kind == "D" and "\t" not in content:
         raise InputError(f"{label} has one field: expected a score and a text", path=path, line=line.number)
+    _take_scores(line, label, content, hypothesis, path)
+
+
+def _take_scores(line: _Line, label: str, content: str, hypothesis: Hypothesis, path: str) -> None:
+    """Add the scores of a P- or L-line to its hypothesis."""
     if line.kind == "P":
         what = f"a score of {label}"
         values = [number(value, what, path, line.number) for value in content.split()]

@@ -231,7 +231,7 @@ class _Names:
         self._own: set[str] = set()
 
     def keep(self, hypothesis: Hypothesis) -> None:
-        """The scores of a line that is written as it was read stand there under their own names."""
+        """Reserve the names of a hypothesis' own scores, under which its line has them."""
         self._own = {name.partition(".")[0] for name in hypothesis.scores}
         self._taken |= self._own
 

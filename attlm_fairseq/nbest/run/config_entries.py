@@ -35,7 +35,7 @@ class Place:
         return self.problem(f": {problem}" if self.name else f" {problem}")
 
     def problem(self, what: str) -> InputError:
-        """Return the error of a sentence that goes on after the name of the table and entry."""
+        """Return the error with this text after the names of table and entry."""
         return InputError(f"[{self.table}]{f' {self.name}' if self.name else ''}{what}", path=self.path)
 
 

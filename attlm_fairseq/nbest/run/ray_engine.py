@@ -56,7 +56,7 @@ class ShardRescorer:
         self._workers = OneProcess(BlockScorer.load(config, device, self._features), config)
 
     def __call__(self, row: Mapping[str, str]) -> dict[str, Any]:
-        """Rescore the shard ``row["path"]`` into ``row["output"]``; an InputError is that shard's alone, the others go on."""
+        """Rescore the shard ``row["path"]`` into ``row["output"]``; an InputError ends only this shard."""
         try:
             lists, notes, conversations = self._rescore(row["path"], row["output"])
         except InputError as error:

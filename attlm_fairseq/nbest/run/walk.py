@@ -45,7 +45,7 @@ class Group:
     known: Sequence[BlockScores] = ()
 
     def chosen(self, turn: Turn, scores: BlockScores) -> dict[int, str]:
-        """Return the text that each conversation goes on with. Raises InputError."""
+        """Return the text of this turn that is context for later turns of each conversation. Raises InputError."""
         return {place: self.choices[place].text(nbest) for place, nbest in zip(turn, with_scores(turn.values(), scores), strict=True)}
 
 

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 
-WAITING = 2  # blocks for each process that are read ahead, so that none waits for work
+WAITING = 2  # blocks read ahead per process, so that none waits for work
 
 
 class Workers(Protocol):
-    """A context: leaving it lets go of the processes."""
+    """Loaded LMs, in this process or in others; a context manager that ends the other processes."""
 
     @property
     def scorer(self) -> BlockScorer | None:
@@ -45,7 +45,7 @@ class Workers(Protocol):
         ...
 
     def expand(self, lists: Iterable[NbestList]) -> Iterable[NbestList]:
-        """Return the lists, in order, with the candidates of the run; as they are if it adds none."""
+        """Return the lists, in order, with the candidates of the run if it adds any."""
         ...
 
     def score(self, blocks: Iterable[Block]) -> Iterator[BlockScores]:
@@ -53,11 +53,11 @@ class Workers(Protocol):
         ...
 
     def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
-        """Yield for each group of conversations, in order, the scores of its turns. See ``walk.walk``."""
+        """Yield the scores of the turns of each group of conversations, in order. See ``walk.walk``."""
         ...
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:
-        """Return, by LM, what is needed to get the same scores again."""
+        """Return, by LM, what is needed to reproduce its scores."""
         ...
 
     def advise(self, count: OOVCount) -> str | None:
@@ -69,7 +69,7 @@ class OneProcess(contextlib.AbstractContextManager):
     """Score in this process."""
 
     def __init__(self, scorer: BlockScorer, config: RunConfig | None = None) -> None:
-        """``config``: whose candidates join lists; none by default."""
+        """Score with ``scorer``. ``config``: the run whose candidates join lists; None adds none."""
         self.scorer = scorer
         self._config = config or RunConfig()
 
@@ -90,15 +90,15 @@ class OneProcess(contextlib.AbstractContextManager):
         return self.scorer.advise(count)
 
     def __exit__(self, *_: object) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is no other process."""
 
 
 TRACKER_SAYS = "ignore:resource_tracker"
-"""Python's process that cleans up after a killed one gets the warning options of this one: what it then tells is of no use to anybody."""
+"""Warning option that Python's resource tracker inherits: its messages about a killed process do not help the user."""
 
 
 class Processes(contextlib.AbstractContextManager):
-    """A process of this machine for each of ``computes``, every one with LMs of its own."""
+    """One process of this machine per device in ``computes``, each with its own LMs."""
 
     scorer = None
 
@@ -130,7 +130,7 @@ class Processes(contextlib.AbstractContextManager):
         return self._in_order(_walk, (replace(group, turns=[light(turn) for turn in group.turns]) for group in groups))
 
     def _in_order(self, function: Callable[[Work], Result], work: Iterable[Work]) -> Iterator[Result]:
-        """Yield the results of all pieces of work, in order; few pieces are read ahead."""
+        """Yield the results of all pieces of work in order; only few pieces are read ahead."""
         waiting: deque[Future] = deque()
         work = iter(work)
         while True:
