@@ -40,6 +40,10 @@ MODELS = {
     "key-value-predict": ("kvp_lstm_lm", 651, ["--kvp-mode", "key-value-predict", "--output-layer", "untied"]),
     "RNN": ("rnn_lm", SIZE, []),
     "HORNN": ("hornn_lm", SIZE, []),
+    "RM": ("rm_lm", SIZE, []),
+    "RMR": ("rm_lm", SIZE, ["--rm-second-lstm"]),
+    "LSTMN": ("lstmn_lm", SIZE, []),
+    "Mogrifier": ("mogrifier_lstm_lm", SIZE, []),
     "4-gram": ("ngram_rnn_lm", 652, ["--ngram-order", "4", "--output-layer", "untied"]),
 }
 LSTM_OPERATIONS = (

@@ -83,6 +83,24 @@ def lstmn_states(sequence: list[Tensor], layers: list[dict[str, Tensor]]) -> tup
     return sequence, weights
 
 
+def weighted_average_states(sequence: list[Tensor], layers: list[dict[str, Tensor]]) -> list[Tensor]:
+    """Top-layer outputs of Ostmeyer and Cowell (2017): both sums over all words are computed again at each position."""
+    for layer in layers:
+        sequence = [x * layer.get("mask", 1) for x in sequence]
+        hidden = torch.tanh(layer["s_0"])
+        z, a, outputs = [], [], []
+        for x in sequence:
+            u, of_g = (layer["W_x"] @ x + layer["b"]).chunk(2)
+            g, score = layer["W_h"].chunk(2)
+            z.append(u * torch.tanh(of_g + g @ hidden))
+            a.append(layer["W_a"] @ x + score @ hidden)
+            total = sum(torch.exp(a_i) for a_i in a)
+            hidden = torch.tanh(sum(z_i * torch.exp(a_i) for z_i, a_i in zip(z, a, strict=True)) / total)
+            outputs.append(hidden)
+        sequence = outputs
+    return sequence
+
+
 def mogrifier_states(sequence: list[Tensor], layers: list[dict[str, Tensor]], rounds: list[list[Tensor]]) -> list[Tensor]:
     """Top-layer outputs of the Mogrifier LSTM; ``rounds``: of each layer Q^1, R^2, Q^3, .."""
     for layer, matrices in zip(layers, rounds, strict=True):

@@ -49,6 +49,7 @@ VARIANTS = {
     "pointer": ("pointer_lstm_lm", {"pointer_window": 4}),
     "rnn": ("rnn_lm", {}),
     "HORNN fofe": ("hornn_lm", {"hornn_feedback": "fofe"}),
+    "RWA": ("rwa_lm", {}),
     "LSTMN": ("lstmn_lm", {}),
     "Mogrifier": ("mogrifier_lstm_lm", {"mogrifier_rounds": 3}),
     "Mogrifier, low rank": ("mogrifier_lstm_lm", {"mogrifier_rounds": 2, "mogrifier_rank": 2}),
@@ -57,9 +58,10 @@ VARIANTS = {
 
 
 POINTERS = ("pointer",)  # the output layer reads the memory, too; there is no adaptive softmax and no mixture
-WITHOUT_MEMORY = ("plain_lstm_lm", "rnn_lm", "hornn_lm", "lstmn_lm", "mogrifier_lstm_lm")  # families that read nothing but the state
+# families that read nothing but the state
+WITHOUT_MEMORY = ("plain_lstm_lm", "rnn_lm", "hornn_lm", "lstmn_lm", "mogrifier_lstm_lm", "rwa_lm")
 OF_WORDS = [variant for variant in VARIANTS if VARIANTS[variant][0] in ("rm_lm", "pointer_lstm_lm")]  # whose memory holds words, not states
-WITHOUT_READ = ("2-gram", "3-gram", "plain", "rnn", "HORNN fofe", "HORNN gated", "LSTMN", "Mogrifier", "Mogrifier, low rank")
+WITHOUT_READ = ("2-gram", "3-gram", "plain", "rnn", "HORNN fofe", "HORNN gated", "LSTMN", "Mogrifier", "Mogrifier, low rank", "RWA")
 WITHOUT_WEIGHTS = [variant for variant in WITHOUT_READ if variant != "LSTMN"]  # whose recurrence attends
 
 
@@ -148,6 +150,9 @@ def layers_of(cells: torch.nn.Module) -> list[dict[str, torch.Tensor]]:
         names = {"W_x": "weight_ih", "W_h": "weight_hh", "b": "bias_ih"}
         return [{short: getattr(cells, f"{name}_l{k}") for short, name in names.items()} for k in range(cells.num_layers)]
     layers = [{"W_x": one.from_input.weight, "W_h": one.from_state.weight, "b": one.from_input.bias} for one in cells.layers]
+    if cells.name == "rwa":
+        for layer, one in zip(layers, cells.layers, strict=True):
+            layer |= {"W_a": one.score_input.weight, "s_0": one.first_state}
     if cells.name == "lstmn":
         for layer, one in zip(layers, cells.layers, strict=True):
             layer |= {"W_key": one.state_keys.weight, "W_query": one.input_query.weight}
@@ -161,6 +166,8 @@ def reference_outputs(cells: torch.nn.Module, embedded: list[torch.Tensor], laye
         return reference.higher_order_states(embedded, layers, cells.order), []
     if cells.name == "lstmn":
         return reference.lstmn_states(embedded, layers)
+    if cells.name == "rwa":
+        return reference.weighted_average_states(embedded, layers), []
     if cells.name == "mogrifier":
         rounds = [[matrix_of(gate) for gate in layer.rounds] for layer in cells.layers]
         return reference.mogrifier_states(embedded, layers, rounds[: len(layers)]), []

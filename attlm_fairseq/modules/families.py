@@ -18,7 +18,7 @@ from attlm_fairseq.modules.memory import (
     SelectionReader,
 )
 from attlm_fairseq.modules.output import OutputOptions, build_output_layer, parse_softmaxes
-from attlm_fairseq.modules.recurrence import LSTM, LSTMN, RNN, HigherOrderRNN, Mogrifier, Recurrence
+from attlm_fairseq.modules.recurrence import LSTM, LSTMN, RNN, HigherOrderRNN, Mogrifier, Recurrence, WeightedAverage
 from attlm_fairseq.modules.regularisation import Regularisation
 
 
@@ -46,6 +46,7 @@ FAMILIES = {
     "hornn_lm": Family(HigherOrderRNN, PlainReader),
     "rm_lm": Family(LSTM, RecurrentMemoryReader),
     "lstmn_lm": Family(LSTMN, PlainReader),
+    "rwa_lm": Family(WeightedAverage, PlainReader),
     "mogrifier_lstm_lm": Family(Mogrifier, PlainReader),
 }
 """Families by name. A preset is called ``<family>_<table row>``; its family is the longest name here that is its prefix."""

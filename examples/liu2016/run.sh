@@ -50,7 +50,10 @@ for system in $systems; do
         none | independent | tied | complementary) model=(--arch "amsrn_lm_${system}_ours" "${begin[@]}") ;;
         entropy) model=(--arch amsrn_lm_tied_ours --attention-entropy "${LAMBDA:-0.01}" "${begin[@]}") ;;
         # a new tanh layer stands before the output: weights of the plain LSTM are no beginning for these
-        averaging | single | combined | kvp_attention) schedule=(0.01 "$alone" $(((alone + 3) / 2))) ;;&
+        averaging | single | combined | kvp_attention | rmn | rmr | lstmn | hornn_fofe | hornn_gated | rnn) schedule=(0.01 "$alone" $(((alone + 3) / 2))) ;;&
+        rmn | rmr) model=(--arch "rm_lm_${system}_ours") ;;
+        lstmn | rnn) model=(--arch "${system}_lm") ;;
+        hornn_fofe | hornn_gated) model=(--arch hornn_lm --hornn-feedback "${system#hornn_}") ;;
         averaging) model=(--arch averaging_lstm_lm) ;;
         single | combined) model=(--arch attentive_lstm_lm --attention-score "$system") ;;
         kvp_attention) model=(--arch kvp_lstm_lm --kvp-mode attention --attention-window 10) ;;

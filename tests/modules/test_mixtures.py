@@ -26,6 +26,7 @@ MIXTURES = {
             "HORNN fofe",
             "LSTMN",
             "Mogrifier",
+            "RWA",
             "single",
             "averaging",
             "selection tied",

@@ -50,7 +50,7 @@ def masked_layers(cells: torch.nn.Module, drawn: list[Tensor], row: int) -> list
 
 
 @pytest.mark.parametrize(
-    "variant", ["plain", "rnn", "HORNN fofe", "HORNN gated", "LSTMN", "Mogrifier", "single", "averaging", "2-gram", "RM gated"]
+    "variant", ["plain", "rnn", "HORNN fofe", "HORNN gated", "LSTMN", "Mogrifier", "RWA", "single", "averaging", "2-gram", "RM gated"]
 )
 def test_the_equations_with_the_masks_that_were_drawn(variant, masks):
     """Whole words, the three places, recurrent matrices: values of all positions and gradients of all parameters."""

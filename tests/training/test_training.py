@@ -86,7 +86,7 @@ def same_weights(one: Path, other: Path, tolerance: float = 0.0) -> None:
 
 
 DOC = ["averaging_lstm_lm", "--softmaxes", "2,2", "--decoder-layers", "2"]
-OTHERS = [["rnn_lm"], ["hornn_lm_gated"], ["rm_lm_rmr"], ["lstmn_lm"], ["mogrifier_lstm_lm"], ["pointer_lstm_lm"], DOC]
+OTHERS = [["rnn_lm"], ["hornn_lm_gated"], ["rm_lm_rmr"], ["lstmn_lm"], ["mogrifier_lstm_lm"], ["rwa_lm"], ["pointer_lstm_lm"], DOC]
 
 
 @pytest.mark.parametrize("architecture", OTHERS)
