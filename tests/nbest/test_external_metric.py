@@ -144,4 +144,4 @@ def test_a_file_never_says_which_program_decides(program):
     run("rescore", "dev.jsonl", "--mbr", rule, "--weight", "am=1", "-o", "out")
     Path("attlm.toml").write_text(f"[decision]\nrule = 'mbr-{rule}'\n")
     assert "a file never says what to run; give --mbr external:" in refused("rescore", "dev.jsonl", "--weight", "am=1")
-    assert "is not one of wer" in run("rescore", "dev.jsonl", "--mbr", "external:", code=2).output
+    assert "--mbr external: names no command" in refused("rescore", "dev.jsonl", "--mbr", "external:")
