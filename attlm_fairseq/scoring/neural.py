@@ -138,10 +138,6 @@ class NeuralScorer(Scorer):
         exact.compute, exact.deviation = replace(self.compute, normaliser="exact"), None
         return exact
 
-    @property
-    def largest_error(self) -> float:
-        return self.deviation.largest if self.deviation and self.compute.normaliser != "exact" else 0.0
-
     def after(self, history: Sequence[Sentence]) -> Scorer:
         """Return the LM with state and memory after these sentences, each of which begins with ``</s>``.
 

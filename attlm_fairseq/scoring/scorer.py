@@ -139,11 +139,6 @@ class Scorer(ABC):
         """Return the LM with exact normalisers; itself if it has them."""
         return self
 
-    @property
-    def largest_error(self) -> float:
-        """Return the largest error of a sentence's score that approximate normalisers have caused in a sample; 0 if they are exact."""
-        return max((member.largest_error for member in self.members), default=0.0)
-
     def notes(self) -> list[str]:
         """Return one-line remarks on the scores so far, such as the error that a lower precision has caused."""
         return [note for member in self.members for note in member.notes()]

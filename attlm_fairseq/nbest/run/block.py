@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from itertools import accumulate, chain, repeat
+
+import numpy as np
 
 from attlm_fairseq.nbest.nbest_list import NbestList
 
@@ -47,16 +49,25 @@ class Block:
             tuple(chain.from_iterable(map(rest, lists))) if rest else (),
         )
 
+    def rows_of(self, lists: Iterable[int]) -> list[int]:
+        """Return the places of the hypotheses of some lists, given the places of the lists, in order."""
+        begins = [0, *accumulate(self.sizes)]
+        return [row for place in lists for row in range(begins[place], begins[place + 1])]
+
+    def by_list(self, values: np.ndarray) -> list[np.ndarray]:
+        """Return values of all hypotheses, list by list."""
+        return np.split(values, [*accumulate(self.sizes)][:-1])
+
     def of_rows(self, rows: Sequence[int]) -> Block:
-        """Return the hypotheses of whole lists, given their places, without the totals of ``rest``."""
+        """Return the hypotheses of whole lists, given their places as ``rows_of`` returns them."""
         chosen = set(rows)
-        begins = accumulate(self.sizes, initial=0)
-        lists = [place for place, begin in zip(range(len(self.sizes)), begins, strict=False) if begin in chosen]
+        lists = [place for place, begin in zip(range(len(self.sizes)), accumulate(self.sizes, initial=0), strict=False) if begin in chosen]
         return Block(
             tuple(self.texts[row] for row in rows),
             tuple(self.sizes[place] for place in lists),
             tuple(self.sources[place] for place in lists),
             tuple(self.distances[row] for row in rows) if self.distances else (),
+            tuple(self.rest[row] for row in rows) if self.rest else (),
         )
 
     def __len__(self) -> int:

@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from attlm_fairseq.nbest.features.lm_features import differing_lms, lm_feature
+from attlm_fairseq.nbest.features.lm_features import lm_feature
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.numeric import ceil_div
 from attlm_fairseq.scoring.advice import advise
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
 from attlm_fairseq.text import TextPipeline, split_texts
+
+SAMPLE_LISTS = 32  # lists on which the error of approximate scores is measured
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class BlockScorer:
         self.source_texts = self.texts if source_texts is None else tuple(source_texts)
         self.margins = dict(margins or {})
         self.weights = dict(weights or {})
+        self._margin: float | None = None  # once measured: see _largest_error
 
     @classmethod
     def load(cls, config: RunConfig, compute: DeviceConfig, features: Sequence[str] = ()) -> BlockScorer:
@@ -76,36 +80,37 @@ class BlockScorer:
     def score(self, block: Block) -> BlockScores:
         """Score some hypotheses. A score is the natural log of the probability of the words and the sentence end."""
         scores = self.block(self._columns(block, self.scorers))
-        undecided = self._undecided(block, scores) if block.rest else []
+        exact = [scorer.exact() for scorer in self.scorers]
+        if not block.rest or all(one is other for one, other in zip(exact, self.scorers, strict=True)):
+            return scores
+        totals = self._totals(block.rest, scores)
+        if self._margin is None:
+            self._margin = self._largest_error(block, totals, exact)
+        best = (of_list.max() for of_list in block.by_list(totals))
+        close = [np.count_nonzero(of_list >= top - self._margin) > 1 for of_list, top in zip(block.by_list(totals), best, strict=True)]
+        undecided = block.rows_of([place for place, is_close in enumerate(close) if is_close])
         if not undecided:
             return scores
-        exact = self.block(self._columns(block.of_rows(undecided), [scorer.exact() for scorer in self.scorers]))
+        again = self.block(self._columns(block.of_rows(undecided), exact))
         for name, column in scores.values.items():
-            for row, value in zip(undecided, exact.values[name], strict=True):
+            for row, value in zip(undecided, again.values[name], strict=True):
                 column[row] = value
         told = f"{len(undecided)} of the first {len(block)} hypotheses are in lists that are scored exactly, since their decision is close"
         return replace(scores, notes=scores.notes | {"close lists": told})
 
-    def _undecided(self, block: Block, scores: BlockScores) -> list[int]:
-        """Return the rows of lists in which another hypothesis would win if the approximate scores were wrong.
+    def _largest_error(self, block: Block, totals: np.ndarray, exact: Sequence[Scorer]) -> float:
+        """Return by how much approximate scores change the difference of two totals of one list, at most, in a sample of the lists."""
+        rows = block.rows_of(range(0, len(block.sizes), ceil_div(len(block.sizes), SAMPLE_LISTS)))
+        sample = block.of_rows(rows)
+        errors = self._totals(sample.rest, self.block(self._columns(sample, exact))) - totals[rows]
+        return max(float(np.ptp(of_list)) for of_list in sample.by_list(errors))
 
-        A list is close if the second-best total is nearer to the best than the sum, over the LMs, of the largest error that was
-        measured in a sample of sentences, times the LM's weight.
-        """
-        errors = {scorer.name: scorer.largest_error for scorer in self.scorers}
-        totals, margin = np.array(block.rest), 0.0
+    def _totals(self, rest: Sequence[float], scores: BlockScores) -> np.ndarray:
+        """Return the total of each hypothesis."""
+        totals = np.array(rest)
         for name, column in scores.values.items():
-            weight = self.weights.get(name, 0.0)
-            totals += weight * np.array(column)
-            margin += abs(weight) * sum(errors.get(lm, 0.0) for lm in differing_lms(name, errors) or (name,))
-        rows: list[int] = []
-        begin = 0
-        for size in block.sizes:
-            of_list = totals[begin : begin + size]
-            if np.count_nonzero(of_list >= of_list.max() - margin) > 1 and margin:
-                rows += range(begin, begin + size)
-            begin += size
-        return rows
+            totals += self.weights.get(name, 0.0) * np.array(column)
+        return totals
 
     def _columns(self, block: Block, scorers: Sequence[Scorer]) -> list[tuple[Sequence[Sentence], Sequence[SentenceScore]]]:
         """Return for each LM what it sees of the hypotheses and what it says of them."""
