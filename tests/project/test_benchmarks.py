@@ -38,6 +38,15 @@ def test_cost_by_length(benchmark, monkeypatch, capsys, tmp_path):
     assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_model_families(benchmark, monkeypatch, capsys):
+    module = benchmark("model_families")
+    monkeypatch.setattr(sys, "argv", ["model_families.py", "--rounds", "1"])
+    module.main()
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert [row[:16].strip() for row in rows] == list(module.MODELS)
+    assert rows[0].split()[2::2] == ["1.00", "1.00"]
+
+
 @pytest.mark.parametrize("bf16", [False, True])
 def test_lstm_and_output_layer_are_found_in_a_profile(benchmark, bf16):
     """Their operations change names from one torch to the next; then the share of the rest would be wrong without a word."""
