@@ -13,7 +13,7 @@ import sysconfig
 from itertools import groupby
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "quickstart"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "quickstart"))
 import corpus
 
 
