@@ -30,12 +30,16 @@ for split in dev test; do
         "python ../noisy_channel.py corrupt $split.txt --seed 1 > $split.typed && \
 python ../noisy_channel.py decode $split.typed --train train.txt --refs $split.txt -n 20 > $split.jsonl"
 done
-for system in ngram attentive both; do
+step corrections corrections.tsv "typical errors of the decoder, learned from dev" \
+    "attlm corrections dev.jsonl -o corrections.tsv"
+for system in ngram attentive both corrected; do
     case $system in
-        # cross-validation takes longer than tuning: only for the system that is kept
+        # cross-validation takes longer than tuning: only for the systems that may be kept
         ngram) what="the n-gram alone" models="--kenlm ngram=lm.arpa" folds="--folds 0" ;;
         attentive) what="the attentive LM alone" models="--lm attentive=model/checkpoint_best.pt" folds="--folds 0" ;;
         both) what="both" models="--kenlm ngram=lm.arpa --lm attentive=model/checkpoint_best.pt" folds="--folds 5" ;;
+        # each list of dev gets what was learned from the other lists
+        corrected) what="the n-gram and corrections" models="--kenlm ngram=lm.arpa --corrections corrections.tsv" folds="--folds 5" ;;
     esac
     step "tune-$system" "$system.toml" "$what: tune the weights on dev" \
         "attlm tune dev.jsonl $models $folds -o $system.toml"
@@ -45,7 +49,7 @@ done
 step perplexity perplexity.tsv "perplexities on test" \
     "attlm ppl test.txt --config both.toml > perplexity.tsv"
 step errors errors.txt "word error rates on test: as decoded, rescored, and the best that the lists hold" \
-    "attlm eval test.jsonl test.ngram.jsonl test.attentive.jsonl test.both.jsonl > errors.txt"
+    "attlm eval test.jsonl test.ngram.jsonl test.attentive.jsonl test.both.jsonl test.corrected.jsonl > errors.txt"
 step gain gain.txt "does the attentive LM add to the n-gram?" \
     "attlm eval test.ngram.jsonl test.both.jsonl > gain.txt"
 

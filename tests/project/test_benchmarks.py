@@ -6,6 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -94,3 +95,30 @@ def test_output_layers(benchmark, monkeypatch, capsys):
     layers = [*(f"{module.FULL}, {normaliser}" for normaliser in module.NORMALISERS), *list(module.MODELS)[1:]]
     assert [line[:28].strip() for line in lines] == [*layers, *layers[:3]]
     assert [float(line.split()[-1]) for line in lines if "exact" in line] == [1.0, 1.0]
+
+
+def test_shrinkage_compares_three_ways(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    module = importlib.import_module("shrinkage")
+    monkeypatch.setattr(module, "TEST_LISTS", 60)
+    monkeypatch.setattr(sys, "argv", ["shrinkage.py", "--slopes", "2", "--lists", "60", "--trials", "1"])
+    module.main()
+    [_, _, row] = capsys.readouterr().out.splitlines()
+    slope, lists, before, *changes = (cell.strip() for cell in row.strip("|").split("|"))
+    assert (slope, lists) == ("2", "60")
+    assert 0 < float(before) < 30
+    assert len(changes) == len(module.WAYS)
+    assert all(float(change.split()[0]) < 0 for change in changes)  # an LM that knows the errors helps in every way
+
+
+def test_yardstick_tunes_every_combination_of_lms(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    module = importlib.import_module("yardstick")
+    assert [len(chosen) for chosen in module.combinations(["a", "b", "c"])] == [0, 1, 1, 1, 2, 2, 2, 3]
+    made = importlib.import_module("shrinkage").make_lists(40, 0.0, np.random.default_rng(1))
+    errors = [hypothesis.text.split().count("wrong") for nbest in made for hypothesis in nbest.hypotheses]
+    knows = module.Measured([-float(count) for count in errors], [0] * len(errors), 1.0, 1)
+    row = [cell.strip() for cell in module.row(made, {"kenlm": knows}).strip("|").split("|")]
+    assert row[0] == "KenLM"
+    assert float(row[3].split(",")[0]) < 0  # fewer errors than in input order
+    assert module.row(made, {}).startswith("| the lists' own scores |")

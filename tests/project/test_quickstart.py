@@ -453,13 +453,13 @@ def run(tmp_path):
 def test_run_does_each_step_once(run):
     status, output, calls = run()
     assert status == 0
-    assert len(calls) == 17  # two for each n-best list
+    assert len(calls) == 20  # two for each n-best list
     assert all(call in output for call in calls)  # what is printed is what is run
     assert output.count("what it found") == 3  # perplexities and the two tables
     status, output, calls = run()
     assert (status, calls) == (0, [])
-    assert output.count("done before") == 15
-    assert len(run("--fresh")[2]) == 17
+    assert output.count("done before") == 18
+    assert len(run("--fresh")[2]) == 20
 
 
 def test_run_shows_what_failed_and_goes_on_from_there(run):
@@ -470,7 +470,7 @@ def test_run_shows_what_failed_and_goes_on_from_there(run):
     status, output, calls = run()
     assert status == 0
     assert calls[0].startswith("attlm ngram")
-    assert len(calls) == 14
+    assert len(calls) == 17
 
 
 STEPS = ("--only-source", "--user-dir", "ngram train.txt", "noisy_channel.py corrupt dev", "tune dev.jsonl --kenlm", "eval test.jsonl")
