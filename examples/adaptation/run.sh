@@ -44,7 +44,7 @@ train() {
 
 train general-lm general 0.003 "${EPOCHS:-2}" "$@"
 train domain-lm domain 0.003 "${MORE:-15}" "$@"
-train adapted domain 0.001 "${MORE:-15}" --init-from general-lm/checkpoint_best.pt "$@"
+train adapted domain 0.003 "${MORE:-15}" --init-from general-lm/checkpoint_best.pt "$@"
 
 general=(--lm general=general-lm/checkpoint_best.pt) domain=(--lm domain=domain-lm/checkpoint_best.pt)
 adapted=(--lm adapted=adapted/checkpoint_best.pt) ngrams=(--kenlm ngram_general=general.arpa --kenlm ngram_domain=domain.arpa)
