@@ -161,7 +161,7 @@ def test_adaptation(corpus, tmp_path):
     printed = run("adaptation", corpus, domain, *options, work=tmp_path / "trained", **once)
     rows = dict(line.split("\t")[:2] for line in printed.splitlines() if re.match(r"[a-z_-]+\t[\d.]+\t", line))
     single = ["general", "domain", "adapted", "ngram_general", "ngram_domain"]
-    assert list(rows) == [*single, "general-domain", "general-adapted", "ngrams", "domain-ngrams", "adapted-ngrams"]
+    assert list(rows) == [*single, "general-domain", "general-adapted", "ngrams", "domain-ngrams", "adapted-ngrams", "everything"]
     assert float(rows["domain-ngrams"]) <= 1.001 * min(float(rows[name]) for name in ("domain", "ngram_general", "ngram_domain"))
     known = set((tmp_path / "trained" / "domain" / "train.txt").read_text().split())
     general = set((tmp_path / "trained" / "general" / "train.txt").read_text().split())
