@@ -30,7 +30,7 @@ from attlm_fairseq.scoring.kenlm import KenLMScorer
 
 COMMANDS = {
     "rescore": "rescore list --kenlm lm.arpa --weight kenlm=1 -o out",
-    "rescore-corrections": "rescore list --kenlm lm.arpa --weight kenlm=1 --weight channel=1 --corrections table -o out",
+    "rescore-corrections": "rescore list --kenlm lm.arpa --weight kenlm=1 --weight corrections=1 --corrections table -o out",
     "tune": "tune short --refs refs --kenlm lm.arpa --folds 0 -o out",
     "tune-corrections": "tune short --refs refs --kenlm lm.arpa --corrections table --folds 0 -o out",
     "ngram": "ngram text -o out.arpa -n 3",

@@ -138,7 +138,13 @@ def _text(nbest: NbestList) -> str:
 def _new_item(nbest: NbestList) -> str:
     """Return the utterance of a list that was read from another format."""
     hypotheses = nbest.hypotheses
-    text = dumped({"id": nbest.id, "input": [hypothesis.text for hypothesis in hypotheses], "output": references_as_value(nbest) or None})
+    text = dumped(
+        {
+            "id": nbest.id,
+            "input": [hypothesis.text for hypothesis in hypotheses],
+            "output": references_as_value(nbest) if nbest.references else None,
+        }
+    )
     rows = [hypothesis.scores for hypothesis in hypotheses]
     if any(row.keys() != rows[0].keys() for row in rows):
         raise nbest.error(f"list {nbest.id}: its hypotheses do not have the same scores, which hyporadise needs; write jsonl instead")
