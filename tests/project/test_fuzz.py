@@ -57,7 +57,8 @@ def test_whole_input_is_taken(tmp_path, monkeypatch, name):
 
 @pytest.mark.parametrize("name", killed_runs.COMMANDS)
 def test_a_killed_run_continues_to_the_same_files(tmp_path, name):
-    assert killed_runs.kills(Random(3), tmp_path, name) > 0
+    """A run that was faster than its kill is tried again with another moment."""
+    assert any(killed_runs.kills(Random(seed), tmp_path, name) for seed in range(3, 13))
 
 
 def test_a_damaged_resume_file_is_used_or_refused(tmp_path):
