@@ -179,7 +179,13 @@ class Module:
 
 
 def register() -> None:
-    """Make ``pretend`` a device of this process, once and before the first backward pass, when torch's autograd counts the devices."""
+    """Make ``pretend`` a device of this process, once and before the first backward pass, when torch's autograd counts the devices.
+
+    ``with torch.device(..)`` keeps, from its first use on, the functions that it applies to: they must be torch's own,
+    not what ``made_there`` puts in the place of ``torch.tensor``. transformers, for one, asks it for the device in use.
+    """
+    with torch.device("cpu"):
+        torch.empty(0)
     backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=Module())
     backend, aten = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
     backend.fallback(on_raw_tensors, "PrivateUse1")

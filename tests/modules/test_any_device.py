@@ -49,6 +49,12 @@ def assert_same(found: Tensor, expected: Tensor, tolerance: float = 2e-5) -> Non
     torch.testing.assert_close(found.raw.double(), expected.double(), rtol=tolerance, atol=tolerance)
 
 
+def test_contexts_of_devices_apply_to_torch_tensor_where_the_other_device_is_pretended():
+    with torch.device("meta"):
+        assert torch.tensor([]).is_meta
+        assert torch.empty(0).is_meta
+
+
 @pytest.fixture(params=MODELS)
 def models(request):
     """A model on the CPU and on the other device."""
