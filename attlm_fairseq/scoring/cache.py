@@ -11,6 +11,7 @@ Shapes: M events of the history, T events of a sentence, F features.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -158,6 +159,10 @@ class CacheScorer(Scorer):
                 later[place] = later[place]._after(member, later[place]._events(words, score), features)
         return list(later)
 
+    def exact(self) -> Scorer:
+        member = self.members[0].exact()
+        return self if member is self.members[0] else self._with_member(member)
+
     def signature(self) -> dict[str, object]:
         kind = "neural cache" if self.cache.needs_features else "unigram cache"
         return self.members[0].signature() | {kind: asdict(self.cache)}  # type: ignore[call-overload]  # a Protocol of dataclasses
@@ -197,10 +202,15 @@ class CacheScorer(Scorer):
         return np.concatenate((self._features, features)) if len(self._features) else features
 
     def _after(self, member: Scorer, events: np.ndarray, features: np.ndarray) -> CacheScorer:
-        later = CacheScorer(member, self.cache)
-        later._numbers = self._numbers
+        later = self._with_member(member)
         later._words = np.concatenate((self._words, events))[-self.cache.size :]
         later._features = self._joined(features)[-self.cache.size :]
+        return later
+
+    def _with_member(self, member: Scorer) -> CacheScorer:
+        """Return the same cache with the same words, for another state of the LM."""
+        later = copy.copy(self)
+        later.members = (member,)
         return later
 
 

@@ -94,6 +94,10 @@ class SentenceWindow(Scorer):
     def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
         return self.members[0].score(sentences)
 
+    def exact(self) -> Scorer:
+        scorer = self.scorer.exact()
+        return self if scorer is self.scorer else SentenceWindow(scorer, self.sentences, self.recent, self.members[0].exact())
+
     def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
         return self.scorer.score_many([(window.members[0], sentences) for window, sentences in requests])
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import run
+from cli_runs import folder, refused, run  # noqa: F401 - folder is a fixture
 from lm_files import write_checkpoint
 
+import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.kernels import softmax_events as kernel
 from attlm_fairseq.modules.kernels.softmax_events import ApproximateEvents, SoftmaxEvents, softmax_events
@@ -19,11 +20,15 @@ from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.decoder_score import total_without_lms
+from attlm_fairseq.scoring.cache import CacheScorer, UnigramCache
 from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.context import SentenceWindow
 from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.verbs.inputs import lm_spec
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat"]
 TEXTS = [text.split() for text in ("the cat sat on the mat", "a dog ran", "the dog sat", "", "a cat ran on a mat")]
@@ -109,6 +114,16 @@ def test_after_a_history(checkpoint):
     assert scorer.score(TEXTS)[0].log_probs != pytest.approx(exact.score(TEXTS)[0].log_probs, abs=1e-3)
 
 
+@pytest.mark.parametrize("wrapped", [lambda lm: CacheScorer(lm, UnigramCache(50, 0.1)), lambda lm: SentenceWindow(lm, 1)])
+def test_wrappers_have_exact_scores_too(checkpoint, wrapped):
+    scorer, exact = wrapped(load(checkpoint, "none")), wrapped(load(checkpoint, "exact"))
+    assert exact.exact() is exact
+    for one, other in ((scorer.exact(), exact), (scorer.after(TEXTS[:2]).exact(), exact.after(TEXTS[:2]))):
+        for found, expected in zip(one.score(TEXTS), other.score(TEXTS), strict=True):
+            assert found.log_probs == pytest.approx(expected.log_probs, abs=1e-6)
+    assert scorer.score(TEXTS)[0].log_probs != pytest.approx(exact.score(TEXTS)[0].log_probs, abs=1e-3)
+
+
 @pytest.mark.parametrize("options", [{"softmaxes": "2"}, {"output_layer": "adaptive", "adaptive_cutoffs": "7"}])
 def test_layers_without_a_single_normaliser_are_refused(tmp_path, options):
     scorer = load(write_checkpoint(tmp_path / "lm.pt", WORDS, **options), "none")
@@ -158,6 +173,18 @@ def test_the_rest_of_a_total_is_without_the_lms():
 def test_conversations_are_refused():
     with pytest.raises(InputError, match="--normaliser does not go with --context"):
         RunConfig(devices=(DeviceConfig(normaliser="none"),), context=ContextSpec("all"))
+
+
+def test_lms_without_one_refuse_it(folder):  # noqa: F811
+    """KenLM has nothing to approximate. With a neural LM next to it, the option has an effect."""
+    for command in (["rescore", "dev.json", "--weight", "kenlm=1"], ["tune", "dev.json", "-o", "out.toml"]):
+        assert "--normaliser sampled has no effect" in refused(*command, "--kenlm", "lm.arpa", "--normaliser", "sampled")
+    assert not Path("out.toml").exists()
+    run("rescore", "dev.json", "--kenlm", "lm.arpa", "--lm", "lm.pt", "--weight", "kenlm=1", "--weight", "lm=1", "--normaliser", "none")
+    devices = (DeviceConfig(normaliser="none"),)
+    for lm in (KenLMScorer(Path("lm.arpa")), NeuralScorer.load([Path("lm.pt")])):  # a loaded LM computes as it was loaded
+        with pytest.raises(InputError, match="--normaliser none has no effect"):
+            attlm.rescore([["a cat"]], config=RunConfig((lm_spec("lm", lm),), weights={"lm": 1.0}, devices=devices))
 
 
 def test_rescore_gives_the_answers_of_exact_scores(checkpoint, tmp_path, monkeypatch):

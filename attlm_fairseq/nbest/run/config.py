@@ -122,7 +122,10 @@ class RunConfig:
     def load(self, compute: DeviceConfig = DEFAULT_DEVICE) -> list[Scorer]:
         """Load the scored LMs, ready to score the words of ``texts``. Raises InputError."""
         texts = self.texts  # checked first: loading the files may take long
-        return [self._mixture(lm, texts[lm.name], compute) if lm.mixture else with_policy(lm.load(compute), lm.oov) for lm in self.scored]
+        found = [self._mixture(lm, texts[lm.name], compute) if lm.mixture else with_policy(lm.load(compute), lm.oov) for lm in self.scored]
+        if compute.normaliser != "exact" and all(scorer.exact() is scorer for scorer in found):
+            raise InputError(f"--normaliser {compute.normaliser} has no effect: it is for this package's neural LMs, and there is none")
+        return found
 
     def _members(self, mixture: LMSpec) -> list[tuple[LMSpec, TextPipeline]]:
         """Return the LMs of a mixture with their text steps: their own, else the mixture's, else the run's."""
