@@ -163,7 +163,7 @@ def layers_of(cells: torch.nn.Module) -> list[dict[str, torch.Tensor]]:
 def reference_outputs(cells: torch.nn.Module, embedded: list[torch.Tensor], layers: list[dict]) -> tuple[list[torch.Tensor], list]:
     """The loop of a recurrence with the weights of its layers: outputs and, if it attends, weights."""
     if cells.name == "hornn":
-        return reference.higher_order_states(embedded, layers, cells.order), []
+        return reference.higher_order_states(embedded, layers, cells.layers[0].order), []
     if cells.name == "lstmn":
         return reference.lstmn_states(embedded, layers)
     if cells.name == "rwa":

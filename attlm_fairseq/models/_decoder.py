@@ -188,8 +188,7 @@ class MemoryDecoder(IncrementalDecoder):
                 )
                 return self._logits(features, read).unsqueeze(1), {"attn": None}
             before = None if carried is None else carried.take(self.model, rows, starts)
-            outputs, after = self.model.advance(prev_output_tokens, before)
-            features, read = self.model.features(outputs, prev_output_tokens, before and before.memory, need_weights)
+            outputs, features, read, after = self.model.outputs(prev_output_tokens, before, need_weights)
             extra: dict[str, Any] = {"attn": read.weights if read and need_weights else None}
             if target is None:
                 result = self._logits(features, read)

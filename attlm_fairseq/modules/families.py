@@ -88,7 +88,7 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     output = output_options(options, regularisation, points="pointer_loss" in parts.reader.defaults)
     options["lower_layers"] = lower_layers(output.softmaxes, options["decoder_layers"])
     return LanguageModel(
-        parts.recurrence.from_config(options["decoder_embed_dim"], options, regularisation),
+        parts.recurrence(options["decoder_embed_dim"], options, regularisation),
         reader,
         build_output_layer(reader.feature_size, vocabulary_size, output),
         vocabulary_size=vocabulary_size,

@@ -155,8 +155,8 @@ class LanguageModel(nn.Module):
 
     def extract_features(self, tokens: Tensor, need_read: bool = False) -> tuple[Tensor, Read | None]:
         """Return the features (B, T, F), which are the input of the output layer, for tokens (B, T), else as ``forward``."""
-        outputs, _ = self.advance(tokens)
-        return self.features(outputs, tokens, None, need_read)
+        _, features, read, _ = self.outputs(tokens, None, need_read)
+        return features, read
 
     def read(self, tokens: Tensor, state: LanguageModelState, need_read: bool = False) -> tuple[Tensor, Read | None, LanguageModelState]:
         """Continue from a state.
@@ -169,12 +169,13 @@ class LanguageModel(nn.Module):
         Returns:
             Features (B, T, F), what the reader has read if requested, and the state after the tokens.
         """
-        outputs, after = self.advance(tokens, state)
-        return *self.features(outputs, tokens, state.memory, need_read), cast(LanguageModelState, after)
+        _, features, read, after = self.outputs(tokens, state, need_read)
+        return features, read, cast(LanguageModelState, after)
 
     def state_after(self, tokens: Tensor, state: LanguageModelState) -> LanguageModelState:
         """Return only the state after the tokens (B, T), as ``read`` computes it."""
-        return cast(LanguageModelState, self.advance(tokens, state)[1])
+        outputs, recurrent = self.recurrence.read(self._embedded(tokens), state.recurrent)
+        return LanguageModelState(recurrent, self.reader.advance(self.states(outputs), tokens, state.memory))
 
     def initial_state(self, batch: int) -> LanguageModelState:
         """Return ``batch`` rows of the state before the first token: the recurrence's initial state and an empty memory."""
@@ -201,27 +202,33 @@ class LanguageModel(nn.Module):
             Features (B, F), what the reader has read (weights (B, M)) if the output layer needs it, and the new state.
         """
         output, recurrent = self.recurrence.step(inputs.values, state.recurrent)
-        outputs, tokens = output.unsqueeze(1), inputs.tokens.unsqueeze(1)
-        features, read = self.features(outputs, tokens, state.memory, False)
-        after = LanguageModelState(recurrent, self.reader.advance(self.states(outputs), tokens, state.memory))
+        tokens = inputs.tokens.unsqueeze(1)
+        features, read, memory = self._features(output.unsqueeze(1), tokens, state.memory, False)
+        after = LanguageModelState(recurrent, cast(Memory, memory))
         return features.squeeze(1), read and read.at(torch.ones_like(tokens, dtype=torch.bool)), after
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         embedded = self.regularisation.drop_words(self.embedding(tokens), tokens, self.embedding.num_embeddings, self.training)
         return self.regularisation.drop(embedded, self.regularisation.dropout_in, self.training)
 
-    def advance(self, tokens: Tensor, state: LanguageModelState | None = None) -> tuple[Tensor, LanguageModelState | None]:
-        """Return the recurrence's outputs (B, T, ..) and the new state, given tokens (B, T) and the state before them.
+    def outputs(
+        self, tokens: Tensor, state: LanguageModelState | None = None, need_read: bool = False
+    ) -> tuple[Tensor, Tensor, Read | None, LanguageModelState | None]:
+        """Return everything that is computed before the output layer.
 
-        ``states`` are the first part of the outputs.
+        Args:
+            tokens: (B, T).
+            state: the state before the tokens; None starts every row from the initial state.
+            need_read: return the reader's attention weights too.
 
-        If ``state`` is None, every row starts from the initial state and the returned state is None.
+        Returns:
+            The recurrence's outputs (B, T, ..), whose first part are the ``states``; features (B, T, F); what the reader has
+            read if it is requested or the output layer needs it; the state after the tokens, None if ``state`` is None.
         """
         before = self.recurrence.initial(len(tokens)) if state is None else state.recurrent
         outputs, recurrent = self.recurrence.read(self._embedded(tokens), before)
-        if state is None:
-            return outputs, None
-        return outputs, LanguageModelState(recurrent, self.reader.advance(self.states(outputs), tokens, state.memory))
+        features, read, memory = self._features(outputs, tokens, state and state.memory, need_read)
+        return outputs, features, read, None if memory is None else LanguageModelState(recurrent, memory)
 
     def states(self, outputs: Tensor) -> Tensor:
         """Return the states (.., H) of the top layer, given the recurrence's outputs, which may hold those of lower layers, too."""
@@ -231,19 +238,14 @@ class LanguageModel(nn.Module):
         """Return the reader's features (.., F), followed by the outputs of lower layers that the output layer needs."""
         return torch.cat((features, outputs[..., self.recurrence.hidden_size :]), dim=-1) if self.recurrence.below else features
 
-    def features(
-        self, outputs: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False
-    ) -> tuple[Tensor, Read | None]:
-        """Compute the features from the recurrence's outputs.
-
-        Args:
-            outputs: as ``advance`` returns them.
-            tokens: (B, T), the tokens that led to the outputs.
-            memory: the memory before the outputs; None is an empty memory.
-            need_read: return the reader's attention weights too.
-
-        Returns:
-            Features (B, T, F), and what the reader has read if it is requested or the output layer needs it.
-        """
-        features, read = self.reader(self.states(outputs), tokens, memory, need_read or self.output.needs_read)
-        return self.joined(self.regularisation.drop(features, self.regularisation.dropout_out, self.training), outputs), read
+    def _features(
+        self, outputs: Tensor, tokens: Tensor, memory: Memory | None, need_read: bool
+    ) -> tuple[Tensor, Read | None, Memory | None]:
+        """Return features (B, T, F), what the reader has read, and the memory afterwards; None if ``memory`` is None."""
+        states, need_read = self.states(outputs), need_read or self.output.needs_read
+        after: Memory | None = None
+        if memory is None:
+            features, read = self.reader(states, tokens, None, need_read)
+        else:
+            features, read, after = self.reader.read_on(states, tokens, memory, need_read)
+        return self.joined(self.regularisation.drop(features, self.regularisation.dropout_out, self.training), outputs), read, after

@@ -107,10 +107,9 @@ class Bfloat16Model:
         output, recurrent = self.recurrence.step_rows(words.values, places, state.recurrent, rows)
         outputs, tokens = output.unsqueeze(1), words.tokens.index_select(0, places).unsqueeze(1)
         memory = tuple(part.index_select(0, rows) for part in state.memory)
-        states = self.model.states(outputs)
-        features, read = self.reader(states, tokens, memory, self.model.output.needs_read)
-        after = LanguageModelState(recurrent, self.reader.advance(states, tokens, memory))
-        return Stepped(self.model.joined(features, outputs).squeeze(1), read and read.map(lambda part: part.squeeze(1)), after)
+        features, read, after = self.reader.read_on(self.model.states(outputs), tokens, memory, self.model.output.needs_read)
+        features = self.model.joined(features, outputs).squeeze(1)
+        return Stepped(features, read and read.map(lambda part: part.squeeze(1)), LanguageModelState(recurrent, after))
 
     def step_bytes(self, state: LanguageModelState, words: Inputs) -> int:
         """Return the bytes of a step per row: copies of the memory and of the recurrent state, three of the latter on a GPU."""

@@ -87,7 +87,7 @@ def test_reading_layer_by_layer_is_reading_all(variant):
     results = []
     for options in ({}, {"locked_dropout": True}):
         model, tokens = make_model(variant, **options).train(), sentences(3, 9)
-        outputs, after = model.advance(tokens, model.initial_state(3))
+        outputs, _, _, after = model.outputs(tokens, model.initial_state(3))
         trained = [parameter for parameter in model.recurrence.parameters() if parameter.requires_grad]
         results.append([outputs, *after.recurrent, *torch.autograd.grad(outputs.square().sum() + after.recurrent[0].sum(), trained)])
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-12)

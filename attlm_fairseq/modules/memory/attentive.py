@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attlm_fairseq.modules.attention import Columns, masked_softmax
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.memory.additive_scores import additive_scores
-from attlm_fairseq.modules.memory.reader import Read, skip_of, visible_columns
+from attlm_fairseq.modules.memory.reader import MemoryReader, Read, skip_of, visible_columns
 from attlm_fairseq.modules.state import Memory, append_slots
 
 SCORES = ("single", "combined", "dot")  # Eq. 9, Eq. 10
@@ -30,7 +30,7 @@ class Attended(NamedTuple):
     visible: Tensor  # (B, T, K) bool, or (1, T, K)
 
 
-class AttentiveReader(BiasesStartAtZero, nn.Module):
+class AttentiveReader(BiasesStartAtZero, MemoryReader):
     r"""Features ``h'_t = tanh(W_c [h_t; c_t] + b_c)`` (Eq. 7) with the context ``c_t = sum_{i<t} a_i h_i`` (Eq. 3).
 
     ``a = softmax_i score(h_i, h_t)`` (Eq. 4) with one of three scores:

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from attlm_fairseq.modules.attention import Columns
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
-from attlm_fairseq.modules.memory.reader import Read
+from attlm_fairseq.modules.memory.reader import MemoryReader, Read
 from attlm_fairseq.modules.state import Memory
 
 
-class AveragingReader(BiasesStartAtZero, nn.Module):
+class AveragingReader(BiasesStartAtZero, MemoryReader):
     r"""Features ``tanh(W_c [h_t; c_t] + b_c)`` with the context ``c_t = (h_0 + h_1 + .. + h_t) / (t + 1)``.
 
     The memory begins with the zero vector ``h_0``, which counts as a state. The current state is stored before averaging, so

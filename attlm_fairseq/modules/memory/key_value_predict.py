@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from attlm_fairseq.modules.attention import Columns, masked_softmax
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
-from attlm_fairseq.modules.memory.reader import Read, skip_of
+from attlm_fairseq.modules.memory.reader import MemoryReader, Read, skip_of
 from attlm_fairseq.modules.state import Memory, append_slots
 
 PARTS = {"attention": 1, "key-value": 2, "key-value-predict": 3}
 
 
-class KeyValuePredictReader(BiasesStartAtZero, nn.Module):
+class KeyValuePredictReader(BiasesStartAtZero, MemoryReader):
     r"""Features ``h* = tanh(W_r r + W_x x_t)`` of size D = H / parts, with ``r`` read from the previous L outputs.
 
     ``M = tanh(W_Y [k_{t-L} .. k_{t-1}] + W_h k_t)``, ``alpha = softmax(w . M)``, ``r = sum alpha v``. An output h is divided into

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from attlm_fairseq.modules.attention import Columns
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
+from attlm_fairseq.modules.memory.reader import MemoryReader
 from attlm_fairseq.modules.state import Memory
 
 
-class NgramReader(BiasesStartAtZero, nn.Module):
+class NgramReader(BiasesStartAtZero, MemoryReader):
     r"""Features ``h* = tanh(W_N [h^1_t; h^2_{t-1}; ..; h^N_{t-N+1}])`` of size D = H / N. Part k comes from position t - k + 1.
 
     Positions before the first are zeros. There are no attention weights. The paper's Eq. 13 has N - 1 parts, but the sizes

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from attlm_fairseq.modules.attention import Columns
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
+from attlm_fairseq.modules.memory.reader import MemoryReader
 from attlm_fairseq.modules.state import Memory
 
 
-class PlainReader(BiasesStartAtZero, nn.Module):
+class PlainReader(BiasesStartAtZero, MemoryReader):
     """Returns the states ``h_t`` as features. There are no attention weights."""
 
     defaults: ClassVar[Mapping[str, Any]] = {}

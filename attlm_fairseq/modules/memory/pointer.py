@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from attlm_fairseq.modules.attention import Columns
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
-from attlm_fairseq.modules.memory.reader import Read, visible_columns
+from attlm_fairseq.modules.memory.reader import MemoryReader, Read, visible_columns
 from attlm_fairseq.modules.state import Memory, append_slots
 
 
-class PointerReader(BiasesStartAtZero, nn.Module):
+class PointerReader(BiasesStartAtZero, MemoryReader):
     r"""Features ``h_t``, and a pointer ``a = softmax([q . h_{t-L+1}, .., q . h_t, q . s])`` with ``q = tanh(W h_t + b)``.
 
     ``a_i`` is probability for the word that led to ``h_i``. The last element, that of the sentinel vector ``s``, is the gate

@@ -104,6 +104,20 @@ class Reader(Protocol):
         """Return the memory after states (B, T, H) with tokens (B, T). ``memory``, the one before, does not change."""
         ...
 
+    def read_on(self, states: Tensor, tokens: Tensor, memory: Memory, need_read: bool = False) -> tuple[Tensor, Read | None, Memory]:
+        """Return what a call and ``advance`` with these arguments return."""
+        ...
+
+
+class MemoryReader(nn.Module):
+    """Base of the readers. A reader whose features and memory share computation overrides ``read_on``."""
+
+    def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
+        raise NotImplementedError
+
+    def read_on(self, states: Tensor, tokens: Tensor, memory: Memory, need_read: bool = False) -> tuple[Tensor, Read | None, Memory]:
+        return *self(states, tokens, memory, need_read), self.advance(states, tokens, memory)
+
 
 def visible_columns(present: Tensor, length: int, before: int, nearest: int, oldest: int | None = None) -> Tensor:
     """Return which columns each of T = ``length`` positions sees, (B, T, K) bool.

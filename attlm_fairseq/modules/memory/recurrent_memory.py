@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attlm_fairseq.modules.attention import Columns, masked_softmax
-from attlm_fairseq.modules.memory.reader import Read, skip_of
+from attlm_fairseq.modules.memory.reader import MemoryReader, Read, skip_of
 from attlm_fairseq.modules.recurrence.lstm import LSTM
 from attlm_fairseq.modules.recurrence.lstm_layer import LSTMLayer
 from attlm_fairseq.modules.state import Memory
@@ -73,7 +73,7 @@ class LinearComposition(nn.Module):
         return self.from_state(states) + read
 
 
-class RecurrentMemoryReader(nn.Module):
+class RecurrentMemoryReader(MemoryReader):
     r"""Features ``m_t``, composed of ``h_t`` and ``s_t = sum_i p_i b_i``, which is read from the last N words.
 
     The words ``w_i`` are the inputs ``w_{t-N+1} .. w_t``, the current one included; near the start there are fewer. They have keys
@@ -126,11 +126,17 @@ class RecurrentMemoryReader(nn.Module):
     def forward(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
         """Return features (B, T, H) and, if requested, the weights and words that were read."""
         past = self.empty_memory(states[:, 0]) if memory is None else memory
-        composed, read = self.composed(states, tokens, past[0], need_read)
+        features, read, _ = self.read_on(states, tokens, past, need_read)
         if read is not None and memory is None:
-            first = past[0].size(1)
-            read = Read(read.weights[:, :, first:], None if read.tokens is None else read.tokens[:, :, first:])
-        return composed if self.second is None else self.second.read(composed, *past[1:])[0], read
+            read = read.map(lambda part: part[:, :, past[0].size(1) :])
+        return features, read
+
+    def read_on(self, states: Tensor, tokens: Tensor, memory: Memory, need_read: bool = False) -> tuple[Tensor, Read | None, Memory]:
+        composed, read = self.composed(states, tokens, memory[0], need_read)
+        if self.second is None:
+            return composed, read, self.words_after(tokens, memory)
+        features, *after = self.second.read(composed, *memory[1:])
+        return features, read, (*self.words_after(tokens, memory), *after)
 
     def composed(self, states: Tensor, tokens: Tensor, past: Tensor, need_read: bool = False) -> tuple[Tensor, Read | None]:
         """Return m (B, T, H) and, if requested, what was read, given the words ``past`` (B, P) before ``tokens`` (B, T)."""
@@ -155,9 +161,10 @@ class RecurrentMemoryReader(nn.Module):
         return (words,) if self.second is None else (words, torch.zeros_like(state), torch.zeros_like(state))
 
     def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
-        """Return the last words and, with a second LSTM, its state. For this, the step is computed a second time."""
-        words = torch.cat((memory[0], tokens.to(memory[0].dtype)), dim=1)[:, tokens.size(1) :]
-        if self.second is None:
-            return (words,)
-        composed, _ = self.composed(states, tokens, memory[0])
-        return words, *self.second.read(composed, *memory[1:])[1:]
+        """Return the last words and, with a second LSTM, its state, for which the words are composed."""
+        return self.words_after(tokens, memory) if self.second is None else self.read_on(states, tokens, memory)[2]
+
+    @staticmethod
+    def words_after(tokens: Tensor, memory: Memory) -> Memory:
+        """Return the last words (B, P) after tokens (B, T)."""
+        return (torch.cat((memory[0], tokens.to(memory[0].dtype)), dim=1)[:, tokens.size(1) :],)

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from attlm_fairseq.modules.attention import Columns, masked_softmax
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
-from attlm_fairseq.modules.memory.reader import Read, skip_of, visible_columns
+from attlm_fairseq.modules.memory.reader import MemoryReader, Read, skip_of, visible_columns
 from attlm_fairseq.modules.state import Memory, append_slots
 
 SELECTIONS = ("none", "independent", "tied", "complementary")
 
 
-class SelectionReader(BiasesStartAtZero, nn.Module):
+class SelectionReader(BiasesStartAtZero, MemoryReader):
     r"""Features ``[h_t; r_t]``, over which the output layer computes ``softmax(W_ph h_t + W_pr r_t + b_p)``.
 
     ``k_t = W_kh h_t + b_k``; ``e_ti = (h_i * w_h1) . k_t``; ``alpha = softmax_i(e_ti)``; ``r_t = sum_i alpha_ti (h_i * w_h2)``. The memory

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.recurrence.recurrence import NoAttention, Product
 from attlm_fairseq.modules.recurrence.stepped_layers import SteppedLayers, recurrent_product
-from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
+from attlm_fairseq.modules.regularisation import Regularisation
 from attlm_fairseq.modules.state import State
 
 FEEDBACKS = ("fofe", "gated")
@@ -78,30 +78,10 @@ class HigherOrderRNN(NoAttention, SteppedLayers):
     counts: ClassVar[tuple[str, ...]] = ("decoder_layers", "hornn_order")
     defaults: ClassVar[Mapping[str, Any]] = {"hornn_order": 3, "hornn_feedback": "gated"}
 
-    def __init__(
-        self,
-        embedding_size: int,
-        hidden_size: int,
-        layers: int,
-        order: int,
-        feedback: str,
-        regularisation: Regularisation = NOTHING_LEFT_OUT,
-        below: tuple[int, ...] = (),
-    ) -> None:
-        """Build the layers.
-
-        Raises:
-            ValueError: ``feedback`` is not one of ``FEEDBACKS``, or ``order`` is below 1.
-        """
+    def build_layer(self, input_size: int, config: Mapping[str, Any]) -> HigherOrderLayer:
+        order, feedback = config["hornn_order"], str(config["hornn_feedback"])
         if feedback not in FEEDBACKS:
             raise ValueError(f"feedback {feedback!r} is not one of: {', '.join(FEEDBACKS)}")
         if not isinstance(order, int) or order < 1:
             raise ValueError(f"the order must be a whole number of states that feed back, at least 1, not {order}")
-        sizes = [embedding_size, *[hidden_size] * (layers - 1)]
-        super().__init__((HigherOrderLayer(size, hidden_size, order, feedback == "gated") for size in sizes), regularisation, below)
-        self.hidden_size, self.order = hidden_size, order
-
-    @classmethod
-    def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> HigherOrderRNN:
-        sizes = config["decoder_hidden_size"], config["decoder_layers"], config["hornn_order"]
-        return cls(embedding_size, *sizes, str(config["hornn_feedback"]), regularisation, tuple(config.get("lower_layers", ())))
+        return HigherOrderLayer(input_size, self.hidden_size, order, feedback == "gated")

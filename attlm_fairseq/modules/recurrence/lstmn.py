@@ -17,7 +17,7 @@ from attlm_fairseq.modules.recurrence.lstm import LSTM
 from attlm_fairseq.modules.recurrence.lstm_layer import LSTMLayer
 from attlm_fairseq.modules.recurrence.recurrence import Product
 from attlm_fairseq.modules.recurrence.stepped_layers import SteppedLayers, recurrent_product
-from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
+from attlm_fairseq.modules.regularisation import Regularisation
 from attlm_fairseq.modules.state import State, append_slots
 
 
@@ -88,23 +88,8 @@ class LSTMN(SteppedLayers):
     defaults: ClassVar[Mapping[str, Any]] = {"forget_bias": LSTM.defaults["forget_bias"]}
     columns: ClassVar[Columns | None] = Columns(newest=1, initial=True)
 
-    def __init__(
-        self,
-        embedding_size: int,
-        hidden_size: int,
-        layers: int,
-        regularisation: Regularisation = NOTHING_LEFT_OUT,
-        forget_bias: float = 0.0,
-        below: tuple[int, ...] = (),
-    ) -> None:
-        sizes = [embedding_size, *[hidden_size] * (layers - 1)]
-        super().__init__((LSTMNLayer(size, hidden_size, forget_bias) for size in sizes), regularisation, below)
-        self.hidden_size = hidden_size
-
-    @classmethod
-    def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> LSTMN:
-        sizes = config["decoder_hidden_size"], config["decoder_layers"]
-        return cls(embedding_size, *sizes, regularisation, config["forget_bias"], tuple(config.get("lower_layers", ())))
+    def build_layer(self, input_size: int, config: Mapping[str, Any]) -> LSTMNLayer:
+        return LSTMNLayer(input_size, self.hidden_size, config["forget_bias"])
 
     def join(self, states: Sequence[State]) -> State:
         reads, keys, values, present = zip(*states, strict=True)

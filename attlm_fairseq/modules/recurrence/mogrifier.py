@@ -16,7 +16,7 @@ from attlm_fairseq.modules.recurrence.lstm import LSTM
 from attlm_fairseq.modules.recurrence.lstm_layer import LSTMLayer
 from attlm_fairseq.modules.recurrence.recurrence import NoAttention, Product
 from attlm_fairseq.modules.recurrence.stepped_layers import SteppedLayers, recurrent_product
-from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
+from attlm_fairseq.modules.regularisation import Regularisation
 from attlm_fairseq.modules.state import State
 
 
@@ -73,31 +73,10 @@ class Mogrifier(NoAttention, SteppedLayers):
     counts: ClassVar[tuple[str, ...]] = ("decoder_layers", "mogrifier_rounds")
     defaults: ClassVar[Mapping[str, Any]] = {"mogrifier_rounds": 5, "mogrifier_rank": 0, "forget_bias": LSTM.defaults["forget_bias"]}
 
-    def __init__(
-        self,
-        embedding_size: int,
-        hidden_size: int,
-        layers: int,
-        rounds: int,
-        rank: int = 0,
-        regularisation: Regularisation = NOTHING_LEFT_OUT,
-        forget_bias: float = 0.0,
-        below: tuple[int, ...] = (),
-    ) -> None:
-        """Build the layers.
-
-        Raises:
-            ValueError: ``rounds`` is below 1, or ``rank`` below 0.
-        """
+    def build_layer(self, input_size: int, config: Mapping[str, Any]) -> MogrifierLayer:
+        rounds, rank = config["mogrifier_rounds"], config["mogrifier_rank"]
         if not isinstance(rounds, int) or rounds < 1:
             raise ValueError(f"the number of rounds must be a whole number, at least 1, not {rounds}")
         if not isinstance(rank, int) or rank < 0:
             raise ValueError(f"the rank must be a whole number, or 0 for full matrices, not {rank}")
-        sizes = [embedding_size, *[hidden_size] * (layers - 1)]
-        super().__init__((MogrifierLayer(size, hidden_size, rounds, rank, forget_bias) for size in sizes), regularisation, below)
-        self.hidden_size = hidden_size
-
-    @classmethod
-    def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> Mogrifier:
-        sizes = config["decoder_hidden_size"], config["decoder_layers"], config["mogrifier_rounds"], config["mogrifier_rank"]
-        return cls(embedding_size, *sizes, regularisation, config["forget_bias"], tuple(config.get("lower_layers", ())))
+        return MogrifierLayer(input_size, self.hidden_size, rounds, rank, config["forget_bias"])

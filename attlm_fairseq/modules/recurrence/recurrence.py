@@ -34,12 +34,11 @@ class Recurrence(Protocol):
     hidden_size: int  # H
     below: tuple[int, ...]  # lower layers (0 is the first) whose outputs follow the top layer's, H numbers each, in all outputs
 
-    @classmethod
-    def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> Recurrence:
+    def __init__(self, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> None:
         """Build the recurrence from the options of its model.
 
         Of ``regularisation``, it applies the dropout between layers and the dropout of recurrent weights. ``lower_layers`` in
-        ``config``, if present, are the layers ``below`` that the output layer needs.
+        ``config`` are the layers ``below`` that the output layer needs.
 
         Raises:
             ValueError: an option has an invalid value.

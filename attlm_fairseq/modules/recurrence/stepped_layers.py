@@ -5,7 +5,7 @@ Shapes: B sentences in the batch, T positions, E embedding, L layers, H hidden s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -49,11 +49,17 @@ class SteppedLayers(nn.Module):
     By default the state of the recurrence holds the states of its layers, stacked in the last dimension but one.
     """
 
-    def __init__(self, layers: Iterable[nn.Module], regularisation: Regularisation, below: tuple[int, ...] = ()) -> None:
+    def __init__(self, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.hidden_size: int = config["decoder_hidden_size"]
+        sizes = [embedding_size, *[self.hidden_size] * (config["decoder_layers"] - 1)]
+        self.layers = nn.ModuleList(self.build_layer(size, config) for size in sizes)
         self.regularisation = regularisation
-        self.below = below
+        self.below: tuple[int, ...] = config["lower_layers"]
+
+    def build_layer(self, input_size: int, config: Mapping[str, Any]) -> nn.Module:
+        """Build one ``SteppedLayer`` from the options of the model. Raises ValueError for an invalid option."""
+        raise NotImplementedError
 
     @property
     def stacked(self) -> Sequence[SteppedLayer]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.recurrence.recurrence import NoAttention, Product
 from attlm_fairseq.modules.recurrence.stepped_layers import SteppedLayers, recurrent_product
-from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
+from attlm_fairseq.modules.regularisation import Regularisation
 from attlm_fairseq.modules.state import State
 
 
@@ -68,19 +68,5 @@ class WeightedAverage(NoAttention, SteppedLayers):
     counts: ClassVar[tuple[str, ...]] = ("decoder_layers",)
     defaults: ClassVar[Mapping[str, Any]] = {}
 
-    def __init__(
-        self,
-        embedding_size: int,
-        hidden_size: int,
-        layers: int,
-        regularisation: Regularisation = NOTHING_LEFT_OUT,
-        below: tuple[int, ...] = (),
-    ) -> None:
-        sizes = [embedding_size, *[hidden_size] * (layers - 1)]
-        super().__init__((WeightedAverageLayer(size, hidden_size) for size in sizes), regularisation, below)
-        self.hidden_size = hidden_size
-
-    @classmethod
-    def from_config(cls, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> WeightedAverage:
-        sizes = config["decoder_hidden_size"], config["decoder_layers"]
-        return cls(embedding_size, *sizes, regularisation, tuple(config.get("lower_layers", ())))
+    def build_layer(self, input_size: int, config: Mapping[str, Any]) -> WeightedAverageLayer:
+        return WeightedAverageLayer(input_size, self.hidden_size)
