@@ -10,7 +10,6 @@ Any number of context sentences is read. A blank line may follow a question.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,7 +18,6 @@ from attlm_fairseq.files import TextSource
 
 BLANK = "XXXXX"
 EXPECTED = f"a sentence with {BLANK}, tab, answer, tab, tab, candidates joined by |"
-_NUMBERED = re.compile(r"(\d+) (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -82,15 +80,15 @@ def read_questions(source: TextSource) -> Iterator[ClozeQuestion]:
 
 
 def _sentence(text: str, expected: int, path: str, line: int) -> str:
-    found = _NUMBERED.fullmatch(text)
-    if found is None or int(found[1]) != expected:
+    number, space, sentence = text.partition(" ")
+    if number != str(expected) or not space:
         raise InputError(
             f"found {text[:60]!r}, expected {expected}, a space and a sentence: the lines of a question are numbered from 1, and the last "
             f"is {EXPECTED}",
             path=path,
             line=line,
         )
-    return found[2]
+    return sentence
 
 
 def _question(context: tuple[str, ...], text: str, path: str, line: int) -> ClozeQuestion:

@@ -71,6 +71,31 @@ class ClozeAnswers:
         return {"questions": len(self.questions), "systems": systems, "unknown answers": self.unknown, "answers": questions}
 
 
+@dataclass
+class _LMAnswers:
+    """The answers of one LM so far: ln p of each query with each candidate, and unknown words."""
+
+    scorer: Scorer
+    text: TextPipeline
+    oov: OOVCount
+    log_probs: list[np.ndarray] = field(default_factory=list)
+    unknown: int = 0  # answers with a word that the LM does not know
+
+    def answer(self, questions: Sequence[ClozeQuestion]) -> None:
+        """Answer further questions."""
+        contexts = [[self.text.words(sentence) for sentence in question.context] for question in questions]
+        filled = [[self.text.words(question.filled(candidate)) for candidate in question.candidates] for question in questions]
+        later = self.scorer.after_many([(self.scorer, context) for context in contexts])
+        found = self.scorer.score_many(list(zip(later, filled, strict=True)))
+        for question, words, scores in zip(questions, filled, found, strict=True):
+            self.log_probs.append(np.array([score.total for score in scores]))
+            right = question.candidates.index(question.answer)
+            unknown = scores[right].oov
+            self.oov.add([words[right]], [unknown])
+            before, after = (len(self.text.words(part)) for part in question.around)
+            self.unknown += any(unknown[before : len(unknown) - after])
+
+
 def answer_cloze(
     questions: FilePath | Iterable[ClozeQuestion],
     lms: Mapping[str, LM] | None = None,
@@ -105,31 +130,23 @@ def answer_cloze(
     if translating := [lm.name for lm in run.lms if lm.uses_source]:
         raise InputError(f"{', '.join(translating)} scores translations: a cloze question has no source sentence")
     opened = _opened(questions)
-    scorers, texts = load_scorers(run), list(run.texts.values())
-    log_probs: dict[str, list[np.ndarray]] = {scorer.name: [] for scorer in scorers}
-    oov, unknown = [OOVCount(scorer.name) for scorer in scorers], {scorer.name: 0 for scorer in scorers}
+    answers = [_LMAnswers(lm, text, OOVCount(lm.name)) for lm, text in zip(load_scorers(run), run.texts.values(), strict=True)]
     asked: list[ClozeQuestion] = []
     while some := list(islice(opened, SIDE_BY_SIDE)):
         asked += some
-        for scorer, text, count in zip(scorers, texts, oov, strict=True):
-            for question, (values, words, flags) in zip(some, _answered(scorer, text, some), strict=True):
-                log_probs[scorer.name].append(values)
-                count.add([words], [flags])
-                before, after = (len(text.words(part)) for part in question.around)
-                unknown[scorer.name] += any(flags[before : len(flags) - after])
+        for of_lm in answers:
+            of_lm.answer(some)
         if on_progress:
             on_progress(len(some))
     if not asked:
         raise InputError("there are no questions")
-    warn_of_oov(oov)
+    warn_of_oov([of_lm.oov for of_lm in answers])
+    log_probs = {of_lm.scorer.name: of_lm.log_probs for of_lm in answers}
     if shares:
         columns = zip(*(log_probs[name] for name in shares), strict=True)
         log_probs[WEIGHTED_SUM] = [np.dot(list(shares.values()), of_lms) for of_lms in columns]
-    systems = [
-        (name, np.array([[_credit(question, found), 1.0] for question, found in zip(asked, values, strict=True)]))
-        for name, values in log_probs.items()
-    ]
-    return ClozeAnswers(compare(systems, Accuracy(), seed=seed, unpaired=()), asked, log_probs, unknown)
+    unknown = {of_lm.scorer.name: of_lm.unknown for of_lm in answers}
+    return ClozeAnswers(_rows(asked, log_probs, seed), asked, log_probs, unknown)
 
 
 def make_cloze(text: FilePath | Iterable[str], options: BlankingOptions | None = None) -> list[ClozeQuestion]:
@@ -175,16 +192,12 @@ def _weights(run: RunConfig, given: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name in names if (value := weights.get(name))}
 
 
-def _answered(
-    scorer: Scorer, text: TextPipeline, questions: Sequence[ClozeQuestion]
-) -> Iterator[tuple[np.ndarray, list[str], tuple[bool, ...]]]:
-    """Yield ln p of the query with each candidate, the words of the query with the answer, and which of them are unknown."""
-    contexts = [[text.words(sentence) for sentence in question.context] for question in questions]
-    filled = [[text.words(question.filled(candidate)) for candidate in question.candidates] for question in questions]
-    later = scorer.after_many([(scorer, context) for context in contexts])
-    for question, words, scores in zip(questions, filled, scorer.score_many(list(zip(later, filled, strict=True))), strict=True):
-        right = question.candidates.index(question.answer)
-        yield np.array([score.total for score in scores]), words[right], scores[right].oov
+def _rows(questions: Sequence[ClozeQuestion], log_probs: Mapping[str, Sequence[np.ndarray]], seed: int) -> list[Row]:
+    systems = [
+        (name, np.array([[_credit(question, found), 1.0] for question, found in zip(questions, values, strict=True)]))
+        for name, values in log_probs.items()
+    ]
+    return compare(systems, Accuracy(), seed=seed, unpaired=())
 
 
 def _credit(question: ClozeQuestion, log_probs: np.ndarray) -> float:

@@ -131,10 +131,7 @@ def evaluate(
     files = reference_files(refs) or ReferenceFiles()
     read = with_references(_texts_or_lists(lists, files.by), refs)
     found = measure(read, metric, run, features, on_progress, context_of(run, read[0] if read else None))
-    rescored: list[System] = []
-    # a config with only a context rescores nothing: it says which lists the bootstrap draws together
-    if config is not None and run != RunConfig(context=run.context):
-        run, rescored = _rescored(found, metric, run)
+    run, rescored = _rescored(found, metric, run)
     further = _further(others, found, metric, name, files)
     best = f"oracle of {name}" if further else "oracle"
     of_best = oracle(found.lists.statistics, metric, [statistics for _, statistics in rescored[:1]])
@@ -149,6 +146,8 @@ def evaluate(
 
 def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunConfig, list[System]]:
     """Return the run with its effective weights, and its systems: all weights first, then each LM alone. Raises InputError."""
+    if run == RunConfig(context=run.context):  # nothing rescores: a context says which lists the bootstrap draws together
+        return run, []
     run = replace(run, weights=with_decoder_score(run, run.weights, found.lists.lists[0], note))
     answers = answers_of(found.lists, metric, run.weights, run.decision)
     warn_of_unseen({name for name, value in run.weights.items() if value} - {*found.lists.names})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -105,33 +105,30 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     sources = [tuple(bounded(hypothesis.text)) for hypothesis in nbest.hypotheses]
     best = _candidates(sources, channel, lm, size)
     known = {pair for words in sources for pair in pairwise(words)}
-
-    def scores(words: Words, found: _Found) -> dict[str, float]:
-        made = {
-            CHANNEL: found.channel,
-            REWRITES: float(sum(pair not in known for pair in pairwise(words))),
-            SOURCE_RANK: float(found.place),
-            SEARCH_LM: lm.step(lm.start(), words[1:])[0],
-            SEARCH_OOV: float(sum(not lm.knows(word) for word in words[1:-1])),
-        }
-        return made | ({PHRASES: channel.phrase_list.count(words[1:-1])} if channel.phrase_list else {})
-
-    input_hypotheses = []
+    expanded = []
     for place, (words, hypothesis) in enumerate(zip(sources, nbest.hypotheses, strict=True)):
-        found = best.get(words, _Found(-math.inf, UNREACHED, place, ()))
-        input_hypotheses.append(replace(hypothesis, scores=hypothesis.scores | scores(words, found), verbatim=None))
-    as_sources = {*sources}
-    new = sorted((item for item in best.items() if item[0] not in as_sources), key=lambda item: (-item[1].score, item[0]))[:size]
-    known_texts = {*as_sources, *(words for words, _ in new)}
-    for words in dict.fromkeys(tuple(bounded(text)) for text in further):
-        if words not in known_texts:
-            new.append((words, best.get(words, _Found(-math.inf, UNREACHED, 0, ()))))
+        made = _scores(words, best.get(words, _unreached(place)), known, channel, lm)
+        expanded.append(replace(hypothesis, scores=hypothesis.scores | made, verbatim=None))
+    new = sorted(best.keys() - sources, key=lambda words: (-best[words].score, words))[:size]
+    asked = [words for words in map(tuple, map(bounded, further)) if words not in sources]
     last = max(hypothesis.rank for hypothesis in nbest.hypotheses)
-    added = []
-    for number, (words, found) in enumerate(new, 1):
-        source = nbest.hypotheses[found.place]
-        added.append(Hypothesis(unbounded(words[1:-1]), source.scores | scores(words, found), last + number))
-    return replace(nbest, hypotheses=input_hypotheses + added, verbatim=None)
+    for rank, words in enumerate(dict.fromkeys([*new, *asked]), last + 1):
+        found = best.get(words, _unreached(0))
+        scores = nbest.hypotheses[found.place].scores | _scores(words, found, known, channel, lm)
+        expanded.append(Hypothesis(unbounded(words[1:-1]), scores, rank))
+    return replace(nbest, hypotheses=expanded, verbatim=None)
+
+
+def _scores(words: Words, found: _Found, known: Set[tuple[str, str]], channel: Channel, lm: SearchLM) -> dict[str, float]:
+    """Return the scores that ``expand`` adds. ``known`` are the pairs of adjacent words in the input hypotheses."""
+    made = {
+        CHANNEL: found.channel,
+        REWRITES: float(sum(pair not in known for pair in pairwise(words))),
+        SOURCE_RANK: float(found.place),
+        SEARCH_LM: lm.step(lm.start(), words[1:])[0],
+        SEARCH_OOV: float(sum(not lm.knows(word) for word in words[1:-1])),
+    }
+    return made | ({PHRASES: channel.phrase_list.count(words[1:-1])} if channel.phrase_list else {})
 
 
 class _Found(NamedTuple):
@@ -139,6 +136,11 @@ class _Found(NamedTuple):
     channel: float
     place: int  # of the source in the list
     fired: tuple[Edge, ...]
+
+
+def _unreached(place: int) -> _Found:
+    """Return what stands for the derivation of a text that has none. Its source is at ``place``."""
+    return _Found(-math.inf, UNREACHED, place, ())
 
 
 def _candidates(sources: Sequence[Words], channel: Channel, lm: SearchLM, size: int) -> dict[Words, _Found]:
