@@ -12,6 +12,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -22,17 +23,21 @@ from killed_runs import kills, resume_file
 from lm_files import OPTIONS, write_checkpoint
 from nbest_samples import ALL_SAMPLES
 from pickle_programs import Programs, write_checkpoint_file
-from samples import TABLE, WORDS, ngram_model
+from samples import QUESTIONS, TABLE, WORDS, ngram_model
 
 from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.checkpoints.vocabulary import Vocabulary
+from attlm_fairseq.cloze.questions import read_questions
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.references import attach_references, read_references
 from attlm_fairseq.nbest.run.config_file import read_config
+from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, adapting_scorer, gradient_scales, write_adaptation
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.text.pipeline import parse_steps
+from attlm_fairseq.verbs.cloze import answer_cloze
 from attlm_fairseq.verbs.export import export_model
 
 LINES = [["the", "cat"], [], ["a", "xyz", "ran"], ["<s>", "mat"]]
@@ -216,10 +221,35 @@ def corrections(random: Random, place: Path) -> None:
         assert {hypothesis.text for hypothesis in nbest.hypotheses} <= set(texts), "a hypothesis was lost"
 
 
+def cloze_questions(random: Random, place: Path) -> None:
+    """A file of cloze questions: answered and written back, or one line."""
+    (place / "lm.arpa").write_bytes(ngram_model("arpa"))
+    (place / "questions").write_bytes(spoiled(random, QUESTIONS.encode()))
+    answers = answer_cloze(place / "questions", {"k": place / "lm.arpa"})
+    for question, values in zip(answers.questions, answers.log_probs["k"], strict=True):
+        assert len(values) == len(question.candidates)
+        assert all(map(math.isfinite, values))
+    (place / "again").write_text("".join(map(str, answers.questions)), newline="")
+    again = list(read_questions(TextSource(str(place / "again"), "cloze questions")))
+    assert [replace(question, line=None) for question in again] == [replace(question, line=None) for question in answers.questions]
+
+
+def adaptation(random: Random, place: Path) -> None:
+    """A file of `attlm fit --find adaptation`: scores that are numbers, or one line."""
+    (place / "dict.txt").write_text("".join(f"{word} 1\n" for word in WORDS))
+    (place / "lm.pt").write_bytes(checkpoint("attentive_lstm_lm"))
+    lm = NeuralScorer.load([place / "lm.pt"])
+    write_adaptation(place / "lm.adaptation", Adaptation(0.001, 0.01, gradient_scales(lm, LINES)))
+    (place / "lm.adaptation").write_bytes(spoiled(random, (place / "lm.adaptation").read_bytes()))
+    for found in adapting_scorer(lm, place / "lm.adaptation").after(LINES).score(LINES):
+        assert not any(map(math.isnan, found.log_probs)), "a score of nan"
+
+
 KINDS: dict[str, Callable[[Random, Path], int | None]] = {
     kind.__name__: kind
     for kind in (
         lists, references, config, dictionary, options, pickles, checkpoint_bytes, folder, arpa, kenlm_binary, text_files, corrections,
+        cloze_questions, adaptation,
         kills, resume_file,
     )
 }  # fmt: skip

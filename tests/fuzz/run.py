@@ -26,7 +26,7 @@ from pathlib import Path
 
 SHARES = {
     "lists": 1, "references": 1, "config": 1, "dictionary": 1, "options": 1, "pickles": 1, "checkpoint_bytes": 1, "folder": 1, "arpa": 1,
-    "kenlm_binary": 1, "text_files": 1, "corrections": 1, "kills": 4, "resume_file": 3,
+    "kenlm_binary": 1, "text_files": 1, "corrections": 1, "cloze_questions": 1, "adaptation": 1, "kills": 4, "resume_file": 3,
 }  # fmt: skip
 """The kinds of input, and how many slices of the time each gets in a round: those that start runs need more."""
 SLICE = 60.0  # seconds

@@ -27,6 +27,15 @@ letter\ty\ty\t-0.1
 letter\ty\ti\t-4.1
 """
 
+QUESTIONS = """\
+1 the cat sat on the mat
+2 a dog ran
+3 the XXXXX sat on a mat\tcat\t\tdog|cat|mat
+
+1 a dog ran
+2 the XXXXX ran on the mat .\tdog\t\tdog|cat
+"""
+
 
 @cache
 def ngram_model(kind: str) -> bytes:
