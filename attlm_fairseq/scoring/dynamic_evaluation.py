@@ -1,16 +1,20 @@
 """Dynamic evaluation (Krause, Kahembwe, Murray and Renals 2018): an LM learns from each sentence after scoring it.
 
-    theta <- theta - rate g / (s + EPSILON) + min(1, decay s / mean(s)) (theta_0 - theta),    s = sqrt(mean of g^2)
+    u = g / (s + EPSILON),    s = sqrt(mean of g^2)
+    theta <- theta - rate u / max(1, rms(u)) + min(1, decay s / mean(s)) (theta_0 - theta)
 
 ``g`` is the gradient of a sentence's negative log-probability, summed over words and sentence end; the state before the
 sentence is a constant. ``theta_0`` are the trained weights, with which every conversation begins. The mean is over the
-sentences of a text, see ``gradient_scales``. A memory keeps what earlier weights have written to it.
+sentences of a text, see ``gradient_scales``. ``rms(u)`` is the root mean square over all weights of the model. The paper
+does not have it: it limits the step of a sentence whose gradient is larger than those of that text, whose larger errors
+would otherwise lead to still larger steps. A memory keeps what earlier weights have written to it.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -58,11 +62,13 @@ class Adaptation:
         gradients = sentence_gradients(model, tokens, state)
         scales, origins = self.scales[place], dict(trained.model.named_parameters())
         mean = float(sum(scale.double().sum() for scale in scales.values()) / sum(scale.numel() for scale in scales.values()))
+        steps = {name: gradient.div_(scales[name] + EPSILON) for name, gradient in gradients.items()}
+        rate = self.rate / max(1.0, root_mean_square(steps.values()))
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                if name in gradients:
+                if name in steps:  # the others are constants
                     pull = (scales[name] * (self.decay / mean)).clamp_(max=1.0).mul_(origins[name] - parameter)
-                    parameter.sub_(gradients[name].div_(scales[name] + EPSILON), alpha=self.rate).add_(pull)
+                    parameter.sub_(steps[name], alpha=rate).add_(pull)
         return replace(member, model=model)
 
 
@@ -75,8 +81,14 @@ def sentence_gradients(model: LanguageModel, tokens: Sequence[int], state: Langu
         features, read, _ = model.read(inputs, state.map(Tensor.clone))
         events = read and read.at(torch.ones_like(inputs, dtype=torch.bool))
         loss = model.output.nll(features[0], torch.tensor([*tokens, EOS], device=device), events)
-        found = torch.autograd.grad(loss, list(names.values()), allow_unused=True)
-    return {name: gradient for name, gradient in zip(names, found, strict=True) if gradient is not None}
+        found = torch.autograd.grad(loss, list(names.values()), materialize_grads=True)
+    return dict(zip(names, found, strict=True))
+
+
+def root_mean_square(tensors: Collection[Tensor]) -> float:
+    """Return the root mean square of all elements of the tensors."""
+    squares = sum(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) ** 2 for tensor in tensors)
+    return math.sqrt(squares / sum(tensor.numel() for tensor in tensors))
 
 
 class AdaptingScorer(Scorer):
@@ -123,8 +135,8 @@ class AdaptingScorer(Scorer):
         return self.trained.signature() | {"dynamic evaluation": adapts, "carries": self.carries}
 
 
-def gradient_scales(lm: NeuralScorer, sentences: Iterable[Sentence], carries: bool = True) -> tuple[Scales, ...]:
-    """Return ``s`` for each model of the LM: the root mean square of the gradients over the sentences.
+def gradient_scales(lm: NeuralScorer, documents: Iterable[Iterable[Sentence]], carries: bool = True) -> tuple[Scales, ...]:
+    """Return ``s`` for each model of the LM: the root mean square of the gradients over the sentences of the documents.
 
     ``s`` is at least the mean of its matrix or vector. Otherwise weights without a gradient, such as embeddings of words
     that do not occur, would take steps of unlimited size.
@@ -132,13 +144,15 @@ def gradient_scales(lm: NeuralScorer, sentences: Iterable[Sentence], carries: bo
     squares = [
         {name: torch.zeros_like(part) for name, part in member.model.named_parameters() if part.requires_grad} for member in lm.models
     ]
-    later, count = lm, 0
-    for words in sentences:
-        for member, state, of_model in zip(lm.models, later.states(), squares, strict=True):
-            for name, gradient in sentence_gradients(member.model, lm.vocabulary.ids(words), state).items():
-                of_model[name].addcmul_(gradient, gradient)
-        later = cast(NeuralScorer, later.after([words])) if carries else later
-        count += 1
+    count = 0
+    for document in documents:
+        later = lm
+        for words in document:
+            for member, state, of_model in zip(lm.models, later.states(), squares, strict=True):
+                for name, gradient in sentence_gradients(member.model, lm.vocabulary.ids(words), state).items():
+                    of_model[name].addcmul_(gradient, gradient)
+            later = cast(NeuralScorer, later.after([words])) if carries else later
+            count += 1
     roots = [{name: (square.detach() / max(1, count)).sqrt_() for name, square in of_model.items()} for of_model in squares]
     return tuple({name: root.clamp_(min=float(root.mean())) for name, root in of_model.items()} for of_model in roots)
 

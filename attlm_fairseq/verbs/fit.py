@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -40,9 +41,10 @@ MAX_WEIGHT = 0.9
 TEMPERATURES = (0.7, 1.4)  # search bounds
 BLOCK_EVENTS = 128  # events whose cache weights are in memory at once
 TEMPERATURE_LINES = 400
-RATES = (0.001, 0.003, 0.01)
-PULLS = (0.003, 0.01, 0.03)  # decays towards the trained parameters
-ADAPTATION_LINES = 300
+RATES = (0.0003, 0.001, 0.003)
+PULLS = (0.003, 0.01, 0.03, 0.1)  # decays towards the trained parameters
+FIRST_PULL = 0.01
+ADAPTATION_LINES = 400
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,8 @@ def fit_context(
     """Fit the temperature and the caches that make a text most probable, for every LM that is not a mixture.
 
     Sizes, thetas and decays are searched on a grid, and each setting gets its best cache weight. For the neural cache
-    the search runs over theta at a middle size, then over the size, then over theta again. A cache that does not help
-    is left out.
+    the search runs over theta at a middle size, then over the size, then over theta again. A cache or an adaptation that
+    does not help is left out.
 
     Args:
         text: a file or lines, one sentence each, that no LM was trained on.
@@ -132,8 +134,11 @@ def fit_context(
     found = [lm if lm.mixture else _fitted(lm, run, texts[lm.name], read, find, rows) for lm in run.lms]
     for lm in found if "adaptation" in find else ():
         if not lm.mixture:
-            adaptations[lm.name], row = _best_adaptation(lm, run, texts[lm.name], read[:ADAPTATION_LINES])
-            rows.append(row)
+            adaptation = _best_adaptation(lm, run, texts[lm.name], read[:ADAPTATION_LINES], rows)
+            if adaptation.rate:
+                adaptations[lm.name] = adaptation
+            else:
+                note(f"{lm.name}: dynamic evaluation does not help and is left out")
     record = {
         "text": text_name(text),
         "lines": len(read),
@@ -211,25 +216,38 @@ def _best_neural(documents: Sequence[Events]) -> tuple[NeuralCache, float]:
     return best(replace(cache, theta=round(cache.theta * factor, 4)) for factor in (0.8, 1.0, 1.25))
 
 
-def _best_adaptation(lm: LMSpec, run: RunConfig, text: TextPipeline, lines: list[str]) -> tuple[Adaptation, FittedRow]:
-    """Find the best learning rate, then the best decay, on the lines that also give the gradient scales."""
+def _best_adaptation(lm: LMSpec, run: RunConfig, text: TextPipeline, lines: list[str], rows: list[FittedRow]) -> Adaptation:
+    """Find gradient scales on the first half of the lines, then the best learning rate and decay on the second half.
+
+    On the lines of the scales, no gradient is much larger than its scale, so that a rate may look good there and fail on
+    other text. If adaptation does not help, the rate is 0.
+    """
     from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer, check_adaptable, gradient_scales
 
     if lm.context_sentences:
         raise InputError(f"{lm.name}: dynamic evaluation goes with the state of all sentences, or of none (0)")
+    if len(lines) < 2:
+        raise InputError(f"{lm.name}: dynamic evaluation needs at least 2 lines: one half for gradients, the other for rate and decay")
     carries, context = lm.context_sentences is None, run.context or ContextSpec("all")
     scorer = replace(lm, neural_cache=None, unigram_cache=None, context_sentences=None, adapt=None).load(run.device)
     check_adaptable(scorer)
     trained = cast("NeuralScorer", scorer)
-    scales = gradient_scales(trained, [text.words(line) for line in lines if line.strip()], carries)
+    first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
+    documents = ([text.words(line) for _, line in document] for group in context.documents(first) for document in group)
+    scales = gradient_scales(trained, documents, carries)
 
+    @cache
     def ppl(rate: float, decay: float) -> float:
         adapting = AdaptingScorer(trained, Adaptation(rate, decay, scales), carries)
-        return _ppl(list(read_documents(adapting, text, context, lines, features=False)))
+        return _ppl(list(read_documents(adapting, text, context, second, features=False)))
 
-    rate = min(RATES, key=lambda rate: ppl(rate, PULLS[0]))
-    decay = min(PULLS, key=lambda decay: ppl(rate, decay))
-    return Adaptation(rate, decay, scales), FittedRow(lm.name, f"adaptation {rate:g}:{decay:g}, {len(lines)} lines", ppl(rate, decay))
+    rate = min((0.0, *RATES), key=lambda rate: ppl(rate, FIRST_PULL))
+    decay = min(PULLS, key=lambda decay: ppl(rate, decay)) if rate else FIRST_PULL
+    read = f"lines {len(first) + 1} to {len(lines)}"
+    rows.append(FittedRow(lm.name, f"alone, {read}", ppl(0.0, FIRST_PULL)))
+    if rate:
+        rows.append(FittedRow(lm.name, f"adaptation {rate:g}:{decay:g}, {read}", ppl(rate, decay)))
+    return Adaptation(rate, decay, scales)
 
 
 def _adaptation_path(path: FilePath, name: str) -> Path:

@@ -239,7 +239,7 @@ def adaptation(random: Random, place: Path) -> None:
     (place / "dict.txt").write_text("".join(f"{word} 1\n" for word in WORDS))
     (place / "lm.pt").write_bytes(checkpoint("attentive_lstm_lm"))
     lm = NeuralScorer.load([place / "lm.pt"])
-    write_adaptation(place / "lm.adaptation", Adaptation(0.001, 0.01, gradient_scales(lm, LINES)))
+    write_adaptation(place / "lm.adaptation", Adaptation(0.001, 0.01, gradient_scales(lm, [LINES])))
     (place / "lm.adaptation").write_bytes(spoiled(random, (place / "lm.adaptation").read_bytes()))
     for found in adapting_scorer(lm, place / "lm.adaptation").after(LINES).score(LINES):
         assert not any(map(math.isnan, found.log_probs)), "a score of nan"

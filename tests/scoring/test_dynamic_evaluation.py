@@ -24,13 +24,13 @@ def test_each_sentence_is_scored_before_it_is_learned(variant, tmp_path):
     options = VARIANTS.get(variant, {"_name": variant})
     path = write_checkpoint(tmp_path / "lm.pt", WORDS, **options)
     lm = NeuralScorer.load([path])
-    scales = gradient_scales(lm, LINES)
+    scales = gradient_scales(lm, [LINES[2:]])
     adaptation = Adaptation(0.02, 0.3, scales)
     scorer = AdaptingScorer(lm, adaptation)
     own = NeuralScorer.load([path]).models[0].model
     trained = {name: parameter.detach().clone() for name, parameter in own.named_parameters()}
     mean = sum(float(scale.sum()) for scale in scales[0].values()) / sum(scale.numel() for scale in scales[0].values())
-    state = own.initial_state(1)
+    state, limited = own.initial_state(1), 0
     for words in LINES:
         ids = lm.vocabulary.ids(words)
         features, read, after = own.read(torch.tensor([[2, *ids]]), state)
@@ -38,21 +38,25 @@ def test_each_sentence_is_scored_before_it_is_learned(variant, tmp_path):
         assert scorer.score([words])[0].log_probs == pytest.approx(log_probs.tolist(), abs=1e-4)
         own.zero_grad()
         (-log_probs.sum()).backward()
+        learned = {name: part for name, part in own.named_parameters() if name in scales[0]}
+        gradients = {name: torch.zeros_like(part) if part.grad is None else part.grad for name, part in learned.items()}
+        steps = {name: gradient / (scales[0][name] + EPSILON) for name, gradient in gradients.items()}
+        rms = torch.cat([step.flatten() for step in steps.values()]).square().mean().sqrt()
+        limited += int(rms > 1)
         with torch.no_grad():
-            for name, parameter in own.named_parameters():
-                if name in scales[0]:
-                    gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                    pull = (0.3 * scales[0][name] / mean).clamp(max=1) * (trained[name] - parameter)
-                    parameter += pull - 0.02 * gradient / (scales[0][name] + EPSILON)
+            for name, parameter in learned.items():
+                pull = (0.3 * scales[0][name] / mean).clamp(max=1) * (trained[name] - parameter)
+                parameter += pull - 0.02 * steps[name] / max(1.0, rms)
         state = after.detach()
         scorer = scorer.after([words])
+    assert 0 < limited < len(LINES)
     for name, parameter in lm.models[0].model.named_parameters():
         assert torch.equal(parameter, trained[name])  # the trained LM has not changed
 
 
 def test_histories_do_not_meet(tmp_path):
     lm = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS)])
-    scorer = AdaptingScorer(lm, Adaptation(0.05, 0.01, gradient_scales(lm, LINES)))
+    scorer = AdaptingScorer(lm, Adaptation(0.05, 0.01, gradient_scales(lm, [LINES])))
     first, second = scorer.after(LINES[:2]), scorer.after(LINES[2:])
     assert scorer.after([]) is scorer
     found = scorer.score_many([(scorer, LINES), (first, LINES), (second, LINES)])
@@ -61,9 +65,19 @@ def test_histories_do_not_meet(tmp_path):
     assert alone.score([LINES[0]])[0].total > lm.score([LINES[0]])[0].total + 0.1  # it has learned
 
 
+def test_a_rate_that_is_too_large_does_not_grow_without_limit(tmp_path):
+    """Errors of one step do not enlarge the next: an LM with any rate stays within what bounded steps reach."""
+    lm = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS)])
+    scorer = AdaptingScorer(lm, Adaptation(0.5, 0.1, gradient_scales(lm, [LINES])))
+    for number in range(30):
+        words = [LINES[0], LINES[1], ["ran"] * 9][number % 3]
+        assert scorer.score([words])[0].total > -300 * (len(words) + 1)
+        scorer = scorer.after([words])
+
+
 def test_what_was_found_is_read_back_for_the_same_lm_alone(folder, tmp_path):  # noqa: F811
     lm = NeuralScorer.load([folder / "lm.pt"])
-    adaptation = Adaptation(0.01, 0.05, gradient_scales(lm, LINES))
+    adaptation = Adaptation(0.01, 0.05, gradient_scales(lm, [LINES]))
     write_adaptation(tmp_path / "a", adaptation)
     again = read_adaptation(tmp_path / "a", lm)
     assert (again.rate, again.decay) == (0.01, 0.05)
