@@ -96,7 +96,7 @@ setup(
         "decoding": DECODING,
         "hf": [TRANSFORMERS],
         "subword": SUBWORD,
-        "docs": ["mkdocs", "mkdocstrings[python]", "mkdocs-click"],
+        "docs": ["mkdocs", "mkdocstrings[python]"],
         "ray": RAY,
     },
 )

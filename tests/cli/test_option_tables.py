@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from dataclasses import Field, fields
 
+import click
 import pytest
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from fairseq_runs import ROOT
 
+from attlm_cli.main import COMMANDS, main
 from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.plugin import register
 
@@ -48,3 +51,20 @@ def test_every_option_has_a_row_with_its_default(name):
 
 def test_every_row_is_of_an_option():
     assert ROWS.keys() == {option for config in CONFIGS.values() for option in own_options(config)}
+
+
+def test_the_reference_has_every_option_of_every_command(monkeypatch):
+    """The page that a hook of mkdocs makes of the commands. `<s>` in a help text is text there, not HTML."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    page = importlib.import_module("cli_reference").on_page_markdown((ROOT / "docs" / "cli.md").read_text(encoding="utf-8"))
+    sections = {part.partition("\n")[0]: part for part in page.split("### attlm ")[1:]}
+    assert {name.split()[0] for name in sections} == set(COMMANDS)
+    assert "corrections eval" in sections
+    for name, text in sections.items():
+        group, _, own = name.partition(" ")
+        command = main.get_command(None, group)
+        command = command.commands[own] if own else command
+        for option in command.params:
+            assert not isinstance(option, click.Option) or f"{option.opts[-1]}" in text
+    assert "&lt;s&gt;" in sections["attention"]
+    assert not re.search(r"<s>|<dd></dd>", page)
