@@ -1,1 +1,1 @@
-"""Seeing what the memory of a model does: which earlier states it reads for each prediction."""
+"""What a model reads: the attention weights of earlier states in each prediction."""

@@ -1,4 +1,4 @@
-"""The sentences that a model improves most over another LM, as Liu et al. (2016) chose those of their Figure 2."""
+"""The sentences that a model improves most over another LM. Liu et al. (2016) chose the sentences of Figure 2 in this way."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Improvement:
 
     @property
     def gain(self) -> float:
-        """By how much the log-perplexity is lower, in nats per event."""
+        """The difference of the log-perplexities, in nats per event; above 0 if the model is better."""
         return (self.log_prob - self.against) / len(self.attention.predicted)
 
     def perplexity(self, log_prob: float) -> float:
@@ -79,7 +79,7 @@ class Comparison:
         self._best: list[tuple[float, int, Improvement]] = []
 
     def add(self, line: int, attention: SentenceAttention, score: SentenceScore) -> None:
-        """Count a sentence in, with its score by the other LM. The attention must have log-probabilities."""
+        """Compare a sentence, given its attention with log-probabilities and its score by the other LM."""
         if tuple(score.oov) != attention.oov:
             self.left_out += 1
             return

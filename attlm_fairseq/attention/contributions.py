@@ -2,8 +2,8 @@
 
     c_t = sum over i of e_ti,    e_ti = (f_t f_{t-1} .. f_{i+1}) i_i g_i
 
-``e_ti`` is what input i contributes to the cell ``c_t`` of the last layer; its share is ``|e_ti| / sum over j of |e_tj|``, sums of
-absolute values over the cell's units.
+``e_ti`` is the contribution of input i to the cell ``c_t`` of the last layer. Its share is ``|e_ti| / sum over j of |e_tj|``,
+where ``|e|`` is the sum of absolute values over the units of the cell.
 
 Shapes: B sentences in the batch, T positions (the sentence start and the n words), H hidden size.
 """
@@ -23,7 +23,7 @@ from attlm_fairseq.modules.recurrence.torch_layers import lstm_layer, weights_of
 
 
 def require_lstm(trained: TrainedModel) -> None:
-    """Raise InputError for a model whose states are not those of an LSTM."""
+    """Raise InputError unless the model's recurrence is an LSTM."""
     if trained.model.recurrence.name != LSTM.name:
         raise InputError(f"a model of architecture {trained.architecture} has no cells that inputs contribute to", path=trained.path)
 

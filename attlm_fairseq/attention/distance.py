@@ -14,16 +14,22 @@ from attlm_fairseq.attention.weights import SentenceAttention
 class AtDistance:
     """What the predictions of a text read at one distance.
 
-    The prediction of word t + 1 is made in state ``h_t``; ``h_(t-d)`` is at distance d: 0 is the current state, 1 the one before it.
-    None is the LSTM's initial state, ``h_0`` of the averaging and selection models, wherever in the sentence the prediction is.
+    Attributes:
+        distance: d of the state ``h_(t-d)`` in the prediction of word t + 1: 0 is the current state, 1 the one before it.
+            None is the initial state ``h_0``, which only averaging and selection models have in memory.
+        predictions: number of predictions with a state at this distance in memory.
+        mean: mean of their weights at this distance.
+        equal: this mean if each prediction gave all states in its memory the same weight.
+        share: share of all attention in the text; sums to 1 over the distances.
+        contribution: mean share of the input at this distance in the LSTM's cell, if requested.
     """
 
     distance: int | None
-    predictions: int  # that have a state at this distance in memory; a sentence too short for it has none and does not count
-    mean: float  # of their weights there
-    equal: float  # the mean, had each of them read all states in its memory alike
-    share: float  # of all attention in the text; sums to 1 over the distances
-    contribution: float | None = None  # mean share of the input there in the LSTM's cell, where asked for
+    predictions: int
+    mean: float
+    equal: float
+    share: float
+    contribution: float | None = None
 
 
 class DistanceProfile:
@@ -33,13 +39,13 @@ class DistanceProfile:
         self.sentences = 0
         self.of = "state"  # or "word": what the memory holds
         self.predictions = 0  # of words and sentence ends
-        self.without_memory = 0  # predictions among them that have nothing to read
-        self._start = 0.0  # weight on the state after the sentence start, at whatever distance
-        self.persistence: Persistence | None = None  # where contributions are asked for
-        self._sums = np.zeros((4, 1))  # weight, number, equal share and contribution; by h_0, then distance 0, 1, ..
+        self.without_memory = 0  # predictions with an empty memory
+        self._start = 0.0  # weight on the state after the sentence start, at any distance
+        self.persistence: Persistence | None = None  # None without contributions
+        self._sums = np.zeros((4, 1))  # weight, number, equal share and contribution; columns: h_0, then distance 0, 1, ..
 
     def add(self, attention: SentenceAttention) -> None:
-        """Count a sentence in."""
+        """Add a sentence."""
         rows, columns = np.nonzero(attention.in_memory)
         slots = attention.in_memory.sum(axis=1)
         bins = np.where(columns == 0, 0, 2 + rows - columns)  # column c > 0 is the state after input c - 1, row r that after input r
@@ -59,16 +65,16 @@ class DistanceProfile:
 
     @property
     def reading(self) -> int:
-        """Predictions that have something to read."""
+        """Number of predictions whose memory is not empty."""
         return self.predictions - self.without_memory
 
     @property
     def start_share(self) -> float:
-        """Share of all attention that goes to the state after the sentence start: models like to rest there when nothing else helps."""
+        """Share of all attention on the state after the sentence start, which models attend to when nothing else helps."""
         return self._start / self.reading if self.reading else 0.0
 
     def rows(self) -> list[AtDistance]:
-        """The distances at which there is a state in memory, nearest first, and ``h_0`` at the end where it is in memory."""
+        """Return the distances at which a state is in memory, nearest first; ``h_0`` comes last."""
         order = [*range(1, self._sums.shape[1]), 0]
         return [
             AtDistance(

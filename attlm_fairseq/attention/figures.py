@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 PICTURES = (".png", ".svg", ".pdf")
 CELL = 0.36  # inches: room for two decimals in the smallest legible type
-VALUES_UP_TO = 64  # rows or columns: beyond, cells are smaller and empty
-LARGEST = 40.0  # inches of a side, 4,800 pixels
-LABEL_LENGTH = 24  # characters of a word in a picture
-DISTANCES = 40  # shown in a picture
+MAX_CELLS_WITH_VALUES = 64  # rows or columns; in a larger picture the cells are smaller and have no text
+MAX_SIDE = 40.0  # inches: 4,800 pixels
+LABEL_LENGTH = 24  # maximum number of characters of a word
+DISTANCES = 40  # number of distances in a chart
 DOTS_PER_INCH = 120
 FONT_SETTINGS = ("font.family", "font.sans-serif", "font.serif", "font.monospace")  # of the user's matplotlibrc
 NOT_IN_MEMORY, UNKNOWN, COLOUR = "#e9e9e9", "#b3261e", "Blues"
 
 
 class Picture(NamedTuple):
-    """A file, and one line for the user for each thing that matplotlib could not draw."""
+    """A picture file, and one line for each problem that matplotlib had with its text."""
 
     content: bytes
     notes: tuple[str, ...]
 
 
 def draw(figure: Callable[[], Figure], suffix: str) -> Picture:
-    """Draw a figure in a format of ``PICTURES``: the same bytes for the same fonts.
+    """Draw a figure in a format of ``PICTURES``. The same fonts give the same bytes.
 
-    Of the user's settings of matplotlib only the fonts count (``font.family`` in matplotlibrc): its own has no Chinese.
+    The fonts are those of the user's matplotlibrc, since matplotlib's own font has no Chinese. Its other settings are ignored.
     """
     import matplotlib
 
@@ -75,17 +75,17 @@ def notes_of(told: Sequence[str]) -> tuple[str, ...]:
 
 
 def picture_of_sentence(attention: SentenceAttention, lm: str, suffix: str) -> Picture:
-    """The heat map as a file; see ``draw``."""
+    """Return the heat map of a sentence as a file; see ``draw``."""
     return draw(lambda: heat_map(attention, lm), suffix)
 
 
 def picture_of_text(profile: DistanceProfile, lm: str, suffix: str) -> Picture:
-    """Attention by distance as a file; see ``draw``."""
+    """Return the chart of attention by distance as a file; see ``draw``."""
     return draw(lambda: distance_chart(profile, lm), suffix)
 
 
 def heat_map(attention: SentenceAttention, lm: str) -> Figure:
-    """Inputs across, predicted words down, each cell the weight of the state after that input in that prediction."""
+    """Draw a cell per input (column) and predicted word (row): the weight of the state after the input."""
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
@@ -94,9 +94,9 @@ def heat_map(attention: SentenceAttention, lm: str) -> Figure:
     cell = cell_size(max(weights.shape))
     figure = Figure(figsize=(max(weights.shape[1], 1) * cell, weights.shape[0] * cell))
     axes = figure.add_axes((0, 0, 1, 1), facecolor=NOT_IN_MEMORY)
-    # the square root: in a long sentence all weights are small, and still to be told apart
+    # the square root keeps small weights distinguishable: in a long sentence all are small
     image = axes.imshow(weights, cmap=COLOUR, norm=PowerNorm(0.5, 0, 1), aspect="auto", interpolation="nearest")
-    if max(weights.shape) <= VALUES_UP_TO:
+    if max(weights.shape) <= MAX_CELLS_WITH_VALUES:
         for row, column in np.argwhere(~np.ma.getmaskarray(weights)):
             if text := cell_text(weights[row, column]):
                 colour = "white" if weights[row, column] > 0.35 else "black"
@@ -117,7 +117,7 @@ def heat_map(attention: SentenceAttention, lm: str) -> Figure:
     axes.set_xlabel("word in memory" if attention.of == "word" else "state in memory: the one after reading this input", fontsize=9)
     axes.set_ylabel("predicted", fontsize=9)
     remarks = ["grey: not in memory"] + ["red: unknown to the LM"] * any(attention.oov)
-    remarks += ["empty: below 0.005"] * (max(weights.shape) <= VALUES_UP_TO)
+    remarks += ["empty: below 0.005"] * (max(weights.shape) <= MAX_CELLS_WITH_VALUES)
     axes.set_title(f"Attention of {lm}\n{'; '.join(remarks)}", fontsize=8, loc="left")
     width, height = figure.get_size_inches()
     bar_height = min(1.0, 4.0 / height)
@@ -128,7 +128,7 @@ def heat_map(attention: SentenceAttention, lm: str) -> Figure:
 
 
 def distance_chart(profile: DistanceProfile, lm: str) -> Figure:
-    """Bars of the mean weight by distance, the most recent state rightmost as in the paper; next to them what equal weights would give."""
+    """Draw the mean weight by distance as bars, the most recent state rightmost as in the paper, with dots for equal weights."""
     from matplotlib.figure import Figure
 
     rows = [row for row in profile.rows() if row.distance is None or row.distance <= DISTANCES][::-1]
@@ -156,7 +156,7 @@ def distance_chart(profile: DistanceProfile, lm: str) -> Figure:
 
 
 def summary(profile: DistanceProfile, shown: int | None = None) -> str:
-    """What was counted, in one line; and what share of the attention lies beyond the distance shown."""
+    """Return in one line what was counted, and the share of the attention beyond ``shown`` distances."""
     text = f"{profile.sentences:,} sentences, {profile.predictions:,} predictions"
     if profile.without_memory:
         text += f", {profile.without_memory:,} of them with an empty memory"
@@ -171,7 +171,7 @@ def share_of(rows: Sequence[AtDistance]) -> float:
 
 def cell_size(cells: int) -> float:
     """Return the size of a cell in inches, given the number of cells in a row."""
-    return CELL if cells <= VALUES_UP_TO else min(0.2, LARGEST / cells)
+    return CELL if cells <= MAX_CELLS_WITH_VALUES else min(0.2, MAX_SIDE / cells)
 
 
 def cell_text(weight: float) -> str:

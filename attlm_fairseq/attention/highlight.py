@@ -1,4 +1,4 @@
-"""The text so far with the words highlighted that a prediction reads: Figure 2 of Liu et al. (2016)."""
+"""The text before a prediction, with the words highlighted that the prediction reads: Figure 2 of Liu et al. (2016)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from attlm_fairseq.attention.weights import SentenceAttention
 
 @dataclass(frozen=True)
 class Highlight:
-    """One prediction that reads at least one state with a weight at or above the threshold."""
+    """A prediction that reads at least one state with a weight at or above the threshold."""
 
-    row: int  # of the attention
-    columns: tuple[int, ...]  # the inputs before the prediction, and h_0 where the model has it in memory
-    highlighted: tuple[bool, ...]  # by column: its weight is at or above the threshold
+    row: int  # row of the prediction in the attention
+    columns: tuple[int, ...]  # the inputs before the prediction, and h_0 if the model has it in memory
+    highlighted: tuple[bool, ...]  # for each column, whether its weight is at or above the threshold
 
 
 def highlights(attention: SentenceAttention, threshold: float) -> Iterator[Highlight]:
-    """The predictions with something to highlight, in the order of the text."""
+    """Yield the predictions with something to highlight, in the order of the text."""
     shown = set(attention.columns)
     for row, weights in enumerate(attention.weights):
         columns = tuple(column for column in range(row + 2) if column > 0 or column in shown)
@@ -28,7 +28,7 @@ def highlights(attention: SentenceAttention, threshold: float) -> Iterator[Highl
 
 
 def as_text(attention: SentenceAttention, found: Highlight, marked: str = "[{word} {weight:.2f}]") -> str:
-    """One line: the text so far, highlighted words in the form ``marked``, an arrow, the predicted word."""
+    """Return one line: the text so far with highlighted words in the form ``marked``, an arrow, the predicted word."""
     words = []
     for column, highlighted in zip(found.columns, found.highlighted, strict=True):
         word = shown_word(attention.inputs[column], attention.unknown_input(column))
@@ -37,11 +37,11 @@ def as_text(attention: SentenceAttention, found: Highlight, marked: str = "[{wor
 
 
 def shown_word(word: str, unknown: bool) -> str:
-    """A word for a line of plain text; one that the LM does not know is marked as such."""
+    """Return a word for a line of plain text; a word that the LM does not know is marked."""
     word = printable(word)
     return f"<unk:{word}>" if unknown else word
 
 
 def printable(word: str) -> str:
-    """The word with control characters replaced: they could steer a terminal, and no XML may hold them."""
+    """Return the word with control characters replaced, since they could control a terminal and are not allowed in XML."""
     return "".join(character if character.isprintable() else "\ufffd" for character in word)

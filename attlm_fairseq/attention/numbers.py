@@ -17,10 +17,10 @@ DECIMALS = 6
 
 
 def sentence_table(attention: SentenceAttention) -> Iterator[str]:
-    """Tab-separated lines, one a prediction: the word, whether it is unknown to the LM, its log-probability, the weight of each input.
+    """Yield tab-separated lines, the names of the columns first, then one line per prediction.
 
-    With contributions, the share of each input in the LSTM's cell follows. The first line names the columns. A field is empty
-    if there is no such state in memory, or if log-probabilities were not asked for.
+    Columns: the word, whether the LM does not know it, its ln p, the weight of each input and, if requested, the share of
+    each input in the LSTM's cell. The field of a state that is not in memory is empty, and so is ln p unless requested.
     """
     columns = attention.columns
     read = range(0) if attention.contributions is None else range(1, len(attention.inputs))
@@ -35,9 +35,10 @@ def sentence_table(attention: SentenceAttention) -> Iterator[str]:
 
 
 def sentence_record(attention: SentenceAttention) -> dict[str, Any]:
-    """For JSON. ``weights`` has a row for each of ``predicted`` and a column for each of ``inputs``; null: not in memory.
+    """Return a sentence for JSON.
 
-    ``contributions``, where asked for, has a row for each of ``predicted``, with the shares of the inputs read so far, ``<s>`` first.
+    ``weights`` has a row for each of ``predicted`` and a column for each of ``inputs``; null is a state not in memory.
+    ``contributions``, if requested, has a row for each of ``predicted``: the shares of the inputs read so far, ``<s>`` first.
     """
     columns = attention.columns
     shares = {} if attention.contributions is None else {"contributions": contribution_rows(attention.contributions)}
@@ -61,7 +62,7 @@ def contribution_rows(contributions: np.ndarray) -> list[list[float]]:
 
 
 def distance_table(profile: DistanceProfile) -> Iterator[str]:
-    """Tab-separated lines, one a distance; the first names the columns, those of ``attlm_fairseq.attention.distance.AtDistance``."""
+    """Yield tab-separated lines, the names of the columns first (see ``AtDistance``), then one line per distance."""
     yield "distance\tpredictions\tmean\tequal\tshare" + ("\tcontribution" if profile.persistence else "")
     for row in profile.rows():
         name = "h_0" if row.distance is None else row.distance
@@ -71,7 +72,7 @@ def distance_table(profile: DistanceProfile) -> Iterator[str]:
 
 
 def distance_record(profile: DistanceProfile) -> dict[str, Any]:
-    """For JSON: what was counted, and a row for each distance; its ``distance`` is null for ``h_0``."""
+    """Return a profile for JSON: its counts and a row per distance; the ``distance`` of ``h_0`` is null."""
     return {
         "sentences": profile.sentences,
         "predictions": profile.predictions,
@@ -83,7 +84,7 @@ def distance_record(profile: DistanceProfile) -> dict[str, Any]:
 
 
 def persistence_record(persistence: Persistence) -> dict[str, Any]:
-    """For JSON: whether the LSTM's cell holds what is attended, see ``Persistence``; null without predictions."""
+    """Return the figures of ``Persistence`` for JSON; null without predictions."""
     values = {"correlation": persistence.correlation, "attended": persistence.attended, "expected": persistence.expected}
     found = {name: None if math.isnan(value) else rounded(value) for name, value in values.items()}
     return {"predictions": persistence.predictions, **found}

@@ -1,4 +1,4 @@
-"""Attention as one HTML file that needs nothing else: no font, no script, no other file; for light and dark screens."""
+"""Attention as one HTML file, without scripts, fonts or other files, for light and dark screens."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ def page(
     profile: DistanceProfile | None = None,
     chosen: str = "the first",
 ) -> str:
-    """Return the page: attention by distance, if given, then the heat map of each sentence, with its heading if that is not empty.
+    """Return the page.
 
-    ``chosen`` says how the sentences were chosen. With a ``threshold`` follows the text, with the words highlighted that a
-    prediction reads with at least this weight.
+    Args:
+        lm: the name of the model.
+        sentences: a heading, possibly empty, and the attention of each sentence, which is shown as a heat map.
+        threshold: also show the text with the words highlighted that a prediction reads with at least this weight.
+        profile: attention by distance, shown first.
+        chosen: how the sentences were chosen.
     """
     template = load_template(
         "attlm_fairseq.attention",

@@ -1,4 +1,4 @@
-"""Does an LSTM's cell still hold what the memory reads? Salton and Kelleher (2018) take what persists for what is important."""
+"""Does an LSTM's cell still hold what the memory reads? In Salton and Kelleher (2018), inputs that persist are important."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from attlm_fairseq.attention.weights import SentenceAttention
 
-FEWEST_STATES = 3  # a rank correlation of fewer says nothing
+MIN_STATES = 3  # the rank correlation of fewer states says nothing
 
 
 class Persistence:
@@ -21,10 +21,10 @@ class Persistence:
         self.predictions = 0
         self._correlations = 0.0
         self._attended = 0.0
-        self._by_place = np.zeros((3, 0, 0))  # shares, their number, and weights; by position in the sentence and distance
+        self._by_place = np.zeros((3, 0, 0))  # shares, their number, and weights by position in the sentence and distance
 
     def add(self, attention: SentenceAttention) -> None:
-        """Count a sentence in."""
+        """Add a sentence."""
         from scipy.stats import spearmanr
 
         assert attention.contributions is not None, "the sentence was read without contributions"
@@ -33,7 +33,7 @@ class Persistence:
         for row, present in enumerate(attention.in_memory[:, 1:]):
             [places] = np.nonzero(present)
             weights, shares = attention.weights[row, 1 + places], attention.contributions[row, 1 + places]
-            if len(places) < FEWEST_STATES or not weights.sum():
+            if len(places) < MIN_STATES or not weights.sum():
                 continue
             weights = weights / weights.sum()
             of_sentence[:, row, row - places] = shares, np.ones(len(places)), weights

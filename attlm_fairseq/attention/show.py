@@ -28,17 +28,24 @@ from attlm_fairseq.text import TextPipeline
 
 FORMS = (*PICTURES, ".html", ".json", ".tsv")
 TEXT_FORMS = (*FORMS, ".jsonl")  # for a text also: one JSON line per sentence
-BLOCK_LINES = 512  # read together, so that sentences of like length can be
-BLOCK_WEIGHTS = 1 << 24  # of the sentences of a block: one of 4,000 words has as many
+BLOCK_LINES = 512  # lines read at once: enough to find sentences of similar length for a batch
+BLOCK_WEIGHTS = 1 << 24  # maximum number of attention weights of a block; one sentence of 4,000 words has as many
 
 
 @dataclass(frozen=True)
 class Shower:
-    """How to show: the model, the text steps before it, the files to write and where single lines go.
+    """Shows the attention of a model.
 
-    ``outputs`` are files whose endings say the form, ``-`` is a table on standard output. ``threshold`` asks for highlighted words,
-    which go to ``line`` and into HTML. ``note`` gets remarks for the user. ``contributions`` asks for the shares of inputs in the
-    LSTM's cell, ``against`` for the sentences of a text that improved most over another LM.
+    Attributes:
+        trained: the model.
+        text: the text steps before it.
+        outputs: files to write. The ending gives the form; ``-`` is a table on standard output.
+        threshold: the smallest weight that is highlighted; None for no highlighted words.
+        line: called with each line of highlighted words.
+        note: called with remarks for the user.
+        marked: the form of a highlighted word in a line.
+        contributions: also show the shares of inputs in the LSTM's cell.
+        against: another LM; shows the sentences of a text that the model improves most over it.
     """
 
     trained: TrainedModel
@@ -47,7 +54,7 @@ class Shower:
     threshold: float | None
     line: Callable[[str], None]
     note: Callable[[str], None]
-    marked: str = "[{word} {weight:.2f}]"  # a highlighted word in a line
+    marked: str = "[{word} {weight:.2f}]"
     contributions: bool = False
     against: Comparison | None = None
 
@@ -57,7 +64,7 @@ class Shower:
         return f"{self.trained.architecture} {self.trained.path.name}"
 
     def show_sentence(self, sentence: str) -> OOVCount:
-        """One sentence: heat map, numbers, highlighted words. Raises InputError, before anything is written."""
+        """Show a sentence: heat map, numbers, highlighted words. Raises InputError before anything is written."""
         forms = {output: form_of(output, FORMS) for output in self.outputs}
         require_weights(self.trained)
         require_utf8(sentence, "the sentence")
@@ -78,11 +85,18 @@ class Shower:
         return oov
 
     def show_text(self, path: str, examples: int, on_progress: Callable[[int], None] | None = None) -> OOVCount:
-        """A text, a sentence a line, blank lines included: attention by distance, and in HTML ``examples`` sentences.
+        """Show the attention of a text by distance; HTML also shows some of its sentences.
 
-        These are the first ones, or those that improved most over the LM of ``against``.
+        Args:
+            path: the text, one sentence per line. A blank line is an empty sentence.
+            examples: number of sentences in HTML: the first ones or, with ``against``, the most improved ones.
+            on_progress: called with the number of sentences read since the last call.
 
-        Raises InputError, before any file is written.
+        Returns:
+            The unknown words.
+
+        Raises:
+            InputError: the text or a file name is unusable. No file is written then.
         """
         forms = {output: form_of(output, TEXT_FORMS) for output in self.outputs}
         require_weights(self.trained)
@@ -134,7 +148,7 @@ class Shower:
     def read(
         self, path: str, with_log_probs: bool, on_progress: Callable[[int], None] | None
     ) -> Iterator[tuple[SentenceAttention, SentenceScore | None]]:
-        """The attention of every line of a file, in order, and its score by the other LM if there is one."""
+        """Yield the attention of every line of a file, in order, and its score by the other LM if there is one."""
         lines = read_lines(path)
         with_log_probs = with_log_probs or self.against is not None
         for block in blocks(self.text.words(line) for line in lines):
@@ -144,15 +158,15 @@ class Shower:
                 on_progress(len(block))
 
     def highlighted(self, attention: SentenceAttention) -> Iterator[str]:
-        """The lines with highlighted words, none without a threshold."""
+        """Yield the lines with highlighted words; none without a threshold."""
         if self.threshold is not None:
             for found in highlights(attention, self.threshold):
                 yield as_text(attention, found, self.marked)
 
     def write(self, forms: dict[str, str], makers: dict[str, Callable[[], str]], picture: Callable[[str], Picture]) -> None:
-        """Make everything, then write it, then say what matplotlib could not draw."""
+        """Write all outputs, after all of them are made. Then note what matplotlib could not draw."""
         made: dict[str, bytes] = {}
-        notes: dict[str, None] = {}  # each said once: all pictures have the same texts
+        notes: dict[str, None] = {}  # without repetitions: all pictures have the same texts
         for form in sorted(set(forms.values())):
             if form in makers:
                 made[form] = makers[form]().encode("utf-8")
@@ -167,7 +181,7 @@ class Shower:
 
 
 def blocks(sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-    """Up to BLOCK_LINES of the sentences together, or as many as have BLOCK_WEIGHTS weights, of which each has its length squared."""
+    """Yield blocks of at most BLOCK_LINES sentences and BLOCK_WEIGHTS weights. A sentence has its length squared of these."""
     return batch_by_size(sentences, repeat(BLOCK_WEIGHTS), lambda words: (len(words) + 1) ** 2, BLOCK_LINES)
 
 

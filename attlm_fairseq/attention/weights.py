@@ -22,7 +22,7 @@ from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.text.symbols import END, START
 
-BATCH_TOKENS = 2048  # read together, padding included; `combined` holds 32 state vectors a token
+BATCH_TOKENS = 2048  # per batch, padding included; the score `combined` holds 32 state vectors per token
 INITIAL_STATE = "h_0"
 
 
@@ -30,20 +30,27 @@ INITIAL_STATE = "h_0"
 class SentenceAttention:
     """What the model reads for each prediction of a sentence ``w_1 .. w_n``.
 
-    ``weights`` (n + 1, n + 2): row t is the prediction of word t + 1, the last one of the sentence end. Column 0 is the LSTM's initial
-    state ``h_0``, column 1 the state after reading the sentence start, column i + 1 the state after reading ``w_i``. ``in_memory`` has
-    the same shape: False where the model has no such state in its memory; the weight there is 0. A row sums to 1, to 0 over an
-    empty memory, or to less than 1 if a pointer leaves the rest to the softmax. ``contributions`` has the same shape, too: the share of
-    each input in the LSTM's cell, see ``contributions``.
+    Row t of the matrices is the prediction of word t + 1; the last row is that of the sentence end. Column 0 is the LSTM's
+    initial state ``h_0``, column 1 the state after the sentence start, column i + 1 the state after ``w_i``.
+
+    Attributes:
+        words: ``w_1 .. w_n``.
+        oov: for each word, whether the LM reads it as ``<unk>``.
+        weights: attention weights (n + 1, n + 2). A row sums to 1, to 0 if the memory is empty, or to less than 1 if a
+            pointer leaves the rest to the softmax.
+        in_memory: whether the state is in the memory, (n + 1, n + 2). If not, its weight is 0.
+        log_probs: ln p of each word and of the sentence end, if requested.
+        of: what a column is: the ``state`` after an input, or the ``word`` itself.
+        contributions: the share of each input in the LSTM's cell, (n + 1, n + 2), if requested. See ``contributions.py``.
     """
 
     words: tuple[str, ...]
     oov: tuple[bool, ...]
     weights: np.ndarray
     in_memory: np.ndarray
-    log_probs: tuple[float, ...] | None = None  # natural log, of each word and of the sentence end; where asked for
-    of: str = "state"  # what the memory holds; if "word", a column is the word itself, not the state after it
-    contributions: np.ndarray | None = None  # where asked for
+    log_probs: tuple[float, ...] | None = None
+    of: str = "state"
+    contributions: np.ndarray | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -57,11 +64,11 @@ class SentenceAttention:
 
     @property
     def columns(self) -> list[int]:
-        """The columns that some prediction has in its memory, to be shown; the others never mean anything to this model."""
+        """The columns to show: those that are in the memory of at least one prediction."""
         return np.flatnonzero(self.in_memory.any(axis=0)).tolist()
 
     def of_contributions(self) -> SentenceAttention | None:
-        """Return the same sentence with the contributions in place of the weights, and the inputs so far as the memory."""
+        """Return the sentence with contributions as its weights and all inputs so far as its memory; None without contributions."""
         if self.contributions is None:
             return None
         so_far = np.tril(np.ones_like(self.in_memory), 1)
@@ -73,7 +80,7 @@ class SentenceAttention:
         return column >= 2 and self.oov[column - 2]
 
     def unknown_prediction(self, row: int) -> bool:
-        """Return whether the word predicted in a row is unknown to the LM, so that ``<unk>`` is predicted."""
+        """Return whether the LM predicts the word of a row as ``<unk>``."""
         return row < len(self.oov) and self.oov[row]
 
 
@@ -86,14 +93,14 @@ def by_state(columns: Columns, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 def memory_mask(length: int, columns: Columns) -> Tensor:
     """Return a mask (T, T + 1): which of ``h_0`` and the states after each input are in memory at each position."""
-    back = torch.arange(length).unsqueeze(1) - torch.arange(-1, length)  # by column: of h_0, of input 0, of input 1, ..
+    back = torch.arange(length).unsqueeze(1) - torch.arange(-1, length)  # distance of h_0, of input 0, of input 1, ..
     mask = (back >= columns.newest) & (back <= (length if columns.oldest is None else columns.oldest))
     mask[:, 0] &= columns.initial
     return mask
 
 
 def require_weights(trained: TrainedModel) -> Columns:
-    """Return what the columns of the model's weights are. Raises InputError for a model that has no attention weights."""
+    """Return the meaning of the columns of the model's weights. Raises InputError for a model without attention weights."""
     columns = trained.model.reader.columns or trained.model.recurrence.columns
     if columns is None:
         raise InputError(
@@ -104,18 +111,18 @@ def require_weights(trained: TrainedModel) -> Columns:
 
 
 def inputs_of(trained: TrainedModel, ids: Sequence[Sequence[int]]) -> Tensor:
-    """Return the inputs (B, T) of sentences of token ids, padded on the right: the sentence start and the words."""
+    """Return the inputs (B, T) of sentences of token ids: the sentence start and the words, padded on the right."""
     length = 1 + max(map(len, ids))
     rows = [[EOS, *sentence, *[PAD] * (length - 1 - len(sentence))] for sentence in ids]
     return torch.tensor(rows, device=trained.model.embedding.weight.device)
 
 
 def weights_of(model: LanguageModel, tokens: Tensor, read: Read | None) -> Tensor:
-    """Return the attention weights (B, T, M) of the reader, given its ``read``, or else those of the recurrence."""
+    """Return the attention weights (B, T, M): those in ``read``, or of the recurrence if the reader has none."""
     if read is not None:
         return read.weights
     weights = model.recurrence.weights(model.embedding(tokens), model.recurrence.initial(len(tokens)))
-    assert weights is not None, "what has columns has weights"
+    assert weights is not None, "a recurrence with columns has weights"
     return weights
 
 
@@ -142,9 +149,10 @@ def read_batch(trained: TrainedModel, ids: Sequence[Sequence[int]], with_log_pro
 def sentence_attention(
     trained: TrainedModel, sentences: Sequence[Sequence[str]], with_log_probs: bool = False, with_contributions: bool = False
 ) -> Iterator[SentenceAttention]:
-    """The attention of each sentence, in order. The words are looked up as they are.
+    """Yield the attention of each sentence, in order. Words are looked up as given.
 
-    Raises InputError as ``require_weights`` and, with contributions, ``require_lstm`` do.
+    Raises:
+        InputError: the model has no attention weights or, with contributions, no LSTM.
     """
     of = require_weights(trained).of
     if with_contributions:

@@ -48,14 +48,17 @@ class Events(NamedTuple):
 
 
 class NeuralScorer(Scorer):
-    """One or several models with one vocabulary as a Scorer; several are an ensemble.
+    """A model, or an ensemble of models with one vocabulary, as a Scorer.
 
-    An ensemble's probability of an event is the mean of its members' probabilities, weighted by ``weights`` (default: equal; they
-    are divided by their sum). A word outside the vocabulary is scored as ``<unk>``, whose probability stands for all unknown words
-    together.
+    The probability of an event in an ensemble is the weighted mean of its members' probabilities. A word outside the
+    vocabulary is scored as ``<unk>``, whose probability is that of all unknown words together.
 
-    ``compute.precision`` ``bfloat16`` rounds what enters the matrix products and what comes out of them; gates, cells, memories, features,
-    the scored events' own logits and all sums stay in float32. ``deviation`` then tells what that did to the first sentences scored.
+    With the precision ``bfloat16``, factors and results of matrix products are rounded. Gates, cells, memories, features, the
+    logits of scored events and all sums stay in float32.
+
+    Attributes:
+        deviation: how much precision and normaliser changed the scores of the first sentences; None if nothing was measured.
+        temperature: the temperature of the models' output layers.
     """
 
     def __init__(
@@ -65,7 +68,17 @@ class NeuralScorer(Scorer):
         weights: Sequence[float] | None = None,
         compute: DeviceConfig = DEFAULT_DEVICE,
     ) -> None:
-        """Combine models. Raises InputError if their vocabularies differ."""
+        """Combine models.
+
+        Args:
+            models: the models.
+            name: the name of the LM's score.
+            weights: weights of an ensemble, which are divided by their sum; None for equal weights.
+            compute: device, precision, normaliser and memory.
+
+        Raises:
+            InputError: the vocabularies differ.
+        """
         for other in models[1:]:
             if other.vocabulary != models[0].vocabulary:
                 raise InputError(
@@ -82,9 +95,9 @@ class NeuralScorer(Scorer):
         self.compute = compute
         self.tree_memory = TreeMemory([member.model for member in models])
         self.deviation: Deviation | None = None
-        self.temperature = 1.0  # at which the models' output layers are
-        self._history: tuple[int, ...] = ()  # </s> and the words of each sentence before
-        self._before: dict[Arithmetic, list[LanguageModelState]] = {}  # of each model, the state after the history
+        self.temperature = 1.0
+        self._history: tuple[int, ...] = ()  # </s> and the words of each preceding sentence
+        self._before: dict[Arithmetic, list[LanguageModelState]] = {}  # the state of each model after the history
         self._scoring: dict[Arithmetic, list[ScoringModel]] = {}  # shared with the scorers after other histories
 
     @classmethod
@@ -210,7 +223,7 @@ class NeuralScorer(Scorer):
         on_cpu = self.models[0].model.embedding.weight.device.type == "cpu"
         threads = torch.get_num_threads() if on_cpu else 1
         most = max(1, self.compute.memory // SMALLEST_MEMORY)
-        counts = [count for count in range(1, min(threads, most) + 1) if threads % count == 0]  # so that no thread is idle
+        counts = [count for count in range(1, min(threads, most) + 1) if threads % count == 0]  # divisors: no thread is idle
         parts = split_evenly(distinct, counts, PART_NODES)
         memory = self.compute.memory // len(parts)
         befores = [LanguageModelState.stack(states) for states in zip(*(scorer._states(arithmetic) for scorer in scorers), strict=True)]
@@ -279,12 +292,19 @@ class NeuralScorer(Scorer):
 def event_log_probs(
     model: ScoringModel, tree: PrefixTree, ends: np.ndarray, step_limit: int, check: Callable[[], None], before: LanguageModelState
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Natural-log probabilities, float64, of every step of a tree and of the sentence ends after the nodes ``ends`` (S,).
+    """Score every event of a prefix tree.
 
-    The first result (N,) holds for each node the probability of its last token after its parent (0 for the root and the histories); the
-    second (S,) that of ``</s>``; the third are the features (N, F) of the nodes. ``step_limit``: bytes for the intermediate results of a
-    step, which takes a level in pieces. ``check`` is called between levels and pieces, and may raise what ends this. ``before`` and the
-    tree as of ``tree_features``.
+    Args:
+        model: the model.
+        tree: the tree, see ``tree_features``.
+        ends: the nodes (S,) at which sentences end.
+        step_limit: bytes for the intermediate results of a step; larger levels are computed in pieces.
+        check: called between levels and pieces; an exception that it raises ends the scoring.
+        before: the states before the tree, see ``tree_features``.
+
+    Returns:
+        ln p of each node's last token given its parent (N,), in float64, 0 for the root and the histories; ln p of ``</s>``
+        after each of ``ends`` (S,); the features of the nodes (N, F).
     """
     features, read = tree_features(model, tree, step_limit, check, before)
     starts = np.concatenate(([0], np.cumsum([1, *map(len, tree.tokens)])))
@@ -304,7 +324,7 @@ def initial_state(model: ScoringModel) -> LanguageModelState:
 
 
 def read_tokens(model: ScoringModel, sequences: Sequence[Sequence[int]], states: Sequence[LanguageModelState]) -> list[LanguageModelState]:
-    """Return the state, one row each, after reading each sequence, which begins with ``</s>`` or is empty, after its own state."""
+    """Return the state (one row) after each sequence, given the state before it. A sequence is empty or begins with ``</s>``."""
     places = [place for place, tokens in enumerate(sequences) if tokens]
     if not places:
         return list(states)
@@ -324,12 +344,19 @@ def tree_features(
     before: LanguageModelState,
     kept: dict[int, LanguageModelState | None] | None = None,
 ) -> tuple[Tensor, Read | None]:
-    """The features (N, F) of every node: those of a history are of the word after its ``</s>``, which begins each sentence.
+    """Compute the features of every node of a prefix tree.
 
-    With them comes what the reader has read, weights (N, M), if the output layer needs it.
+    Args:
+        model: the model.
+        tree: the tree. Its root has no token. On its first level, a token is the index of a history, that is, a row of
+            ``before``; there the model reads ``</s>``, which begins each sentence.
+        step_limit: see ``event_log_probs``.
+        check: see ``event_log_probs``.
+        before: the states after the histories.
+        kept: the states (one row) after these nodes are stored here.
 
-    The first tokens of the tree are the rows of ``before``, the states after the histories; the root, above them, has features of 0.
-    ``kept``: the numbers of nodes whose states, one row each, are to be put there.
+    Returns:
+        Features (N, F), 0 for the root, and what the reader has read (weights (N, M)) if the output layer needs it.
     """
     # input projections do not depend on the position: compute them once per distinct word
     tokens = [np.full(len(tree.tokens[0]), EOS), *tree.tokens[1:]]
@@ -338,7 +365,7 @@ def tree_features(
     places = torch.from_numpy(places).to(model.device)
     features = torch.zeros(tree.size, model.feature_size, device=model.device)
     state = before
-    # copy all parents at once: a GPU waits for every copy
+    # one copy for all levels: a GPU waits for every copy
     parents_of_all = torch.from_numpy(np.concatenate([tree.tokens[0], *tree.parents[1:]])).to(model.device)
     begin, reads = 1, []
     for parents in tree.parents:
