@@ -5,7 +5,7 @@
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test as .txt or .txt.gz: in WikiText's format (articles are documents), or one text without documents
 # such as Penn Treebank. The options given come last and win. SYSTEMS="plain averaging" trains some of the LMs, KINDS="alone context" does some
-# of the tests. FIT and TEST are the lines of valid that `attlm fit` reads (800) and those of test (500); ADAPT those for dynamic evaluation (150).
+# of the tests. FIT and TEST are the lines of valid that `attlm fit` reads (800) and those of test (500); ADAPT those for dynamic evaluation (400).
 # WORK=folder. The same command continues an interrupted run.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -61,7 +61,7 @@ for kind in $kinds; do
         *)
             options=(--config "$kind.toml")
             lines=()
-            [ "$kind" != adaptation ] || lines=(--lines "${ADAPT:-150}")
+            [ "$kind" != adaptation ] || lines=(--lines "${ADAPT:-400}")
             [ -e "$kind.toml" ] || attlm fit fit.txt "${models[@]}" --context "$context" --find "$kind" "${lines[@]}" -o "$kind.toml" > "$kind.fit" 2>&1
             ;;
     esac

@@ -33,7 +33,7 @@ def corpus(tmp_path) -> Path:
     return folder
 
 
-def run(recipe: str, *arguments: object, work: Path, code: int = 0, **variables: str) -> str:
+def run(recipe: str, *arguments: object, work: Path, code: int = 0, script: str = "run.sh", **variables: str) -> str:
     """A recipe as a user runs it, but with this checkout as its plugin."""
     # fairseq looks for --user-dir from where it is started, in the recipe's folder or its folder for a corpus
     for folder in (work, work / "ptb"):
@@ -42,7 +42,7 @@ def run(recipe: str, *arguments: object, work: Path, code: int = 0, **variables:
             (folder / "attlm_fairseq").symlink_to(ROOT / "attlm_fairseq")
     path = os.pathsep.join([str(programs()), str(Path(sys.executable).parent), os.environ["PATH"]])
     result = subprocess.run(
-        ["bash", ROOT / "examples" / recipe / "run.sh", *map(str, arguments)],
+        ["bash", ROOT / "examples" / recipe / script, *map(str, arguments)],
         env=os.environ | {"PATH": path, "WORK": str(work), **variables},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=400,
     )  # fmt: skip
@@ -202,3 +202,17 @@ def test_context(corpus, tmp_path):
         rows = [line.split("\t") for line in table.splitlines()[1:] if "\t" in line]
         assert [row[0] for row in rows] == ["lm", "averaging"]
         assert float(rows[1][1]) > 1
+
+
+def test_open_questions(corpus, tmp_path):
+    toy = ["--cpu", "--decoder-embed-dim", "16", "--decoder-hidden-size", "16", "--adaptive-cutoffs", "4,8", "--batch-size", "2"]
+    settings = {"ROWS": "averaging/2 combined/all/1", "UPDATES": "2", "LINES_READ": "5"}
+    printed = run("context", corpus, *toy, work=tmp_path / "trained", script="open_questions.sh", **settings)
+    table = [line.split("\t") for line in printed.splitlines()[-3:]]
+    assert table[0] == ["family", "reset_every", "skip", "as_trained", "documents", "sentences"]
+    assert [row[:3] for row in table[1:]] == [["averaging", "2", "0"], ["combined", "all", "1"]]
+    assert table[2][3] == table[2][4]  # trained without further resets, and tested so
+    assert all(float(perplexity) > 1 for perplexity in table[1][3:])
+    for every in (2, 0, 1):
+        assert f"'reset_every': {every}," in (tmp_path / "trained" / "averaging-2" / f"test-{every}.log").read_text()
+    assert all((tmp_path / "trained" / picture).read_bytes().startswith(b"\x89PNG") for picture in ("memory.png", "distance.png"))
