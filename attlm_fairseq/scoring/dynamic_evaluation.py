@@ -16,6 +16,7 @@ import copy
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -46,6 +47,11 @@ class Adaptation:
     scales: tuple[Scales, ...]
     source: str = ""
 
+    @cached_property
+    def mean_scales(self) -> list[float]:
+        """The mean of ``s`` over all weights of each model."""
+        return [float(torch.cat([scale.flatten() for scale in scales.values()]).mean(dtype=torch.float64)) for scales in self.scales]
+
     def updated(
         self, member: TrainedModel, trained: TrainedModel, tokens: Sequence[int], state: LanguageModelState, place: int
     ) -> TrainedModel:
@@ -61,13 +67,12 @@ class Adaptation:
         model = copy.deepcopy(member.model)
         gradients = sentence_gradients(model, tokens, state)
         scales, origins = self.scales[place], dict(trained.model.named_parameters())
-        mean = float(sum(scale.double().sum() for scale in scales.values()) / sum(scale.numel() for scale in scales.values()))
         steps = {name: gradient.div_(scales[name] + EPSILON) for name, gradient in gradients.items()}
         rate = self.rate / max(1.0, root_mean_square(steps.values()))
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if name in steps:  # the others are constants
-                    pull = (scales[name] * (self.decay / mean)).clamp_(max=1.0).mul_(origins[name] - parameter)
+                    pull = (scales[name] * (self.decay / self.mean_scales[place])).clamp_(max=1.0).mul_(origins[name] - parameter)
                     parameter.sub_(steps[name], alpha=rate).add_(pull)
         return replace(member, model=model)
 
@@ -87,7 +92,7 @@ def sentence_gradients(model: LanguageModel, tokens: Sequence[int], state: Langu
 
 def root_mean_square(tensors: Collection[Tensor]) -> float:
     """Return the root mean square of all elements of the tensors."""
-    squares = sum(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) ** 2 for tensor in tensors)
+    squares = sum(float(torch.linalg.vector_norm(tensor)) ** 2 for tensor in tensors)
     return math.sqrt(squares / sum(tensor.numel() for tensor in tensors))
 
 
