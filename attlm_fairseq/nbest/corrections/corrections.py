@@ -21,7 +21,7 @@ from attlm_fairseq.nbest.corrections.letters import LetterChannel, learn_letters
 from attlm_fairseq.nbest.corrections.numbers import NumberChannel, learn_numbers
 from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, learn_phrases
-from attlm_fairseq.nbest.corrections.search import Candidate, KenLMSearch, NoLM, SearchLM, search
+from attlm_fairseq.nbest.corrections.search import Candidate, KenLMSearch, NoLM, Search, SearchLM
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.corrections.table_file import Table, read_table, write_table
 from attlm_fairseq.nbest.fingerprints import fingerprint
@@ -70,7 +70,7 @@ class Corrections:
         """Return the best text of the search for one hypothesis, words as ``alignment.bounded`` makes them; None if it is too long."""
         if len(words) > MAX_WORDS:
             return None
-        return next(iter(search(self.channel.edges(words), self._search_lm, 1)), None)
+        return next(iter(Search(self._search_lm, 1).best(self.channel.edges(words))), None)
 
     @cached_property
     def channel(self) -> Channel:

@@ -12,7 +12,7 @@ from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, bounded, unboun
 from attlm_fairseq.nbest.corrections.numbers import NumberChannel
 from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Words
-from attlm_fairseq.nbest.corrections.search import Edge, SearchLM, search
+from attlm_fairseq.nbest.corrections.search import Edge, Search, SearchLM, words_of
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
@@ -135,23 +135,23 @@ class _Found(NamedTuple):
     score: float
     channel: float
     place: int  # of the source in the list
-    fired: tuple[Edge, ...]
 
 
 def _unreached(place: int) -> _Found:
     """Return what stands for the derivation of a text that has none. Its source is at ``place``."""
-    return _Found(-math.inf, UNREACHED, place, ())
+    return _Found(-math.inf, UNREACHED, place)
 
 
 def _candidates(sources: Sequence[Words], channel: Channel, lm: SearchLM, size: int) -> dict[Words, _Found]:
     """Return the texts that the search finds from each distinct source, each with its best derivation."""
-    best: dict[Words, _Found] = {}
+    best: dict[str, _Found] = {}
+    search = Search(lm, size + len(sources))
     for words in dict.fromkeys(sources):
         if len(words) > MAX_WORDS:
             continue
         place = sources.index(words)
-        for candidate in search(channel.edges(words), lm, size + len(sources)):
-            score = candidate.score - RANK_WEIGHT * place
-            if candidate.words not in best or best[candidate.words].score < score:
-                best[candidate.words] = _Found(score, candidate.channel, place, candidate.fired)
-    return best
+        for found, log_prob, text, *_ in search.ends(channel.edges(words)):
+            score = found - RANK_WEIGHT * place
+            if text not in best or best[text].score < score:
+                best[text] = _Found(score, log_prob, place)
+    return {words_of(text): found for text, found in best.items()}

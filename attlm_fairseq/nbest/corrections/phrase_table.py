@@ -48,11 +48,13 @@ class PhraseTable:
     kept: dict[str, float]
 
     def __post_init__(self) -> None:
-        self.longest = max(map(len, self.rules), default=0)
+        self._longest: dict[str, int] = {}  # by the first word of the source
+        for source in self.rules:
+            self._longest[source[0]] = max(len(source), self._longest.get(source[0], 0))
 
     def matches(self, words: Sequence[str], begin: int) -> Iterator[Rule]:
         """Yield the rules whose source stands in ``words`` from ``begin``."""
-        for end in range(begin + 1, min(begin + self.longest, len(words)) + 1):
+        for end in range(begin + 1, min(begin + self._longest.get(words[begin], 0), len(words)) + 1):
             yield from self.rules.get(tuple(words[begin:end]), ())
 
     def keep(self, word: str) -> float:

@@ -5,9 +5,12 @@ score = channel + lm_weight * ln p(words, </s>)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
 from attlm_fairseq.numeric import LN_10
@@ -32,18 +35,34 @@ class Edge(NamedTuple):
     rule: tuple[str, str, str] | None = None
 
 
+# A partial text after its best derivation so far: score, ln p of the channel, words with a space before each, state of the LM after
+# them, the partial text before, and the edge from there. A plain tuple: a NamedTuple takes 9 times as long to make.
+Partial = tuple[float, float, str, Any, Any, "Edge | None"]
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A text with BEGIN and END. ``channel``: ln p of its best derivation; ``fired``: its edges with a rule."""
+    """A text with BEGIN and END. ``channel``: ln p of its best derivation, which ends in ``end``."""
 
     words: tuple[str, ...]
     score: float
     channel: float
-    fired: tuple[Edge, ...]
+    end: Partial
+
+    @property
+    def fired(self) -> tuple[Edge, ...]:
+        """Return the edges with a rule, in the order of the text."""
+        edges = []
+        partial: Partial | None = self.end
+        while partial is not None:
+            *_, partial, edge = partial
+            if edge is not None and edge.rule is not None:
+                edges.append(edge)
+        return tuple(reversed(edges))
 
 
 class SearchLM(Protocol):
-    """What the search needs of an LM: states that can be compared, and ln p of words after one."""
+    """What the search needs of an LM: states that can be hashed, and ln p of words after one."""
 
     def start(self) -> object:
         """Return the state after the beginning of the sentence."""
@@ -58,34 +77,51 @@ class SearchLM(Protocol):
         ...
 
 
+class _State:
+    """A state of KenLM, with ln p of the words that were scored after it and the states that follow."""
+
+    __slots__ = ("following", "kenlm")
+
+    def __init__(self, state: kenlm.State) -> None:
+        self.kenlm = state
+        self.following: dict[str, tuple[float, _State]] = {}
+
+
 class KenLMSearch:
-    """A KenLM model as a SearchLM. Scores of (state, word) pairs are cached: the candidates of a list share most words."""
+    """A KenLM model as a SearchLM. Scores after each state are cached: the candidates of a list share most words."""
 
     def __init__(self, model: kenlm.Model) -> None:
         import kenlm
 
         self._new, self._model = kenlm.State, model
-        self._start = kenlm.State()
-        model.BeginSentenceWrite(self._start)
-        self._known: dict[tuple[kenlm.State, str], tuple[float, kenlm.State]] = {}
+        start = kenlm.State()
+        model.BeginSentenceWrite(start)
+        self._start = _State(start)
+        self._forget()
 
-    def start(self) -> kenlm.State:
+    def start(self) -> _State:
         return self._start
 
-    def step(self, state: kenlm.State, words: Sequence[str]) -> tuple[float, kenlm.State]:
+    def step(self, state: Any, words: Sequence[str]) -> tuple[float, _State]:
         total = 0.0
         for word in words:
-            found = self._known.get((state, word))
-            if found is None:
-                if len(self._known) >= MAX_REMEMBERED:
-                    self._known.clear()
-                following = self._new()
-                looked_up = UNKNOWN if "\0" in word else word
-                found = self._model.BaseScore(state, looked_up, following) * LN_10, following
-                self._known[state, word] = found
-            total += found[0]
-            state = found[1]
+            log_prob, state = state.following.get(word) or self._score(state, word)
+            total += log_prob
         return total, state
+
+    def _score(self, state: _State, word: str) -> tuple[float, _State]:
+        if self._remembered >= MAX_REMEMBERED:
+            self._forget()
+        following = self._new()
+        log_prob = self._model.BaseScore(state.kenlm, UNKNOWN if "\0" in word else word, following) * LN_10
+        state.following[word] = found = log_prob, self._states.setdefault(following, _State(following))
+        self._remembered += 1
+        return found
+
+    def _forget(self) -> None:
+        self._remembered = 0
+        self._start.following.clear()
+        self._states: dict[kenlm.State, _State] = {}
 
     def knows(self, word: str) -> bool:
         return "\0" not in word and word in self._model
@@ -104,53 +140,81 @@ class NoLM:
         return True
 
 
-class _Partial(NamedTuple):
-    score: float
-    channel: float
-    state: object
-    before: _Partial | None
-    edge: Edge | None
+class _Place:
+    """Between two source words: the best partial texts, best first. ``following``: the next place, by the edges that end there."""
+
+    __slots__ = ("following", "partials")
+
+    def __init__(self, partials: list[Partial]) -> None:
+        self.partials = partials
+        self.following: dict[tuple[Edge, ...], _Place] = {}
 
 
-def search(edges: Sequence[Sequence[Edge]], lm: SearchLM, size: int, lm_weight: float = LM_WEIGHT) -> list[Candidate]:
-    """Return the ``size`` best distinct texts, best first.
+def words_of(text: str) -> tuple[str, ...]:
+    """Return the words of the text of a ``Partial``."""
+    return tuple(text.split(" ")[1:])
 
-    ``edges[i]`` begin at source word i; the first source word is BEGIN and the last END. Partial texts over the same source
-    words compete. Of two derivations of one text the better counts.
-    """
-    beam = max(MIN_BEAM, 2 * size)
-    stacks: list[dict[tuple[str, ...], _Partial]] = [{} for _ in range(len(edges) + 1)]
-    stacks[0][()] = _Partial(0.0, 0.0, None, None, None)
-    for place, from_here in enumerate(edges):
-        if not stacks[place]:
-            continue
-        partials = sorted(stacks[place].items(), key=lambda item: -item[1].score)[:beam]
-        least = partials[0][1].score - MAX_BEHIND
-        stacks[place] = {}
-        for words, partial in partials:
-            if partial.score < least:
-                break
+
+class Search:
+    """Beam search through the corrections of the hypotheses of a list. What they share at their beginning is searched once."""
+
+    def __init__(self, lm: SearchLM, size: int, lm_weight: float = LM_WEIGHT) -> None:
+        """Find at most ``size`` texts for each hypothesis."""
+        self.lm, self.size, self.lm_weight = lm, size, lm_weight
+        self.beam = max(MIN_BEAM, 2 * size)
+        self._start = _Place([(0.0, 0.0, "", None, None, None)])
+
+    def best(self, edges: Sequence[Sequence[Edge]]) -> list[Candidate]:
+        """Return the best distinct texts of a hypothesis, best first; see ``ends``."""
+        return [Candidate(words_of(end[2]), end[0], end[1], end) for end in self.ends(edges)]
+
+    def ends(self, edges: Sequence[Sequence[Edge]]) -> list[Partial]:
+        """Return the best distinct texts of a hypothesis, best first.
+
+        ``edges[i]`` begin at source word i; the first source word is BEGIN and the last END. Partial texts over the same source
+        words compete. Of two derivations of one text the better counts.
+        """
+        ending: list[list[Edge]] = [[] for _ in range(len(edges) + 1)]
+        for from_here in edges:
             for edge in from_here:
-                target = edge.target
-                if not words:  # every path begins with BEGIN, which the LM's first state has seen
-                    added, state = lm.step(lm.start(), target[1:])
-                else:
-                    added, state = lm.step(partial.state, target)
-                score = partial.score + edge.log_prob + lm_weight * added
-                text = words + target
-                stack = stacks[edge.end]
-                known = stack.get(text)
-                if known is None or known.score < score:
-                    stack[text] = _Partial(score, partial.channel + edge.log_prob, state, partial, edge)
-    ends = sorted(stacks[-1].items(), key=lambda item: (-item[1].score, item[0]))[:size]
-    return [Candidate(words, end.score, end.channel, _fired(end)) for words, end in ends if words[-1] == END and words[0] == BEGIN]
+                ending[edge.end].append(edge)
+        places = [self._start]
+        for there in ending[1:-1]:
+            place = places[-1].following.get(key := tuple(there))
+            if place is None:
+                place = places[-1].following[key] = _Place(self._kept(self._reached(there, places)))
+            places.append(place)
+        found = self._reached(ending[-1], places)
+        least = found[self.size - 1][0] if len(found) > self.size else -math.inf
+        best = [end for end in found if end[0] >= least]
+        best.sort(key=lambda end: (-end[0], words_of(end[2])))
+        return [end for end in best[: self.size] if end[2].startswith(f" {BEGIN} ") and end[2].endswith(f" {END}")]
 
+    def _reached(self, edges: Sequence[Edge], places: Sequence[_Place]) -> list[Partial]:
+        """Return the partial texts that these edges make, all with the same end, best first."""
+        found: dict[str, Partial] = {}
+        for begin, of_place in groupby(edges, key=itemgetter(0)):
+            steps = [(edge, "".join(f" {word}" for word in edge.target)) for edge in of_place]
+            after: dict[object, list[tuple[str, float, float, object, Edge]]] = {}  # by state: many partial texts share one
+            for partial in places[begin].partials:
+                score, channel, text, state, _, _ = partial
+                following = after.get(state)
+                if following is None:
+                    following = after[state] = [self._after(text, state, edge, words) for edge, words in steps]
+                for words, log_prob, weighted, later, edge in following:
+                    made = (score + log_prob + weighted, channel + log_prob, text + words, later, partial, edge)
+                    known = found.setdefault(made[2], made)
+                    if known[0] < made[0]:
+                        found[made[2]] = made
+        return sorted(found.values(), key=itemgetter(0), reverse=True)
 
-def _fired(end: _Partial) -> tuple[Edge, ...]:
-    edges = []
-    partial: _Partial | None = end
-    while partial is not None:
-        if partial.edge is not None and partial.edge.rule is not None:
-            edges.append(partial.edge)
-        partial = partial.before
-    return tuple(reversed(edges))
+    def _after(self, text: str, state: object, edge: Edge, words: str) -> tuple[str, float, float, object, Edge]:
+        """Return what follows a text along an edge: words, ln p of the channel, the LM's part of the score, its state, the edge."""
+        if text:
+            log_prob, later = self.lm.step(state, edge.target)
+        else:  # every path begins with BEGIN, which the LM's first state has seen
+            log_prob, later = self.lm.step(self.lm.start(), edge.target[1:])
+        return words, edge.log_prob, self.lm_weight * log_prob, later, edge
+
+    def _kept(self, best_first: Sequence[Partial]) -> list[Partial]:
+        return [partial for partial in best_first[: self.beam] if partial[0] >= best_first[0][0] - MAX_BEHIND]

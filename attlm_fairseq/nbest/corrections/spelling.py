@@ -22,11 +22,12 @@ REMEMBERED = 1 << 16  # stretches
 class _Node:
     """A node of the vocabulary's letter tree."""
 
-    __slots__ = ("children", "word")
+    __slots__ = ("children", "letters", "word")
 
     def __init__(self) -> None:
         self.children: dict[str, _Node] = {}
         self.word = False
+        self.letters: list[tuple[str, float, _Node]] | None = None  # with the cost of inserting each, once they were needed
 
 
 class SpellingSearch:
@@ -57,7 +58,7 @@ class SpellingSearch:
             ahead.append(ahead[-1] + channel.stop + min(of_letter.values()))
         ahead.reverse()
         found: dict[str, float] = {}
-        seen: set[tuple[int, int, str]] = set()
+        seen: set[tuple[int, str]] = set()  # what is written says in which node it ends
         heap: list[tuple[float, int, str, int, _Node]] = [(ahead[0], 0, "", 0, self._root)]
         for serial in range(1, MAX_STEPS):
             if not heap or len(found) >= MAX_FOUND:
@@ -65,29 +66,30 @@ class SpellingSearch:
             cost, _, written, place, node = heappop(heap)
             if cost > MAX_COST:
                 break
-            if (place, id(node), written) in seen:
+            if (place, written) in seen:
                 continue
-            seen.add((place, id(node), written))
+            seen.add((place, written))
             if place == len(text) and node.word and written != text:
                 found.setdefault(written, cost)
-            done = cost - ahead[place]
-            for b, child in self._letters(node):
-                if (insert := channel.inserts.get(b)) is not None:
-                    self._push(heap, done + insert + ahead[place], serial, written + b, place, child)
-                if place < len(text) and (change := costs[place].get(b)) is not None:
-                    self._push(heap, done + channel.stop + change + ahead[place + 1], serial, written + b, place + 1, child)
-            if place < len(text) and (drop := costs[place].get("")) is not None:
-                self._push(heap, done + channel.stop + drop + ahead[place + 1], serial, written, place + 1, node)
+            later = ahead[place]
+            done = cost - later
+            for b, insert, child in self._letters(node) if node.letters is None else node.letters:
+                if (then := done + insert + later) <= MAX_COST:
+                    heappush(heap, (then, serial, written + b, place, child))
+            if place == len(text):
+                continue
+            change, done, later = costs[place], done + channel.stop, ahead[place + 1]
+            for b, _, child in node.letters or ():
+                if b in change and (then := done + change[b] + later) <= MAX_COST:
+                    heappush(heap, (then, serial, written + b, place + 1, child))
+            if "" in change and (then := done + change[""] + later) <= MAX_COST:
+                heappush(heap, (then, serial, written, place + 1, node))
         total = sum(math.exp(-cost) for cost in found.values())
         ranked = [(tuple(target.split()), -cost - math.log(total)) for target, cost in found.items()]
         return tuple((words, log_prob) for words, log_prob in ranked if log_prob >= math.log(MIN_PROBABILITY))
 
-    def _letters(self, node: _Node) -> Iterator[tuple[str, _Node]]:
-        yield from node.children.items()
-        if node.word:
-            yield " ", self._root
-
-    @staticmethod
-    def _push(heap: list, cost: float, serial: int, written: str, place: int, node: _Node) -> None:
-        if cost <= MAX_COST:
-            heappush(heap, (cost, serial, written, place, node))
+    def _letters(self, node: _Node) -> list[tuple[str, float, _Node]]:
+        """Return the letters that may follow, with the cost of inserting each: infinite if that is impossible."""
+        following = [*node.children.items(), *([(" ", self._root)] if node.word else ())]
+        node.letters = [(letter, self.channel.inserts.get(letter, math.inf), child) for letter, child in following]
+        return node.letters

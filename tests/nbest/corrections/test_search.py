@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from attlm_fairseq.nbest.corrections.search import Edge, search
+from attlm_fairseq.nbest.corrections.search import Edge, Search
 
 
 class BigramLM:
@@ -51,9 +51,30 @@ def test_best_texts_with_their_best_derivations(weight: float) -> None:
         if words not in best or score > best[words][0]:
             best[words] = score, channel, tuple(edge for edge in derivation if edge.rule)
     expected = sorted(best.items(), key=lambda item: -item[1][0])
-    found = search(EDGES, BigramLM(), 100, weight)
+    found = Search(BigramLM(), 100, weight).best(EDGES)
     assert len(found) == len(best)
     for candidate, (words, (score, channel, fired)) in zip(found, expected, strict=True):
         assert (candidate.score, candidate.channel) == pytest.approx((score, channel))
         assert (candidate.words, candidate.fired) == (words, fired)
-    assert [candidate.words for candidate in search(EDGES, BigramLM(), 3, weight)] == [words for words, _ in expected[:3]]
+    assert [candidate.words for candidate in Search(BigramLM(), 3, weight).best(EDGES)] == [words for words, _ in expected[:3]]
+
+
+class CountingLM(BigramLM):
+    """Counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def step(self, state: str, words: Sequence[str]) -> tuple[float, str]:
+        self.asked += 1
+        return super().step(state, words)
+
+
+def test_what_hypotheses_share_is_searched_once_and_changes_nothing() -> None:
+    other_end = [*EDGES[:2], [Edge(2, 3, ("e",), -0.1)], EDGES[3]]
+    another_way = [*EDGES[:1], [Edge(1, 2, ("a",), -0.4)], EDGES[2], EDGES[3]]
+    lms = [CountingLM() for _ in range(4)]
+    together = Search(lms[0], 5)
+    for edges, lm in zip((EDGES, other_end, another_way), lms[1:], strict=True):
+        assert together.best(edges) == Search(lm, 5).best(edges)
+    assert lms[0].asked < sum(lm.asked for lm in lms[1:])
