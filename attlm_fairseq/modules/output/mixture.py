@@ -5,7 +5,6 @@ Shapes: N predictions, F features (F' of the reader), K softmaxes, E size of a w
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, cast
 
@@ -18,7 +17,7 @@ from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
 from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear, MakeLinear
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, no_check
 from attlm_fairseq.modules.memory.reader import Read
-from attlm_fairseq.modules.output.softmax import log_softmax, require_exact
+from attlm_fairseq.modules.output.softmax import OneMatrix, log_softmax, require_exact
 
 
 def parse_softmaxes(text: str, layers: int) -> tuple[int, ...]:
@@ -42,7 +41,7 @@ def parse_softmaxes(text: str, layers: int) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-class Mixture(nn.Module):
+class Mixture(OneMatrix):
     r"""``p = sum_k pi_k softmax(W z_k + b)`` with ``z_k = tanh(L_k f_k + c_k)`` and ``pi = softmax(P f)``.
 
     ``f`` are the features of the memory reader. In MoS, all ``f_k = f``. In DOC, the first K_1 softmaxes have ``f_k = f``, the
@@ -97,9 +96,6 @@ class Mixture(nn.Module):
         latents, log_priors = self.components(features)
         return mixture_log_probs(log_priors, (nn.functional.linear(z, self.weight, self.bias) for z in latents.unbind(-2)))
 
-    def log_probs_of(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
-        return self.log_probs(features).gather(1, targets.unsqueeze(1)).squeeze(1)
-
     def nll(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
         return self.loss(features, targets, read, PLAIN_LOSS).total
 
@@ -120,17 +116,6 @@ class Mixture(nn.Module):
             sums = log_priors.exp().sum(0)
             total = total + terms.balance * len(features) * sums.var() / sums.mean().square()
         return Loss(total, found.nll, torch.zeros_like(found.nll), torch.zeros_like(found.nll))
-
-    @torch.no_grad()
-    def init_bias(self, log_probs: Tensor) -> None:
-        self.bias.copy_(log_probs)
-
-    @torch.no_grad()
-    def with_temperature(self, temperature: float) -> Mixture:
-        """Return a layer that divides the logits of all softmaxes. Their weights ``pi`` do not change."""
-        cooled = copy.copy(self)
-        cooled._parameters = {name: nn.Parameter(part / temperature) for name, part in self.named_parameters(recurse=False)}
-        return cooled
 
     def events(self, rounded: Callable[[Tensor], Tensor] | None = None, normaliser: str = "exact") -> MixtureEvents:
         require_exact(normaliser)

@@ -10,14 +10,14 @@ from functools import partial
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms, linear_loss
 from attlm_fairseq.modules.kernels.low_precision import MakeLinear
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, no_check
 from attlm_fairseq.modules.memory.reader import Read
-from attlm_fairseq.modules.output.softmax import Softmax, refuse_balance
+from attlm_fairseq.modules.output.softmax import Softmax, SoftmaxSteps, refuse_balance
 
 
 class PointerSoftmax(Softmax):
@@ -43,9 +43,6 @@ class PointerSoftmax(Softmax):
     def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
         return with_pointer(super().log_probs(features), required(read))
 
-    def log_probs_of(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
-        return self.log_probs(features, read).gather(1, targets.unsqueeze(1)).squeeze(1)
-
     def nll(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
         return linear_loss(features, self.weight, self.bias, targets, PLAIN_LOSS, self._parts(targets, required(read))).total
 
@@ -63,7 +60,7 @@ class PointerSoftmax(Softmax):
     ) -> PointerEvents:
         return PointerEvents(super().events(rounded, normaliser))
 
-    def steps(self, make: MakeLinear) -> PointerSteps:  # type: ignore[override]
+    def steps(self, make: MakeLinear) -> PointerSteps:
         return PointerSteps(make(self.weight, self.bias))
 
     @staticmethod
@@ -72,18 +69,13 @@ class PointerSoftmax(Softmax):
         return torch.stack((gate_of(read), log_or_nothing(pointed_at(targets, read))), dim=1)
 
 
-class PointerSteps(nn.Module):
+class PointerSteps(SoftmaxSteps):
     """A ``PointerSoftmax`` for decoders, over logits that are computed in lower precision."""
 
     needs_read: ClassVar[bool] = True
 
-    def __init__(self, logits: nn.Module) -> None:
-        super().__init__()
-        self.logits = logits
-
     def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
-        """Return natural-log probabilities (N, V) for features (N, F), with the normaliser in float32."""
-        return with_pointer(torch.log_softmax(self.logits(features), dim=-1), required(read))
+        return with_pointer(super().log_probs(features), required(read))
 
 
 class PointerEvents:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,34 @@ from attlm_fairseq.modules.kernels.low_precision import MakeLinear
 from attlm_fairseq.modules.kernels.softmax_events import SoftmaxEvents, softmax_events
 from attlm_fairseq.modules.memory.reader import Read
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class Softmax(nn.Linear):
+
+class OneMatrix(nn.Module):
+    """What the output layers with one matrix ``weight`` (V, ..) and one ``bias`` (V,) share."""
+
+    bias: nn.Parameter
+
+    def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def log_probs_of(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
+        return self.log_probs(features, read).gather(1, targets.unsqueeze(1)).squeeze(1)
+
+    @torch.no_grad()
+    def init_bias(self, log_probs: Tensor) -> None:
+        self.bias.copy_(log_probs)
+
+    @torch.no_grad()
+    def with_temperature(self, temperature: float) -> Self:
+        """Return a layer that divides the logits of its softmaxes. Other parts, such as a mixture's ``pi``, do not change."""
+        cooled = copy.copy(self)
+        cooled._parameters = {name: nn.Parameter(part / temperature) for name, part in self.named_parameters(recurse=False)}
+        return cooled
+
+
+class Softmax(OneMatrix, nn.Linear):
     """The full softmax ``p = softmax(W f + b)``. Its matrix W (V, F) may be shared with the embeddings."""
 
     needs_read: ClassVar[bool] = False
@@ -33,25 +59,12 @@ class Softmax(nn.Linear):
     def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
         return log_softmax(nn.functional.linear(features, self.weight, self.bias))
 
-    def log_probs_of(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
-        return self.log_probs(features).gather(1, targets.unsqueeze(1)).squeeze(1)
-
     def nll(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
         return linear_nll(features, self.weight, self.bias, targets)
 
     def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
         refuse_balance(terms)
         return linear_loss(features, self.weight, self.bias, targets, terms)
-
-    @torch.no_grad()
-    def init_bias(self, log_probs: Tensor) -> None:
-        self.bias.copy_(log_probs)
-
-    @torch.no_grad()
-    def with_temperature(self, temperature: float) -> Softmax:
-        cooled = copy.copy(self)
-        cooled._parameters = {name: nn.Parameter(part / temperature) for name, part in self.named_parameters()}
-        return cooled
 
     def events(self, rounded: Callable[[Tensor], Tensor] | None = None, normaliser: str = "exact") -> SoftmaxEvents:
         return softmax_events(self.weight, self.bias, rounded, normaliser)
