@@ -128,7 +128,7 @@ class IncrementalDecoder(FairseqIncrementalDecoder):
     def _next_features(
         self, tokens: Tensor, incremental_state: dict, first_state: Callable[[], LanguageModelState]
     ) -> tuple[Tensor, Read | None]:
-        """Read the new tokens of (B, T), all at the first call and then the last one; return features (B, F) and its ``Read``."""
+        """Read the new tokens of (B, T): all in the first call, then the last one. Return its features (B, F) and ``Read``."""
         cached = self.get_incremental_state(incremental_state, "language_model")
         if cached is None:
             state, unread = first_state(), tokens
@@ -171,15 +171,27 @@ class MemoryDecoder(IncrementalDecoder):
         ends: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Return logits (B, T, V) for tokens (B, T), and ``{"attn": weights (B, T, M) or None}``.
+        """Return logits, or the loss of targets.
 
-        With targets (B, T): in place of logits the sum of their negative natural-log probabilities, without padding, with what ``terms``
-        add. The dictionary has the ``Loss``, the top layer's ``states`` (B, T, H), and the reader's ``features`` (B, T, F)
-        after dropout. The loss is computed here, not in the criterion, because DistributedDataParallel follows what happens within
-        ``forward`` alone.
-        With ``carried`` the rows (B,) go on with the state it holds for them, or from the initial state if ``starts`` (B,), and it gets the
-        one after, but for those whose document has no more: ``ends`` (B,).
-        With an incremental state only the tokens that it has not seen are read and the logits are (B, 1, V), of the last one.
+        The loss is computed here, not in the criterion, because DistributedDataParallel only sees what ``forward`` does.
+
+        Args:
+            prev_output_tokens: tokens (B, T).
+            encoder_out: unused; fairseq passes it.
+            incremental_state: fairseq's state. Only tokens that it has not seen are read; logits are those of the last token.
+            need_weights: also return the attention weights.
+            target: the words to predict (B, T); padding is not counted.
+            terms: the additional terms of the loss.
+            carried: the ``CarriedState`` with which rows begin, and which stores their states afterwards.
+            rows: the rows of ``carried``, (B,).
+            starts: whether a row begins from the initial state instead, (B,).
+            ends: whether a row's document ends here, so that its state is not stored, (B,).
+            unused: other arguments of fairseq.
+
+        Returns:
+            Logits (B, T, V); (B, 1, V) with an incremental state. With targets the loss instead, a sum over them in natural
+            log. A dictionary with ``attn``: weights (B, T, M) or None. With targets it also has the ``loss`` as a ``Loss``,
+            the top layer's ``states`` (B, T, H), and the reader's ``features`` (B, T, F) after dropout.
         """
         with torch.autocast(prev_output_tokens.device.type, torch.bfloat16, enabled=self.compute_dtype == "bf16"):
             if incremental_state is not None:
@@ -198,7 +210,7 @@ class MemoryDecoder(IncrementalDecoder):
                 result = loss.total
                 of_reader = features[..., : self.model.reader.feature_size]
                 extra |= {"loss": loss, "states": self.model.states(outputs), "features": of_reader}
-            if carried is not None:  # last of all: fairseq reads a batch again that a GPU had no memory for
+            if carried is not None:  # last of all: after a lack of GPU memory, fairseq reads the batch again
                 carried.put(self.model, rows, ends, after)
             return result, extra
 

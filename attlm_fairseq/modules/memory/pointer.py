@@ -22,7 +22,7 @@ class PointerReader(BiasesStartAtZero, MemoryReader):
 
     ``a_i`` is probability for the word that led to ``h_i``. The last element, that of the sentinel vector ``s``, is the gate
     ``g``: the share of the softmax over ``h_t``. Both reach the output layer in a ``Read``, see ``PointerSoftmax``. The
-    window goes over sentence ends where the task carries the memory over them. Near the start it is shorter.
+    window crosses sentence ends if the task carries the memory across them. Near the start it is shorter.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"pointer_window": 100, "pointer_loss": 1.0}

@@ -24,7 +24,7 @@ class SelectionReader(BiasesStartAtZero, MemoryReader):
 
     ``k_t = W_kh h_t + b_k``; ``e_ti = (h_i * w_h1) . k_t``; ``alpha = softmax_i(e_ti)``; ``r_t = sum_i alpha_ti (h_i * w_h2)``. The memory
     holds ``h_0 .. h_{t-1}``; ``h_0`` is the LSTM's initial state, zeros. The current state is not in it. With a skip S, its newest S
-    states are left out; where nothing is left, ``r_t = 0``. The gates select dimensions:
+    states are left out; if nothing is left, ``r_t = 0``. The gates select dimensions:
 
     - ``none``: both all ones;
     - ``independent``: ``w_h1 = sigmoid(W_hh1 h_t + b_h1)``, ``w_h2 = sigmoid(W_hh2 h_t + b_h2)``;

@@ -24,7 +24,7 @@ class OutputLayer(Protocol):
     """
 
     needs_read: ClassVar[bool]
-    vector_size: int  # of a word's vector; a layer can be tied to embeddings of this size
+    vector_size: int  # size of a word's vector; embeddings of this size can be tied to the layer
 
     @property
     def bias(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""One LSTM layer for models that need an LSTM at another place than next to the embeddings.
+"""A single LSTM layer, for places other than directly over the embeddings.
 
 Shapes: B sentences in the batch, T positions, E input size, H hidden size.
 """

@@ -53,7 +53,7 @@ class MogrifierLayer(LSTMLayer):
 
 
 def gate_product(input_size: int, output_size: int, rank: int) -> nn.Module:
-    """Return a linear layer, of a matrix that is a product of two of this rank unless the rank is 0."""
+    """Return a linear layer. If the rank is above 0, its matrix is the product of two matrices of this rank."""
     if not rank:
         return nn.Linear(input_size, output_size, bias=False)
     return nn.Sequential(nn.Linear(input_size, rank, bias=False), nn.Linear(rank, output_size, bias=False))
@@ -64,7 +64,7 @@ class Mogrifier(NoAttention, SteppedLayers):
 
     With ``x^{-1} = x_t``, ``h^0 = h_{t-1}`` and i = 1 .. R: ``x^i = 2 sigmoid(Q^i h^{i-1}) * x^{i-2}`` for odd i,
     ``h^i = 2 sigmoid(R^i x^{i-1}) * h^{i-2}`` for even i. The LSTM reads the newest x and h. With a rank k, each Q and R is the product
-    of two matrices, with k the size between them.
+    of two matrices of rank k.
 
     Its state is ``h`` and ``c``, (B, L, H) each.
     """

@@ -19,7 +19,7 @@ from attlm_fairseq.modules.state import State
 
 
 class WeightedAverageLayer(BiasesStartAtZero, nn.Module):
-    """One layer of ``WeightedAverage``. Its state is ``h``, the largest ``a``, and n and d divided by its exp, (B, H) each."""
+    """One layer of ``WeightedAverage``. Its state is ``h``, the largest ``a``, and the two sums divided by its exp, (B, H) each."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -55,13 +55,13 @@ class WeightedAverageLayer(BiasesStartAtZero, nn.Module):
 
 
 class WeightedAverage(NoAttention, SteppedLayers):
-    r"""A recurrent network of L layers whose state is an average over all words so far, with weights that stay as they are.
+    r"""A recurrent network of L layers whose state is an average over all words so far, with weights that never change.
 
     ``u_t = W_u x_t + b_u``, ``g_t = W_g x_t + U_g h_{t-1} + b_g``, ``a_t = W_a x_t + U_a h_{t-1}``, and by dimension
     ``h_t = tanh(sum_{i<=t} exp(a_i) u_i tanh(g_i) / sum_{i<=t} exp(a_i))``. ``h_0 = tanh(s_0)`` is learned.
 
-    The sums run, so a step costs the same at every position. Its state is ``h``, the largest ``a``, and the two sums divided by its
-    exp, (B, L, H) each.
+    The sums are updated at each step, so all steps cost the same. The state is ``h``, the largest ``a``, and the two sums divided by
+    the exp of the largest ``a``, (B, L, H) each.
     """
 
     name: ClassVar[str] = "rwa"
