@@ -41,7 +41,7 @@ class ContextSpec:
     def conversations(self, ids: Sequence[str]) -> dict[str, list[int]]:
         """Return, by the name of each conversation, the indexes of its n-best lists in order. Raises InputError."""
         if self.kind == "blank":
-            raise InputError("--context blank: blank lines separate documents of text; for lists give all, id:REGEX or file:FILE")
+            raise InputError("blank: blank lines separate documents of text; for lists give all, id:REGEX or file:FILE")
         found: dict[str, list[int]] = {}
         if self.kind == "all":
             return {"": list(range(len(ids)))}
@@ -64,6 +64,13 @@ class ContextSpec:
         numbers = np.empty(len(ids), dtype=np.int64)
         for number, places in enumerate(self.conversations(ids).values()):
             numbers[places] = number
+        return numbers
+
+    def groups(self, ids: Sequence[str]) -> np.ndarray:
+        """Return the number (N,) of each list's group, for folds that keep groups whole. Raises InputError if there is only one."""
+        numbers = self.numbers(ids)
+        if not numbers.any():
+            raise InputError(f"{self}: all lists are in one group, which folds cannot divide; expected two groups or more")
         return numbers
 
     def documents(self, lines: Iterable[str]) -> Iterator[list[Iterable[tuple[int, str]]]]:
@@ -92,7 +99,7 @@ class ContextSpec:
     def _name_in(self, list_id: str) -> str:
         match = re.search(self.argument, list_id)
         if match is None:
-            raise InputError(f"--context {self}: the expression does not match the list id {list_id!r}: it must match every id")
+            raise InputError(f"{self}: the expression does not match the list id {list_id!r}: it must match every id")
         return "\0".join(part or "" for part in match.groups()) if match.re.groups else match[0]
 
 

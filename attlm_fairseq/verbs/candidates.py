@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.jackknife import FOLDS
 from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
@@ -15,16 +17,18 @@ from attlm_fairseq.nbest.run.config import RunConfig
 NAMED = 5  # at most this many phrases that can never match are named in the warning
 
 
-def expanded_for_tuning(lists: list[NbestList], run: RunConfig, metric: Metric, folds: int) -> list[NbestList]:
+def expanded_for_tuning(
+    lists: list[NbestList], run: RunConfig, metric: Metric, folds: int, groups: np.ndarray | None = None
+) -> list[NbestList]:
     """Return the lists with the candidates that the run's corrections propose.
 
     If the table was learned from these lists, each list gets candidates learned from the other folds (jack-knifing).
-    Raises InputError.
+    ``groups``: group number (N,) of each list; folds keep groups whole. Raises InputError.
     """
     spec = run.candidates
     if not spec.anything:
         return lists
-    expanded, jackknifed = expand_for_tuning(spec, lists, metric, folds if folds > 1 else FOLDS)
+    expanded, jackknifed = expand_for_tuning(spec, lists, metric, folds if folds > 1 else FOLDS, groups)
     new = sum(len(nbest.hypotheses) for nbest in expanded) - sum(len(nbest.hypotheses) for nbest in lists)
     note(f"corrections: {new} new hypotheses in {len(lists)} lists")
     if jackknifed:

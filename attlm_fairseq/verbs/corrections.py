@@ -9,6 +9,8 @@ from functools import partial
 from os import fspath
 from pathlib import Path
 
+import numpy as np
+
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections import learn_corrections as learn
@@ -20,7 +22,8 @@ from attlm_fairseq.nbest.corrections.usage import Usage, usage
 from attlm_fairseq.nbest.features.lm_features import default_features
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, References, lists_of, run_config, with_references
+from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, References, grouping_of, lists_of, run_config, with_references
 from attlm_fairseq.verbs.run import scoring
 
 
@@ -61,7 +64,13 @@ def write_correction_pairs(lists: Lists, refs: References | None, folder: FilePa
 
 
 def evaluate_corrections(
-    lists: Lists, refs: References | None = None, table: FilePath | None = None, *, folds: int = FOLDS, language: str = "en"
+    lists: Lists,
+    refs: References | None = None,
+    table: FilePath | None = None,
+    *,
+    folds: int = FOLDS,
+    folds_by: str | ContextSpec | None = None,
+    language: str = "en",
 ) -> Usage:
     """Count how often each correction changes a 1-best hypothesis, and whether the change was right or wrong.
 
@@ -70,7 +79,8 @@ def evaluate_corrections(
         refs: references, as in ``learn_corrections``.
         table: corrections that were not learned from these lists. Default: the lists of each fold are corrected with
             what was learned from the other folds.
-        folds: number of folds if there is no table. Lists of the same utterance stay in one fold.
+        folds: number of folds if there is no table.
+        folds_by: which lists stay in one fold, see ``TuneOptions``. None: those of the same utterance.
         language: language of spelled-out numbers, if there is no table.
 
     Raises:
@@ -80,7 +90,7 @@ def evaluate_corrections(
     if table is not None:
         return usage(read, Corrections.load(Path(fspath(table))))
     found = Usage()
-    for _, others, held_out in splits(folds_of(read, folds)):
+    for _, others, held_out in splits(folds_of(read, folds, groups=_groups(read, folds_by))):
         found.merge(usage([read[i] for i in held_out], learn([read[i] for i in others], language=language)))
     return found
 
@@ -90,7 +100,8 @@ class JackknifeOptions:
     """What to learn for each fold from the references of the other folds.
 
     Attributes:
-        folds: number of folds. Lists of the same utterance stay in one fold.
+        folds: number of folds.
+        folds_by: which lists stay in one fold, see ``TuneOptions``. None: those of the same utterance.
         ngram: name of a KenLM 4-gram estimated for each fold; None estimates none. It adds the scores NAME and
             NAME_oov.
         corrections: maximum number of candidates that corrections add to each list; None learns no corrections.
@@ -99,6 +110,7 @@ class JackknifeOptions:
     """
 
     folds: int = FOLDS
+    folds_by: str | ContextSpec | None = None
     ngram: str | None = "ngram"
     corrections: int | None = None
     language: str = "en"
@@ -135,7 +147,7 @@ def jackknife(
     for name, of_folds in (lms or {}).items():
         if len(of_folds) != folds:
             raise InputError(f"the LM {name!r} has {len(of_folds)} files, expected one for each of the {folds} folds, in their order")
-    fold_of = folds_of(read, folds)
+    fold_of = folds_of(read, folds, groups=_groups(read, options.folds_by))
     if options.texts is not None:
         _write_texts(read, list(splits(fold_of)), options.texts)
     numbers = iter(range(folds))
@@ -154,6 +166,11 @@ def jackknife(
             return _scored(expanded, run_config(lms=of_fold))
 
     return by_folds(read, fold_of, learned)
+
+
+def _groups(lists: Sequence[NbestList], folds_by: str | ContextSpec | None) -> np.ndarray | None:
+    """Return the group number (N,) of each list, which folds keep whole; None if there are no groups. Raises InputError."""
+    return None if folds_by is None else grouping_of(folds_by).groups([nbest.id for nbest in lists])
 
 
 def _scored(lists: Sequence[NbestList], run: RunConfig) -> list[NbestList]:

@@ -39,7 +39,7 @@ from attlm_fairseq.verbs.inputs import (
     title_of,
     with_references,
 )
-from attlm_fairseq.verbs.report import Table, note_repeats, row_record, write_report
+from attlm_fairseq.verbs.report import Table, note_samples, row_record, write_report
 from attlm_fairseq.verbs.run import (
     Measurement,
     measure,
@@ -137,7 +137,7 @@ def evaluate(
     of_best = oracle(found.lists.statistics, metric, [statistics for _, statistics in rescored[:1]])
     in_sample, notes = _in_sample(rescored, further, None if config is None else run, found.lists.references)
     utterances = found.lists.utterances(metric)
-    notes += note_repeats(utterances)
+    notes += note_samples(utterances, found.lists.grouped)
     systems = [(name, found.lists.first), *rescored, *further, (best, of_best)]
     rows = compare(systems, metric, seed=seed, unpaired=[best], in_sample=in_sample, groups=utterances.tolist())
     calibration = calibrate(found.lists, metric, run, utterances) if confidence else None

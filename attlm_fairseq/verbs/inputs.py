@@ -233,6 +233,11 @@ def metric_of(metric: str | Metric) -> Metric:
     return make_metric(metric) if isinstance(metric, str) else metric
 
 
+def grouping_of(how: str | ContextSpec) -> ContextSpec:
+    """Return the grouping of lists that a text such as ``id:REGEX`` names. Raises InputError."""
+    return parse_context(how) if isinstance(how, str) else how
+
+
 def run_config(
     config: RunConfig | FilePath | None = None,
     *,
@@ -276,7 +281,7 @@ def run_config(
     if devices is not None:
         changes["devices"] = _devices(devices)
     if context is not None:
-        changes["context"] = parse_context(context) if isinstance(context, str) else context
+        changes["context"] = grouping_of(context)
     return replace(run, **changes).with_weights(weights or {})
 
 

@@ -72,18 +72,22 @@ def write_report(path: FilePath, run: RunConfig, found: Measurement, metric: Met
     note(f"wrote {path}")
 
 
-def note_repeats(utterances: Iterable[int], also: str = "") -> list[str]:
-    """Log how many lists repeat the utterance of another, and return that line for the report.
+def note_samples(utterances: Iterable[int], grouped: bool, also: str = "") -> list[str]:
+    """Log how many lists are not samples of their own, and return that line for the report.
 
     Args:
-        utterances: utterance number of each list, see ``fingerprints.same_utterance``.
+        utterances: sample number of each list, see ``MeasuredLists.utterances``.
+        grouped: whether these are numbers of conversations or groups, not of utterances.
         also: text appended to the line.
     """
     utterances = list(utterances)
-    repeats = len(utterances) - len(set(utterances))
+    samples = len(set(utterances))
+    repeats = len(utterances) - samples
     if not repeats:
         return []
     same = f"{repeats} of {len(utterances)} lists repeat the references or the hypotheses of another"
+    if grouped:
+        same = f"{len(utterances)} lists are of {samples} conversations or groups"
     line = f"{same}: such lists count as one for intervals and p-values{also}"
     note(f"note: {line}")
     return [f"{line}."]

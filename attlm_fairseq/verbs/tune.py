@@ -30,6 +30,7 @@ from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compar
 from attlm_fairseq.nbest.tuning.folds import MIN_FOLDS, NOTHING, tuner_of_folds
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
+from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.verbs.calibration import fit
 from attlm_fairseq.verbs.candidates import expanded_for_tuning
 from attlm_fairseq.verbs.exposure import warn_of_seen_references
@@ -39,13 +40,14 @@ from attlm_fairseq.verbs.inputs import (
     Lists,
     OnProgress,
     References,
+    grouping_of,
     lists_of,
     metric_of,
     run_config,
     title_of,
     with_references,
 )
-from attlm_fairseq.verbs.report import Table, note_repeats, rounded, row_record, write_report
+from attlm_fairseq.verbs.report import Table, note_samples, rounded, row_record, write_report
 from attlm_fairseq.verbs.run import Measurement, measure
 
 MANY_FEATURES = 100
@@ -68,6 +70,8 @@ class TuneOptions:
             smooth.
         folds: number of cross-validation folds; 0 for none. Cross-validation estimates the score on other lists and
             chooses the strength.
+        folds_by: which lists stay in one fold and count as one sample, such as those of a document: ``id:REGEX`` or
+            ``file:FILE``, as for ``--context``. None: those of one utterance, or of one conversation with a context.
         strength: how far to trust the weights, from 0 (input order) to 1 (weights as found). None: chosen by
             cross-validation, or 1 without it.
         no_gain: if no strength has a cross-validated gain, ``keep`` the input order (all weights 0), or ``fail``.
@@ -84,6 +88,7 @@ class TuneOptions:
     l2: float = 0.0
     objective: Literal["metric", "risk"] = "metric"
     folds: int = 5
+    folds_by: str | ContextSpec | None = None
     strength: float | None = None
     no_gain: Literal["keep", "fail"] = "keep"
     restarts: int = 10
@@ -209,7 +214,7 @@ def tune(
     """
     options, metric, run = options or TuneOptions(), metric_of(metric), run_config(config, lms=lms)
     intervals = _intervals(options, run)
-    read = _read(lists, refs, run, metric, options.folds)
+    read = _read(lists, refs, run, metric, options)
     found, names = _measured(
         read, metric, replace(run, candidates=CandidateSpec()), options, on_progress
     )  # _read has added the candidates already
@@ -217,11 +222,23 @@ def tune(
     return _judged(found, metric, run, system, options, title_of("Tuning", lists))
 
 
-def _read(lists: Lists, refs: References | None, run: RunConfig, metric: Metric, folds: int) -> list[NbestList]:
+def _read(lists: Lists, refs: References | None, run: RunConfig, metric: Metric, options: TuneOptions) -> list[NbestList]:
     """Return the lists with references and all candidates; warn if there is no LM."""
     if not run.lms and not run.candidates.table:
         note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
-    return expanded_for_tuning(with_references(lists_of(lists), refs), run, metric, folds)
+    read = with_references(lists_of(lists), refs)
+    return expanded_for_tuning(read, run, metric, options.folds, _groups(read, run, options))
+
+
+def _groups(lists: Sequence[NbestList], run: RunConfig, options: TuneOptions) -> np.ndarray | None:
+    """Return the group number (N,) of each list, which folds keep whole; None if there are no groups. Raises InputError."""
+    ids = [nbest.id for nbest in lists]
+    if options.folds_by is None:
+        groups = None if run.context is None else run.context.numbers(ids)
+        return groups if groups is not None and groups.any() else None
+    if run.context is not None:
+        raise InputError("--folds-by: with --context, folds keep conversations whole; leave --folds-by out")
+    return grouping_of(options.folds_by).groups(ids)
 
 
 def _measured(
@@ -231,6 +248,8 @@ def _measured(
     lm_features = _lm_features(run, options.features)
     context = None if run.context is None else Context(run.context)  # first pass: the context of a list is the 1-best texts as read
     found = measure(read, metric, run, lm_features, on_progress, context)
+    if options.folds_by is not None:
+        found.lists.conversations = _groups(read, run, options)
     for line in note_of_means(read):
         note(line)
     names = _names(found.lists, run, lm_features, options)
@@ -259,7 +278,7 @@ def _system(
 
 def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSystem, options: TuneOptions, title: str) -> Tuned:
     """Return the tuned system, or the input order if cross-validation does not confirm a gain."""
-    repeats = note_repeats(system.utterances, ", and stay in one fold")
+    repeats = note_samples(system.utterances, found.lists.grouped, ", and stay in one fold")
     groups = system.utterances.tolist()
     rows = compare(system.systems, metric, seed=options.seed, in_sample=system.in_sample, folds=system.folds, groups=groups)
     gain = system.setting.trusted if system.gain is not None and options.strength is None else None

@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.options import format_option, json_option, reference_options
+from attlm_cli.options import folds_by_option, format_option, json_option, reference_options
 from attlm_cli.overwriting import check_outputs, check_standard_input
 from attlm_cli.printing import echo_json
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections.usage import Usage
+from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.verbs.corrections import evaluate_corrections, learn_corrections, write_correction_pairs
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 
@@ -112,6 +113,7 @@ def show_command(table: Path, count: int) -> None:
 @format_option
 @reference_options
 @cloup.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Number of folds, if there is no --table.")
+@folds_by_option
 @language_option
 @count_option
 @json_option
@@ -121,6 +123,7 @@ def eval_command(
     format_name: str | None,
     refs: ReferenceFiles,
     folds: int,
+    folds_by: ContextSpec | None,
     language: str,
     count: int,
     as_json: bool,
@@ -131,7 +134,7 @@ def eval_command(
     fewer word errors, and wrong if it leaves more.
     """
     check_standard_input(nbest, *refs.paths)
-    found = evaluate_corrections(NbestFile(nbest, format_name), refs, table, folds=folds, language=language)
+    found = evaluate_corrections(NbestFile(nbest, format_name), refs, table, folds=folds, folds_by=folds_by, language=language)
     if as_json:
         echo_json(_as_dict(found, count))
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import cloup
 
-from attlm_cli.options import format_option, grouped, reference_options
+from attlm_cli.options import folds_by_option, format_option, grouped, reference_options
 from attlm_cli.overwriting import check_outputs, check_standard_input
 from attlm_cli.types import NameValue
 from attlm_fairseq.messages import note
@@ -30,8 +30,9 @@ learning_options = grouped(
         type=click.IntRange(min=2),
         default=5,
         show_default=True,
-        help="Number of folds. Lists of the same utterance stay in one fold.",
+        help="Number of folds.",
     ),
+    folds_by_option,
     cloup.option(
         "--ngram", default="ngram", show_default=True, help="Name of the 4-gram LM estimated for each fold; an empty name estimates none."
     ),

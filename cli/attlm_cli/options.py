@@ -11,7 +11,7 @@ from typing import Any
 import click
 import cloup
 
-from attlm_cli.types import METRIC, STEPS
+from attlm_cli.types import GROUPS, METRIC, STEPS
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.external_metric import PREFIX
@@ -93,6 +93,13 @@ dictionary_option = cloup.option(
 seed_option = cloup.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Random seed for the bootstrap.")
 
 json_option = cloup.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+folds_by_option = cloup.option(
+    "--folds-by",
+    type=GROUPS,
+    help="Keep the lists of a group, such as a document or a speaker, in one fold. id:REGEX: lists whose ids match with the same "
+    "groups. file:FILE: lines of `list-id group`. Default: the lists of one utterance.",
+)
 
 source_option = cloup.option(
     "--source",

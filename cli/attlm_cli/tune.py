@@ -13,6 +13,7 @@ from attlm_cli.options import (
     Results,
     check_source,
     config_output_option,
+    folds_by_option,
     format_option,
     grouped,
     measured_reference_options,
@@ -106,6 +107,7 @@ trust_options = grouped(
         show_default=True,
         help="Number of cross-validation folds; 0: none. Cross-validation estimates the score on other lists and chooses the --strength.",
     ),
+    folds_by_option,
     cloup.option(
         "--strength",
         type=FiniteRange(0, 1),

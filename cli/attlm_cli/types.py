@@ -16,7 +16,7 @@ from attlm_fairseq.nbest.external_metric import PREFIX
 from attlm_fairseq.nbest.features.combination import MAX_ABSOLUTE
 from attlm_fairseq.nbest.metrics import METRICS
 from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
-from attlm_fairseq.scoring.conversations import parse_context
+from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_spec import are_shares
 from attlm_fairseq.scoring.oov_policy import parse_policy
 from attlm_fairseq.text import TextPipeline, parse_steps
@@ -169,6 +169,13 @@ def _sentences(text: str) -> int | None:
     return int(text)
 
 
+def _groups(text: str) -> ContextSpec:
+    found = parse_context(text)
+    if found.kind not in ("id", "file"):
+        raise InputError(f"found {text!r}, expected id:REGEX or file:FILE")
+    return found
+
+
 METRIC = NameOrCommand("metric", sorted(METRICS))
 LOSS = NameOrCommand("mbr", LOSSES)
 WEIGHT = NameValue("NUMBER", _weight)
@@ -181,6 +188,7 @@ TEXT_OF_LM = NameValue("STEP,..", _steps, optional=True)
 OOV_OF_LM = NameValue("POLICY", parse_policy, optional=True)
 STEPS = Parsed("STEP,..", _steps)
 CONTEXT = Parsed("HOW", parse_context)
+GROUPS = Parsed("HOW", _groups)
 TEMPERATURE_OF_LM = NameValue("NUMBER", parse_temperature, optional=True)
 NEURAL_CACHE_OF_LM = NameValue("SIZE:THETA:WEIGHT", parse_neural_cache, optional=True)
 UNIGRAM_CACHE_OF_LM = NameValue("SIZE:WEIGHT[:DECAY]", parse_unigram_cache, optional=True)

@@ -130,3 +130,33 @@ def test_refused_in_one_line(folder: Path) -> None:
     assert "no weight for what corrections add" in refused("rescore", "dev.json", "--corrections", "c.tsv", "--weight", "am_score=1")
     assert "no weight for what corrections add" in refused("eval", "dev.json", "--corrections", "c.tsv")
     assert "would overwrite" in refused("corrections", "train.json", "-o", "train.json")
+
+
+def test_folds_keep_the_lists_of_a_group_together(folder: Path) -> None:
+    """Each document has a name of its own, misspelled throughout: only lists of the same document teach its correction."""
+    lists = []
+    for place in range(36):
+        document, start, number = place % 6, CITIES[place // 6], NUMBERS[place // 2 % 6]
+        hypotheses = [{"text": f"fly {start} to new{name}{document} at {number}", "scores": {"am": -1.0}} for name in ("port", "fort")]
+        reference = f"fly {start} to lhasa{document} at {number}"
+        lists.append({"id": f"document{document}-{place}", "ref": reference, "hyps": hypotheses})
+    Path("lists.jsonl").write_text("".join(f"{json.dumps(nbest)}\n" for nbest in lists))
+    by_document = ("--folds-by", r"id:^(\w+)-")
+    found = [json.loads(run("corrections", "eval", "lists.jsonl", "--json", *options).stdout) for options in ((), by_document)]
+    assert [of_way["errors corrected"] for of_way in found] == [0, found[0]["errors"]]
+
+    run("jackknife", "lists.jsonl", "--texts", "texts", *by_document, "-o", "jackknifed.jsonl")
+    texts = [path.read_text() for path in sorted(Path("texts").iterdir())]
+    for document in range(6):
+        assert sorted(text.count(f"lhasa{document}") for text in texts) == [0, 6, 6, 6, 6]
+
+    run("corrections", "lists.jsonl", "-o", "documents.tsv")
+    tuned = run("tune", "lists.jsonl", "--corrections", "documents.tsv", "--restarts", 1, *by_document).stderr
+    assert "36 lists are of 6 conversations or groups: such lists count as one for intervals and p-values, and stay in one fold" in tuned
+    assert "cross-validation shows no gain" in tuned
+    assert "cross-validation shows no gain" not in run("tune", "lists.jsonl", "--corrections", "documents.tsv", "--restarts", 1).stderr
+    tune = ("tune", "lists.jsonl", "--kenlm", "documents.arpa", "-o", "other.toml")
+    assert "found 'all', expected id:REGEX or file:FILE" in refused(*tune, "--folds-by", "all")
+    assert "all lists are in one group, which folds cannot divide" in refused(*tune, "--folds-by", "id:^")
+    assert "does not match the list id 'document0-0'" in refused(*tune, "--folds-by", "id:^x")
+    assert "with --context, folds keep conversations whole" in refused(*tune, *by_document, "--context", "all")

@@ -18,13 +18,17 @@ from attlm_fairseq.nbest.tuning.folds import assign_folds
 FOLDS = 5
 
 
-def folds_of(lists: Sequence[NbestList], folds: int = FOLDS, metric: Metric | None = None) -> np.ndarray:
-    """Return the fold (N,) of each list, from 0. Lists of one utterance share a fold. Raises InputError if there are too few utterances."""
-    texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists]
-    utterances = same_utterance([nbest.references for nbest in lists], texts, (metric or make_metric("wer")).prepared)
-    if not 2 <= folds <= len(set(utterances.tolist())):
-        raise InputError(f"{len(set(utterances.tolist()))} different lists cannot be divided into {folds} folds: give more lists")
-    return assign_folds(utterances.tolist(), folds)
+def folds_of(lists: Sequence[NbestList], folds: int = FOLDS, metric: Metric | None = None, groups: np.ndarray | None = None) -> np.ndarray:
+    """Return the fold (N,) of each list, from 0. Raises InputError if there are too few lists for so many folds.
+
+    Lists of one group (N,), such as a document, share a fold; without groups, lists of one utterance do.
+    """
+    if groups is None:
+        texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists]
+        groups = same_utterance([nbest.references for nbest in lists], texts, (metric or make_metric("wer")).prepared)
+    if not 2 <= folds <= (count := len(set(groups.tolist()))):
+        raise InputError(f"{count} different lists or groups cannot be divided into {folds} folds: give more lists")
+    return assign_folds(groups.tolist(), folds)
 
 
 def by_folds(

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.corrections import Corrections, learn_corrections, without_table
 from attlm_fairseq.nbest.corrections.corrector import Corrector
@@ -52,12 +54,12 @@ class CandidateSpec:
 
 
 def expand_for_tuning(
-    spec: CandidateSpec, lists: Sequence[NbestList], metric: Metric | None = None, folds: int = FOLDS
+    spec: CandidateSpec, lists: Sequence[NbestList], metric: Metric | None = None, folds: int = FOLDS, groups: np.ndarray | None = None
 ) -> tuple[list[NbestList], bool]:
     """Expand lists with references so that weights can be tuned on them.
 
-    If the table was learned from these lists, each list gets what is learned from the other folds (jackknifing; repeated
-    utterances stay together). If the table's LM was estimated from the references, so is the LM of each fold. Raises
+    If the table was learned from these lists, each list gets what is learned from the other folds (jackknifing; see
+    ``folds_of``). If the table's LM was estimated from the references, so is the LM of each fold. Raises
     InputError.
 
     Returns:
@@ -75,4 +77,4 @@ def expand_for_tuning(
         corrections = replace(learned, phrase_list=loaded.phrase_list, corrector=loaded.corrector)
         return lambda of_fold: corrections.expand_all(of_fold, spec.candidates)
 
-    return by_folds(lists, folds_of(lists, folds, metric), learn), True
+    return by_folds(lists, folds_of(lists, folds, metric, groups), learn), True

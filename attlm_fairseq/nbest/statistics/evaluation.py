@@ -29,7 +29,7 @@ class MeasuredLists:
         references: the references of each list.
         texts: the hypotheses of each list.
         lists: the lists.
-        conversations: conversation number of each list (N,), if the lists belong to conversations.
+        conversations: conversation number of each list (N,), if the lists belong to conversations, documents or other groups.
     """
 
     names: list[str]
@@ -62,9 +62,14 @@ class MeasuredLists:
         A sample is an utterance (see ``same_utterance``) or a conversation. If all lists are one conversation,
         utterances count.
         """
-        if self.conversations is not None and self.conversations.any():
+        if self.conversations is not None and self.grouped:
             return self.conversations
         return same_utterance(self.references, self.texts, metric.prepared)
+
+    @property
+    def grouped(self) -> bool:
+        """Return whether the lists belong to several conversations or groups."""
+        return self.conversations is not None and bool(self.conversations.any())
 
     @property
     def first(self) -> np.ndarray:
