@@ -16,7 +16,7 @@ from attlm_fairseq.checkpoints.vocabulary import fingerprint_numbers
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._choices import ChoiceOptions
 from attlm_fairseq.modules.families import build_language_model
-from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, LossTerms
+from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.output import OUTPUT_LAYERS
@@ -205,14 +205,17 @@ class MemoryDecoder(IncrementalDecoder):
             if target is None:
                 result = self._logits(features, read)
             else:
-                counted = target != self.dictionary.pad()
-                loss = self.model.output.loss(features[counted], target[counted], read and read.at(counted), terms)
+                loss = self._loss(features, read, target, terms)
                 result = loss.total
-                of_reader = features[..., : self.model.reader.feature_size]
-                extra |= {"loss": loss, "states": self.model.states(outputs), "features": of_reader}
+                extra |= {"loss": loss, "states": self.model.states(outputs), "features": features[..., : self.model.reader.feature_size]}
             if carried is not None:  # last of all: after a lack of GPU memory, fairseq reads the batch again
                 carried.put(self.model, rows, ends, after)
             return result, extra
+
+    def _loss(self, features: Tensor, read: Read | None, target: Tensor, terms: LossTerms) -> Loss:
+        """Return the loss of the targets (B, T) without padding."""
+        counted = target != self.dictionary.pad()
+        return self.model.output.loss(features[counted], target[counted], read and read.at(counted), terms)
 
     def _logits(self, features: Tensor, read: Read | None) -> Tensor:
         """Compute logits, in eval mode in float32: bfloat16's 8-bit mantissa is too coarse for probabilities."""
