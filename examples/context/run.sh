@@ -32,7 +32,8 @@ for system in $systems; do
         single) model=(--arch attentive_lstm_lm) ;;
         # memories of single states would grow with the document
         combined) model=(--arch attentive_lstm_lm --attention-score combined --memory-slots 35) ;;
-        amsrn) model=(--arch amsrn_lm_tied_ours --memory-slots 35) ;;
+        # its features are twice as large as the embeddings, so its output matrix cannot be tied
+        amsrn) model=(--arch amsrn_lm_tied_ours --memory-slots 35 --output-layer untied) ;;
         # an output of 200 needs states of 3 and 4 times 200
         key_value_predict) model=(--arch kvp_lstm_lm --decoder-hidden-size 600) ;;
         four_gram) model=(--arch ngram_rnn_lm --ngram-order 4 --decoder-hidden-size 800) ;;
