@@ -87,6 +87,8 @@ class LMSpec:
 
     def load(self, device: DeviceConfig) -> Scorer:
         """Return the LM without its OOV policy, ready to score; torch is imported for a neural LM. Raises InputError."""
+        if self.adapt is not None and device.normaliser != "exact":
+            raise InputError(f"{self.name}: dynamic evaluation needs exact normalisers: leave --normaliser or --adapt out")
         scorer = self._loaded(device)
         if self.temperature is not None:
             scorer = scorer.with_temperature(self.temperature)

@@ -175,6 +175,11 @@ def test_conversations_are_refused():
         RunConfig(devices=(DeviceConfig(normaliser="none"),), context=ContextSpec("all"))
 
 
+def test_dynamic_evaluation_is_refused(checkpoint):
+    with pytest.raises(InputError, match="leave --normaliser or --adapt out"):
+        LMSpec("lm", checkpoints=(checkpoint,), adapt=Path("lm.adaptation")).load(DeviceConfig(normaliser="none"))
+
+
 def test_lms_without_one_refuse_it(folder):  # noqa: F811
     """KenLM has nothing to approximate. With a neural LM next to it, the option has an effect."""
     for command in (["rescore", "dev.json", "--weight", "kenlm=1"], ["tune", "dev.json", "-o", "out.toml"]):
