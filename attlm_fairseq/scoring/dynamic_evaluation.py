@@ -186,6 +186,8 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
         if metadata.get("attlm") != "dynamic evaluation":
             raise InputError(expected, path=path)
         rate, decay = float(metadata["rate"]), float(metadata["decay"])
+        if not (0 <= rate < math.inf and 0 <= decay < math.inf):
+            raise InputError(f"has rate {rate:g} and decay {decay:g}, which must be finite and not negative; {expected}", path=path)
     except FileNotFoundError:
         raise InputError(f"there is no such file; {expected}", path=path) from None
     except (SafetensorError, OSError, KeyError, ValueError) as error:
@@ -194,13 +196,15 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
     for place, member in enumerate(lm.models):
         for name, parameter in member.model.named_parameters():
             scale = tensors.get(f"{place} {name}")
-            if scale is not None and (scale.shape != parameter.shape or not scale.isfinite().all()):
+            if scale is not None and (scale.shape != parameter.shape or not (scale.isfinite() & (scale >= 0)).all()):
                 raise InputError(f"its {name} does not fit the LM {lm.name}; {expected}", path=path)
             if scale is not None:
                 scales[place][name] = scale
         missing = {name for name, parameter in member.model.named_parameters() if parameter.requires_grad} - scales[place].keys()
         if missing:
             raise InputError(f"has nothing for {sorted(missing)[0]} of the LM {lm.name}; {expected}", path=path)
+    if not all(any(scale.any() for scale in of_model.values()) for of_model in scales):
+        raise InputError(f"all its gradient scales are 0; {expected}", path=path)
     return Adaptation(rate, decay, scales, sha256(path))
 
 

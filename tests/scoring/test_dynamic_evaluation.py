@@ -89,6 +89,12 @@ def test_what_was_found_is_read_back_for_the_same_lm_alone(folder, tmp_path):  #
     for path in (tmp_path / "b", tmp_path / "none"):
         with pytest.raises(InputError, match="attlm fit"):
             read_adaptation(path, lm)
+    for rate, decay, factor, what in [(float("inf"), 0.1, 1, "rate inf"), (-1, 0.1, 1, "rate -1"), (0.1, float("nan"), 1, "decay nan"),
+                                      (0.1, 0.1, -1, "does not fit"), (0.1, 0.1, 0, "are 0")]:  # fmt: skip
+        scales = ({name: scale * factor for name, scale in adaptation.scales[0].items()},)
+        write_adaptation(tmp_path / "c", Adaptation(rate, decay, scales))
+        with pytest.raises(InputError, match=what):
+            read_adaptation(tmp_path / "c", lm)
     with pytest.raises(InputError, match="--precision float32"):
         AdaptingScorer(NeuralScorer.load([folder / "lm.pt"], compute=DeviceConfig(precision="bfloat16")), adaptation)
     with pytest.raises(InputError, match="neural LMs"):
