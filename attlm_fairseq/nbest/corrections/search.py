@@ -6,7 +6,7 @@ score = channel + lm_weight * ln p(words, </s>)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -23,6 +23,8 @@ LM_WEIGHT = 0.6
 MIN_BEAM = 40
 MAX_BEHIND = 12.0  # natural log: partial texts farther behind the best are dropped
 MAX_REMEMBERED = 1 << 20  # (LM state, word) pairs
+MAX_SHARED_BYTES = 1 << 24  # of partial texts kept for the next hypotheses of a list
+PARTIAL_BYTES = 250  # of a partial text, without its characters
 
 
 class Edge(NamedTuple):
@@ -163,6 +165,7 @@ class Search:
         self.lm, self.size, self.lm_weight = lm, size, lm_weight
         self.beam = max(MIN_BEAM, 2 * size)
         self._start = _Place([(0.0, 0.0, "", None, None, None)])
+        self._shared = 0  # bytes
 
     def best(self, edges: Sequence[Sequence[Edge]]) -> list[Candidate]:
         """Return the best distinct texts of a hypothesis, best first; see ``ends``."""
@@ -178,19 +181,23 @@ class Search:
         for from_here in edges:
             for edge in from_here:
                 ending[edge.end].append(edge)
-        places = [self._start]
-        for there in ending[1:-1]:
-            place = places[-1].following.get(key := tuple(there))
+        reach = max((edge.end - edge.begin for there in ending for edge in there), default=0)
+        places = {0: self._start}
+        for number, there in enumerate(ending[1:-1], 1):
+            before, key = places[number - 1], tuple(there)
+            place = before.following.get(key)
             if place is None:
-                place = places[-1].following[key] = _Place(self._kept(self._reached(there, places)))
-            places.append(place)
+                place = _Place(self._kept(self._reached(there, places)))
+                self._share(before, key, place)
+            places[number] = place
+            places.pop(number - reach, None)  # of a long text not all places fit into memory
         found = self._reached(ending[-1], places)
         least = found[self.size - 1][0] if len(found) > self.size else -math.inf
         best = [end for end in found if end[0] >= least]
         best.sort(key=lambda end: (-end[0], words_of(end[2])))
         return [end for end in best[: self.size] if end[2].startswith(f" {BEGIN} ") and end[2].endswith(f" {END}")]
 
-    def _reached(self, edges: Sequence[Edge], places: Sequence[_Place]) -> list[Partial]:
+    def _reached(self, edges: Sequence[Edge], places: Mapping[int, _Place]) -> list[Partial]:
         """Return the partial texts that these edges make, all with the same end, best first."""
         found: dict[str, Partial] = {}
         for begin, of_place in groupby(edges, key=itemgetter(0)):
@@ -215,6 +222,12 @@ class Search:
         else:  # every path begins with BEGIN, which the LM's first state has seen
             log_prob, later = self.lm.step(self.lm.start(), edge.target[1:])
         return words, edge.log_prob, self.lm_weight * log_prob, later, edge
+
+    def _share(self, before: _Place, edges: tuple[Edge, ...], place: _Place) -> None:
+        """Keep a place for the next hypotheses, while there is memory."""
+        self._shared += sum(PARTIAL_BYTES + len(partial[2]) for partial in place.partials)
+        if self._shared <= MAX_SHARED_BYTES:
+            before.following[edges] = place
 
     def _kept(self, best_first: Sequence[Partial]) -> list[Partial]:
         return [partial for partial in best_first[: self.beam] if partial[0] >= best_first[0][0] - MAX_BEHIND]

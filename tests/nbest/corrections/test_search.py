@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from attlm_fairseq.nbest.corrections import search
 from attlm_fairseq.nbest.corrections.search import Edge, Search
 
 
@@ -70,11 +71,13 @@ class CountingLM(BigramLM):
         return super().step(state, words)
 
 
-def test_what_hypotheses_share_is_searched_once_and_changes_nothing() -> None:
+@pytest.mark.parametrize("memory", [search.MAX_SHARED_BYTES, 3 * search.PARTIAL_BYTES, 0])
+def test_what_hypotheses_share_is_searched_once_and_changes_nothing(monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
+    monkeypatch.setattr(search, "MAX_SHARED_BYTES", memory)
     other_end = [*EDGES[:2], [Edge(2, 3, ("e",), -0.1)], EDGES[3]]
     another_way = [*EDGES[:1], [Edge(1, 2, ("a",), -0.4)], EDGES[2], EDGES[3]]
     lms = [CountingLM() for _ in range(4)]
     together = Search(lms[0], 5)
     for edges, lm in zip((EDGES, other_end, another_way), lms[1:], strict=True):
         assert together.best(edges) == Search(lm, 5).best(edges)
-    assert lms[0].asked < sum(lm.asked for lm in lms[1:])
+    assert (lms[0].asked < sum(lm.asked for lm in lms[1:])) == (memory > 0)
