@@ -40,15 +40,16 @@ def plot_memory(results: Path, output: Path) -> None:
 
 
 def plot_distances(profiles: list[Path], output: Path) -> None:
-    """Plot each model's mean attention weight by the distance of the state that it reads."""
+    """Plot each model's mean attention weight by the distance of the state that it reads, relative to uniform attention."""
     figure, axes = pyplot.subplots(figsize=(5, 3.2))
     for path in profiles:
         rows = json.loads(path.read_text(encoding="utf-8"))["distances"]
-        points = [(row["distance"], row["mean"]) for row in rows if row["distance"] is not None and row["distance"] <= FARTHEST]
-        axes.plot(*zip(*points, strict=True), label=path.name.removesuffix(".distance.json"))
-    axes.set_yscale("log")
+        near = [row for row in rows if row["distance"] is not None and row["distance"] <= FARTHEST]
+        ratios = [row["mean"] / row["equal"] for row in near]
+        axes.plot([row["distance"] for row in near], ratios, label=path.name.removesuffix(".distance.json"))
+    axes.axhline(1.0, color="grey", linewidth=0.8)
     axes.set_xlabel("distance of the state")
-    axes.set_ylabel("mean weight")
+    axes.set_ylabel("mean weight / uniform weight")
     axes.legend(fontsize=7, frameon=False)
     figure.savefig(output, dpi=150, bbox_inches="tight")
 
