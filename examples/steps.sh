@@ -108,6 +108,18 @@ keep_to() {
     echo "$2" >"$1/options"
 }
 
+# train_model NAME BEGINNING OPTION ..: fairseq-train with these options into the folder NAME, unless it is done; the log is NAME.log. Stops
+# where the folder holds a model of other options. BEGINNING, kept with the options, says what model it begins with.
+train_model() {
+    local name=$1 beginning=$2
+    shift 2
+    keep_to "$name" "$*$beginning"
+    [ ! -e "$name/done" ] || return 0
+    echo "== $name"
+    fairseq-train "$@" 2>&1 | tee "$name.log" | grep -E "train_inner|initialised|valid on|done training|rror" || { tail -5 "$name.log"; return 1; }
+    touch "$name/done"
+}
+
 # same_inputs NAME FILE ..: stops where what is in this folder was made of other files; NAME keeps a checksum of theirs.
 same_inputs() {
     local name=$1 sum

@@ -27,7 +27,7 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import sha256
+from attlm_fairseq.files import sha256, whole_file
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.state import LanguageModelState
 from attlm_fairseq.scoring.neural import NeuralScorer
@@ -168,10 +168,8 @@ def write_adaptation(path: Path, adaptation: Adaptation) -> None:
 
     tensors = {f"{place} {name}": scale.contiguous() for place, scales in enumerate(adaptation.scales) for name, scale in scales.items()}
     metadata = {"attlm": "dynamic evaluation", "rate": repr(adaptation.rate), "decay": repr(adaptation.decay)}
-    try:
-        path.write_bytes(save(tensors, metadata=metadata))
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", path=path) from None
+    with whole_file(str(path)) as file:
+        file.buffer.write(save(tensors, metadata=metadata))
 
 
 def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
@@ -195,7 +193,7 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
     scales: tuple[dict[str, Tensor], ...] = tuple({} for _ in lm.models)
     for place, member in enumerate(lm.models):
         for name, parameter in member.model.named_parameters():
-            scale = tensors.get(f"{place} {name}")
+            scale = tensors.pop(f"{place} {name}", None)
             if scale is not None and (scale.shape != parameter.shape or not (scale.isfinite() & (scale >= 0)).all()):
                 raise InputError(f"its {name} does not fit the LM {lm.name}; {expected}", path=path)
             if scale is not None:
@@ -203,6 +201,8 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
         missing = {name for name, parameter in member.model.named_parameters() if parameter.requires_grad} - scales[place].keys()
         if missing:
             raise InputError(f"has nothing for {sorted(missing)[0]} of the LM {lm.name}; {expected}", path=path)
+    if tensors:
+        raise InputError(f"has {min(tensors)}, which the LM {lm.name} has not; {expected}", path=path)
     if not all(any(scale.any() for scale in of_model.values()) for of_model in scales):
         raise InputError(f"all its gradient scales are 0; {expected}", path=path)
     return Adaptation(rate, decay, scales, sha256(path))

@@ -170,10 +170,9 @@ def _sentences(text: str) -> int | None:
 
 
 def _groups(text: str) -> ContextSpec:
-    found = parse_context(text)
-    if found.kind not in ("id", "file"):
+    if not text.startswith(("id:", "file:")):
         raise InputError(f"found {text!r}, expected id:REGEX or file:FILE")
-    return found
+    return parse_context(text)
 
 
 METRIC = NameOrCommand("metric", sorted(METRICS))

@@ -35,11 +35,7 @@ train() {
         --lr-scheduler reduce_lr_on_plateau --lr-shrink 0.3 --lr-patience 0 --clip-norm 1 --max-tokens 1000 --batch-order length \
         --max-epoch "$epochs" --patience 3 --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
         --save-dir "$name" "$@")
-    keep_to "$name" "${training[*]}$([[ $name != adapted ]] || echo "; after $(<general-lm/options)")"
-    [ ! -e "$name/done" ] || return 0
-    echo "== $name"
-    fairseq-train "${training[@]}" 2>&1 | tee "$name.log" | grep -E "valid on|initialised|done training|rror" || { tail -5 "$name.log"; return 1; }
-    touch "$name/done"
+    train_model "$name" "$([[ $name != adapted ]] || echo "; after $(<general-lm/options)")" "${training[@]}"
 }
 
 train general-lm general 0.003 "${EPOCHS:-2}" "$@"

@@ -49,12 +49,7 @@ for row in $rows; do
         --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update "${UPDATES:-2500}" --clip-norm 5 --batch-size 32 \
         --max-update "${UPDATES:-2500}" --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
         --save-dir "$name" "${model[@]}" "$@")
-    keep_to "$name" "${training[*]}"
-    if [ ! -e "$name/done" ]; then
-        echo "== $row"
-        fairseq-train "${training[@]}" 2>&1 | tee "$name.log" | grep -E "valid on|done training|rror" || { tail -5 "$name.log"; exit 1; }
-        touch "$name/done"
-    fi
+    train_model "$name" "" "${training[@]}"
     found=()
     for reset in "$kept" 0 1; do
         log=$name/test-$reset.log

@@ -44,12 +44,7 @@ for system in $systems; do
         --optimizer adam --lr 0.003 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update "${UPDATES:-2500}" --clip-norm 5 \
         --batch-size 20 --max-update "${UPDATES:-2500}" --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
         --save-dir "$system" "${model[@]}" "$@")
-    keep_to "$system" "${training[*]}"
-    if [ ! -e "$system/done" ]; then
-        echo "== $system"
-        fairseq-train "${training[@]}" 2>&1 | tee "$system.log" | grep -E "valid on|done training|rror" || { tail -5 "$system.log"; exit 1; }
-        touch "$system/done"
-    fi
+    train_model "$system" "" "${training[@]}"
     models+=(--lm "$system=$system/checkpoint_best.pt")
 done
 

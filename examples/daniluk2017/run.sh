@@ -23,11 +23,7 @@ documents=(--user-dir attlm_fairseq --task document_reset_lm --document-marker "
 training=(bin "${documents[@]}" --arch "$arch" --criterion lm_cross_entropy --optimizer adam --lr 0.001 --clip-norm 5 \
     --batch-size 64 --dropout 0 --output-bias unigram --max-epoch 30 --patience 3 --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 \
     --log-format simple --save-dir "$arch" "$@")
-keep_to "$arch" "${training[*]}"
-if [ ! -e "$arch/done" ]; then
-    fairseq-train "${training[@]}" 2>&1 | tee "$arch.log" | grep -E "train_inner|valid on|done training|rror" || { tail -5 "$arch.log"; exit 1; }
-    touch "$arch/done"
-fi
+train_model "$arch" "" "${training[@]}"
 
 cpu=$(printf '%s\n' "$@" | grep -x -e --cpu || true)
 for reset in document segment; do

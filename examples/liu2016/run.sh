@@ -34,11 +34,7 @@ train() {
         --max-epoch "$epochs" --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
         --save-dir "$name" "$@")
     # the others begin with the plain LSTM as it was trained
-    keep_to "$name" "${training[*]}$([[ $name == lstm ]] || echo "; after $(<lstm/options)")"
-    [ ! -e "$name/done" ] || return 0
-    echo "== $name"
-    fairseq-train "${training[@]}" 2>&1 | tee "$name.log" | grep -E "valid on|initialised|done training|rror" || { tail -5 "$name.log"; return 1; }
-    touch "$name/done"
+    train_model "$name" "$([[ $name == lstm ]] || echo "; after $(<lstm/options)")" "${training[@]}"
 }
 
 train lstm 0.01 "$epochs" $(((epochs + 1) / 2)) --arch plain_lstm_lm "$@"

@@ -34,9 +34,5 @@ training=(bin --user-dir attlm_fairseq --task sentence_reset_lm --arch "${family
     --criterion lm_cross_entropy --sentence-avg --optimizer sgd --lr 1.0 --lr-scheduler fixed "${decay[@]}" --clip-norm 5 \
     --batch-size 32 --batch-order corpus --cut-sentences 35 --max-epoch 60 --patience 10 --best-checkpoint-metric ppl \
     --no-epoch-checkpoints --num-workers 0 --log-format simple --save-dir "$name" "$@")
-keep_to "$name" "${training[*]}"
-if [ ! -e "$name/done" ]; then
-    fairseq-train "${training[@]}" 2>&1 | tee "$name.log" | grep -E "train_inner|valid on|done training|rror" || { tail -5 "$name.log"; exit 1; }
-    touch "$name/done"
-fi
+train_model "$name" "" "${training[@]}"
 attlm ppl test.txt --lm "$name/checkpoint_best.pt"

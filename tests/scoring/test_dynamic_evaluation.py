@@ -85,6 +85,12 @@ def test_what_was_found_is_read_back_for_the_same_lm_alone(folder, tmp_path):  #
     other = NeuralScorer.load([write_checkpoint(tmp_path / "other" / "lm.pt", WORDS, decoder_embed_dim=8, decoder_hidden_size=8)])
     with pytest.raises(InputError, match="does not fit the LM"):
         read_adaptation(tmp_path / "a", other)
+    extra = tuple(dict(scales) | {"reader.weight": torch.ones(2)} for scales in adaptation.scales)
+    write_adaptation(tmp_path / "d", Adaptation(0.01, 0.05, extra))
+    with pytest.raises(InputError, match=r"has 0 reader.weight, which the LM .* has not"):
+        read_adaptation(tmp_path / "d", lm)
+    with pytest.raises(InputError):
+        write_adaptation(tmp_path / "none" / "e", adaptation)
     (tmp_path / "b").write_bytes(b"something else")
     for path in (tmp_path / "b", tmp_path / "none"):
         with pytest.raises(InputError, match="attlm fit"):
