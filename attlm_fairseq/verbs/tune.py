@@ -63,9 +63,6 @@ class TuneOptions:
         without: features to leave out; the pattern ``pp_*`` leaves out all that match.
         features: further LM features: ``NAME_tokens``, ``A_minus_B``.
         intervals: bounds of weights, both included; equal bounds fix a weight.
-        start: weights from which the search also starts. None: no such start; with ``l2``, the input order (rank = -1).
-        l2: strength of the L2 pull towards ``start``: percent points per squared distance of 1 between unit-length
-            weights.
         objective: ``metric`` optimises the metric of the best totals; ``risk`` optimises the expected loss, which is
             smooth.
         folds: number of cross-validation folds; 0 for none. Cross-validation estimates the score on other lists and
@@ -84,8 +81,6 @@ class TuneOptions:
     without: Sequence[str] = ()
     features: Sequence[str] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    start: Mapping[str, float] | None = None
-    l2: float = 0.0
     objective: Literal["metric", "risk"] = "metric"
     folds: int = 5
     folds_by: str | ContextSpec | None = None
@@ -96,8 +91,8 @@ class TuneOptions:
     confidence: bool = False
 
     def __post_init__(self) -> None:
-        if self.objective == "risk" and (self.intervals or self.start or self.l2):
-            raise InputError("--interval, --fix, --start and --l2 are of the line search: they do not go with --objective risk")
+        if self.objective == "risk" and self.intervals:
+            raise InputError("--interval and --fix are of the line search: they do not go with --objective risk")
         if self.folds and self.folds < MIN_FOLDS:
             raise InputError(f"--folds {self.folds}: expected at least {MIN_FOLDS}, or 0 for no cross-validation")
         if self.strength is not None and not 0 <= self.strength <= 1:
@@ -381,7 +376,7 @@ def _lm_features(run: RunConfig, extra: Sequence[str]) -> list[str]:
 
 def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], options: TuneOptions) -> list[str]:
     """Return the features to tune; log which cannot be tuned and which are unusual. Raises InputError."""
-    asked_for = {*options.features, *options.intervals, *(options.start or ())}
+    asked_for = {*options.features, *options.intervals}
     unneeded = {*_matching(options.without, measured), *(lm for name in options.features for lm in differing_lms(name, run.texts) or ())}
     unneeded |= set(measured.redundant([name for name in lm_features if name not in asked_for]))
     if measured.left_out:
@@ -434,24 +429,7 @@ def _intervals(options: TuneOptions, run: RunConfig) -> dict[str, tuple[float, f
 
 def _search(options: TuneOptions, names: Sequence[str], intervals: Mapping[str, tuple[float, float]]) -> SearchOptions:
     """Return the search options for these features. Raises InputError if an option names an unknown feature."""
-    for option, of_option in (("--interval", options.intervals), ("--start", options.start or {})):
-        for name in of_option:
-            if name not in names:
-                raise InputError(f"{option} {name}: the features are {', '.join(names)}")
-    return SearchOptions(
-        options.objective, options.restarts, options.seed, _start(options, names), intervals=dict(intervals), l2=options.l2
-    )
-
-
-def _start(options: TuneOptions, names: Sequence[str]) -> np.ndarray | None:
-    """Return the weights to start from and to pull towards; None if there are none. Raises InputError."""
-    start = options.start
-    if start is None and options.l2:
-        if "rank" not in names:
-            raise InputError("--l2 pulls towards the input order, which needs rank: leave out `--without rank`, or say --start NAME=NUMBER")
-        start = {"rank": -1.0}
-    if start is None:
-        return None
-    if options.l2 and not any(start.values()):
-        raise InputError("--start has no weight but 0: there is nothing to pull towards")
-    return np.array([start.get(name, 0.0) for name in names])
+    for name in options.intervals:
+        if name not in names:
+            raise InputError(f"--interval {name}: the features are {', '.join(names)}")
+    return SearchOptions(options.objective, options.restarts, options.seed, intervals=dict(intervals))

@@ -33,13 +33,13 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 from attlm_fairseq.verbs.tune import AGAINST, NoGainError, Tuned, TuneOptions, tune
 
 
-def _search(interval: tuple, fix: tuple, start: tuple, extra: tuple[str, ...], **options: Any) -> dict[str, Any]:
+def _search(interval: tuple, fix: tuple, extra: tuple[str, ...], **options: Any) -> dict[str, Any]:
     bounds: dict[str, tuple[float, float]] = {}
     for name, ends in (*interval, *((name, (weight, weight)) for name, weight in fix)):
         if name in bounds:
             raise InputError(f"--interval or --fix {name}=..: {name} has been given an interval or a weight before")
         bounds[name] = ends
-    return {"intervals": bounds, "start": dict(start) or None, "features": extra, **options}
+    return {"intervals": bounds, "features": extra, **options}
 
 
 search_options = grouped(
@@ -66,20 +66,6 @@ search_options = grouped(
         multiple=True,
         type=WEIGHT,
         help="Keep this weight fixed. Bounds of --interval are then on the scale of the fixed weights. Repeatable.",
-    ),
-    cloup.option(
-        "--l2",
-        type=FiniteRange(min=0),
-        default=TuneOptions.l2,
-        show_default=True,
-        help="Strength of the L2 pull towards the start: percent points of the metric per squared distance of 1 "
-        "between unit-length weights.",
-    ),
-    cloup.option(
-        "--start",
-        multiple=True,
-        type=WEIGHT,
-        help="Weights from which the search also starts. Repeatable. Default with --l2: rank=-1, the input order.",
     ),
     cloup.option(
         "--objective",

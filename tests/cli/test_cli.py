@@ -799,7 +799,6 @@ def test_the_metric_may_see_another_text(folder):
 def test_what_only_looks_like_input_is_one_line(folder):
     (folder / "out").write_text("")
     assert "missing" in refused("rescore", "missing", "-o", "out", "--weight", "words=1")
-    assert "pulls towards" in refused("tune", "dev.json", "--fix", "rank=0", "--l2", "0.1")
     (folder / "bare").write_text("0\ta b\n0\ta\n")
     (folder / "refs").write_text("a\n")
     assert "no feature is left" in refused("tune", "bare", "--refs", "refs", "--without", "words", "--without", "rank")
@@ -828,8 +827,6 @@ def test_options_out_of_range_are_refused(folder):
         ["--restarts", "-1"],
         ["--strength", "2"],
         ["--strength", "nan"],
-        ["--l2", "nan"],
-        ["--l2", "inf"],
     ):
         result = run("tune", "dev.json", *options, code=2)
         assert f"Invalid value for '{options[0]}': " in result.stderr

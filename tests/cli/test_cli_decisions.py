@@ -144,24 +144,12 @@ def test_intervals_and_fixed_weights(lists):
         (["--fix", "kenlm"], "expected NAME=NUMBER"),
         (["--fix", "kenlm=inf"], "expected a finite number"),
         (["--fix", "kenlm=1", "--interval", "kenlm=0:1"], "has been given"),
-        (["--start", "x=1"], "the features are"),
-        (["--l2", "1", "--without", "rank"], "--l2 pulls towards the input order"),
-        (["--l2", "1", "--start", "kenlm=0"], "nothing to pull towards"),
     ],
 )
 def test_bad_constraints_are_one_line(lists, options, message):
     result = run("tune", "helps.json", "--kenlm", "lm.arpa", *options, code=2)
     assert message in result.stderr.splitlines()[-1]
     assert not (lists / "attlm.toml").exists()
-
-
-def test_l2_holds_the_lists_as_read(lists):
-    run("tune", "helps.json", "--kenlm", "lm.arpa", "--l2", 1000, "--folds", 0, "--restarts", 1)
-    weights = read_config(lists / "attlm.toml").weights
-    assert weights["rank"] < 0
-    run("rescore", "helps.json", "-o", "out.json")
-    before, after = (json.loads((lists / name).read_text()) for name in ("helps.json", "out.json"))
-    assert [item["input"] for item in before] == [item["input"] for item in after]
 
 
 def test_mbr_orders_by_risk_and_says_so(lists):

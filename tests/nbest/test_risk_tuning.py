@@ -57,4 +57,4 @@ def test_features_that_never_vary_and_lists_that_are_best_as_read():
 def test_command(folder):
     run("tune", "dev.json", "--kenlm", "lm.arpa", "--objective", "risk", "--strength", "1", "--mbr", "wer")
     assert any(read_config(folder / "attlm.toml").weights.values())
-    assert "--objective risk" in refused("tune", "dev.json", "--kenlm", "lm.arpa", "--objective", "risk", "--l2", "1")
+    assert "--objective risk" in refused("tune", "dev.json", "--kenlm", "lm.arpa", "--objective", "risk", "--fix", "words=1")

@@ -47,7 +47,7 @@ def crossings(matrices, point, direction) -> list[float]:
 
 def search_over(matrices, statistics, metric) -> LineSearch:
     corpus = Corpus(matrices, statistics, range(matrices[0].shape[1]))
-    return LineSearch(corpus, metric, None, np.array([[-math.inf], [math.inf]]).repeat(matrices[0].shape[1], axis=1), 0.0)
+    return LineSearch(corpus, metric, np.array([[-math.inf], [math.inf]]).repeat(matrices[0].shape[1], axis=1))
 
 
 @pytest.mark.parametrize("block", [1 << 15, 7])
@@ -159,13 +159,10 @@ def test_reported_score_is_that_of_combine_with_the_weights_as_written(seed, met
 
 def test_deterministic_and_independent_of_the_order_of_features():
     matrices, statistics = wer_lists(2, 40, 4)
-    start = np.array([1.0, 0.0, 0.5, 0.0])
-    first = tune(matrices, statistics, WER, names=list("abcd"), options=SearchOptions(start=start))
-    assert tune(matrices, statistics, WER, names=list("abcd"), options=SearchOptions(start=start)) == first
+    first = tune(matrices, statistics, WER, names=list("abcd"))
+    assert tune(matrices, statistics, WER, names=list("abcd")) == first
     order = [2, 0, 3, 1]
-    other = tune(
-        [m[:, order] for m in matrices], statistics, WER, names=["abcd"[i] for i in order], options=SearchOptions(start=start[order])
-    )
+    other = tune([m[:, order] for m in matrices], statistics, WER, names=["abcd"[i] for i in order])
     assert other.weights == first.weights
     assert other.score == first.score
     assert list(other.weights) == ["c", "a", "d", "b"]
@@ -208,22 +205,11 @@ def test_useless_feature_gets_no_weight():
     assert result.score == corpus_score(WER, oracle(statistics, WER))
 
 
-@pytest.mark.parametrize("start", [(0.0, 2.0), (2.0, 0.0)])
-def test_start_is_kept_where_nothing_is_better(start):
-    """Two weights as good as each other: the search must not walk away from the one it is given."""
-    statistics = [np.array([[1.0, 4.0], [0.0, 4.0]])] * 3
-    matrices = [np.array([[0.0, 0.0], [1.0, 1.0]])] * 3
-    result = tune(matrices, statistics, WER, names=["a", "b"], options=SearchOptions(start=np.array(start)))
-    assert result.score == 0
-    assert result.weights == {"a": start[0] / 2, "b": start[1] / 2}
-
-
 def test_weights_that_earn_nothing_are_dropped():
     _, statistics = wer_lists(5, 6, 1, sizes=(2, 3))
     generator = np.random.default_rng(5)
     matrices = [np.concatenate([-of_list[:, :1], 0.01 * generator.normal(size=(len(of_list), 2))], axis=1) for of_list in statistics]
-    start = np.array([1.0, 0.1, -0.1])  # as good as can be, and stays where it is but for what it does not need
-    result = tune(matrices, statistics, WER, names=["truth", "x", "y"], options=SearchOptions(start=start))
+    result = tune(matrices, statistics, WER, names=["truth", "x", "y"])
     assert result.weights == {"truth": 1, "x": 0, "y": 0}
 
 
@@ -282,9 +268,7 @@ def test_intervals_of_a_sign():
     free = tune(matrices, statistics, WER, names=list("abc"), options=SearchOptions(restarts=4))
     assert free.weights["a"] < 0
     bounds = {"a": (0.0, INF), "b": (-INF, 0.0)}
-    bound = tune(
-        matrices, statistics, WER, names=list("abc"), options=SearchOptions(restarts=4, intervals=bounds, start=np.array([-1.0, 1.0, 0.5]))
-    )
+    bound = tune(matrices, statistics, WER, names=list("abc"), options=SearchOptions(restarts=4, intervals=bounds))
     assert bound.weights["a"] >= 0
     assert bound.weights["b"] <= 0
     assert free.score < bound.score <= bound.first_best_score
@@ -316,7 +300,7 @@ def test_intervals_bind():
         free.score, abs=0.3
     )
     away = {"a": (-3.0, -2.5), "b": (0.1, 0.2), "c": (1, 1)}
-    result = tune(matrices, statistics, WER, names=names, options=SearchOptions(restarts=3, intervals=away, start=np.ones(4)))
+    result = tune(matrices, statistics, WER, names=names, options=SearchOptions(restarts=3, intervals=away))
     assert all(low <= result.weights[name] <= high for name, (low, high) in away.items())
     assert result.score > free.score
     # all fixed: nothing to search
@@ -345,25 +329,6 @@ def test_lines_between_the_best_end_points_help():
             scores.append(found.score)
     assert all(a <= b + 1e-9 for a, b in zip(with_them, without, strict=True))
     assert sum(with_them) < sum(without)
-
-
-def test_l2_pulls_towards_start():
-    matrices, statistics = wer_lists(7, 30, 6)
-    start = np.array([0.0, 1.0, 0.0, 0.0, 0.0, 0.0])
-    names = list("abcdef")
-
-    def cosine(l2):
-        result = tune(matrices, statistics, WER, names=names, options=SearchOptions(start=start, l2=l2, restarts=3))
-        spread = [np.concatenate([m[:, [i]] - m[:, [i]].mean() for m in matrices]).std() for i in range(6)]
-        scaled = np.array([result.weights[name] for name in names]) * spread
-        return scaled[1] / np.linalg.norm(scaled), result.score
-
-    (free, best), (pulled, middle), (fixed, worst) = cosine(0.0), cosine(10.0), cosine(1e6)
-    assert free < pulled < fixed
-    assert fixed > 0.9999
-    assert best < middle < worst
-    with pytest.raises(InputError, match="give another --start"):
-        tune(matrices, statistics, WER, names=names, options=SearchOptions(l2=1.0))
 
 
 def test_written_weights_are_short():
@@ -489,8 +454,6 @@ def test_bad_arguments():
     matrices, statistics = wer_lists(12, 3, 2)
     with pytest.raises(ValueError, match="not distinct"):
         tune(matrices, statistics, WER, names=["a", "a"])
-    with pytest.raises(ValueError, match="2 finite weights"):
-        tune(matrices, statistics, WER, names=["a", "b"], options=SearchOptions(start=np.array([1.0])))
     for ends in ((1, 0), (INF, INF), (math.nan, 1)):
         with pytest.raises(ValueError, match="interval of 'a'"):
             tune(matrices, statistics, WER, names=["a", "b"], options=SearchOptions(intervals={"a": ends}))

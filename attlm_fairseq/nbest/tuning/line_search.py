@@ -15,26 +15,22 @@ from itertools import combinations
 
 import numpy as np
 
-from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.features.combination import log_linear
 from attlm_fairseq.nbest.metrics import Metric, corpus_score
 from attlm_fairseq.nbest.tuning.corpus import Corpus
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 
 ROUNDING_GAIN = 1e-9  # percent points: what counts as a gain rather than rounding
-MIN_ROUND_GAIN = 1e-3  # percent points: a round of smaller gains is the last, for a pull can be followed in ever smaller steps
 MIN_INTERVAL = 1e-9  # radians: an interval narrower than this is not a place to put weights
 ROUNDINGS = (3, 4, 5, 6, 8, 10, 12, 15)  # significant digits tried for the weights, fewest first
 
 
-def best_scoring(
-    corpus: Corpus, metric: Metric, allowed: np.ndarray, start: np.ndarray | None, options: SearchOptions
-) -> tuple[np.ndarray, int]:
+def best_scoring(corpus: Corpus, metric: Metric, allowed: np.ndarray, options: SearchOptions) -> tuple[np.ndarray, int]:
     """Return the weights (F,) with the best corpus score found, and the number of line searches.
 
-    ``allowed`` (2, F) and ``start`` (F,) are those of the options, in the order of the corpus.
+    ``allowed`` (2, F) are the lowest and highest weights of the options, in the order of the corpus.
 
-    - Starting points: the start, the best single feature, equal weights, and random points.
+    - Starting points: the best single feature, equal weights, and random points.
     - Directions: every feature and random directions, in random order, until a round has no gain. A last search from the
       best end point also runs along the lines that join the best end points.
     - A step needs a strict gain. It goes to the middle (as an angle) of the widest of the best intervals.
@@ -44,10 +40,7 @@ def best_scoring(
     - A feature that is constant within every list, or that gains nothing, gets the allowed weight closest to 0.
     - Weights are rounded to as few significant digits (3 or more) as keep the score.
     """
-    search = LineSearch(corpus, metric, start, allowed, options.l2)
-    if options.l2 and (search.anchor is None or not search.anchor.any()):
-        raise InputError("--l2 pulls towards a start in which no feature that tells hypotheses apart has a weight: give another --start")
-
+    search = LineSearch(corpus, metric, allowed)
     generator = np.random.default_rng(options.seed)
     random_directions = len(search.free) if options.random_directions is None else options.random_directions
     ends = [search.climb(point, random_directions, generator) for point in _starting_points(search, options.restarts, generator)]
@@ -60,15 +53,15 @@ def best_scoring(
 
 
 class LineSearch:
-    """Coordinate ascent on the metric (signed so that higher is better) minus the L2 penalty.
+    """Coordinate ascent on the metric (signed so that higher is better).
 
     Points are weights (F,) of features in units of their standard deviation within lists (``scale``, see ``within_lists``; 0
-    for a constant feature). ``start`` (F,) and ``allowed`` (2, F), the lowest and highest weights, are on the scale of the
-    features themselves. If all positive multiples of allowed weights are allowed (``any_length``), points have length 1.
+    for a constant feature). ``allowed`` (2, F) is on the scale of the features themselves. If all positive multiples of allowed
+    weights are allowed (``any_length``), points have length 1.
     """
 
-    def __init__(self, corpus: Corpus, metric: Metric, start: np.ndarray | None, allowed: np.ndarray, l2: float) -> None:
-        self.corpus, self.metric, self.allowed, self.l2 = corpus, metric, allowed, l2
+    def __init__(self, corpus: Corpus, metric: Metric, allowed: np.ndarray) -> None:
+        self.corpus, self.metric, self.allowed = corpus, metric, allowed
         self.any_length = bool((np.isinf(allowed) | (allowed == 0)).all())
         self.sign = 1.0 if metric.higher_is_better else -1.0
         self.searches = 0
@@ -77,8 +70,6 @@ class LineSearch:
         self.lower, self.upper = np.multiply(allowed, self.scale, out=np.zeros_like(allowed), where=self.scale > 0)
         self.free = np.flatnonzero(self.lower < self.upper)
         self.none = np.clip(0.0, self.lower, self.upper)  # as little weight as allowed
-        self.start = None if start is None else np.clip(start, *allowed) * self.scale
-        self.anchor = None if self.start is None else _unit(self.start)
         # Lists whose hypotheses are all equally good have no threshold that matters: they are added up once.
         statistics = corpus.statistics
         differs = (np.maximum.reduceat(statistics, starts) != np.minimum.reduceat(statistics, starts)).any(axis=1)
@@ -96,8 +87,7 @@ class LineSearch:
         return self.objective_of_raw(self.raw(point))
 
     def objective_of_raw(self, weights: np.ndarray) -> float:
-        score = self.sign * corpus_score(self.metric, self.corpus.chosen(weights))
-        return score - float(self._penalty(weights * self.scale, np.zeros(len(weights)), np.zeros(1))[0])
+        return self.sign * corpus_score(self.metric, self.corpus.chosen(weights))
 
     def climb(
         self, point: np.ndarray, random_directions: int, generator: np.random.Generator, further: Sequence[np.ndarray] = ()
@@ -118,7 +108,7 @@ class LineSearch:
                 moved, moved_value = self._search(point, value, totals, _unit(direction))
                 if moved_value > value:
                     point, value, totals = moved, moved_value, self._totals(moved)
-            if value - before <= (MIN_ROUND_GAIN if self.l2 else 0.0):
+            if value <= before:
                 return point, value
 
     def _totals(self, point: np.ndarray) -> list[np.ndarray]:
@@ -146,10 +136,9 @@ class LineSearch:
         left, right, scores = left[new], right[np.concatenate([new[1:], [True]])], scores[new]
         middle = (left + right) / 2
         steps = foot + height * np.tan(middle)
-        values = scores - self._penalty(point, direction, steps)
 
-        best = np.flatnonzero(values >= values.max() - ROUNDING_GAIN)
-        if values[best[0]] <= value + ROUNDING_GAIN:
+        best = np.flatnonzero(scores >= scores.max() - ROUNDING_GAIN)
+        if scores[best[0]] <= value + ROUNDING_GAIN:
             return point, value
         distance = np.abs(middle[best] - math.atan(-foot / height))
         for i in best[np.lexsort((distance, (left - right)[best]))][:3]:
@@ -177,14 +166,6 @@ class LineSearch:
         moving = np.flatnonzero(direction)
         ends = (np.stack([self.lower, self.upper])[:, moving] - point[moving]) / direction[moving]
         return float(ends.min(axis=0).max(initial=-math.inf)), float(ends.max(axis=0).min(initial=math.inf))
-
-    def _penalty(self, point: np.ndarray, direction: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Return the L2 penalty at ``point + steps * direction``: l2 times the squared distance of unit vectors (origin: orthogonal)."""
-        if not self.l2:
-            return np.zeros(len(steps))
-        length = np.sqrt(np.maximum(point @ point + 2 * steps * (point @ direction) + steps**2 * (direction @ direction), 0.0))
-        cosine = np.where(length > 0, (self.anchor @ point + steps * (self.anchor @ direction)) / np.where(length > 0, length, 1.0), 0.0)
-        return self.l2 * 2.0 * (1.0 - cosine)
 
 
 def _envelope(slopes: np.ndarray, intercepts: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, ...]]]:
@@ -220,11 +201,11 @@ def _envelope(slopes: np.ndarray, intercepts: np.ndarray) -> tuple[np.ndarray, l
 
 
 def _starting_points(search: LineSearch, restarts: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Start, the best single feature, equal weights, random ones; all of them allowed."""
+    """Return the best single feature, equal weights and random points; all of them allowed."""
     free, none, lower, upper = search.free, search.none, search.lower, search.upper
     ends = np.abs(np.concatenate([lower, upper]))
     size = max(ends[np.isfinite(ends)], default=0.0) or 1.0  # what is a large weight, if intervals have a scale
-    points = [] if search.start is None else [search.start]
+    points = []
     singles = [np.clip(none + sign * size * np.eye(len(none))[column], lower, upper) for column in free for sign in (1.0, -1.0)]
     if singles := [point for point in singles if (point != none).any()]:
         points.append(max(singles, key=search.value))

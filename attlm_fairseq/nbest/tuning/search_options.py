@@ -19,23 +19,17 @@ class SearchOptions:
             loss and uses only ``restarts``, ``seed`` and ``intervals``, which must contain 0.
         restarts: number of random starting points, in addition to the fixed ones.
         seed: random seed of the points and directions.
-        start: further weights (F,) to start from.
         random_directions: number of random directions per round, in addition to the F features; None: F.
         leaders: number of best end points; the last search also runs along the lines that join them.
         intervals: lowest and highest weight by name, both included; -inf and inf for none. Equal ends fix the weight.
-        l2: pull towards ``start``: percent points of score per squared distance of 1 between the unit vectors of
-            weights and ``start``. Features are in units of their standard deviation within lists; unit vectors at a
-            right angle have squared distance 2.
     """
 
     objective: Literal["metric", "risk"] = "metric"
     restarts: int = 10
     seed: int = 1
-    start: np.ndarray | None = None
     random_directions: int | None = None
     leaders: int = 5
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    l2: float = 0.0
 
     def __post_init__(self) -> None:
         for name, (low, high) in self.intervals.items():
@@ -45,15 +39,6 @@ class SearchOptions:
     def allowed(self, names: Sequence[str]) -> np.ndarray:
         """Return the lowest and highest weights allowed, (2, F)."""
         return np.array([self.intervals.get(name, (-math.inf, math.inf)) for name in names], dtype=np.float64).T
-
-    def start_for(self, names: Sequence[str]) -> np.ndarray | None:
-        """Return the start (F,) as float64. Raises ValueError if it is not one finite weight for each name."""
-        if self.start is None:
-            return None
-        start = np.asarray(self.start, dtype=np.float64)
-        if start.shape != (len(names),) or not np.isfinite(start).all():
-            raise ValueError(f"start must be {len(names)} finite weights")
-        return start
 
 
 DEFAULT_SEARCH = SearchOptions()

@@ -52,11 +52,11 @@ def tune(
     if len(set(names)) != len(names):
         raise ValueError(f"feature names are not distinct: {list(names)}")
     corpus = Corpus(feature_matrices, statistics, order)
-    start, allowed = options.start_for(names), options.allowed(sorted_names)
+    allowed = options.allowed(sorted_names)
     if options.objective == "risk":
         weights, searches = least_expected_loss(corpus, metric, allowed, options)
     else:
-        weights, searches = best_scoring(corpus, metric, allowed, None if start is None else start[order], options)
+        weights, searches = best_scoring(corpus, metric, allowed, options)
     by_name = dict(zip(sorted_names, map(float, weights), strict=True))
     return TuningResult(
         weights={name: by_name[name] for name in names},
