@@ -22,13 +22,22 @@ def note(line: str) -> None:
 
 
 @contextlib.contextmanager
-def silent() -> Iterator[None]:
-    """Log nothing while the block runs, for example while a file is read a second time."""
-    before, LOGGER.disabled = LOGGER.disabled, True
+def collected() -> Iterator[list[str]]:
+    """Yield a list that receives the lines of ``note`` while the block runs. They are not logged."""
+    lines: list[str] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        lines.append(record.getMessage())
+        return False
+
+    level = LOGGER.level
+    LOGGER.addFilter(keep)
+    LOGGER.setLevel(logging.INFO)
     try:
-        yield
+        yield lines
     finally:
-        LOGGER.disabled = before
+        LOGGER.removeFilter(keep)
+        LOGGER.setLevel(level)
 
 
 def note_texts(pipelines: dict[str, TextPipeline]) -> None:

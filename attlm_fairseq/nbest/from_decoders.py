@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.json_text import Place
 from attlm_fairseq.nbest.formats.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -127,7 +126,7 @@ def _without_lengths(hypothesis: Any) -> Any:
 
 
 def _read(values: Iterable[Any], name: str, ids: Iterable[str] | None) -> list[NbestList]:
-    reader = Reader(name, note)
+    reader = Reader(name)
     groups = []
     for place, value in enumerate(values):
         groups.append(reader.record(_plain(value), Place(f"{name}: list {place}", "{}", None, 0), first=place == 0).hypotheses)

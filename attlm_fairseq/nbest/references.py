@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +29,7 @@ from typing import Literal
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_format, format_of, open_nbest
 from attlm_fairseq.nbest.formats.json_text import DECODER, first_value
 from attlm_fairseq.nbest.formats.lines import one_line
@@ -111,20 +112,15 @@ def _reference_of(nbest: NbestList) -> str:
     raise nbest.error(f"the utterance {nbest.id!r} has {found}: expected one (ref, reference, text, ..)")
 
 
-def attach_references(
-    lists: Iterable[NbestList],
-    references: Sequence[TextFile] | None,
-    by: By | None = None,
-    tell: Callable[[str], None] = lambda line: None,
-) -> list[NbestList]:
+def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile] | None, by: By | None = None) -> list[NbestList]:
     """Return copies of the lists with their references, one from each file. Blank ones are left out unless all are blank.
+
+    Logs lines that match no list, and a warning if the lists' numbered ids are sorted as text.
 
     Args:
         lists: the lists.
         references: files that replace the lists' own references; None: every list must have its own.
         by: how lines are matched with lists; see the module docstring.
-        tell: receives notes about lines that match no list, and a warning if the lists' numbered ids are sorted as
-            text.
 
     Raises:
         InputError: a list has no reference, or a file does not fit the lists.
@@ -144,9 +140,9 @@ def attach_references(
         if found.left_over and by == "id":
             counts = f"{len(ids)} lists, {len(found.file.lines)} references with ids"
             name, count = found.left_over[0], len(found.left_over)
-            tell(f"note: {found.file.path}: {count} references are of no list and left over, the first of id {name!r}: {counts}")
+            note(f"note: {found.file.path}: {count} references are of no list and left over, the first of id {name!r}: {counts}")
     if by is None and not any(found.by_id for found in matched) and (warning := sorted_as_text(ids)):
-        tell(warning)
+        note(warning)
     return [replace(nbest, references=_given(texts)) for nbest, *texts in zip(lists, *(found.texts for found in matched), strict=True)]
 
 
@@ -276,14 +272,13 @@ def sorted_as_text(ids: Sequence[str]) -> str | None:
     return None
 
 
-def read_texts(path: str, by: By | None = None, tell: Callable[[str], None] = lambda line: None) -> list[NbestList]:
-    """Read one text per line as lists of one hypothesis. Their ids come from the lines, or are their positions from 0.
+def read_texts(path: str, by: By | None = None) -> list[NbestList]:
+    """Read one text per line as lists of one hypothesis. Their ids come from the lines, which is logged, or are their positions from 0.
 
     Args:
         path: the file.
         by: ``"id"`` requires ids. None takes them as ids if all lines have one: a distinct first word, or last word in
             parentheses, each with a digit, dash or underscore.
-        tell: receives a note if lines were found to have ids.
 
     Raises:
         InputError: the file cannot be read, or not every line has an id of its own.
@@ -298,14 +293,12 @@ def read_texts(path: str, by: By | None = None, tell: Callable[[str], None] = la
         if len(set(names)) < len(names):
             raise InputError(f"{_why_not((), names)}: expected each id once; {file.force_order}", path=path)
         if by is None:
-            tell(f"note: {path}: the lines' ids, such as {names[0]!r}, do not count as words; {file.force_order}")
+            note(f"note: {path}: the lines' ids, such as {names[0]!r}, do not count as words; {file.force_order}")
     items = keyed if keyed is not None else zip(_places(file.lines), file.lines, strict=True)
     return [_one_text(name, text, line) for line, (name, text) in enumerate(items, 1)]
 
 
-def read_further(
-    path: str, format_name: str | None, first: Sequence[NbestList], first_path: str, by: By | None = None
-) -> tuple[list[NbestList], str]:
+def read_further(path: str, format_name: str | None, first: Sequence[NbestList], first_path: str, by: By | None = None) -> list[NbestList]:
     """Read another system's file for the utterances of ``first``: n-best lists, or one text per line.
 
     A file holds texts if its format is not recognised or ``format_name`` is "text". It also does if its format can look
@@ -315,32 +308,33 @@ def read_further(
     by the rule in the module docstring.
 
     Returns:
-        The lists in the order of ``first``, and a note on how the file was read.
+        The lists in the order of ``first``. Logs how the file was read if its format was not recognised.
 
     Raises:
         InputError: the file is of other utterances.
     """
     named = find_format(format_name) if format_name not in (None, TEXT) else None
     if (path != "-" and Path(path).is_dir()) or isinstance(named, NbestFolderFormat):
-        return _in_order_of(first, list(open_nbest(path, format_name)[1]), path, first_path), ""
+        return _in_order_of(first, list(open_nbest(path, format_name)[1]), path, first_path)
     source = TextSource(path)
     form = None if format_name == TEXT else named or format_of(source.head)
     text = "".join(source.pieces())
     lines = list(TextSource(path, text=text).lines())
     if form is not None and (form.name not in LIKE_TEXT or len(lines) != len(first)):
-        return _in_order_of(first, list(form.read(TextSource(path, text=text))), path, first_path), ""
+        return _in_order_of(first, list(form.read(TextSource(path, text=text))), path, first_path)
     if named is not None:
         with contextlib.suppress(InputError):
             lists = list(named.read(TextSource(path, text=text)))
             if len(lists) == len(first):
-                return _in_order_of(first, lists, path, first_path), ""
+                return _in_order_of(first, lists, path, first_path)
     ids = [nbest.id for nbest in first]
     try:
         found = match_lines(ids, TextFile(path, _without_ends(lines)), "order" if by == "order" else None)
     except InputError as error:
         raise InputError(f"{error}{f'; if it holds n-best lists, say --format {form.name}' if form else ''}") from None
-    note = f"note: {path} is not an n-best list: read as one text per line{', with ids' if found.by_id else ''}"
-    return [_one_text(name, text) for name, text in zip(ids, found.texts, strict=True)], "" if format_name == TEXT else note
+    if format_name != TEXT:
+        note(f"note: {path} is not an n-best list: read as one text per line{', with ids' if found.by_id else ''}")
+    return [_one_text(name, text) for name, text in zip(ids, found.texts, strict=True)]
 
 
 def _in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, first_path: str) -> list[NbestList]:

@@ -148,7 +148,7 @@ def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunCo
     """Return the run with its effective weights, and its systems: all weights first, then each LM alone. Raises InputError."""
     if run == RunConfig(context=run.context):  # nothing rescores: a context says which lists the bootstrap draws together
         return run, []
-    run = replace(run, weights=with_decoder_score(run, run.weights, found.lists.lists[0], note))
+    run = replace(run, weights=with_decoder_score(run, run.weights, found.lists.lists[0]))
     answers = answers_of(found.lists, metric, run.weights, run.decision)
     warn_of_unseen({name for name, value in run.weights.items() if value} - {*found.lists.names})
     measured, names = (found.lists.features, found.lists.statistics), found.lists.names
@@ -192,7 +192,7 @@ def _texts_or_lists(lists: Lists, by: By | None) -> Iterable[NbestList]:
             if str(file) == "-":
                 raise
         note(f"note: {file} is not an n-best list: read as one text per line")
-    return read_texts(str(file), by, note)
+    return read_texts(str(file), by)
 
 
 def _further(
@@ -213,9 +213,7 @@ def _further(
 def _lists_of_file(file: NbestFile | FilePath, first: Sequence[NbestList], first_name: str, references: ReferenceFiles) -> list[NbestList]:
     """Return another system's lists in the order of ``first``. Raises InputError if they are of other utterances."""
     file = file if isinstance(file, NbestFile) else NbestFile(file)
-    lists, told = read_further(str(file), file.format, first, first_name, references.by)
-    if told:
-        note(told)
+    lists = read_further(str(file), file.format, first, first_name, references.by)
     for own, nbest in zip(lists, first, strict=True):
         if own.references and not references.paths and own.references != nbest.references:
             message = f"the reference of list {own.id!r} is not that of {first_name}; compare the same utterances in the same order"

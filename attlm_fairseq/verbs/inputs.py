@@ -11,7 +11,6 @@ from typing import Any, TypeAlias, TypeGuard, cast
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
-from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.external_metric import with_source
 from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, NbestFormat, format_of, open_nbest
@@ -121,7 +120,7 @@ class ReferenceFiles:
 
     def attach(self, lists: Iterable[NbestList]) -> list[NbestList]:
         """Return the lists with their references. Raises InputError."""
-        found = attach_references(lists, read_references(self.paths) if self.paths else None, self.by, note)
+        found = attach_references(lists, read_references(self.paths) if self.paths else None, self.by)
         return found if self.source is None else SourceFile(self.source, self.by).attach(found)
 
 

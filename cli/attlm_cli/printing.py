@@ -78,10 +78,10 @@ def lines_bar(path: str) -> tqdm:
 
 def hypotheses_bar(path: str, format_name: str | None) -> tqdm:
     """Return a progress bar for the hypotheses of n-best lists."""
-    from attlm_fairseq.messages import silent
+    from attlm_fairseq.messages import collected
     from attlm_fairseq.nbest.formats import open_nbest
 
-    with silent():  # the run itself reads the lists again and then logs their notes
+    with collected():  # the run itself reads the lists again and then logs their notes
         total = sum(len(found.hypotheses) for found in open_nbest(path, format_name)[1]) if worth_counting(path) else None
     return progress("hypotheses", total)
 

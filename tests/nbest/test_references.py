@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, write_one_best
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.references import TextFile, attach_references, match_lines, read_further, read_references, read_texts
@@ -23,7 +24,10 @@ def files(*of_files: list[str]) -> list[TextFile]:
 
 
 def attached(ids: list[str], *of_files: list[str], by: str | None = None, told: list[str] | None = None) -> list[tuple[str, ...]]:
-    joined = attach_references(lists(*ids), files(*of_files), by, (told if told is not None else []).append)
+    with collected() as lines:
+        joined = attach_references(lists(*ids), files(*of_files), by)
+    if told is not None:
+        told += lines
     assert [nbest.id for nbest in joined] == list(ids)
     return [nbest.references for nbest in joined]
 
@@ -218,8 +222,8 @@ def test_texts_as_the_first_file(tmp_path):
     assert [(n.id, n.hypotheses[0].text, n.line) for n in read_texts(str(path))] == [("0", "a", 1), ("1", "", 2), ("2", "u2\tb", 3)]
     for text in ("u-2 a\nu-1 b\n", "a (u-2)\nb (u-1)\n"):
         path.write_text(text)
-        told = []
-        assert [(n.id, n.hypotheses[0].text) for n in read_texts(str(path), None, told.append)] == [("u-2", "a"), ("u-1", "b")]
+        with collected() as told:
+            assert [(n.id, n.hypotheses[0].text) for n in read_texts(str(path))] == [("u-2", "a"), ("u-1", "b")]
         assert "the lines' ids, such as 'u-2', do not count as words; --refs-by order" in told[0]
         assert [n.id for n in read_texts(str(path), "order")] == ["0", "1"]
     path.write_text("x a\ny b\n")
@@ -241,7 +245,7 @@ def further(
     path, text: str, format_name: str | None = None, first: list[NbestList] = FIRST, by: str | None = None
 ) -> list[tuple[str, str]]:
     path.write_text(text, encoding="utf-8")
-    return [(n.id, n.hypotheses[0].text) for n in read_further(str(path), format_name, first, "FIRST", by)[0]]
+    return [(n.id, n.hypotheses[0].text) for n in read_further(str(path), format_name, first, "FIRST", by)]
 
 
 def paired(*texts: str) -> list[tuple[str, str]]:
@@ -253,9 +257,11 @@ def paired(*texts: str) -> list[tuple[str, str]]:
 def test_what_rescore_writes_is_read_as_it_was(style, format_name, tmp_path):
     """Without an id an empty text is a blank line as between plain lists; with one the lines look like Kaldi's lists."""
     write_one_best(FIRST[::-1] if style != "text" else FIRST, str(tmp_path / "out"), style)
-    found, told = read_further(str(tmp_path / "out"), format_name, FIRST, "FIRST")
+    with collected() as told:
+        found = read_further(str(tmp_path / "out"), format_name, FIRST, "FIRST")
     assert [(n.id, n.hypotheses[0].text) for n in found] == paired("a b", "", "c d (e)")
-    assert told.endswith("read as one text per line" + ", with ids" * (style != "text")) or format_name == "text"
+    expected = "read as one text per line" + ", with ids" * (style != "text")
+    assert format_name == "text" or told[0].endswith(expected)
 
 
 @pytest.mark.parametrize("format_name", [None, "text", "nemo:8"])

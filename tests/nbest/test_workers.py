@@ -21,6 +21,7 @@ from lm_files import write_checkpoint
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
+from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.decision.decision import decide
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run import rescoring
@@ -205,8 +206,9 @@ def test_a_cache_gives_back_what_it_was_given(folder, tmp_path):
         stopped = ScoreCache(place).score(OneProcess(lms), blocks)
         assert len([next(stopped) for _ in range(count)]) == count
         stopped.close()
-        before, told = lms.scored, []
-        again = list(ScoreCache(place, tell=told.append).score(OneProcess(lms), blocks))
+        before = lms.scored
+        with collected() as told:
+            again = list(ScoreCache(place).score(OneProcess(lms), blocks))
         assert lms.scored == before + len(blocks) - count
         assert contents(again) == contents(whole)
         assert told == [f"continued: the scores of {sum(map(len, blocks[:count]))} hypotheses were in out.unfinished already"]
@@ -229,8 +231,8 @@ def test_a_damaged_cache_is_scored_again_in_one_line(folder, tmp_path):
             damaged.append(content[:where] + bytes([content[where] ^ 1 << generator.randrange(8)]) + content[where + 1 :])
     for one in damaged:
         place.write_bytes(one)
-        told: list[str] = []
-        assert contents(list(ScoreCache(place, tell=told.append).score(OneProcess(lms), blocks))) == whole
+        with collected() as told:
+            assert contents(list(ScoreCache(place).score(OneProcess(lms), blocks))) == whole
         assert len(told) <= 2
         assert all(line.startswith(("note: out.unfinished is damaged", "continued: ")) for line in told), told
     for text in (
@@ -246,16 +248,16 @@ def test_a_damaged_cache_is_scored_again_in_one_line(folder, tmp_path):
         check = hashlib.sha256(text.encode() if isinstance(text, str) else b"").hexdigest()
         with contextlib.closing(sqlite3.connect(place)) as database, database:
             database.execute('UPDATE scores SET scores = ?, "check" = ?', (text, check))
-        told = []
-        assert contents(list(ScoreCache(place, tell=told.append).score(OneProcess(lms), blocks))) == whole
+        with collected() as told:
+            assert contents(list(ScoreCache(place).score(OneProcess(lms), blocks))) == whole
         assert told == ["note: out.unfinished is damaged: everything after 0 hypotheses is scored again"]
     with contextlib.closing(sqlite3.connect(place)) as database, database:  # a view that would never end
         database.execute("DROP TABLE scores")
         database.execute(
             "CREATE VIEW scores AS WITH RECURSIVE r(block) AS (SELECT 1 UNION ALL SELECT block + 1 FROM r) SELECT block FROM r"
         )
-    told = []
-    assert contents(list(ScoreCache(place, tell=told.append).score(OneProcess(lms), blocks))) == whole
+    with collected() as told:
+        assert contents(list(ScoreCache(place).score(OneProcess(lms), blocks))) == whole
     assert told == ["note: out.unfinished is damaged: its lists are scored again"]
 
 
@@ -270,9 +272,10 @@ def test_a_cache_is_of_one_run_at_a_time(folder, tmp_path):
 
 
 def test_a_file_of_an_older_attlm_is_one_line(folder, tmp_path):
-    place, told = tmp_path / "out.unfinished", []
+    place = tmp_path / "out.unfinished"
     place.write_bytes(b'{"attlm": "0.1.0", "scores of": "x", "check": "y"}\n{"block": ')
-    assert len(list(ScoreCache(place, tell=told.append).score(OneProcess(kenlm(folder)), blocks_of([["w1"], ["w2"]])))) == 2
+    with collected() as told:
+        assert len(list(ScoreCache(place).score(OneProcess(kenlm(folder)), blocks_of([["w1"], ["w2"]])))) == 2
     assert told == ["note: out.unfinished is of an older attlm: its lists are scored again"]
 
 

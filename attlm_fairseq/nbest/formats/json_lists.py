@@ -77,7 +77,7 @@ class JsonFormat(NbestFormat):
     def read(self, source: TextSource) -> Iterator[NbestList]:
         framing = framing_of(source.head)
         file = FileText(self.name, framing=framing)
-        reader = Reader(source.name, note)
+        reader = Reader(source.name)
         if framing == LINES:
             return _lists(_items_of_lines(source, file), file, reader)
         if framing in (ARRAY, OBJECT):

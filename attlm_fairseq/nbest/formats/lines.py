@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
@@ -37,7 +37,7 @@ def text_of_hypothesis(nbest: NbestList, hypothesis: Hypothesis) -> HypothesisTe
     return hypothesis.verbatim
 
 
-def main_score(scores: Mapping[str, float]) -> str | None:
+def main_score(scores: Collection[str]) -> str | None:
     """Return the name of the decoder's own score: the only one, or the one that formats call so."""
     return next(iter(scores)) if len(scores) == 1 else next((name for name in DECODER_SCORES if name in scores), None)
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.json_text import Place
 from attlm_fairseq.nbest.formats.lines import quoted
@@ -120,10 +121,9 @@ class Record:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads the utterances of one file. ``tell`` gets one line, once, for each score that was normalised by length."""
+    """Reads the utterances of one file. Logs one line, once, for each score that was normalised by length."""
 
     path: str
-    tell: Callable[[str], None]
     _told: set[str] = field(default_factory=set)
 
     def record(self, value: Any, place: Place, first: bool = False) -> Record:
@@ -213,7 +213,7 @@ class Reader:
             score = self._multiplied(key, score, length + normalised.unlisted, power)
         if told not in self._told:
             self._told.add(told)
-            self.tell(f"note: {self.path}: {told}")
+            note(f"note: {self.path}: {told}")
         return name, score
 
     def _multiplied(self, key: str, score: float, length: int, power: float) -> float:

@@ -12,7 +12,6 @@ from typing import ClassVar, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
-from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
@@ -182,7 +181,7 @@ def _rows(source: TextSource, file: FileText, delimiter: str) -> Iterator[_Row]:
 
 def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str) -> Iterator[NbestList]:
     seen = SeenIds()
-    reader = Reader(path, note)
+    reader = Reader(path)
     found_any = False
     for name, group in itertools.groupby(_whole(rows, len(columns.names), path), lambda row: row.fields[columns.id]):
         of_list = list(group)

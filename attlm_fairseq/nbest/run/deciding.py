@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import repeat
 
 from attlm_fairseq.batching import batch_by_size
@@ -27,18 +27,15 @@ class ListDecider:
             ``verbs.rescore.Rescored``.
     """
 
-    def __init__(
-        self, run: RunConfig, features: Iterable[str], confidence: Confidence | None = None, tell: Callable[[str], None] = note
-    ) -> None:
+    def __init__(self, run: RunConfig, features: Iterable[str], confidence: Confidence | None = None) -> None:
         """Prepare for the lists of one run.
 
         Args:
             run: weights and decision.
             features: the LM features that have a weight.
             confidence: adds word confidences to each list; None adds none.
-            tell: receives the notes and warnings for the user.
         """
-        self.run, self.confidence, self._tell = run, confidence, tell
+        self.run, self.confidence = run, confidence
         self.weights = dict(run.weights)
         self.counts = {"list_count": 0, "hypothesis_count": 0, "changed": 0, "new_texts": 0}
         # a score may be missing from some hypotheses of sparse lists, but hardly from all of them
@@ -49,7 +46,7 @@ class ListDecider:
         """Yield each list with the answer first. After the last list, warn of what was unusual in all of them."""
         for scored in self._prepared(lists):
             if not self.counts["list_count"]:
-                self.weights = with_decoder_score(self.run, self.weights, scored, self._tell)
+                self.weights = with_decoder_score(self.run, self.weights, scored)
                 self._tell_formula()
             decided = decide(scored, self.weights, self.run.decision)
             self._count(scored, decided)
@@ -58,8 +55,8 @@ class ListDecider:
             yield decided
         rule = self.run.decision.rule
         if rule != "max" and (warning := self._marks.warning_of_decision(rule)):
-            self._tell(warning)
-        warn_of_unseen(self._unseen, self._tell)
+            note(warning)
+        warn_of_unseen(self._unseen)
 
     def _prepared(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield the lists. If an external program compares hypotheses, lists are read ahead so that one run serves many."""
@@ -84,12 +81,12 @@ class ListDecider:
     def _tell_formula(self) -> None:
         terms = " + ".join(f"{value:g} {name}" for name, value in self.weights.items() if value)
         if self.run.decision.rule != "max":
-            self._tell((f"total = {terms}" if terms else "all weights are 0") + f"; decision: {self.run.decision}")
+            note((f"total = {terms}" if terms else "all weights are 0") + f"; decision: {self.run.decision}")
         else:
-            self._tell(f"total = {terms}" if terms else "all weights are 0: the lists stay as they are")
+            note(f"total = {terms}" if terms else "all weights are 0: the lists stay as they are")
 
 
-def warn_of_unseen(names: Collection[str], tell: Callable[[str], None] = note) -> None:
+def warn_of_unseen(names: Collection[str]) -> None:
     """Warn of weights whose score no hypothesis has: the name may be mistyped. Only sparse lists can cause this."""
     if names:
-        tell(f"WARNING: no hypothesis has a score {', '.join(sorted(names))}: the weight had no effect")
+        note(f"WARNING: no hypothesis has a score {', '.join(sorted(names))}: the weight had no effect")

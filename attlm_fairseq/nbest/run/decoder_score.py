@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
+from attlm_fairseq.messages import collected, note
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, features, weighted_totals
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
+from attlm_fairseq.nbest.formats.lines import main_score
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 
 
-def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: NbestList, tell: Callable[[str], None]) -> dict[str, float]:
+def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: NbestList) -> dict[str, float]:
     """Return the weights with 1 for the decoder's own score, unless the weights already cover it.
 
-    It is added if an LM has a weight and neither a score of the list nor ``rank`` has one. The decoder's score is the only
-    score of the list, or the one with a name in DECODER_SCORES.
-
-    Args:
-        run: the LMs.
-        weights: the given weights.
-        nbest: any of the lists.
-        tell: receives a line if a weight is added, or if it is unclear which score is the decoder's.
+    It is added if an LM of the run has a weight and neither a score of the list nor ``rank`` has one. The decoder's score is
+    the only score of ``nbest``, any of the lists, or the one with a name in DECODER_SCORES. Logs a line if a weight is added,
+    or if it is unclear which score is the decoder's.
     """
     if run.adds_candidates:  # their weights were tuned, with those of all scores
         return dict(weights)
     own = _own_scores(nbest, {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)})
     if not any(weights.get(lm.name) for lm in run.scored) or any(name in weights for name in (*own, "rank")) or not own:
         return dict(weights)
-    decoder = _decoder_score(own)
+    decoder = main_score(own)
     if decoder is None:
-        tell(f"WARNING: none of the lists' own scores ({', '.join(own)}) has a weight: the LMs decide alone")
+        note(f"WARNING: none of the lists' own scores ({', '.join(own)}) has a weight: the LMs decide alone")
         return dict(weights)
-    tell(f"note: {decoder}, the decoder's own score, has weight 1: give it another one, or 0 to let the LMs decide alone")
+    note(f"note: {decoder}, the decoder's own score, has weight 1: give it another one, or 0 to let the LMs decide alone")
     return {**weights, decoder: 1.0}
 
 
@@ -46,7 +43,7 @@ def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
         InputError: the list has no score of its own, or it is unclear which score is the decoder's.
     """
     own = _own_scores(nbest, lms)
-    name = _decoder_score(own)
+    name = main_score(own)
     if name is None or any(name not in hypothesis.scores for hypothesis in nbest.hypotheses):
         found = f"several, none of which is called {' or '.join(DECODER_SCORES)}: {', '.join(own)}" if len(own) > 1 else "none"
         raise nbest.error(
@@ -58,15 +55,12 @@ def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
 
 def total_without_lms(nbest: NbestList, config: RunConfig) -> list[float]:
     """Return the total of each hypothesis without the scores that the LMs of the run give it, with the default decoder weight."""
-    weights = with_decoder_score(config, config.weights, nbest, lambda line: None)
+    with collected():
+        weights = with_decoder_score(config, config.weights, nbest)
     lms = {lm.name for lm in config.lms}
     names = [name for name in feature_names(nbest) if weights.get(name) and name not in lms and not is_lm_feature(name, lms)]
     [totals] = weighted_totals([features(nbest, names)], names, weights)
     return totals.tolist()
-
-
-def _decoder_score(own: Sequence[str]) -> str | None:
-    return own[0] if len(own) == 1 else next((name for name in DECODER_SCORES if name in own), None)
 
 
 def _own_scores(nbest: NbestList, replaced: Collection[str]) -> list[str]:

@@ -21,6 +21,7 @@ from typing import Any
 
 from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import collected, note, warn_of_oov
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
 from attlm_fairseq.nbest.formats import holding_new, open_nbest, write_nbest
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
@@ -58,25 +59,27 @@ class ShardRescorer:
     def __call__(self, row: Mapping[str, str]) -> dict[str, Any]:
         """Rescore the shard ``row["path"]`` into ``row["output"]``; an InputError ends only this shard."""
         try:
-            lists, notes, conversations = self._rescore(row["path"], row["output"])
+            with collected() as notes:
+                lists, conversations = self._rescore(row["path"], row["output"])
         except InputError as error:
             return {**row, "lists": 0, "error": str(error), "notes": "", "conversations": ""}
         return {**row, "lists": lists, "error": "", "notes": "\n".join(notes), "conversations": json.dumps(conversations)}
 
-    def _rescore(self, path: str, output: str) -> tuple[int, list[str], list[str]]:
+    def _rescore(self, path: str, output: str) -> tuple[int, list[str]]:
         form, opened = open_nbest(path, self._format_name)
         first, lists = peeked(opened)
-        notes: list[str] = []
-        cache = ScoreCache.of_output(output, self._config, self._device, self._features, notes.append)
+        cache = ScoreCache.of_output(output, self._config, self._device, self._features)
         rescorer = Rescorer(self._workers, self._config, cache=cache, context=context_of(self._config, first))
         target = holding_new(form) if self._config.adds_candidates else form
         if target.name != form.name:
-            notes.append(f"note: {form.name} cannot hold new hypotheses: lists are written as {target.name}")
-        decider = ListDecider(self._config, self._features, self._config.confidence if target.name == "jsonl" else None, notes.append)
+            note(f"note: {form.name} cannot hold new hypotheses: lists are written as {target.name}")
+        decider = ListDecider(self._config, self._features, self._config.confidence if target.name == "jsonl" else None)
         write_nbest(decider.decide_all(rescorer.score(self._workers.expand(lists))), target, output)
         cache.finish()
-        told = [*notes, *filter(None, (oov.warning() for oov in rescorer.oov.values())), *rescorer.notes.values()]
-        return decider.counts["list_count"], told, rescorer.conversations
+        warn_of_oov(rescorer.oov.values())
+        for line in rescorer.notes.values():
+            note(line)
+        return decider.counts["list_count"], rescorer.conversations
 
 
 def find_shards(pattern: str) -> list[str]:

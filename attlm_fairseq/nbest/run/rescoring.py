@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain, repeat
 
 from attlm_fairseq.batching import batch_by_size
+from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block import Block
@@ -173,7 +174,8 @@ def context_of(run: RunConfig, first: NbestList | None) -> Context | None:
     """
     if run.context is None:
         return None
-    weights = run.weights if first is None else with_decoder_score(run, run.weights, first, lambda line: None)
+    with collected():  # the run itself logs what it adds
+        weights = run.weights if first is None else with_decoder_score(run, run.weights, first)
     return Context(run.context, Choice(dict(weights), run.decision))
 
 

@@ -13,7 +13,7 @@ import math
 import os
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain, islice
@@ -41,16 +41,13 @@ SCHEMA = 'CREATE TABLE scores (block TEXT PRIMARY KEY, scores TEXT NOT NULL, "ch
 class ScoreCache:
     """The cache of one output; without a path, it stores nothing. Created if there is more than one block; ``finish`` deletes it."""
 
-    def __init__(self, path: Path | None, settings: object = None, tell: Callable[[str], None] = lambda line: None) -> None:
-        """``settings``: what decides on scores besides the LMs. ``tell`` gets a line if a run continues, or if the file is damaged."""
+    def __init__(self, path: Path | None, settings: object = None) -> None:
+        """``settings``: what decides on scores besides the LMs."""
         self.path = path
         self._settings = settings
-        self._tell = tell
 
     @classmethod
-    def of_output(
-        cls, output: str, run: RunConfig, device: DeviceConfig, features: Iterable[str], tell: Callable[[str], None] = note
-    ) -> ScoreCache:
+    def of_output(cls, output: str, run: RunConfig, device: DeviceConfig, features: Iterable[str]) -> ScoreCache:
         """Return the cache next to an output, ``OUTPUT.unfinished``; none for standard output, devices and pipes."""
         if is_stream(output):
             return cls(None)
@@ -58,7 +55,7 @@ class ScoreCache:
         settings |= {} if device.normaliser == "exact" else {"normaliser": device.normaliser, "weights": dict(run.weights)}
         settings |= {"features": sorted(features)} | ({} if run.context is None else {"context": str(run.context)})
         place = Path(os.path.realpath(output))
-        return cls(place.with_name(f"{place.name}.unfinished"), settings, tell)
+        return cls(place.with_name(f"{place.name}.unfinished"), settings)
 
     @contextmanager
     def explaining_interrupts(self) -> Iterator[None]:
@@ -113,7 +110,7 @@ class ScoreCache:
             known.append(scores)
             history.add(turn, group.chosen(turn, scores).values())
         if known:
-            self._tell(f"continued: the scores of {len(known)} turns of {len(group.choices)} conversations were there already")
+            note(f"continued: the scores of {len(known)} turns of {len(group.choices)} conversations were there already")
         return replace(group, turns=chain(read, turns), known=known)
 
     def _written(self, database: sqlite3.Connection, path: Path, identity: str, found: Iterable[TurnScores]) -> Iterator[BlockScores]:
@@ -131,13 +128,13 @@ class ScoreCache:
             scores = _looked_up(database, key, len(block))
             if scores is None:
                 if _holds(database, key):
-                    self._tell(f"note: {path.name} is damaged: everything after {held} hypotheses is scored again")
+                    note(f"note: {path.name} is damaged: everything after {held} hypotheses is scored again")
                 blocks = chain([block], blocks)
                 break
             held += len(block)
             yield scores
         if held:
-            self._tell(f"continued: the scores of {held} hypotheses were in {path.name} already")
+            note(f"continued: the scores of {held} hypotheses were in {path.name} already")
         keys: deque[str] = deque()  # of the blocks that are being scored
 
         def missing() -> Iterator[Block]:
@@ -168,7 +165,7 @@ class ScoreCache:
                 raise InputError("another attlm is using this file: wait for it, or write another output", path=path) from None
             kind = "damaged" if path.exists() and path.stat().st_size else "new"
         if kind != "new":
-            self._tell(f"note: {path.name} is {'of an older attlm' if kind == 'older' else 'damaged'}: its lists are scored again")
+            note(f"note: {path.name} is {'of an older attlm' if kind == 'older' else 'damaged'}: its lists are scored again")
         try:
             _delete(path)
             return _connect(path)
