@@ -9,8 +9,6 @@ from functools import partial
 from os import fspath
 from pathlib import Path
 
-import numpy as np
-
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections import learn_corrections as learn
@@ -23,7 +21,7 @@ from attlm_fairseq.nbest.features.lm_features import default_features
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, References, grouping_of, lists_of, run_config, with_references
+from attlm_fairseq.verbs.inputs import LM, FilePath, Lists, References, groups_of, lists_of, run_config, with_references
 from attlm_fairseq.verbs.run import scoring
 
 
@@ -90,7 +88,7 @@ def evaluate_corrections(
     if table is not None:
         return usage(read, Corrections.load(Path(fspath(table))))
     found = Usage()
-    for _, others, held_out in splits(folds_of(read, folds, groups=_groups(read, folds_by))):
+    for _, others, held_out in splits(folds_of(read, folds, groups=groups_of(read, folds_by))):
         found.merge(usage([read[i] for i in held_out], learn([read[i] for i in others], language=language)))
     return found
 
@@ -147,7 +145,7 @@ def jackknife(
     for name, of_folds in (lms or {}).items():
         if len(of_folds) != folds:
             raise InputError(f"the LM {name!r} has {len(of_folds)} files, expected one for each of the {folds} folds, in their order")
-    fold_of = folds_of(read, folds, groups=_groups(read, options.folds_by))
+    fold_of = folds_of(read, folds, groups=groups_of(read, options.folds_by))
     if options.texts is not None:
         _write_texts(read, list(splits(fold_of)), options.texts)
     numbers = iter(range(folds))
@@ -166,11 +164,6 @@ def jackknife(
             return _scored(expanded, run_config(lms=of_fold))
 
     return by_folds(read, fold_of, learned)
-
-
-def _groups(lists: Sequence[NbestList], folds_by: str | ContextSpec | None) -> np.ndarray | None:
-    """Return the group number (N,) of each list, which folds keep whole; None if there are no groups. Raises InputError."""
-    return None if folds_by is None else grouping_of(folds_by).groups([nbest.id for nbest in lists])
 
 
 def _scored(lists: Sequence[NbestList], run: RunConfig) -> list[NbestList]:

@@ -130,14 +130,14 @@ def evaluate(
     name = str(lists) if is_file(lists) else "input 1-best"
     files = reference_files(refs) or ReferenceFiles()
     read = with_references(_texts_or_lists(lists, files.by), refs)
-    found = measure(read, metric, run, features, on_progress, context_of(run, read[0] if read else None))
+    found = measure(read, metric, run, features, on_progress, context_of(run, read[0] if read else None), run.groups(read))
     run, rescored = _rescored(found, metric, run)
     further = _further(others, found, metric, name, files)
     best = f"oracle of {name}" if further else "oracle"
     of_best = oracle(found.lists.statistics, metric, [statistics for _, statistics in rescored[:1]])
     in_sample, notes = _in_sample(rescored, further, None if config is None else run, found.lists.references)
     utterances = found.lists.utterances(metric)
-    notes += note_samples(utterances, found.lists.grouped)
+    notes += note_samples(utterances, found.lists.groups is not None)
     systems = [(name, found.lists.first), *rescored, *further, (best, of_best)]
     rows = compare(systems, metric, seed=seed, unpaired=[best], in_sample=in_sample, groups=utterances.tolist())
     calibration = calibrate(found.lists, metric, run, utterances) if confidence else None

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard, cast
 
+import numpy as np
+
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.decision.decision import Decision
@@ -232,9 +234,10 @@ def metric_of(metric: str | Metric) -> Metric:
     return make_metric(metric) if isinstance(metric, str) else metric
 
 
-def grouping_of(how: str | ContextSpec) -> ContextSpec:
-    """Return the grouping of lists that a text such as ``id:REGEX`` names. Raises InputError."""
-    return parse_context(how) if isinstance(how, str) else how
+def groups_of(lists: Iterable[NbestList], folds_by: str | ContextSpec | None) -> np.ndarray | None:
+    """Return the group number (N,) of each list, such as ``id:REGEX`` makes them; None without ``folds_by``. Raises InputError."""
+    spec = parse_context(folds_by) if isinstance(folds_by, str) else folds_by
+    return None if spec is None else spec.groups([nbest.id for nbest in lists])
 
 
 def run_config(
@@ -280,7 +283,7 @@ def run_config(
     if devices is not None:
         changes["devices"] = _devices(devices)
     if context is not None:
-        changes["context"] = grouping_of(context)
+        changes["context"] = parse_context(context) if isinstance(context, str) else context
     return replace(run, **changes).with_weights(weights or {})
 
 

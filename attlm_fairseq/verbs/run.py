@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note, note_texts, warn_of_oov
 from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
@@ -74,15 +76,14 @@ def measure(
     features: Sequence[str],
     on_progress: OnProgress,
     context: Context | None = None,
+    groups: np.ndarray | None = None,
 ) -> Measurement:
     """Score lists that have references, add the run's candidates, and compare every hypothesis with the references.
 
-    The lists of one conversation count as one sample for the statistics. Raises InputError.
+    The lists of one group of ``groups`` (N,) count as one sample for the statistics. Raises InputError.
     """
     with scoring(run, features, on_progress, context=context) as rescorer:
-        measured = measure_lists(rescorer.score(rescorer.workers.expand(lists)), metric)
-        if run.context is not None:
-            measured.conversations = run.context.numbers([nbest.id for nbest in measured.lists])
+        measured = measure_lists(rescorer.score(rescorer.workers.expand(lists)), metric, groups)
         signatures = rescorer.workers.signatures()
     warn_of_subwords(measured.lists, metric)
     hint_at_tokenizer(measured.references, metric)

@@ -40,7 +40,7 @@ from attlm_fairseq.verbs.inputs import (
     Lists,
     OnProgress,
     References,
-    grouping_of,
+    groups_of,
     lists_of,
     metric_of,
     run_config,
@@ -209,48 +209,36 @@ def tune(
     """
     options, metric, run = options or TuneOptions(), metric_of(metric), run_config(config, lms=lms)
     intervals = _intervals(options, run)
-    read = _read(lists, refs, run, metric, options)
-    found, names = _measured(
-        read, metric, replace(run, candidates=CandidateSpec()), options, on_progress
-    )  # _read has added the candidates already
+    if not run.lms and not run.candidates.table:
+        note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
+    read = with_references(lists_of(lists), refs)
+    groups = _groups(read, run, options.folds_by)
+    read = expanded_for_tuning(read, run, metric, options.folds, groups)
+    found, names = _measured(read, metric, replace(run, candidates=CandidateSpec()), options, on_progress, groups)
     system = _system(found, metric, names, options, intervals)
     return _judged(found, metric, run, system, options, title_of("Tuning", lists))
 
 
-def _read(lists: Lists, refs: References | None, run: RunConfig, metric: Metric, options: TuneOptions) -> list[NbestList]:
-    """Return the lists with references and all candidates; warn if there is no LM."""
-    if not run.lms and not run.candidates.table:
-        note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
-    read = with_references(lists_of(lists), refs)
-    return expanded_for_tuning(read, run, metric, options.folds, _groups(read, run, options))
-
-
-def _groups(lists: Sequence[NbestList], run: RunConfig, options: TuneOptions) -> np.ndarray | None:
+def _groups(lists: Sequence[NbestList], run: RunConfig, folds_by: str | ContextSpec | None) -> np.ndarray | None:
     """Return the group number (N,) of each list, which folds keep whole; None if there are no groups. Raises InputError."""
-    ids = [nbest.id for nbest in lists]
-    if options.folds_by is None:
-        groups = None if run.context is None else run.context.numbers(ids)
-        return groups if groups is not None and groups.any() else None
-    if run.context is not None:
+    if folds_by is not None and run.context is not None:
         raise InputError("--folds-by: with --context, folds keep conversations whole; leave --folds-by out")
-    return grouping_of(options.folds_by).groups(ids)
+    return groups_of(lists, folds_by) if run.context is None else run.groups(lists)
 
 
 def _measured(
-    read: list[NbestList], metric: Metric, run: RunConfig, options: TuneOptions, on_progress: OnProgress
+    read: list[NbestList], metric: Metric, run: RunConfig, options: TuneOptions, on_progress: OnProgress, groups: np.ndarray | None
 ) -> tuple[Measurement, list[str]]:
     """Return the scored lists and the features to tune, and log unusual features. With a context, lists are scored twice."""
     lm_features = _lm_features(run, options.features)
     context = None if run.context is None else Context(run.context)  # first pass: the context of a list is the 1-best texts as read
-    found = measure(read, metric, run, lm_features, on_progress, context)
-    if options.folds_by is not None:
-        found.lists.conversations = _groups(read, run, options)
+    found = measure(read, metric, run, lm_features, on_progress, context, groups)
     for line in note_of_means(read):
         note(line)
     names = _names(found.lists, run, lm_features, options)
     if context is not None:
         context = _second_pass(found.lists, metric, names, options, context)
-        found = measure(read, metric, run, lm_features, on_progress, context)
+        found = measure(read, metric, run, lm_features, on_progress, context, groups)
     warn_of_seen_references(found, run)
     return found, names
 
@@ -273,7 +261,7 @@ def _system(
 
 def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSystem, options: TuneOptions, title: str) -> Tuned:
     """Return the tuned system, or the input order if cross-validation does not confirm a gain."""
-    repeats = note_samples(system.utterances, found.lists.grouped, ", and stay in one fold")
+    repeats = note_samples(system.utterances, found.lists.groups is not None, ", and stay in one fold")
     groups = system.utterances.tolist()
     rows = compare(system.systems, metric, seed=options.seed, in_sample=system.in_sample, folds=system.folds, groups=groups)
     gain = system.setting.trusted if system.gain is not None and options.strength is None else None

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.fingerprints import known_share
+from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_spec import LMSpec
@@ -106,6 +109,11 @@ class RunConfig:
         """Return whether ``weights`` were tuned, at least in part, on most of the lists with these references."""
         in_use = any(value and weights.get(name) == value for name, value in self.weights.items())
         return in_use and known_share(references, self.tuned_on) > 0.5
+
+    def groups(self, lists: Iterable[NbestList]) -> np.ndarray | None:
+        """Return the conversation number (N,) of each list; None unless there are several conversations. Raises InputError."""
+        numbers = None if self.context is None else self.context.numbers([nbest.id for nbest in lists])
+        return numbers if numbers is not None and numbers.any() else None
 
     @property
     def adds_candidates(self) -> bool:

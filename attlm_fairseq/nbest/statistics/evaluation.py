@@ -29,7 +29,7 @@ class MeasuredLists:
         references: the references of each list.
         texts: the hypotheses of each list.
         lists: the lists.
-        conversations: conversation number of each list (N,), if the lists belong to conversations, documents or other groups.
+        groups: group number of each list (N,), if the lists belong to several conversations, documents or other groups.
     """
 
     names: list[str]
@@ -39,7 +39,7 @@ class MeasuredLists:
     references: list[tuple[str, ...]] = field(default_factory=list)
     texts: list[list[str]] = field(default_factory=list)
     lists: list[NbestList] = field(default_factory=list)
-    conversations: np.ndarray | None = None
+    groups: np.ndarray | None = None
 
     def redundant(self, names: Sequence[str]) -> list[str]:
         """Return the features that are constant within every list, or equal to an earlier feature."""
@@ -59,17 +59,9 @@ class MeasuredLists:
     def utterances(self, metric: Metric) -> np.ndarray:
         """Return the sample number (N,) of each list: lists with the same number are not independent.
 
-        A sample is an utterance (see ``same_utterance``) or a conversation. If all lists are one conversation,
-        utterances count.
+        A sample is a group of ``groups`` or, without groups, an utterance (see ``same_utterance``).
         """
-        if self.conversations is not None and self.grouped:
-            return self.conversations
-        return same_utterance(self.references, self.texts, metric.prepared)
-
-    @property
-    def grouped(self) -> bool:
-        """Return whether the lists belong to several conversations or groups."""
-        return self.conversations is not None and bool(self.conversations.any())
+        return same_utterance(self.references, self.texts, metric.prepared) if self.groups is None else self.groups
 
     @property
     def first(self) -> np.ndarray:
@@ -77,7 +69,7 @@ class MeasuredLists:
         return np.array([of_list[0] for of_list in self.statistics])
 
 
-def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
+def measure_lists(lists: Iterable[NbestList], metric: Metric, groups: np.ndarray | None = None) -> MeasuredLists:
     """Measure lists that carry references. Raises InputError for one without, for scores that are not finite, and for no lists."""
     # hypotheses as ranked: a list's first is the same here, in ties, and where weights of 0 leave it as read
     lists = [replace(nbest, hypotheses=sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank)) for nbest in lists]
@@ -92,8 +84,9 @@ def measure_lists(lists: Iterable[NbestList], metric: Metric) -> MeasuredLists:
     measured = MeasuredLists(
         [name for name in dict.fromkeys(chain.from_iterable(names_of_lists)) if name in everywhere],
         [name for name in anywhere if name not in everywhere],
+        lists=lists,
+        groups=groups,
     )
-    measured.lists = lists
     for nbest in lists:
         if not nbest.references:
             raise nbest.error(f"list {nbest.id!r} has no reference; give references with --refs")
