@@ -57,12 +57,9 @@ class TextSource:
             raise InputError(f"the file is empty: expected {expected}", path=self.name)
 
     def lines(self, keep_mark: bool = False) -> Iterator[str]:
-        """Yield the lines with their ends. Only ``\\n`` ends a line.
+        """Yield the lines with their ends, and with ``keep_mark`` a byte order mark at the beginning. Only ``\\n`` ends a line.
 
         Warns if the last of several lines has no line end: the file may have been cut short inside a number or a text.
-
-        Args:
-            keep_mark: keep a byte order mark at the beginning of the file, for formats that write it back.
         """
         if "\n" not in self.head and "\r" in self.head.rstrip("\r"):
             raise InputError(CARRIAGE_RETURNS, path=self.name)
@@ -293,13 +290,8 @@ def whole_folder(path: str) -> Iterator[Path]:
 def own_folder(place: Path, path: str) -> Iterator[Path]:
     """Create an empty folder locked for this process, and remove it at the end. Contents that a killed process left are removed.
 
-    Args:
-        place: the folder.
-        path: the output that it is for, for messages.
-
-    Raises:
-        InputError: another process holds the folder.
-        OSError: the folder cannot be created.
+    Raises InputError, which names the output ``path``, if another process holds the folder, and OSError if it cannot be
+    created.
     """
     while True:
         with contextlib.suppress(FileExistsError):

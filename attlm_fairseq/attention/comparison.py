@@ -14,14 +14,7 @@ from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
 @dataclass(frozen=True)
 class Improvement:
-    """A sentence under two LMs.
-
-    Attributes:
-        line: its line number in the text.
-        attention: the attention of the model.
-        log_prob: ln p of the model, summed over words and sentence end.
-        against: the same of the other LM.
-    """
+    """A sentence under two LMs: its line, its attention under the model, and ln p (words and sentence end) under both."""
 
     line: int
     attention: SentenceAttention

@@ -15,8 +15,8 @@ class AtDistance:
     """What the predictions of a text read at one distance.
 
     Attributes:
-        distance: d of the state ``h_(t-d)`` in the prediction of word t + 1: 0 is the current state, 1 the one before it.
-            None is the initial state ``h_0``, which only averaging and selection models have in memory.
+        distance: d of the state ``h_(t-d)`` in the prediction of word t + 1: 0 is the current state. None is the initial
+            state ``h_0``, which only averaging and selection models have in memory.
         predictions: number of predictions with a state at this distance in memory.
         mean: mean of their weights at this distance.
         equal: this mean if each prediction gave all states in its memory the same weight.

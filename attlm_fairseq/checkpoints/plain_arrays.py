@@ -1,10 +1,9 @@
 """NumPy arrays in checkpoints, without NumPy's own unpickling: a file can only make arrays of 64-bit numbers.
 
-fairseq's metrics contain such arrays after ``--eval-bleu``, and so do checkpoints of translation models. NumPy's
-constructors accept almost anything as a dtype, such as any object with a ``dtype`` attribute, and its ``__setstate__``
-methods do not check their arguments. The classes here stand in under NumPy's names, compare types exactly and make the
-array themselves. An array is filled only once: torch can make a tensor of its memory while the file is read, and filling
-it again would free that memory.
+fairseq's metrics contain such arrays. NumPy's constructors accept any object with a ``dtype`` attribute as a dtype, and
+its ``__setstate__`` methods do not check their arguments. The classes here stand in under NumPy's names, compare types
+exactly and make the array themselves, once: torch can make a tensor of its memory while the file is read, and filling
+the array again would free that memory.
 """
 
 from __future__ import annotations

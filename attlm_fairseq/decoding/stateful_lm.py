@@ -1,9 +1,4 @@
-"""The StatefulLM contract: language models that score words after a history.
-
-Adapters use it for decoders that keep one state per hypothesis.
-
-Shapes: N histories, K words.
-"""
+"""The StatefulLM contract: language models for decoders that keep one state per hypothesis. Shapes: N histories, K words."""
 
 from __future__ import annotations
 

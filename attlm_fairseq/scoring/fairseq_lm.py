@@ -124,11 +124,7 @@ class FairseqTokenLM(TokenLM):
 def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None, compute: DeviceConfig = DEFAULT_DEVICE) -> TokenScorer:
     """Load a checkpoint of ``fairseq-train --task language_modeling``.
 
-    Args:
-        path: the checkpoint.
-        name: the scorer's name.
-        dictionary: a file of the name ``dict.txt``; None looks next to the checkpoint, then in its data folder.
-        compute: device, precision and memory.
+    ``dictionary`` is a file of the name ``dict.txt``; None looks next to the checkpoint, then in its data folder.
 
     Raises:
         InputError: fairseq is not installed, the file is not a language model, or its dictionary is missing or does not fit.

@@ -32,8 +32,7 @@ class MixtureScorer(ComposedScorer):
     def __init__(self, scorers: Sequence[Scorer], weights: Sequence[float], name: str = "mix") -> None:
         """Mix LMs with ``weights``, which are divided by their sum.
 
-        Raises ValueError unless there is one for each LM, none negative, not all zero, and InputError for a member that is not
-        ``left_to_right``.
+        Raises ValueError if the weights do not fit, and InputError for a member that is not ``left_to_right``.
         """
         for scorer in scorers:
             if not scorer.left_to_right:
@@ -98,7 +97,9 @@ def mix(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def em_weights(log_probs: np.ndarray, iterations: int = ITERATIONS, enough: float = MAX_REMAINING_GAIN) -> Iterator[EMIteration]:
-    """Estimate mixture weights by expectation maximisation (EM), beginning with equal weights.
+    """Estimate mixture weights by expectation maximisation (EM), beginning with equal weights. Yields each iteration, the best last.
+
+    ``log_probs`` are ln p (K, E) of E events under K LMs. EM ends after ``iterations``, or if ``gap`` is below ``enough``.
 
     An iteration multiplies an LM's weight by the mean over events of p(event | LM) / p(event | mixture). The likelihood
     never falls, and its logarithm is concave in the weights, so it rises to its maximum. If LMs are alike, this takes
@@ -106,16 +107,7 @@ def em_weights(log_probs: np.ndarray, iterations: int = ITERATIONS, enough: floa
     likelihood would fall, the step is repeated with the power 1, which is EM's (overrelaxed EM, Salakhutdinov and Roweis
     2003). By concavity, no weights are better by more than ``gap``, the logarithm of the largest factor.
 
-    Args:
-        log_probs: ln p (K, E) of E events under K LMs.
-        iterations: maximum number of iterations.
-        enough: end when ``gap`` is below this, in nats per event.
-
-    Yields:
-        One value per iteration, the best last.
-
-    Raises:
-        ValueError: there are no events, or a log-probability is not finite.
+    Raises ValueError if there are no events, or a log-probability is not finite.
     """
     lms, events = log_probs.shape
     if not events or not np.isfinite(log_probs).all():

@@ -9,14 +9,7 @@ from attlm_fairseq.scoring.scorer import SentenceScore
 
 
 class PerplexityCounter:
-    """Sums of natural-log probabilities over the sentences of a text, and their perplexities.
-
-    - ``ppl``: every word and every sentence end is predicted and counted.
-    - ``ppl_salton2017``: the first event of each sentence is counted but not predicted, as in the code of Salton et al. (2017).
-    - ``ppl_without_oov``: unknown words are neither predicted nor counted.
-
-    A perplexity is nan if it has no events.
-    """
+    """Sums of natural-log probabilities over the sentences of a text, and their perplexities as ``verbs.text.Perplexity`` has them."""
 
     def __init__(self) -> None:
         self.sentences = 0

@@ -44,16 +44,9 @@ class Pair(NamedTuple):
 
 
 class TranslationModels(NamedTuple):
-    """Translation models of one task, whose probabilities of each token are averaged.
+    """Translation models of one task, whose probabilities of each token are averaged by ``weights``, which sum to 1.
 
-    Attributes:
-        models: encoder-decoder models of fairseq.
-        weights: weights of the probabilities; they sum to 1.
-        source: the encoder's vocabulary.
-        target: the decoder's vocabulary.
-        left_pad_source: whether source batches are padded on the left.
-        left_pad_target: whether target batches are padded on the left.
-        paths: the checkpoints.
+    ``source`` and ``target`` are the vocabularies of encoder and decoder; ``left_pad_..`` say how their batches are padded.
     """
 
     models: Sequence[Any]
@@ -219,14 +212,8 @@ def load_translation_models(
 ) -> TranslationScorer:
     """Load checkpoints of ``fairseq-train --task translation``. Several are an ensemble that averages token probabilities.
 
-    Args:
-        paths: the checkpoints.
-        name: the scorer's name.
-        direction: see ``TranslationScorer``.
-        weights: weights of an ensemble; None for equal weights.
-        dictionaries: folder with ``dict.SOURCE.txt`` and ``dict.TARGET.txt``; None looks next to the checkpoint, then in
-            its data folder.
-        compute: device, precision and memory.
+    ``dictionaries`` is the folder with ``dict.SOURCE.txt`` and ``dict.TARGET.txt``; None looks next to the checkpoint, then in
+    its data folder. For ``direction`` see ``TranslationScorer``.
 
     Raises:
         InputError: fairseq is not installed, a file is not a translation model, or its dictionaries are missing or do not

@@ -14,13 +14,9 @@ PRODUCTS = 1 << 22  # held at a time
 
 
 def loss_metric(name: str, tokenize: str = "none") -> Metric:
-    """Return the metric of a loss.
+    """Return the metric of a loss: one of LOSSES, or ``external:COMMAND``. ``tokenize`` is BLEU's; by default at white space.
 
     Case counts: texts to be compared without case are lower-cased before.
-
-    Args:
-        name: one of LOSSES, or ``external:COMMAND``.
-        tokenize: BLEU's tokenizer; the default splits at white space.
     """
     options: dict[str, dict[str, Any]] = {"bleu": {"tokenize": tokenize}, "ter": {"lowercase": False}}
     return make_metric(name, **options.get(name, {}))

@@ -129,9 +129,8 @@ def cross_validation_factor(folds: int) -> float:
     """Return by how much the standard deviation of a cross-validated difference is underrated if its lists are taken as independent.
 
     Every list helped to choose the weights by which the lists of the other folds were answered. As in Nadeau and Bengio
-    (2003) the variance grows by what training sets share: 1 + (folds - 2) / folds, the share of all lists that two
-    training sets have in common. Weights tuned on nothing but noise need 1.0 to 1.2 for 2 folds, 1.1 to 1.3 for 5, 1.3
-    to 1.5 for 20; this is 1.1, 1.26 and 1.38.
+    (2003) the variance grows by the share of all lists that two training sets have in common: 1 + (folds - 2) / folds.
+    Weights tuned on noise need 1.0 to 1.2 for 2 folds, 1.1 to 1.3 for 5, 1.3 to 1.5 for 20; this is 1.1, 1.26 and 1.38.
     """
     if folds < 2:
         raise ValueError(f"{folds} folds are not a cross-validation")

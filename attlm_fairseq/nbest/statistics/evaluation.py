@@ -26,9 +26,6 @@ class MeasuredLists:
         left_out: scores that some hypothesis lacks, so that they cannot be features.
         features: per list (n_i, F).
         statistics: per list (n_i, S), the statistics of the metric.
-        references: the references of each list.
-        texts: the hypotheses of each list.
-        lists: the lists.
         groups: group number of each list (N,), if the lists belong to several conversations, documents or other groups.
     """
 
