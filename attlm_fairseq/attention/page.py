@@ -20,8 +20,8 @@ def page(
 ) -> str:
     """Return the page: the profile by distance first, then a heat map for each sentence, under its heading.
 
-    ``lm`` is the name of the model. ``threshold`` also shows the text with the words highlighted that a prediction reads
-    with at least this weight. ``chosen`` says how the sentences were chosen.
+    ``lm`` is the name of the model. ``threshold`` also shows the text with the words highlighted that a prediction
+    reads with at least this weight. ``chosen`` says how the sentences were chosen.
     """
     template = load_template(
         "attlm_fairseq.attention",

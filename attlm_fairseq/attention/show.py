@@ -36,8 +36,8 @@ BLOCK_WEIGHTS = 1 << 24  # maximum number of attention weights of a block; one s
 class Shower:
     """Shows the attention of a model. See ``verbs.attention`` for the options.
 
-    ``line`` receives each line of highlighted words in the form ``marked``, ``note`` the remarks for the user. ``outputs`` are
-    the files to write, whose endings give the form; ``-`` is a table on standard output.
+    ``line`` receives each line of highlighted words in the form ``marked``, ``note`` the remarks for the user.
+    ``outputs`` are the files to write, whose endings give the form; ``-`` is a table on standard output.
     """
 
     trained: TrainedModel

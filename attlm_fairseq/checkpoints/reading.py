@@ -52,8 +52,8 @@ class TrainedModel:
 def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", content: Any = None) -> TrainedModel:
     """Load a checkpoint of one of this package's models, or a folder of ``attlm export``, in float32.
 
-    ``dictionary`` is the ``dict.txt`` of a checkpoint; None looks next to it, then in its data folder. ``content`` is the
-    result of ``read_plain_data``, if the checkpoint was read already.
+    ``dictionary`` is the ``dict.txt`` of a checkpoint; None looks next to it, then in its data folder. ``content`` is
+    the result of ``read_plain_data``, if the checkpoint was read already.
 
     Raises:
         InputError: the file is not a checkpoint of this package, its dictionary is missing or does not fit, or its

@@ -29,14 +29,9 @@ class IncrementalLM(Protocol):
         ...
 
     def step(self, states: Any, tokens: Tensor) -> tuple[Tensor, Any]:
-        """Read one token for each hypothesis.
+        """Read the last token (N,) of each hypothesis.
 
-        Args:
-            states: the states of N hypotheses.
-            tokens: the last token of each hypothesis, (N,).
-
-        Returns:
-            Natural-log probabilities (N, V) of the next token, ``eos`` included, and the new states.
+        Returns natural-log probabilities (N, V) of the next token, ``eos`` included, and the new states.
         """
         ...
 

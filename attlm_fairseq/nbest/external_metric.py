@@ -56,13 +56,7 @@ class ExternalMetric:
     ignores_case = False
 
     def __init__(self, command: str, timeout: float = TIMEOUT_SECONDS, text: TextPipeline = NO_STEPS) -> None:
-        """Make the metric.
-
-        Args:
-            command: split as a shell does, but run without a shell.
-            timeout: seconds allowed for each run of the command.
-            text: text steps for hypotheses and references.
-        """
+        """Make the metric. ``command`` is split as a shell does, but run without a shell, each time for ``timeout`` seconds at most."""
         try:
             self.arguments = shlex.split(command)
         except ValueError as error:
@@ -80,10 +74,9 @@ class ExternalMetric:
         self._ask([line for text, references in pairs for line in self._lines(text, references)])
 
     def losses_within(self, lists: Iterable[Sequence[str]], sources: Iterable[str]) -> list[np.ndarray]:
-        """Return minus the answers for each pair of hypotheses within each list, (n, n) for n hypotheses.
+        """Return minus the answers for each pair of hypotheses within each list, (n, n) for n hypotheses, in one run of the program.
 
-        Row i, column j compares hypothesis i with hypothesis j as the reference. One run of the program serves all
-        lists.
+        Row i, column j compares hypothesis i with hypothesis j as the reference.
         """
         pairs = list(self._within(lists, sources))
         self._ask([line for rows in pairs for row in rows for line in row])

@@ -24,7 +24,6 @@ class ListText:
     """The text of a list in the file that it was read from.
 
     Attributes:
-        file: the text around all lists, and the format.
         before: the text between the previous list and this one.
         own: the list's own text, for formats that edit it in place (JSON); else empty.
         size: number of hypotheses as read.

@@ -196,8 +196,9 @@ def load_huggingface_lm(
 ) -> TokenScorer:
     """Load a causal LM of Hugging Face from a folder or the local cache, in float32; nothing is downloaded.
 
-    The folder has ``config.json``, ``*.safetensors`` and a tokenizer. For ``start`` and ``end`` see ``HuggingFaceTokenLM``.
-    Raises InputError if transformers is not installed, or the folder is not that of a causal LM in safetensors.
+    The folder has ``config.json``, ``*.safetensors`` and a tokenizer. For ``start`` and ``end`` see
+    ``HuggingFaceTokenLM``. Raises InputError if transformers is not installed, or the folder is not that of a causal LM
+    in safetensors.
     """
     folder = Path(name_or_folder) if Path(name_or_folder).is_dir() else cached_folder(str(name_or_folder))
     model, tokenizer = load_pretrained("AutoModelForCausalLM", folder)

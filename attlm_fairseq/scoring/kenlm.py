@@ -205,8 +205,8 @@ def require_log_prob(log_prob: float, path: Path, event: str = "a word") -> floa
 def lookup(word: str) -> str | None:
     """Return the word for KenLM's vocabulary, whether or not a model has it.
 
-    It is ``<unk>`` for ``<s>`` and ``</s>``, and for words that KenLM's C strings cannot hold; None for words that KenLM
-    would split or skip (an empty word, or one with a space, tab or line end).
+    It is ``<unk>`` for ``<s>`` and ``</s>``, and for words that KenLM's C strings cannot hold; None for words that
+    KenLM would split or skip (an empty word, or one with a space, tab or line end).
     """
     if not word or _SEPARATOR.search(word):
         return None

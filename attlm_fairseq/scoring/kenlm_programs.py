@@ -52,8 +52,8 @@ def cache_folder() -> Path:
 def build_programs(folder: Path) -> None:
     """Build the programs into ``folder/bin``, and Boost's libraries into ``folder/lib/kenlm`` if the system has no Boost.
 
-    Two runs at once are safe: the second waits for the first and uses its result. An interrupted build leaves no program
-    behind. Raises InputError if a tool is missing or the build fails; the message holds the tool's last words.
+    Two runs at once are safe: the second waits for the first and uses its result. An interrupted build leaves no
+    program behind. Raises InputError if a tool is missing or the build fails; the message holds the tool's last words.
     """
     missing = [what for tool, what in TOOLS.items() if not shutil.which(tool)]
     if missing:

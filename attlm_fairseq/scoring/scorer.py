@@ -95,8 +95,8 @@ class Scorer(ABC):
     def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
         """Score sentences after several histories in one batch, which is faster than one history at a time.
 
-        Each request is a scorer, this one or one returned by its ``after`` or ``after_many``, and the sentences to score with
-        it. Returns for each request ``scorer.score(sentences)``, equal except for rounding.
+        Each request is a scorer, this one or one returned by its ``after`` or ``after_many``, and the sentences to
+        score with it. Returns for each request ``scorer.score(sentences)``, equal except for rounding.
         """
         if any(scorer is not self for scorer, _ in requests):
             return [scorer.score(sentences) for scorer, sentences in requests]

@@ -22,12 +22,12 @@ class StoppedError(Exception):
 def side_by_side(function: Callable[[Part, Callable[[], None]], Result], parts: Sequence[Part]) -> list[Result]:
     """Return the results of ``function`` for each part, in order, computing each part in its own thread.
 
-    The threads share torch's threads evenly. The second argument of ``function`` is a check to be called now and then, which
-    raises ``StoppedError`` if the result is no longer needed. Concurrent calls from several threads run one after another.
-    torch's per-thread modes (inference mode, autocast) must be set in ``function``.
+    The threads share torch's threads evenly. The second argument of ``function`` is a check to be called now and then,
+    which raises ``StoppedError`` if the result is no longer needed. Concurrent calls from several threads run one after
+    another. torch's per-thread modes (inference mode, autocast) must be set in ``function``.
 
-    Threads that share a matrix product synchronise hundreds of times a second, which on busy cores costs several times the
-    product itself. Threads with independent work avoid it.
+    Threads that share a matrix product synchronise hundreds of times a second, which on busy cores costs several times
+    the product itself. Threads with independent work avoid it.
     """
     if len(parts) == 1:
         return [function(parts[0], lambda: None)]

@@ -46,7 +46,8 @@ class Pair(NamedTuple):
 class TranslationModels(NamedTuple):
     """Translation models of one task, whose probabilities of each token are averaged by ``weights``, which sum to 1.
 
-    ``source`` and ``target`` are the vocabularies of encoder and decoder; ``left_pad_..`` say how their batches are padded.
+    ``source`` and ``target`` are the vocabularies of encoder and decoder; ``left_pad_..`` say how their batches are
+    padded.
     """
 
     models: Sequence[Any]
@@ -212,8 +213,8 @@ def load_translation_models(
 ) -> TranslationScorer:
     """Load checkpoints of ``fairseq-train --task translation``. Several are an ensemble that averages token probabilities.
 
-    ``dictionaries`` is the folder with ``dict.SOURCE.txt`` and ``dict.TARGET.txt``; None looks next to the checkpoint, then in
-    its data folder. For ``direction`` see ``TranslationScorer``.
+    ``dictionaries`` is the folder with ``dict.SOURCE.txt`` and ``dict.TARGET.txt``; None looks next to the checkpoint,
+    then in its data folder. For ``direction`` see ``TranslationScorer``.
 
     Raises:
         InputError: fairseq is not installed, a file is not a translation model, or its dictionaries are missing or do not

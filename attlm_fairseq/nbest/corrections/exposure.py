@@ -29,8 +29,7 @@ SEEN_COST = 0.5  # of ln N: LMs that had not seen a text paid 0.52 and more (ATI
 def held_share(model: kenlm.Model, texts: Iterable[str]) -> float | None:
     """Return the share of sentences all of whose n-grams of the highest order the LM holds.
 
-    Each distinct text of at least MIN_WORDS words counts once, up to SAMPLE. None if there are fewer than
-    MIN_SENTENCES.
+    Each distinct text of at least MIN_WORDS words counts once, up to SAMPLE. None if fewer than MIN_SENTENCES count.
     """
     distinct = list(dict.fromkeys(" ".join(text.replace("\0", "").split()) for text in texts))
     sentences = [words for text in distinct if len(words := text.split()) >= MIN_WORDS][:SAMPLE]

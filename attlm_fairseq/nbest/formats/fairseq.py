@@ -38,21 +38,16 @@ _MATCHES = re.compile(r"^H-\d+\t", re.MULTILINE)
 
 
 class FairseqFormat(NbestFormat):
-    """Tab-separated ``S- T- H- D- P-`` lines, best hypothesis first, sentence ids in any order.
+    """Tab-separated ``S- T- H- D- P-`` lines, best hypothesis first, sentence ids in any order. Other lines keep their place.
 
-    Scores:
-
-    - ``fairseq``: the sum of the P-line times ln 2, which is the natural-log probability of the hypothesis and its sentence
-      end, with the fused LM if there was one;
-    - ``H``: the H-line's number times ln 2, which fairseq has divided by length^lenpen. Without P-lines it is the only score.
-
-    The S-line is the source, the T-line the reference (with ``<<unk>>`` as fairseq writes it). Any other line, such as the
-    log, keeps its place.
+    The score ``fairseq`` is the sum of the P-line times ln 2: the natural-log probability of the hypothesis and its
+    sentence end, with the fused LM if there was one. ``H`` is the H-line's number times ln 2, divided by length^lenpen;
+    without P-lines it is the only score. The S-line is the source, the T-line the reference (with ``<<unk>>`` as
+    fairseq writes it).
 
     Written: the number of the H- and D-lines becomes ``total`` / ln 2, and the P-line stays. After it comes
-    ``L-12<TAB>name=value name=value`` with the LM scores in natural log, which are read back as scores. Its last entry is
-    ``H``, fairseq's own number in natural log. If a file has L-lines, this is the score ``H``, and the H-line's number,
-    which already includes the LMs, is not a score.
+    ``L-12<TAB>name=value name=value`` with the LM scores in natural log and fairseq's own ``H``, which are read back as
+    scores in place of the H-line's number, which already includes the LMs.
     """
 
     name = "fairseq"

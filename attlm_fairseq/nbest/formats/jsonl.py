@@ -45,14 +45,12 @@ _MATCHES = re.compile(r'\s*\{\s*["}]')
 class JsonlFormat(NbestFormat):
     """One line per list: ``{"id": .., "source": "..", "ref": "..", "hyps": [{"text": "..", "scores": {name: value}}, ..]}``.
 
-    - Scores are natural logs and sums, and are written exactly.
-    - Optional are ``id`` (else the number from 0), ``source`` (what the hypotheses translate), ``ref`` (a text or a list of
-      texts) and ``scores``. All other keys, of the list and of each hypothesis, are kept.
-    - ``"sparse": true``: a score that a hypothesis does not name is 0, as in lists from Moses.
-    - ``"times"`` of a hypothesis: ``[begin, end]`` in seconds for each word, for ctm files.
+    Scores are natural logs and sums, and are written exactly. ``id`` (else the number from 0), ``source``, ``ref`` (one
+    or a list) and ``scores`` are optional; all other keys are kept. ``"sparse": true``: a score that a hypothesis does
+    not name is 0. ``"times"`` of a hypothesis: ``[begin, end]`` in seconds for each word.
 
-    Written: LM scores join ``scores``, the total is ``total`` next to them. Word confidences of the first hypothesis, if
-    there are any, are ``word_confidences`` of the list: ``[word, confidence]`` each. Lists from any format can be written.
+    Written: LM scores join ``scores``, the total is ``total`` next to them. Word confidences of the first hypothesis
+    are ``word_confidences`` of the list: ``[word, confidence]`` each. Lists from any format can be written.
     """
 
     name = "jsonl"

@@ -35,12 +35,8 @@ def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: Nbes
 def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
     """Return how far the decoder's score of each hypothesis is below the best of the list: natural log, 0 or more.
 
-    Args:
-        nbest: a list.
-        lms: names of LM scores, which do not count.
-
-    Raises:
-        InputError: the list has no score of its own, or it is unclear which score is the decoder's.
+    The scores of ``lms`` do not count. Raises InputError if the list has no score of its own, or if it is unclear which
+    one is the decoder's.
     """
     own = _own_scores(nbest, lms)
     name = main_score(own)

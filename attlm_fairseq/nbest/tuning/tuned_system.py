@@ -27,11 +27,8 @@ class TunedSystem:
         systems: rows of the table, (label, statistics (N, S)): the input order first, the oracle last.
         in_sample: labels of rows whose weights and scale were found on the lists of the row.
         folds: number of folds by label of a cross-validated row.
-        utterances: ``MeasuredLists.utterances``.
         decision: the rule with the best cross-validated score among the trusted ones, if there is one; without
-            cross-validation, the best on the lists themselves. It names the scales of all rules tried, and BLEU's tokenizer
-            if ``mbr-bleu`` is one.
-        setting: the setting of the decision.
+            cross-validation, the best on the lists themselves. It names the scales of all rules tried.
         result: the weights at the strength of the setting.
         weights: the weights that the rule needs.
         gain: compares the rule's cross-validated answers with the input order; None without cross-validation.
