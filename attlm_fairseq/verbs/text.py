@@ -146,14 +146,8 @@ def perplexity(
     note_penalties(run.lms)
     return [
         Perplexity(
-            lm=name,
-            ppl=counter.ppl,
-            ppl_salton2017=counter.ppl_salton2017,
-            ppl_without_oov=counter.ppl_without_oov,
-            sentences=counter.sentences,
-            words=counter.words,
-            oov=counter.oov,
-            ppl_as_read=counter.ppl_as_read(words_read),
+            *(name, counter.ppl, counter.ppl_salton2017, counter.ppl_without_oov),
+            *(counter.sentences, counter.words, counter.oov, counter.ppl_as_read(words_read)),
         )
         for name, counter in zip(names, counters, strict=True)
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.overwriting import check_outputs
+from attlm_cli.overwriting import check_files
 from attlm_cli.printing import lines_bar
 from attlm_cli.run_options import run_options
 from attlm_cli.types import FILES, FiniteRange
@@ -92,7 +92,7 @@ def attention_command(
         raise InputError("give one of: a sentence in quotes, or --file TEXT (- is standard input); see `attlm attention --help`")
     if sentence is not None and len(sentence.split()) == 1 and Path(sentence).is_file():
         raise InputError(f"{sentence!r} is the name of a file: --file {sentence} shows its text, a space behind it the word")
-    check_outputs({"the output": outputs}, {"the input": [path], "the other LM": against or ()}, run)
+    check_files({"the input": [path], "the other LM": against or ()}, {"the output": outputs}, run)
     from attlm_fairseq.verbs.attention import AttentionOutput, show_attention
 
     marked = {"marked": click.style("{word}", reverse=True)} if sys.stdout.isatty() else {}

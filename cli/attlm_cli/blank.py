@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import cloup
 
-from attlm_cli.overwriting import check_outputs
+from attlm_cli.overwriting import check_files
 from attlm_fairseq.cloze.blanking import BlankingOptions
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
@@ -32,7 +32,7 @@ def blank_command(text: str, output: str, **options: int) -> None:
     Example:
       attlm blank test.txt --questions 500 -o questions.txt
     """
-    check_outputs({"the output": output}, {"the text": [text]})
+    check_files({"the text": [text]}, {"the output": output})
     made = make_cloze(text, BlankingOptions(**options))
     with whole_file(output) as file:
         file.writelines(map(str, made))

@@ -6,7 +6,7 @@ import click
 import cloup
 
 from attlm_cli.options import format_option
-from attlm_cli.overwriting import check_outputs
+from attlm_cli.overwriting import check_files
 from attlm_fairseq.messages import note
 from attlm_fairseq.verbs.convert import TARGETS, convert
 from attlm_fairseq.verbs.inputs import NbestFile
@@ -31,6 +31,6 @@ def convert_command(nbest: str, output: str, format_name: str | None, to: str) -
       attlm convert nbest.csv -o nbest.moses.gz --to moses
       attlm convert lists.jsonl -o kaldi/ --to kaldi
     """
-    check_outputs({"the output": output.rstrip("/") or output}, {"the input": [nbest]})
+    check_files({"the input": [nbest]}, {"the output": output.rstrip("/") or output})
     found = convert(NbestFile(nbest, format_name), output, to)
     note(f"{found.list_count} lists, {found.hypothesis_count} hypotheses")

@@ -8,7 +8,7 @@ import click
 import cloup
 
 from attlm_cli.options import folds_by_option, format_option, json_option, reference_options
-from attlm_cli.overwriting import check_outputs, check_standard_input
+from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_json
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
@@ -65,8 +65,7 @@ def corrections_command() -> None:
 @language_option
 def learn_command(nbest: str, output: Path, format_name: str | None, refs: ReferenceFiles, kenlm: Path | None, language: str) -> None:
     """Learn corrections from NBEST and its references, and write them as a table that people can read and edit."""
-    check_standard_input(nbest, *refs.paths)
-    check_outputs({"the output": output}, {"the input": [nbest], "the references": refs.paths, "--kenlm": [kenlm]})
+    check_files({"the input": [nbest], "the references": refs.paths, "--kenlm": [kenlm]}, {"the output": output})
     learned = learn_corrections(NbestFile(nbest, format_name), refs, lm=kenlm, language=language)
     learned.save(output)
     rules = sum(map(len, learned.phrases.rules.values()))
@@ -83,8 +82,7 @@ def pairs_command(nbest: str, output: Path, format_name: str | None, refs: Refer
 
     Each distinct hypothesis of NBEST is paired with its reference. One list in 20 goes to valid, with its 1-best only.
     """
-    check_standard_input(nbest, *refs.paths)
-    check_outputs({"the output": output}, {"the input": [nbest], "the references": refs.paths})
+    check_files({"the input": [nbest], "the references": refs.paths}, {"the output": output})
     counts = write_correction_pairs(NbestFile(nbest, format_name), refs, output)
     note(f"wrote {output}: {counts['train']} pairs to train on, {counts['valid']} to stop by")
 
@@ -133,7 +131,7 @@ def eval_command(
     The search for candidates decides alone, without tuned weights. A correction is right if applying it alone leaves
     fewer word errors, and wrong if it leaves more.
     """
-    check_standard_input(nbest, *refs.paths)
+    check_files({"the input": [nbest], "the references": refs.paths})
     found = evaluate_corrections(NbestFile(nbest, format_name), refs, table, folds=folds, folds_by=folds_by, language=language)
     if as_json:
         echo_json(_as_dict(found, count))

@@ -7,7 +7,7 @@ import cloup
 
 from attlm_cli.decision_options import DecisionChoice, decision_options
 from attlm_cli.options import Results, check_source, measured_reference_options, metric_options, result_options, seed_option
-from attlm_cli.overwriting import check_outputs, check_standard_input
+from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_json, hypotheses_bar, print_systems, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.nbest.formats import FORMATS
@@ -69,12 +69,11 @@ def eval_command(
       attlm eval test.json --config attlm.toml
     """
     check_source(refs.source, run, metric)
-    check_standard_input(*nbest, *refs.files)
     decided = choice.apply(run or RunConfig(), metric)
     if run is not None or choice.weights or results.report or decided.decision.rule != "max":
         run = decided
     inputs = {"the input": nbest, "the references": refs.files, "the configuration": [run.path if run else None]}
-    check_outputs({"--report": results.report}, inputs, run)
+    check_files(inputs, {"--report": results.report}, run)
     first, *others = (NbestFile(path, format_name) for path in nbest)
     with hypotheses_bar(nbest[0] if run else "-", format_name) as bar:
         found = evaluate(first, refs, others, config=run, metric=metric, seed=seed, confidence=confidence, on_progress=bar.update)

@@ -8,7 +8,7 @@ import click
 import cloup
 
 from attlm_cli.options import config_output_option, warn_of_unused
-from attlm_cli.overwriting import check_outputs
+from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_fields, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -39,7 +39,7 @@ def fit_command(text: str, find: tuple[str, ...], lines: int | None, output: Pat
       attlm fit valid.txt --lm checkpoint_best.pt --context blank
       attlm fit valid.txt --kenlm lm.arpa --find unigram-cache
     """
-    check_outputs({"the output": output}, {"the text": [text]}, run)
+    check_files({"the text": [text]}, {"the output": output}, run)
     warn_of_unused(output, run, found=tuple(f"[lm.{lm.name}]" for lm in run.lms))
     fitted = fit_context(text, config=run, find=find, lines=lines)
     echo_fields("lm", "setting", "ppl")

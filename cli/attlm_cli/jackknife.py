@@ -9,7 +9,7 @@ import click
 import cloup
 
 from attlm_cli.options import folds_by_option, format_option, grouped, reference_options
-from attlm_cli.overwriting import check_outputs, check_standard_input
+from attlm_cli.overwriting import check_files
 from attlm_cli.types import NameValue
 from attlm_fairseq.messages import note
 from attlm_fairseq.verbs.corrections import CANDIDATES, JackknifeOptions, jackknife
@@ -83,8 +83,7 @@ def jackknife_command(
       attlm jackknife train.json --refs train.ref --corrections -o jackknifed.jsonl
       attlm tune jackknifed.jsonl
     """
-    check_standard_input(nbest, *refs.paths)
-    check_outputs({"the output": output}, {"the input": [nbest], "the references": refs.paths})
+    check_files({"the input": [nbest], "the references": refs.paths}, {"the output": output})
     lms: dict[str, list[str]] = {}
     for name, file in lm:
         lms.setdefault(name, []).append(file)

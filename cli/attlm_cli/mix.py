@@ -7,7 +7,7 @@ from pathlib import Path
 import cloup
 
 from attlm_cli.options import config_output_option, source_option, warn_of_unused
-from attlm_cli.overwriting import check_outputs, check_standard_input
+from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_fields, lines_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -36,9 +36,8 @@ def mix_command(text: str, name: str, output: Path, source: str | None, run: Run
     Example:
       attlm mix valid.txt --lm neural=checkpoint_best.pt --kenlm ngram=lm.arpa
     """
-    check_outputs({"the output": output}, {"the text": [text], "the source": [source]}, run)
+    check_files({"the text": [text], "the source": [source]}, {"the output": output}, run)
     warn_of_unused(output, run, found=(f"[lm.{name}]",))
-    check_standard_input(text, source or "")
     with lines_bar(text) as bar:
         mixture = estimate_mixture(text, name=name, config=run, source=source, on_progress=bar.update)
     print_mixture(mixture)

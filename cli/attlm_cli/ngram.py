@@ -8,7 +8,7 @@ from typing import Any
 import click
 import cloup
 
-from attlm_cli.overwriting import check_outputs
+from attlm_cli.overwriting import check_files
 from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 
@@ -41,6 +41,6 @@ def ngram_command(
     Example:
       attlm ngram train.txt -o lm.arpa -n 4
     """
-    check_outputs({"the output": output}, {"the text": [text]})
+    check_files({"the text": [text]}, {"the output": output})
     report = estimate_ngram(text, output, order, NgramOptions(**options))
     note(f"wrote {output}: {report}")

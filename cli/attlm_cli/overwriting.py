@@ -1,4 +1,4 @@
-"""Check before a run that no output would replace an input or another output, and that each can be written."""
+"""Check before a run that no output would replace an input or another output, and that each can be read or written."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.text import TextPipeline
 
 
-def check_outputs(
-    outputs: Mapping[str, str | Path | Sequence[str] | None],
+def check_files(
     inputs: Mapping[str, Sequence[str | Path | None]],
+    outputs: Mapping[str, str | Path | Sequence[str] | None] | None = None,
     config: RunConfig | None = None,
 ) -> None:
-    """Raise InputError if an output would replace an input or another output, or cannot be written.
+    """Raise InputError if two inputs are standard input, or if an output would replace another file or cannot be written.
 
-    Args:
-        outputs: output paths by option. Standard streams, devices and pipes are not checked.
-        inputs: input paths by description.
-        config: its files and the folders of its LMs also count as inputs.
+    Inputs are given by description, outputs by option. The files of ``config`` and the folders of its LMs also count as
+    inputs. Outputs that are standard streams, devices or pipes are not checked.
     """
+    if [file for files in inputs.values() for file in files].count("-") > 1:
+        raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
     written: dict[Path, str] = {}
-    given = ((option, [files] if isinstance(files, str | Path) else files or ()) for option, files in outputs.items())
+    given = ((option, [files] if isinstance(files, str | Path) else files or ()) for option, files in (outputs or {}).items())
     for option, output in ((option, output) for option, files in given for output in files):
         if is_stream(str(output)):
             continue
@@ -42,12 +42,6 @@ def check_outputs(
         if target in written:
             raise InputError(f"{option} and {written[target]} would be the same file; name another one", path=output)
         written[target] = option
-
-
-def check_standard_input(*paths: str) -> None:
-    """Raise InputError if more than one of these paths is standard input."""
-    if paths.count("-") > 1:
-        raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
 
 
 def files_of(config: RunConfig) -> Iterator[tuple[str, list[Path | None]]]:

@@ -7,7 +7,7 @@ from dataclasses import astuple, fields
 import cloup
 
 from attlm_cli.options import json_option, source_option
-from attlm_cli.overwriting import check_standard_input
+from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_fields, echo_json, lines_bar
 from attlm_cli.run_options import run_options
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -37,7 +37,7 @@ def ppl_command(text: str, as_json: bool, source: str | None, run: RunConfig) ->
     Example:
       attlm ppl test.txt --lm checkpoint_best.pt --kenlm lm.arpa
     """
-    check_standard_input(text, source or "")
+    check_files({"the text": [text], "the source": [source]})
     with lines_bar(text) as bar:
         found = perplexity(text, config=run, source=source, on_progress=bar.update)
     if as_json:

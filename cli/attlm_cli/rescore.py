@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import click
 import cloup
 
 from attlm_cli.decision_options import DecisionChoice, decision_options
 from attlm_cli.options import format_option, given_option, grouped, list_source_options, metric_options
-from attlm_cli.overwriting import check_outputs, check_standard_input
+from attlm_cli.overwriting import check_files
 from attlm_cli.printing import hypotheses_bar
 from attlm_cli.run_options import run_options
 from attlm_cli.shards import rescore_by_ray
@@ -101,11 +98,8 @@ def rescore_command(
             raise InputError("--source is one file, --engine ray reads many: give lists that have their source sentences")
         rescore_by_ray(nbest, output, run, format_name)
         return
-    check_standard_input(nbest, source.path if source else "")
-    inputs: dict[str, Sequence[str | Path | None]] = {"the input": [nbest], "the configuration": [run.path]}
-    if source:
-        inputs["the source"] = [source.path]
-    check_outputs({"the output": str(output.path)}, inputs, run)
+    inputs: dict[str, list] = {"the input": [nbest], "the configuration": [run.path], "the source": [source.path if source else None]}
+    check_files(inputs, {"the output": str(output.path)}, run)
     with hypotheses_bar(nbest, format_name) as bar:
         found = rescore(NbestFile(nbest, format_name), config=run, source=source, output=output, on_progress=bar.update)
     note(found.summary)

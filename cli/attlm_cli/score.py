@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import cloup
 
 from attlm_cli.options import source_option
-from attlm_cli.overwriting import check_standard_input
+from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_fields, lines_bar
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
@@ -43,7 +43,7 @@ def score_command(text: str, each_word: bool, header: bool, source: str | None, 
     names, differ = list(run.texts), len(set(run.texts.values())) > 1
     if each_word and differ:
         raise InputError(f"--words needs LMs that see the same words; {', '.join(names)} do not: run it for each alone")
-    check_standard_input(text, source or "")
+    check_files({"the text": [text], "the source": [source]})
     with lines_bar(text) as bar:
         scored = score_text(text, config=run, source=source, on_progress=bar.update)
         if header:

@@ -342,11 +342,11 @@ def test_mix_says_where_better_weights_may_exist(folder, monkeypatch):
 
 
 def test_what_a_run_drops_of_the_configuration_is_told_before(folder):
-    (folder / "attlm.toml").write_text("[lm.big]\nkenlm = 'lm.arpa'\n[text]\nlowercase = true\n[weights]\nbig = 1\n")
+    (folder / "attlm.toml").write_text("[lm.big]\nkenlm = 'lm.arpa'\n[text]\nsteps = ['lowercase']\n[weights]\nbig = 1\n")
     told = "WARNING: attlm.toml holds what this run does not use, and will be without it: [lm.big], [text]"
     assert f"{told}, [weights]; --config attlm.toml uses" in run("mix", "text", "--kenlm", "lm.arpa", "--lm", "lm.pt").stderr
     assert "does not use" not in run("mix", "text", "--kenlm", "lm.arpa", "--lm", "lm.pt").stderr  # the same again
-    (folder / "w.toml").write_text("[lm.big]\nkenlm = 'lm.arpa'\n[text]\nlowercase = true\n[weights]\nbig = 1\n")
+    (folder / "w.toml").write_text("[lm.big]\nkenlm = 'lm.arpa'\n[text]\nsteps = ['lowercase']\n[weights]\nbig = 1\n")
     tuning = ["tune", "dev.json", "-o", "w.toml", "--restarts", "0"]
     assert "does not use" not in run(*tuning, "--config", "w.toml").stderr
     assert f"{told.replace('attlm', 'w')}; --config" in run(*tuning, "--kenlm", "lm.arpa").stderr

@@ -29,8 +29,7 @@ dict = "data-bin/dict.txt"
 kenlm = "lm.arpa"
 
 [text]
-lowercase = true
-tokenize = "en"
+steps = ["tokenize:en", "lowercase"]
 
 [weights]
 attentive = 0.25
@@ -87,7 +86,7 @@ checkpoint = "big.pt"  # seed 3
 kenlm = "./lm.arpa"  # 4-gram
 
 [text]  # as trained
-lowercase = true
+steps = ["lowercase"]
 
 [weights]
 # tuned in March
@@ -133,7 +132,7 @@ def test_what_a_run_from_elsewhere_does_not_use_is_named_and_goes(tmp_path):
 
 def test_tables_in_any_order_are_rewritten(tmp_path):
     path = tmp_path / "attlm.toml"
-    path.write_text("[lm.a]\nkenlm = 'a'\n[text]\nlowercase = true\n[lm.b]\nkenlm = 'b'\n[weights]\na = 1\n[lm.c]\nkenlm = 'c'\n")
+    path.write_text("[lm.a]\nkenlm = 'a'\n[text]\nsteps = ['lowercase']\n[lm.b]\nkenlm = 'b'\n[weights]\na = 1\n[lm.c]\nkenlm = 'c'\n")
     config = read_config(path)
     write_config(path, replace(config, weights={"a": 2.0}), {})
     assert read_config(path) == replace(config, weights={"a": 2.0})
@@ -188,10 +187,9 @@ def test_a_link_stays_a_link_and_a_pipe_is_not_read_first(tmp_path):
         ("[lm.x]\ncheckpoint = ['a', 'b']\nensemble_weights = [1]", r"ensemble_weights needs 2 numbers"),
         ("[lm.'a b']\nkenlm = 'a'", r"'a b' cannot be the name of an LM"),
         ("[lm.rank]\nkenlm = 'a'", r"'rank' cannot be the name of an LM"),
-        ("[text]\ntokenize = 'english'", r"\[text\] text step 'tokenize:english': 'english' is not a language code of two"),
-        ("[text]\nlowercase = 'yes'", r"lowercase = 'yes', expected true or false"),
+        ("[text]\nsteps = ['tokenize:english']", r"\[text\] text step 'tokenize:english': 'english' is not a language code of two"),
+        ("[text]\nlowercase = true", r"'lowercase' is not an entry of \[text\]; known are steps"),
         ("[text]\nsteps = 'lowercase'", r"\[text\] steps = 'lowercase', expected a list"),
-        ("[text]\nsteps = ['lowercase']\ntokenize = 'en'", r"\[text\] has `steps`: give all of them there"),
         ("[decision]\ntext = { steps = ['shout'] }", r"\[decision.text\] 'shout' is not a text step; known are unicode:FORM, "),
         ("[decision]\ntext = 'lowercase'", r"`text` is 'lowercase', expected a table \[decision.text\]"),
         ("[tuning]\nreference_sketch = 3", r"\[tuning\] reference_sketch = 3, expected a text, as `attlm tune` writes it"),

@@ -33,20 +33,13 @@ LISTS_TOGETHER = 64  # that are expanded at a time: by a neural corrector, by on
 
 
 @dataclass(frozen=True)
-class Corrections:
+class Corrections(Table):
     """Replacements for words of hypotheses, and the n-gram LM that guides the search for candidates.
 
     ``lm`` is an ARPA or KenLM binary file over the words of the lists, without text steps. Use ``learn_corrections`` to make
     a table, or ``load`` to read one.
     """
 
-    phrases: PhraseTable
-    numbers: NumberChannel
-    letters: LetterChannel
-    lm: Path | None
-    language: str = "en"
-    lists: int = 0  # learned from
-    learned_from: str = ""  # fingerprint of their references
     phrase_list: PhraseList | None = None
     corrector: Corrector | None = None
     _folder: tempfile.TemporaryDirectory | None = field(default=None, repr=False, compare=False)
@@ -113,15 +106,15 @@ class Corrections:
                 shutil.copyfile(str(self.lm), lm)
             except OSError as error:
                 raise InputError(f"cannot be written: {error.strerror}", path=lm) from None
-        write_table(path, Table(self.phrases, self.numbers, self.letters, lm, self.language, self.lists, self.learned_from))
+        write_table(path, self, lm)
 
     @classmethod
     def load(cls, path: Path) -> Corrections:
         """Read a table and find its LM. Raises InputError that names the wrong line."""
         table = read_table(path)
-        if not os.path.isfile(table.lm):  # noqa: PTH113 - Path.is_file raises for a name that is too long
+        if not os.path.isfile(str(table.lm)):  # noqa: PTH113 - Path.is_file raises for a name that is too long
             raise InputError(f"its LM {table.lm} is not there: mend the line '# lm =', or learn again", path=path)
-        return cls(table.phrases, table.numbers, table.letters, table.lm, table.language, table.lists, table.learned_from)
+        return cls(**vars(table))
 
 
 def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, language: str = "en") -> Corrections:

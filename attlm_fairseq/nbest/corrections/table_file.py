@@ -39,23 +39,23 @@ INSERT, STOP = "<insert>", "<stop>"
 
 @dataclass(frozen=True)
 class Table:
-    """What the file holds. ``lm`` is written relative to the file's folder."""
+    """What the file holds, learned from so many ``lists``. ``learned_from``: the fingerprint of their references."""
 
     phrases: PhraseTable
     numbers: NumberChannel
     letters: LetterChannel
-    lm: Path
-    language: str
-    lists: int
+    lm: Path | None
+    language: str = "en"
+    lists: int = 0
     learned_from: str = ""
 
 
-def write_table(path: Path, table: Table) -> None:
-    """Write the table, phrases first, the most used on top. Raises InputError."""
+def write_table(path: Path, table: Table, lm: Path) -> None:
+    """Write the table, phrases first, the most used on top; ``lm`` relative to the file's folder. Raises InputError."""
     from os.path import relpath
 
     with whole_file(str(path)) as out:
-        out.write(f"{TITLE}\n# lm = {relpath(table.lm, path.absolute().parent)}\n")
+        out.write(f"{TITLE}\n# lm = {relpath(lm, path.absolute().parent)}\n")
         out.write(f"# language = {table.language}\n# lists = {table.lists}\n# references = {table.learned_from}\n")
         for row in (COLUMNS, *_rows(table)):
             out.write("\t".join(row) + "\n")

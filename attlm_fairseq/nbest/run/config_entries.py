@@ -153,21 +153,14 @@ def relative(path: Path, folder: Path) -> str:
 NUMBER = checked(lambda value: is_number(value) and math.isfinite(value), "a finite number", float)
 NOT_NEGATIVE = checked(lambda value: is_number(value) and 0 <= value < math.inf, "a finite number that is not negative", float)
 WHOLE_NUMBER = checked(lambda value: type(value) is int and value >= 0, "a whole number, not negative")
-_STEPS: Entries = {
-    "steps": Entry(checked(is_texts, 'a list such as ["unicode:nfc", "lowercase"]')),
-    "tokenize": Entry(checked(is_text, 'a language such as "en"')),
-    "lowercase": Entry(checked(lambda value: isinstance(value, bool), "true or false")),
-}
+_STEPS: Entries = {"steps": Entry(checked(is_texts, 'a list such as ["unicode:nfc", "lowercase"]'))}
 
 
 def text_steps(value: Any, place: Place) -> TextPipeline:
-    """Read a table of text steps: ``steps``, or the shorter ``tokenize`` and ``lowercase``. Raises InputError."""
+    """Read a table of text steps, ``steps = [..]``. Raises InputError."""
     found = read_table(value, _STEPS, place.inner)
-    if "steps" in found and len(found) > 1:
-        raise place.inner.error("has `steps`: give all of them there, `lowercase` and `tokenize` too")
-    short = [*([f"tokenize:{found['tokenize']}"] if "tokenize" in found else []), *(["lowercase"] if found.get("lowercase") else [])]
     try:
-        return parse_steps(found.get("steps", short), place.path.parent)
+        return parse_steps(found.get("steps", ()), place.path.parent)
     except InputError as error:
         raise place.inner.error(error) from None
 

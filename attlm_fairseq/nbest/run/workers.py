@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -124,10 +124,10 @@ class Processes(contextlib.AbstractContextManager):
         return chain.from_iterable(self._in_order(_expand, some))
 
     def score(self, blocks: Iterable[Block]) -> Iterator[BlockScores]:
-        return self._in_order(_score, blocks)
+        return self._in_order(partial(_with_lms, BlockScorer.score), blocks)
 
     def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
-        return self._in_order(_walk, (replace(group, turns=[light(turn) for turn in group.turns]) for group in groups))
+        return self._in_order(partial(_with_lms, _walk), (replace(group, turns=[light(turn) for turn in group.turns]) for group in groups))
 
     def _in_order(self, function: Callable[[Work], Result], work: Iterable[Work]) -> Iterator[Result]:
         """Yield the results of all pieces of work in order; only few pieces are read ahead."""
@@ -140,10 +140,10 @@ class Processes(contextlib.AbstractContextManager):
             yield self._result(waiting.popleft())
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:
-        return self._result(self._pool.submit(_signatures))
+        return self._result(self._pool.submit(_with_lms, BlockScorer.signatures))
 
     def advise(self, count: OOVCount) -> str | None:
-        return self._result(self._pool.submit(_advise, count))
+        return self._result(self._pool.submit(_with_lms, BlockScorer.advise, count))
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -182,10 +182,11 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _loaded() -> BlockScorer:
+def _with_lms(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Return what a function of the LMs of this process returns. Raises InputError if they could not be loaded."""
     if isinstance(_scorer, InputError):
         raise _scorer
-    return _scorer
+    return function(_scorer, *arguments)
 
 
 @cache
@@ -198,17 +199,5 @@ def _expand(lists: list[NbestList]) -> list[NbestList]:
     return list(_corrections().expand_all(lists, _candidates.candidates))
 
 
-def _score(block: Block) -> BlockScores:
-    return _loaded().score(block)
-
-
-def _walk(group: Group) -> list[TurnScores]:
-    return list(walk(_loaded(), group))
-
-
-def _signatures() -> dict[str, Mapping[str, Any]]:
-    return _loaded().signatures()
-
-
-def _advise(count: OOVCount) -> str | None:
-    return _loaded().advise(count)
+def _walk(scorer: BlockScorer, group: Group) -> list[TurnScores]:
+    return list(walk(scorer, group))

@@ -25,7 +25,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def test_round_trip(table: Table, tmp_path: Path) -> None:
-    write_table(tmp_path / "c.tsv", table)
+    write_table(tmp_path / "c.tsv", table, tmp_path / "lm.arpa")
     found = read_table(tmp_path / "c.tsv")
     assert {rule[:2] for rules in found.phrases.rules.values() for rule in rules} == {
         rule[:2] for rules in table.phrases.rules.values() for rule in rules
@@ -36,7 +36,7 @@ def test_round_trip(table: Table, tmp_path: Path) -> None:
     assert found.letters.stop == pytest.approx(table.letters.stop, abs=1e-4)
     assert found.letters.change("-")[" "] == pytest.approx(table.letters.change("-")[" "], abs=1e-4)
     assert (found.lm, found.lists) == (tmp_path / "lm.arpa", 4)
-    write_table(tmp_path / "again.tsv", found)
+    write_table(tmp_path / "again.tsv", found, tmp_path / "lm.arpa")
     assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "c.tsv").read_bytes()
 
 
