@@ -66,6 +66,7 @@ def serve(address: str) -> None:
         warnings.simplefilter("ignore")
         for module in (*(module for module, _ in COMMANDS.values()), *LATE_IMPORTS):
             importlib.import_module(module)
+        warm_up_hydra()
     # Commands set up logging while they are imported: that is left to each.
     for name in [name for name in sys.modules if name.partition(".")[0] == "fairseq_cli"]:
         del sys.modules[name]
@@ -86,6 +87,14 @@ def serve(address: str) -> None:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 answer(connection)
             connection.close()
+
+
+def warm_up_hydra() -> None:
+    """Parse some options as fairseq does for each command: the parser keeps what it learns of its grammar in the process."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    lists = ["optimization.lr='[0.25]'", "optimization.update_freq='[1]'", "task._name='x'", "common.seed=1", "common.cpu=False"]
+    OverridesParser.create().parse_overrides([*lists, "task=language_modeling", "dataset.gen_subset='a/b-c.d, e'", "common.lr=-1.5e-05"])
 
 
 def answer(connection: socket.socket) -> None:

@@ -40,13 +40,19 @@ _ALLOWING = threading.RLock()
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A language model in evaluation mode, the words it knows and where it came from."""
+    """A language model in evaluation mode, the words it knows and where it came from.
+
+    Attributes:
+        memory_slots: how many of the newest slots its memory carries to the next sentence of a conversation, as in training
+            (``--memory-slots``); 0: all.
+    """
 
     model: LanguageModel
     vocabulary: Vocabulary
     path: Path
     architecture: str
     sha256: str
+    memory_slots: int = 0
 
 
 def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", content: Any = None) -> TrainedModel:
@@ -67,10 +73,13 @@ def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", 
         check_sizes(stored, family)
         model = build_language_model(family, stored.options, len(stored.vocabulary), PAD)
         model.load_state_dict(stored.weights)
+        memory_slots = stored.options.get("memory_slots", 0)
+        if not isinstance(memory_slots, int) or memory_slots < 0:
+            raise ValueError(f"memory_slots is {memory_slots!r}, expected a whole number")
     except MISSHAPEN as error:
         raise misshapen(error, path) from None
     check_finite(model, path)
-    return TrainedModel(model.to(device).eval(), stored.vocabulary, path, stored.architecture, stored.sha256)
+    return TrainedModel(model.to(device).eval(), stored.vocabulary, path, stored.architecture, stored.sha256, memory_slots)
 
 
 def misshapen(error: Exception, path: Path) -> InputError:
@@ -144,7 +153,9 @@ def stored_in_folder(path: Path, dictionary: Path | None) -> StoredModel:
 def stored_in_checkpoint(path: Path, dictionary: Path | None, content: Any = None) -> StoredModel:
     """Read a checkpoint and its ``dict.txt``. ``content`` is the checkpoint's content, if it has already been read."""
     checkpoint = read_checkpoint(path, content)
-    options = checkpoint["cfg"]["model"]
+    options, task = checkpoint["cfg"]["model"], checkpoint["cfg"].get("task")
+    if isinstance(task, dict) and task.get("memory_slots"):
+        options = {**options, "memory_slots": task["memory_slots"]}
     weights = {name.removeprefix(WEIGHTS_PREFIX): value for name, value in checkpoint["model"].items() if name.startswith(WEIGHTS_PREFIX)}
     architecture = str(options["_name"])
     find_family(architecture, path)  # a foreign model is named before its dictionary is looked for

@@ -20,7 +20,7 @@ from typing import ClassVar, Protocol, cast
 import numpy as np
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
+from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore, Walked, without_features
 
 UNKNOWN, END = 0, 1  # the numbers of all unknown words and of the sentence end; words follow
 
@@ -149,15 +149,18 @@ class CacheScorer(Scorer):
         return self.after_many([(self, history)])[0]
 
     def after_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[Scorer]:
-        later = [cast(CacheScorer, scorer) for scorer, _ in requests]
-        for number in range(max((len(history) for _, history in requests), default=0)):
-            places = [place for place, (_, history) in enumerate(requests) if number < len(history)]
-            sentences = [requests[place][1][number] for place in places]
-            one_by_one = [(later[place].members[0], [words]) for place, words in zip(places, sentences, strict=True)]
-            read, members = self._read(one_by_one), self.members[0].after_many(one_by_one)
-            for place, words, [(score, features)], member in zip(places, sentences, read, members, strict=True):
-                later[place] = later[place]._after(member, later[place]._events(words, score), features)
-        return list(later)
+        return [walked.later for walked in self.walk(requests)]
+
+    def walk(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]], features: bool = False) -> list[Walked]:
+        own = [(scorer.members[0], sentences) for scorer, sentences in requests]
+        found = []
+        for (scorer, sentences), walked in zip(requests, self.members[0].walk(own, features or self.cache.needs_features), strict=True):
+            later, scores = cast(CacheScorer, scorer), []
+            for words, score, of_events in zip(sentences, walked.scores, walked.features, strict=True):
+                scores.append(later._mixed(words, score, of_events))
+                later = later._after(walked.later, self.numbered(words, score), of_events)
+            found.append(Walked(scores, walked.features, later))
+        return found
 
     def exact(self) -> Scorer:
         member = self.members[0].exact()
@@ -167,33 +170,20 @@ class CacheScorer(Scorer):
         kind = "neural cache" if self.cache.needs_features else "unigram cache"
         return self.members[0].signature() | {kind: asdict(self.cache)}  # type: ignore[call-overload]  # a Protocol of dataclasses
 
-    def events_of(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]]:
-        """Return ln p of the LM alone (T,), words (T,) and features (T, F) of each sentence's events.
-
-        ``requests`` contain the scorers of the LM itself, without the cache.
-        """
-        return [
-            [
-                (np.array(score.log_probs), self._events(words, score), features)
-                for words, (score, features) in zip(sentences, found, strict=True)
-            ]
-            for (_, sentences), found in zip(requests, self._read(requests), strict=True)
-        ]
-
     def _read(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
         """Return the LM's own scores, with features (T, F) if the cache needs them, else (T, 0)."""
         if self.cache.needs_features:
             return self.members[0].score_with_features(requests)
-        scores = self.members[0].score_many(requests)
-        return [[(score, np.empty((len(score.log_probs), 0), dtype=np.float32)) for score in of_request] for of_request in scores]
+        return without_features(self.members[0].score_many(requests))
 
-    def _events(self, words: Sentence, score: SentenceScore) -> np.ndarray:
+    def numbered(self, words: Sentence, score: SentenceScore) -> np.ndarray:
+        """Return the events of a sentence as numbers (T,) that differ if the events do."""
         numbers = self._numbers
         known = [UNKNOWN if oov else numbers.setdefault(word, len(numbers) + 2) for word, oov in zip(words, score.oov, strict=True)]
         return np.array([*known, END], dtype=np.int64)
 
     def _mixed(self, words: Sentence, score: SentenceScore, features: np.ndarray) -> SentenceScore:
-        own = self._events(words, score)
+        own = self.numbered(words, score)
         log_weights = self.cache.log_weights(self._joined(features), len(own))
         cached = cache_probabilities(log_weights, np.concatenate((self._words, own)), self.cache.size)
         return SentenceScore(tuple(mixed(np.array(score.log_probs), cached, self.cache.weight).tolist()), score.oov)

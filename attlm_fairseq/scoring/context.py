@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TypeVar, cast
 
 import numpy as np
@@ -12,19 +13,22 @@ from attlm_fairseq.text import TextPipeline
 
 Item = TypeVar("Item")
 
+SENTENCES_AT_ONCE = 64  # of each document of a text
+
 
 def turns(conversations: Sequence[Iterable[Item]]) -> Iterator[dict[int, Item]]:
     """Yield the first items of all conversations, keyed by the conversation's index, then the second items, and so on."""
+    return ({place: item for place, [item] in stretch.items()} for stretch in stretches(conversations, 1))
+
+
+def stretches(conversations: Sequence[Iterable[Item]], length: int) -> Iterator[dict[int, list[Item]]]:
+    """Yield the first ``length`` items of all conversations, keyed by the conversation's index, then the next ones, and so on."""
     going_on = {place: iter(items) for place, items in enumerate(conversations)}
     while going_on:
-        turn = {}
-        for place in list(going_on):
-            try:
-                turn[place] = next(going_on[place])
-            except StopIteration:
-                del going_on[place]
-        if turn:
-            yield turn
+        found = {place: list(islice(items, length)) for place, items in going_on.items()}
+        going_on = {place: items for place, items in going_on.items() if found[place]}
+        if going_on:
+            yield {place: found[place] for place in going_on}
 
 
 def in_order(numbered: Iterable[tuple[int, Item]]) -> Iterator[Item]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,14 +20,14 @@ from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.kernels.limits import limits_of
-from attlm_fairseq.modules.kernels.softmax_events import no_check
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.state import LanguageModelState
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, EXACT, SMALLEST_MEMORY, Arithmetic, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
-from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
+from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore, Walked
 from attlm_fairseq.scoring.scoring_models import Bfloat16Model, Float32Model, ScoringModel
+from attlm_fairseq.scoring.sequences import ReadSequence, read_sequences
 from attlm_fairseq.scoring.threads import side_by_side
 from attlm_fairseq.scoring.tree_memory import ForestMemory, TreeMemory, split_evenly, split_into_blocks
 
@@ -96,7 +95,7 @@ class NeuralScorer(Scorer):
         self.tree_memory = TreeMemory([member.model for member in models])
         self.deviation: Deviation | None = None
         self.temperature = 1.0
-        self._history: tuple[int, ...] = ()  # </s> and the words of each preceding sentence
+        self._history: tuple[Sequence[int], ...] = ()  # what was read at a time: </s> and the words of each sentence
         self._before: dict[Arithmetic, list[LanguageModelState]] = {}  # the state of each model after the history
         self._scoring: dict[Arithmetic, list[ScoringModel]] = {}  # shared with the scorers after other histories
 
@@ -131,6 +130,7 @@ class NeuralScorer(Scorer):
             "precision": self.compute.precision,
             **({} if self.compute.normaliser == "exact" else {"normaliser": self.compute.normaliser}),
             **({} if self.temperature == 1.0 else {"temperature": self.temperature}),
+            **({"memory slots": self._memory_slots} if any(self._memory_slots) else {}),
         }
 
     def notes(self) -> list[str]:
@@ -155,26 +155,72 @@ class NeuralScorer(Scorer):
         """Return the LM with state and memory after these sentences, each of which begins with ``</s>``.
 
         The task ``document_reset_lm`` trains on such streams of sentences. An LM that was trained with an empty memory at
-        each sentence start has not seen such states. A memory without a limit grows with the history.
+        each sentence start has not seen such states. A memory without a limit grows with the history; an LM trained with
+        ``--memory-slots`` N keeps the newest N slots at each sentence end.
         """
         return self.after_many([(self, history)])[0]
 
     def after_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[Scorer]:
+        return [walked.later for walked in self._walk(requests, events=False)]
+
+    def walk(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]], features: bool = False) -> list[Walked]:
+        """See ``Scorer.walk``. All sentences are known, so many positions are computed at once."""
+        firsts = sorted((place, *self.vocabulary.ids(sentences[0])) for place, (_, sentences) in enumerate(requests) if sentences)
+        self._measure_deviation([cast(NeuralScorer, scorer) for scorer, _ in requests], firsts)
+        return self._walk(requests, events=True, features=features)
+
+    def _walk(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]], *, events: bool, features: bool = False) -> list[Walked]:
+        """Do what ``walk`` does; without ``events``, without scores."""
+        found = [Walked([], [], scorer) for scorer, _ in requests]
+        longest = max((len(sentences) for _, sentences in requests), default=0)
+        # a limit of the memory holds at each sentence end: then sentences are read one by one
+        stretches = [slice(number, number + 1) for number in range(longest)] if any(self._memory_slots) else [slice(None)]
+        for stretch in stretches:
+            going_on = [(walked, sentences[stretch]) for walked, (_, sentences) in zip(found, requests, strict=True) if sentences[stretch]]
+            ids = [[self.vocabulary.ids(words) for words in sentences] for _, sentences in going_on]
+            sequences = [[token for tokens in of_request for token in (EOS, *tokens)] for of_request in ids]
+            of_models = self._read([cast(NeuralScorer, walked.later) for walked, _ in going_on], sequences, events)
+            for (walked, _), of_request, sequence, read in zip(going_on, ids, sequences, of_models, strict=True):
+                if events:
+                    self._add_events(walked, of_request, read, features)
+                walked.later = cast(NeuralScorer, walked.later)._later(sequence, [of_model.state for of_model in read])
+        return found
+
+    def _add_events(self, walked: Walked, sentences: Sequence[Sequence[int]], read: Sequence[ReadSequence], features: bool) -> None:
+        """Add what the models have read of consecutive sentences, given as tokens."""
+        begins = np.cumsum([len(tokens) + 1 for tokens in sentences])[:-1]
+        log_probs = np.logaddexp.reduce([of_model.log_probs + weight for of_model, weight in zip(read, self.log_weights, strict=True)])
+        joined = np.concatenate([of_model.features for of_model in read], axis=1)[:, : None if features else 0]
+        for tokens, of_sentence in zip(sentences, np.split(log_probs, begins), strict=True):
+            walked.scores.append(SentenceScore(tuple(of_sentence.tolist()), tuple(token == UNK for token in tokens)))
+        walked.features.extend(np.split(joined, begins))
+
+    def _read(self, scorers: Sequence[NeuralScorer], sequences: Sequence[Sequence[int]], events: bool) -> list[tuple[ReadSequence, ...]]:
+        """Return what each model reads, for each scorer and its sequence of tokens."""
         arithmetic = self.compute.arithmetic
-        going_on = [(cast(NeuralScorer, scorer), history) for scorer, history in requests if history]
-        read = [[token for words in history for token in (EOS, *self.vocabulary.ids(words))] for _, history in going_on]
-        states = [
-            read_tokens(model, read, [scorer._states(arithmetic)[place] for scorer, _ in going_on])
-            for place, model in enumerate(self._models(arithmetic) if going_on else [])
+        of_models = [
+            read_sequences(model, sequences, [scorer._states(arithmetic)[place] for scorer in scorers], events)
+            for place, model in enumerate(self._models(arithmetic) if scorers else [])
         ]
-        of_scorers = zip(*states, strict=True)
-        later = iter([scorer._later(new, list(after)) for (scorer, _), new, after in zip(going_on, read, of_scorers, strict=True)])
-        return [next(later) if history else scorer for scorer, history in requests]
+        return list(zip(*of_models, strict=True))
+
+    def _measure_deviation(self, scorers: Sequence[NeuralScorer], distinct: Sequence[tuple[int, ...]]) -> None:
+        """Measure it once, on the first sentences. A sentence is the index of its scorer, followed by its tokens."""
+        arithmetic = self.compute.arithmetic
+        if arithmetic != EXACT and self.deviation is None and distinct:
+            kinds = {"float32": EXACT, "as asked for": arithmetic}
+            self.deviation = measured_on(distinct, lambda some, kind: self._log_probs(scorers, some, kinds[kind]), "as asked for")
+
+    @property
+    def _memory_slots(self) -> list[int]:
+        """How many slots each model carries from sentence to sentence; 0: all."""
+        return [member.memory_slots for member in self.models]
 
     def _later(self, read: Sequence[int], states: list[LanguageModelState]) -> NeuralScorer:
         """Return the LM after the tokens ``read``; ``states`` are the models' states after them."""
         later = copy.copy(self)
-        later._history = (*self._history, *read)
+        states = list(map(_limited, states, self._memory_slots))
+        later._history = (*self._history, read)
         later._before = {self.compute.arithmetic: states}
         later.tree_memory = self.tree_memory.after(len(read))
         return later
@@ -197,11 +243,8 @@ class NeuralScorer(Scorer):
         distinct = sorted({sentence for of_request in ids for sentence in of_request})
         if not distinct:
             return [[] for _ in requests]
-        arithmetic = self.compute.arithmetic
-        if arithmetic != EXACT and self.deviation is None:
-            kinds = {"float32": EXACT, "as asked for": arithmetic}
-            self.deviation = measured_on(distinct, lambda some, kind: self._log_probs(scorers, some, kinds[kind]), "as asked for")
-        found = self._events(scorers, distinct, arithmetic, features)
+        self._measure_deviation(scorers, distinct)
+        found = self._events(scorers, distinct, self.compute.arithmetic, features)
         return [
             [(SentenceScore(found[one].log_probs, tuple(token == UNK for token in one[1:])), found[one].features) for one in of_request]
             for of_request in ids
@@ -259,7 +302,11 @@ class NeuralScorer(Scorer):
         """Return each model's state after the history."""
         if arithmetic not in self._before:
             models = self._models(arithmetic)
-            self._before[arithmetic] = [read_tokens(model, [self._history], [initial_state(model)])[0] for model in models]
+            states = [initial_state(model) for model in models]
+            for read in self._history:
+                after = [read_sequences(model, [read], [state], False)[0].state for model, state in zip(models, states, strict=True)]
+                states = list(map(_limited, after, self._memory_slots))
+            self._before[arithmetic] = states
         return self._before[arithmetic]
 
     @torch.inference_mode()
@@ -317,22 +364,15 @@ def event_log_probs(
     return np.concatenate((np.zeros(first), values[:steps])), values[steps:], features.cpu().numpy()
 
 
+def _limited(state: LanguageModelState, slots: int) -> LanguageModelState:
+    """Return the state with the newest ``slots`` memory slots; 0: all."""
+    return state.truncate(slots) if slots else state
+
+
 def initial_state(model: ScoringModel) -> LanguageModelState:
     """Return the state before the first token, one row."""
     with torch.inference_mode():
         return model.initial_state(1)
-
-
-def read_tokens(model: ScoringModel, sequences: Sequence[Sequence[int]], states: Sequence[LanguageModelState]) -> list[LanguageModelState]:
-    """Return the state (one row) after each sequence, given the state before it. A sequence is empty or begins with ``</s>``."""
-    places = [place for place, tokens in enumerate(sequences) if tokens]
-    if not places:
-        return list(states)
-    tree = build_prefix_tree([(row, *sequences[place][1:]) for row, place in enumerate(places)])
-    kept: dict[int, LanguageModelState | None] = {int(path[-1]): None for path in tree.paths}
-    tree_features(model, tree, sys.maxsize, no_check, LanguageModelState.stack([states[place] for place in places]), kept)
-    after = {place: kept[int(path[-1])] for place, path in zip(places, tree.paths, strict=True)}
-    return [after.get(place) or state for place, state in enumerate(states)]
 
 
 @torch.inference_mode()
@@ -342,7 +382,6 @@ def tree_features(
     step_limit: int,
     check: Callable[[], None],
     before: LanguageModelState,
-    kept: dict[int, LanguageModelState | None] | None = None,
 ) -> tuple[Tensor, Read | None]:
     """Compute the features of every node of a prefix tree.
 
@@ -353,7 +392,6 @@ def tree_features(
         step_limit: see ``event_log_probs``.
         check: see ``event_log_probs``.
         before: the states after the histories.
-        kept: the states (one row) after these nodes are stored here.
 
     Returns:
         Features (N, F), 0 for the root, and what the reader has read (weights (N, M)) if the output layer needs it.
@@ -372,7 +410,6 @@ def tree_features(
         check()
         rows = max(1, min(limits_of(model.device).step_rows, step_limit // model.step_bytes(state, words)))
         states = []
-        first = begin
         for size in model.piece_sizes(len(parents), rows):
             last = begin + size
             stepped = model.step_rows(words, places[begin - 1 : last - 1], state, parents_of_all[begin - 1 : last - 1])
@@ -381,7 +418,5 @@ def tree_features(
             states.append(stepped.state)
             begin = last
         state = LanguageModelState.cat(states)
-        if kept is not None:
-            kept.update((node, state.row(node - first).without_unused_slots()) for node in range(first, begin) if node in kept)
     known = [read for read in reads if read is not None]
     return features, Read.cat([known[0].map(lambda part: torch.zeros_like(part[:1])), *known]) if known else None

@@ -6,12 +6,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import cast
+
+import numpy as np
 
 from attlm_fairseq.errors import InputError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Sentence = Sequence[str]
 
@@ -43,6 +42,26 @@ class SentenceScore:
     def oov_count(self) -> int:
         """Return the number of words that the LM does not know."""
         return sum(self.oov)
+
+
+def without_features(scores: Sequence[Sequence[SentenceScore]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
+    """Return the scores of ``score_many`` in the form of ``score_with_features``, with features (T, 0)."""
+    return [[(score, np.empty((len(score.log_probs), 0), dtype=np.float32)) for score in of_request] for of_request in scores]
+
+
+@dataclass(slots=True)
+class Walked:
+    """The sentences of a conversation, scored one after another.
+
+    Attributes:
+        scores: of each sentence after those before it.
+        features: the features (T, F) of each, see ``Scorer.score_with_features``; (T, 0) if they were not requested.
+        later: the LM after all of them.
+    """
+
+    scores: list[SentenceScore]
+    features: list[np.ndarray]
+    later: Scorer
 
 
 class Scorer(ABC):
@@ -135,6 +154,28 @@ class Scorer(ABC):
         """Return ``scorer.after(history)`` for each request ``(scorer, history)``, computed in one batch."""
         return [scorer.after(history) for scorer, history in requests]
 
+    def walk(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]], features: bool = False) -> list[Walked]:
+        """Score each sentence of a request after its history and the sentences before it, and read them all.
+
+        Args:
+            requests: pairs of a scorer and sentences, see ``score_many``.
+            features: return the features too. Raises InputError for an LM without.
+
+        Returns:
+            For each request the scores and the LM after its sentences. They equal those of ``score`` and ``after``, sentence by
+            sentence, except for rounding.
+        """
+        found = [Walked([], [], scorer) for scorer, _ in requests]
+        for number in range(max((len(sentences) for _, sentences in requests), default=0)):
+            places = [place for place, (_, sentences) in enumerate(requests) if number < len(sentences)]
+            one_each = [(found[place].later, [requests[place][1][number]]) for place in places]
+            read = self.score_with_features(one_each) if features else without_features(self.score_many(one_each))
+            for place, [(score, of_events)], later in zip(places, read, self.after_many(one_each), strict=True):
+                found[place].scores.append(score)
+                found[place].features.append(of_events)
+                found[place].later = later
+        return found
+
     def exact(self) -> Scorer:
         """Return the LM with exact normalisers; itself if it has them."""
         return self
@@ -172,6 +213,17 @@ class ComposedScorer(Scorer):
     def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
         columns = [member.score_many(of_member) for member, of_member in zip(self.members, self._of_members(requests), strict=True)]
         return [self.combined(of_request, sentences) for (_, sentences), *of_request in zip(requests, *columns, strict=True)]
+
+    def walk(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]], features: bool = False) -> list[Walked]:
+        if features:
+            return super().walk(requests, features)
+        columns = [member.walk(of_member) for member, of_member in zip(self.members, self._of_members(requests), strict=True)]
+        found = []
+        for (scorer, sentences), *walked in zip(requests, *columns, strict=True):
+            [pairs] = without_features([self.combined([one.scores for one in walked], sentences)])
+            later = cast(ComposedScorer, scorer)._with_later([one.later for one in walked])
+            found.append(Walked([score for score, _ in pairs], [none for _, none in pairs], later))
+        return found
 
     def exact(self) -> Scorer:
         return self._with_later([member.exact() for member in self.members])

@@ -1,6 +1,6 @@
 """Language models for scoring, in float32 or with matrix products in bfloat16.
 
-Shapes: N rows, W distinct words, K input projection, F features.
+Shapes: N rows, W distinct words, T positions, K input projection, F features.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ class ScoringModel(Protocol):
         """Step N rows: the words at ``places`` (N,), each following a row ``rows`` (N,) of ``state``."""
         ...
 
+    def read(self, tokens: Tensor, state: LanguageModelState) -> Stepped:
+        """Read T tokens per row, (N, T), given the state before them. Features and what was read are of N * T rows, row after row."""
+        ...
+
     def step_bytes(self, state: LanguageModelState, words: Inputs) -> int:
         """Return the largest memory in bytes that a step needs per row."""
         ...
@@ -71,6 +75,10 @@ class Float32Model:
 
     def step_rows(self, words: Inputs, places: Tensor, state: LanguageModelState, rows: Tensor) -> Stepped:
         return Stepped(*self.model.step_features(words.select(places), state.select(rows)))
+
+    def read(self, tokens: Tensor, state: LanguageModelState) -> Stepped:
+        features, read, after = self.model.read(tokens, state)
+        return Stepped(features.flatten(0, 1), read and read.at(torch.ones_like(tokens, dtype=torch.bool)), after)
 
     def step_bytes(self, state: LanguageModelState, words: Inputs) -> int:
         return STEP_COPIES * (state.bytes + row_bytes(words.values))
@@ -110,6 +118,18 @@ class Bfloat16Model:
         features, read, after = self.reader.read_on(self.model.states(outputs), tokens, memory, self.model.output.needs_read)
         features = self.model.joined(features, outputs).squeeze(1)
         return Stepped(features, read and read.map(lambda part: part.squeeze(1)), LanguageModelState(recurrent, after))
+
+    def read(self, tokens: Tensor, state: LanguageModelState) -> Stepped:
+        distinct, places = tokens.unique(return_inverse=True)
+        words, rows = self.inputs(distinct), torch.arange(len(tokens), device=self.device)
+        steps = []
+        for of_position in places.unbind(1):
+            steps.append(self.step_rows(words, of_position, state, rows))
+            state = steps[-1].state
+        by_row = torch.arange(tokens.numel(), device=self.device).view(tokens.size(1), -1).t().flatten()
+        reads = [step.read for step in steps if step.read is not None]
+        read = Read.cat(reads).map(lambda part: part[by_row]) if reads else None
+        return Stepped(torch.cat([step.features for step in steps])[by_row], read, state)
 
     def step_bytes(self, state: LanguageModelState, words: Inputs) -> int:
         """Return the bytes of a step per row: copies of the memory and of the recurrent state, three of the latter on a GPU."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
-from attlm_fairseq.scoring.context import ContextWalk, in_order, turns
+from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, in_order, stretches
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
@@ -107,19 +107,24 @@ def _in_context(
     oov: Sequence[OOVCount],
     on_progress: Callable[[int], None] | None,
 ) -> Iterator[tuple[int, ScoredLine]]:
-    """Yield the lines with their numbers as their turn comes: documents are read side by side."""
+    """Yield the lines with their numbers: some of each document, then the next ones, since documents are scored in parallel."""
     for documents in context.documents(lines):
-        walk = ContextWalk(scorers, texts)
-        for turn in turns(documents):
-            columns = walk.score({place: [line] for place, (_, line) in turn.items()})
-            for count, column in zip(oov, columns, strict=True):
-                count.add([words[0] for words, _ in column], [scores[0].oov for _, scores in column])
-            for (number, line), *of_lms in zip(turn.values(), *columns, strict=True):
-                words, scores = zip(*((list(words[0]), scores[0]) for words, scores in of_lms), strict=True)
+        later: list[dict[int, Scorer]] = [dict.fromkeys(range(len(documents)), scorer) for scorer in scorers]
+        for stretch in stretches(documents, SENTENCES_AT_ONCE):
+            columns = []
+            for scorer, pipeline, of_lm, count in zip(scorers, texts, later, oov, strict=True):
+                requests = [(of_lm[place], [list(pipeline.words(line)) for _, line in numbered]) for place, numbered in stretch.items()]
+                walked = scorer.walk(requests)
+                of_lm.update(zip(stretch, (one.later for one in walked), strict=True))
+                columns.append(
+                    [pair for (_, words), one in zip(requests, walked, strict=True) for pair in zip(words, one.scores, strict=True)]
+                )
+                count.add([words for words, _ in columns[-1]], (score.oov for _, score in columns[-1]))
+            for (number, line), *of_lms in zip(chain.from_iterable(stretch.values()), *columns, strict=True):
+                words, scores = zip(*of_lms, strict=True)
                 yield number, ScoredLine(line, words, scores)
-            walk.advance({place: line for place, (_, line) in turn.items()})
             if on_progress:
-                on_progress(len(turn))
+                on_progress(sum(map(len, stretch.values())))
 
 
 def read_lines(text: str | TextSource) -> Iterator[str]:

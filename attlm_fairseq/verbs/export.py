@@ -75,7 +75,8 @@ def export_model(
     training = training_record(content, checkpoint)
     # named_parameters yields a tied matrix only once, under its first name
     weights = {name: parameter.detach() for name, parameter in trained.model.named_parameters()}
-    stored = StoredModel(trained.architecture, plain(content["cfg"]["model"]), trained.vocabulary, weights, trained.sha256)
+    options = plain(content["cfg"]["model"]) | ({"memory_slots": trained.memory_slots} if trained.memory_slots else {})
+    stored = StoredModel(trained.architecture, options, trained.vocabulary, weights, trained.sha256)
     card = model_card(folder.name, trained, stored, training, checkpoint, measured=measured, pipeline=pipeline, text=card_text)
     with whole_folder(str(folder)) as place:
         write_model_folder(place, stored, training, card)

@@ -19,7 +19,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import write_config
 from attlm_fairseq.scoring.cache import Cache, CacheScorer, NeuralCache, UnigramCache, cache_probabilities, mixed
-from attlm_fairseq.scoring.context import turns
+from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, stretches
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.perplexity import perplexity
@@ -169,15 +169,16 @@ def _fitted(lm: LMSpec, run: RunConfig, text: TextPipeline, lines: list[str], fi
 
 def read_documents(lm: Scorer, text: TextPipeline, context: ContextSpec, lines: Iterable[str], features: bool) -> Iterator[Events]:
     """Yield the events of each document of a text, scored by the LM in context."""
-    reader = CacheScorer(lm, NeuralCache(1, 0.0, 0.0) if features else UnigramCache(1, 0.0))
+    numbers = CacheScorer(lm, UnigramCache(1, 0.0))
     for documents in context.documents(lines):
         later: dict[int, Scorer] = {}
         events: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
-        for turn in turns(documents):
-            requests = [(later.get(place, lm), [text.words(line)]) for place, (_, line) in turn.items()]
-            for place, found in zip(turn, reader.events_of(requests), strict=True):
-                events.setdefault(place, []).extend(found)
-            later.update(zip(turn, lm.after_many(requests), strict=True))
+        for stretch in stretches(documents, SENTENCES_AT_ONCE):
+            requests = [(later.get(place, lm), [text.words(line) for _, line in numbered]) for place, numbered in stretch.items()]
+            for place, (_, sentences), walked in zip(stretch, requests, lm.walk(requests, features), strict=True):
+                later[place] = walked.later
+                for words, score, of_events in zip(sentences, walked.scores, walked.features, strict=True):
+                    events.setdefault(place, []).append((np.array(score.log_probs), numbers.numbered(words, score), of_events))
         for of_document in events.values():
             yield Events(*(np.concatenate(parts) for parts in zip(*of_document, strict=True)))
 

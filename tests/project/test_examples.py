@@ -51,16 +51,19 @@ def run(recipe: str, *arguments: object, work: Path, code: int = 0, script: str 
 
 
 def test_salton(corpus, tmp_path):
-    printed = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "trained")
+    trained = {"work": tmp_path / "trained", "SEEDS": "1 2"}
+    printed = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 12, **trained)
     assert "| ppl " in printed
-    header, values = (line.split("\t") for line in printed.splitlines()[-2:])
+    header, first, both = (line.split("\t") for line in printed.splitlines()[-3:])
     assert header[:3] == ["lm", "ppl", "ppl_salton2017"]
-    assert float(values[1]) > float(values[2]) > 1
-    again = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 16, work=tmp_path / "trained", code=2)
-    assert re.fullmatch(r"run.sh: .*/ptb/averaging_lstm_lm was trained with other options, .*: remove it, or .*\n", again)
-    again = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 12, work=tmp_path / "trained")
+    assert (first[0], both[0]) == ("averaging_lstm_lm-first-1", "averaging_lstm_lm-first-2")
+    assert float(first[1]) > float(first[2]) > 1
+    assert first[1] != both[1]
+    again = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 16, **trained, code=2)
+    assert re.fullmatch(r"run.sh: .*/ptb/averaging_lstm_lm-1 was trained with other options, .*: remove it, or .*\n", again)
+    again = run("salton2018", "ptb", corpus, *TOY, "--decoder-hidden-size", 12, **trained)
     assert "valid on" not in again
-    assert again.splitlines()[-1] == "\t".join(values)
+    assert again.splitlines()[-1] == "\t".join(both)
 
 
 def test_liu(corpus, tmp_path):
@@ -206,13 +209,12 @@ def test_context(corpus, tmp_path):
 
 def test_open_questions(corpus, tmp_path):
     toy = ["--cpu", "--decoder-embed-dim", "16", "--decoder-hidden-size", "16", "--adaptive-cutoffs", "4,8", "--batch-size", "2"]
-    settings = {"ROWS": "averaging/2 combined/all/1", "UPDATES": "2", "LINES_READ": "5"}
+    settings = {"ROWS": "combined/2/1", "UPDATES": "2", "LINES_READ": "5"}
     printed = run("context", corpus, *toy, work=tmp_path / "trained", script="open_questions.sh", **settings)
-    table = [line.split("\t") for line in printed.splitlines()[-3:]]
+    table = [line.split("\t") for line in printed.splitlines()[-2:]]
     assert table[0] == ["family", "reset_every", "skip", "as_trained", "documents", "sentences"]
-    assert [row[:3] for row in table[1:]] == [["averaging", "2", "0"], ["combined", "all", "1"]]
-    assert table[2][3] == table[2][4]  # trained without further resets, and tested so
+    assert table[1][:3] == ["combined", "2", "1"]
     assert all(float(perplexity) > 1 for perplexity in table[1][3:])
     for every in (2, 0, 1):
-        assert f"'reset_every': {every}," in (tmp_path / "trained" / "averaging-2" / f"test-{every}.log").read_text()
+        assert f"'reset_every': {every}," in (tmp_path / "trained" / "combined-2-1" / f"test-{every}.log").read_text()
     assert all((tmp_path / "trained" / picture).read_bytes().startswith(b"\x89PNG") for picture in ("memory.png", "distance.png"))

@@ -11,9 +11,11 @@ from scorers import KINDS, make_scorer
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES as NAMES
 from attlm_fairseq.scoring import conversations
-from attlm_fairseq.scoring.context import SentenceWindow, in_order, turns
+from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, SentenceWindow, in_order, turns
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.kenlm import KenLMScorer
+from attlm_fairseq.scoring.mixture import MixtureScorer
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.text_file import score_text
 from attlm_fairseq.text import TextPipeline
@@ -67,15 +69,65 @@ def test_all_is_one_document_read_as_it_comes(tmp_path):
     scorer = NeuralScorer.load([write_checkpoint(tmp_path / "lm.pt", WORDS)])
     lms = [scorer, KenLMScorer(write_arpa(tmp_path / "lm.arpa", WORDS))]
     read = []
-    lines = (read.append(line) or line for line in [*DOCUMENTS[0], "", *DOCUMENTS[2]])
+    text = [*DOCUMENTS[0], "", *DOCUMENTS[2]] * SENTENCES_AT_ONCE
+    lines = (read.append(line) or line for line in text)
     scored = score_text(lines, lms, [TextPipeline()] * 2, context=ContextSpec("all")).lines
     first = [next(scored) for _ in range(4)]
-    assert len(read) == 4
+    assert len(read) == SENTENCES_AT_ONCE < len(text)
     assert first[3].text == ""  # a sentence like others
     history = [line.split() for line in DOCUMENTS[0]]
     assert first[3].scores[0].total == pytest.approx(scorer.after(history).score([[]])[0].total, abs=1e-5)
     for line in (*first, *scored):
         assert line.scores[1] == lms[1].score([line.text.split()])[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_walk_scores_each_sentence_after_those_before_it(kind, tmp_path):
+    """In one pass what ``score`` and ``after`` say sentence by sentence, also by a wrapper; no sentences change nothing."""
+    scorer = make_scorer(kind, tmp_path)
+    begun = scorer.after(HISTORIES[1])
+    document = [*SENTENCES, [], *SENTENCES[::-1]]
+    abs_error = 0.05 if "bfloat16" in kind else 1e-5
+    for lm in (scorer, MixtureScorer([scorer], [1.0]) if scorer.left_to_right else scorer):
+        others = lm.after(HISTORIES[1])
+        found, other, nothing = lm.walk([(lm, document), (others, SENTENCES[:2]), (others, [])])
+        assert (nothing.scores, nothing.features, nothing.later) == ([], [], others)
+        for walked, later, sentences in ((found, scorer, document), (other, begun, SENTENCES[:2])):
+            assert [part.shape for part in walked.features] == [(len(score.log_probs), 0) for score in walked.scores]
+            for words, score in zip(sentences, walked.scores, strict=True):
+                [expected] = later.score([words])
+                assert score.log_probs == pytest.approx(expected.log_probs, abs=abs_error)
+                assert score.oov == expected.oov
+                later = later.after([words])
+            [expected], [score] = later.score(SENTENCES[:1]), walked.later.score(SENTENCES[:1])
+            assert score.log_probs == pytest.approx(expected.log_probs, abs=abs_error)
+
+
+def test_a_memory_keeps_to_the_slots_of_its_training(tmp_path):
+    """At each sentence end, whether sentences are read one by one or together, also after a history that was read before."""
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS, attention_score="combined")
+    content = torch.load(path, weights_only=False)
+    content["cfg"]["task"] |= {"_name": "document_reset_lm", "memory_slots": 3}
+    torch.save(content, tmp_path / "limited.pt")
+    whole, limited = (NeuralScorer.load([tmp_path / name]) for name in ("lm.pt", "limited.pt"))
+    document = [line.split() for line in DOCUMENTS[2]]
+    model = limited.models[0].model
+    state, expected = model.initial_state(1), []
+    for words in document:
+        ids = [2, *limited.vocabulary.ids(words)]
+        features, _, state = model.read(torch.tensor([ids]), state)
+        expected.append(model.output.log_probs_of(features[0], torch.tensor([*ids[1:], 2])).tolist())
+        state = state.truncate(3)
+    one_by_one = [limited.after(document[:number]).score([words])[0] for number, words in enumerate(document)]
+    for found in (limited.walk([(limited, document)])[0].scores, one_by_one):
+        assert [list(score.log_probs) for score in found] == [pytest.approx(values, abs=1e-5) for values in expected]
+    assert whole.walk([(whole, document)])[0].scores[-1].total != pytest.approx(one_by_one[-1].total, abs=1e-5)
+    low = NeuralScorer.load([tmp_path / "limited.pt"], compute=DeviceConfig(precision="bfloat16")).after(document[:-1])
+    assert low.score(document[-1:])[0].total == pytest.approx(one_by_one[-1].total, abs=0.1)
+    assert f"{low.deviation.mean:.4f}" != "0.0000"
+    assert whole.signature() | {"memory slots": [3]} == limited.signature() | {
+        key: whole.signature()[key] for key in ("checkpoints", "sha256")
+    }
 
 
 def test_a_window_tells_the_last_sentences_alone(tmp_path):

@@ -33,7 +33,7 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("translation")
     for arch in SIZES:
         write_translation_model(folder / arch / "mt.pt", arch)
-    write_translation_model(folder / "second" / "mt.pt", seed=2)
+    write_translation_model(folder / "second" / "mt.pt", seed=2, old=True)
     write_translation_model(folder / "back" / "mt.pt", pair="yx", seed=3)
     (folder / "test.x").write_text("\n".join(SOURCES) + "\n")
     (folder / "test.y").write_text("\n".join(TARGETS) + "\n")
@@ -242,14 +242,14 @@ def test_what_is_no_translation_model_is_one_line(folder, lists, tmp_path):
     assert "is a translation model, not a language model; --mt takes it" in refused("score", "source", "--lm", "transformer/mt.pt")
     assert "there is no such file" in refused("rescore", "lists", "--mt", "nowhere.pt", *options)
     content = torch.load(folder / "transformer" / "mt.pt", weights_only=False)
-    content["args"].task = "multilingual_translation"
+    content["cfg"]["task"]["_name"] = "multilingual_translation"
     torch.save(content, "other.pt")
     assert "was trained with --task multilingual_translation" in refused("rescore", "lists", "--mt", "other.pt", *options)
-    content["args"].task = "translation"
+    content["cfg"]["task"]["_name"] = "translation"
     torch.save(content, "bare.pt")
     assert "no dict.x.txt and dict.y.txt found" in refused("rescore", "lists", "--mt", "bare.pt", *options)
     run("rescore", "lists", "--mt", "bare.pt", "--dict", "transformer", *options)
-    content["args"].encoder_layers = "__import__('pathlib').Path('mark').touch()"
+    content["cfg"]["model"].encoder_layers = "__import__('pathlib').Path('mark').touch()"
     torch.save(content, "transformer-code.pt")
     assert "which fairseq could run" in refused("rescore", "lists", "--mt", "transformer-code.pt", "--dict", "transformer", *options)
     assert not Path("mark").exists()

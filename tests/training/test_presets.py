@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from functools import cache
 from pathlib import Path
 
@@ -76,10 +77,21 @@ MILLIONS = {  # at V = 10,001, and 33,278 for WikiText-2
 }
 
 
-@cache  # fairseq takes half a second to make one
-def of_command_line(name: str, *given: str) -> DictConfig:
+@cache
+def parsed(name: str, *given: str) -> Namespace:
+    """What fairseq-train reads from its command line."""
     arguments = ["data", "--task", "sentence_reset_lm", "--optimizer", "sgd", "--arch", name, *given]
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments)).model
+    return options.parse_args_and_arch(options.get_training_parser(), arguments)
+
+
+def of_command_line(name: str, *given: str) -> DictConfig:
+    """The options of a model as they are read: :func:`converted` without what takes fairseq half a second."""
+    return OmegaConf.create(vars(parsed(name, *given)), flags={"allow_objects": True})
+
+
+def converted(name: str, *given: str) -> DictConfig:
+    """The options with which fairseq-train builds a model."""
+    return convert_namespace_to_omegaconf(parsed(name, *given)).model
 
 
 def of_hydra(name: str, **given: object) -> DictConfig:
@@ -92,15 +104,18 @@ def of_hydra(name: str, **given: object) -> DictConfig:
 def test_both_commands_take_the_sizes_of_the_paper(name):
     for config in (of_command_line(name), of_hydra(name)):
         assert {option: config[option] for option in PRESETS[name]} == PRESETS[name]
-        assert config._name == name
+    assert (of_command_line(name).arch, of_hydra(name)._name) == (name, name)
 
 
 @pytest.mark.parametrize("name", {find_family(name, Path(name)): name for name in PRESETS}.values())
 def test_given_options_win(name):
     """One preset of each family; also options that are another model's default."""
-    for config in (of_command_line(name, "--decoder-layers", "3", "--dropout", "0.3"), of_hydra(name, decoder_layers=3, dropout=0.3)):
+    for config in (converted(name, "--decoder-layers", "3", "--dropout", "0.3"), of_hydra(name, decoder_layers=3, dropout=0.3)):
         assert (config.decoder_layers, config.dropout) == (3, 0.3)
+        of_preset = PRESETS[name] | {"decoder_layers": 3, "dropout": 0.3}
+        assert {option: config[option] for option in of_preset} == of_preset
         assert config.decoder_embed_dim == of_command_line(name).decoder_embed_dim
+        assert config._name == name
 
 
 @pytest.mark.parametrize(

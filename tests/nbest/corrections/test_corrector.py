@@ -33,7 +33,7 @@ def lists(count: int = 9) -> list[NbestList]:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """fairseq's LSTM with random weights, as fairseq-train saved models before 2021, and its dictionaries next to it."""
+    """fairseq's LSTM with random weights, as fairseq-train saves it, and its dictionaries next to it."""
     path = write_translation_model(tmp_path_factory.mktemp("corrector") / "corrector.pt", "lstm")
     content = torch.load(path, weights_only=False)
     content["model"]["decoder.fc_out.bias"][EOS] += 2.5  # hypotheses of a few words
