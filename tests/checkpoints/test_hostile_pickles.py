@@ -18,7 +18,7 @@ from attlm_fairseq.checkpoints.reading import allowed_globals, read_plain_data
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.plugin import FILE_GLOBALS
 
-PROGRAMS = 1500
+PROGRAMS = 600
 LOADING = """
 import sys, warnings, torch
 from pathlib import Path

@@ -101,15 +101,15 @@ class SomeOf(list):
 @pytest.mark.parametrize("rule", ["max", "mbr-wer"])
 def test_settings_are_chosen_without_the_lists_that_they_answer(rule):
     """Three folds, all by loops: strength and scale for fold k from the other two, with weights tuned on one of these each."""
-    lists, options = some_lists(9, 24), SearchOptions(restarts=0)
+    lists, options = some_lists(9, 15), SearchOptions(restarts=0)
     measured = measure_lists(lists, WER)
     names = ["am", "rank"]
     found = tune_system(measured, WER, names=names, rules=[] if rule == "max" else [rule], folds=3, options=options)
-    fold_of = np.arange(24) % 3
+    fold_of = np.arange(15) % 3
     columns = [measured.names.index(name) for name in names]
 
     def tuned_without(*left_out):
-        kept = [i for i in range(24) if fold_of[i] not in left_out]
+        kept = [i for i in range(15) if fold_of[i] not in left_out]
         matrices = [measured.features[i][:, columns] for i in kept]
         return tune(matrices, [measured.statistics[i] for i in kept], WER, names=names, options=options).weights
 

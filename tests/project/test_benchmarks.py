@@ -71,6 +71,7 @@ def test_lstm_and_output_layer_are_found_in_a_profile(benchmark, bf16):
 
 def test_every_model_is_one_of_fairseqs_command_line(benchmark, tmp_path):
     from fairseq import options, tasks
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     from attlm_fairseq.plugin import register
 
@@ -82,7 +83,8 @@ def test_every_model_is_one_of_fairseqs_command_line(benchmark, tmp_path):
             args = options.parse_args_and_arch(options.get_training_parser(), speed.arguments(model, dtype, tmp_path, "cpu"))
             assert args.cpu
             assert getattr(args, "compute_dtype", "float32") == ("float32" if model == speed.BASELINE else dtype)
-        assert tasks.setup_task(args).build_model(args), "without a training text"
+        config = convert_namespace_to_omegaconf(args)
+        assert tasks.setup_task(config.task).build_model(config.model), "without a training text"
 
 
 def test_output_layers(benchmark, monkeypatch, capsys):

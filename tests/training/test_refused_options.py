@@ -175,7 +175,7 @@ def load_another_model(rank: int) -> None:
 
 def test_one_line_of_several_processes(capsys, monkeypatch):
     with pytest.raises(torch.multiprocessing.ProcessRaisedException) as raised:
-        torch.multiprocessing.spawn(load_another_model, nprocs=1)
+        torch.multiprocessing.start_processes(load_another_model, nprocs=1, start_method="fork")
     monkeypatch.setattr(plugin.os, "_exit", sys.exit)
     with pytest.raises(SystemExit):
         plugin.one_line_input_errors(type(raised.value), raised.value, None)

@@ -257,7 +257,7 @@ def end_with_bad_input(rank: int) -> None:
 def test_bad_input_of_several_processes_is_one_line(capsys, monkeypatch):
     """fairseq starts one for each GPU; of the first that fails, its parent gets the traceback as text."""
     with pytest.raises(torch.multiprocessing.ProcessRaisedException) as raised:
-        torch.multiprocessing.spawn(end_with_bad_input, nprocs=1)
+        torch.multiprocessing.start_processes(end_with_bad_input, nprocs=1, start_method="fork")
     monkeypatch.setattr(plugin.os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as ended:
         plugin.one_line_input_errors(type(raised.value), raised.value, None)
