@@ -35,7 +35,8 @@ def plot_memory(results: Path, output: Path) -> None:
     axes.set_xticks(range(len(kept)), ["whole document" if every == "all" else every for every in kept])
     axes.set_xlabel("sentences after which state and memory are reset")
     axes.set_ylabel("perplexity, test")
-    axes.legend(fontsize=8, frameon=False)
+    if families:
+        axes.legend(fontsize=8, frameon=False)
     figure.savefig(output, dpi=150, bbox_inches="tight")
 
 
