@@ -1,4 +1,4 @@
-"""Measure the words per second of rescoring with and without context, on artificial conversations, in one run.
+"""Measure the words per second of rescoring and of text with and without context, on artificial conversations, in one run.
 
 python benchmarks/context.py --conversations 64 --lists 4
 """
@@ -25,6 +25,7 @@ from attlm_fairseq.scoring.context import SentenceWindow
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.scorer import Scorer
+from attlm_fairseq.scoring.text_file import score_text
 from attlm_fairseq.text import TextPipeline
 
 WORDS = [f"w{number}" for number in range(9_996)]
@@ -57,6 +58,13 @@ def seconds(lm: Scorer, lists: list[NbestList], context: Context | None) -> floa
     return time.process_time() - begin
 
 
+def seconds_of_text(lm: Scorer, lines: list[str], context: ContextSpec | None) -> float:
+    """Return the seconds that scoring a text takes."""
+    begin = time.process_time()
+    assert len(list(score_text(lines, [lm], [TextPipeline()], context=context).lines)) == sum(map(bool, lines))
+    return time.process_time() - begin
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -78,6 +86,19 @@ def main() -> None:
         alone, told = seconds(lm, lists, None), seconds(lm, lists, context)
         window = seconds(SentenceWindow(lm, 2), lists, context)
         rates = [words / alone, words / told, alone / told, words / window, alone / window]
+        print(family, *(f"{rate:,.0f}" if rate > 100 else f"{rate:.2f}" for rate in rates), sep="\t")
+
+    print(f"\nfamily\ttext, words/s without\t{given.conversations} documents\tratio\tone document\tratio")
+    documents = [[nbest.hypotheses[0].text for nbest in lists[place :: given.conversations]] for place in range(given.conversations)]
+    text = [line for document in documents for line in document]
+    words = sum(len(line.split()) for line in text)
+    separated = [line for document in documents for line in (*document, "")]
+    for family in given.families.split(","):
+        lm = neural(family, given.size, given.layers)
+        seconds_of_text(lm, text[:10], None)
+        alone = seconds_of_text(lm, text, None)
+        told, one = seconds_of_text(lm, separated, ContextSpec("blank")), seconds_of_text(lm, text, ContextSpec("all"))
+        rates = [words / alone, words / told, alone / told, words / one, alone / one]
         print(family, *(f"{rate:,.0f}" if rate > 100 else f"{rate:.2f}" for rate in rates), sep="\t")
 
 
