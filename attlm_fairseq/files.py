@@ -347,7 +347,6 @@ def _lock_folder(place: Path, *, must: bool) -> int:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -27,7 +27,6 @@ class Improvement:
         return (self.log_prob - self.against) / len(self.attention.predicted)
 
     def perplexity(self, log_prob: float) -> float:
-        """Return the perplexity of the sentence, given its ln p."""
         return math.exp(min(700.0, -log_prob / len(self.attention.predicted)))
 
     @property
@@ -42,7 +41,6 @@ class Improvement:
 
     @property
     def heading(self) -> str:
-        """The title of the sentence in a page."""
         return f"Line {self.line}: perplexity {self.ppl:.2f}, against {self.ppl_against:.2f}"
 
     def as_dict(self) -> dict[str, Any]:

@@ -45,7 +45,6 @@ class DistanceProfile:
         self._sums = np.zeros((4, 1))  # weight, number, equal share and contribution; columns: h_0, then distance 0, 1, ..
 
     def add(self, attention: SentenceAttention) -> None:
-        """Add a sentence."""
         rows, columns = np.nonzero(attention.in_memory)
         slots = attention.in_memory.sum(axis=1)
         bins = np.where(columns == 0, 0, 2 + rows - columns)  # column c > 0 is the state after input c - 1, row r that after input r

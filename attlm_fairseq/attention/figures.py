@@ -74,16 +74,6 @@ def notes_of(told: Sequence[str]) -> tuple[str, ...]:
     return (*notes, *(f"note: {line.rstrip('.')}; write .html, which browsers show as it should be" for line in unshaped))
 
 
-def picture_of_sentence(attention: SentenceAttention, lm: str, suffix: str) -> Picture:
-    """Return the heat map of a sentence as a file; see ``draw``."""
-    return draw(lambda: heat_map(attention, lm), suffix)
-
-
-def picture_of_text(profile: DistanceProfile, lm: str, suffix: str) -> Picture:
-    """Return the chart of attention by distance as a file; see ``draw``."""
-    return draw(lambda: distance_chart(profile, lm), suffix)
-
-
 def heat_map(attention: SentenceAttention, lm: str) -> Figure:
     """Draw a cell per input (column) and predicted word (row): the weight of the state after the input."""
     from matplotlib.colors import PowerNorm
@@ -180,6 +170,5 @@ def cell_text(weight: float) -> str:
 
 
 def label(word: str) -> str:
-    """Return the label of a word, cut if it is long."""
     word = printable(word)
     return word if len(word) <= LABEL_LENGTH else word[: LABEL_LENGTH - 1] + "…"

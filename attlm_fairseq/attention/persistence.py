@@ -24,7 +24,6 @@ class Persistence:
         self._by_place = np.zeros((3, 0, 0))  # shares, their number, and weights by position in the sentence and distance
 
     def add(self, attention: SentenceAttention) -> None:
-        """Add a sentence."""
         from scipy.stats import spearmanr
 
         assert attention.contributions is not None, "the sentence was read without contributions"

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attlm_fairseq.attention import numbers
 from attlm_fairseq.attention.comparison import HEADER, Comparison, Improvement
 from attlm_fairseq.attention.distance import DistanceProfile
-from attlm_fairseq.attention.figures import PICTURES, Picture, picture_of_sentence, picture_of_text
+from attlm_fairseq.attention.figures import PICTURES, distance_chart, draw, heat_map
 from attlm_fairseq.attention.highlight import as_text, highlights
 from attlm_fairseq.attention.page import page
 from attlm_fairseq.attention.weights import SentenceAttention, require_weights, sentence_attention
@@ -21,10 +21,14 @@ from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.errors import InputError, require_utf8
 from attlm_fairseq.files import whole_file
+from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import SentenceScore
 from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import TextPipeline
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMS = (*PICTURES, ".html", ".json", ".tsv")
 TEXT_FORMS = (*FORMS, ".jsonl")  # for a text also: one JSON line per sentence
@@ -36,7 +40,7 @@ BLOCK_WEIGHTS = 1 << 24  # maximum number of attention weights of a block; one s
 class Shower:
     """Shows the attention of a model. See ``verbs.attention`` for the options.
 
-    ``line`` receives each line of highlighted words in the form ``marked``, ``note`` the remarks for the user.
+    ``line`` receives each line of highlighted words in the form ``marked``.
     ``outputs`` are the files to write, whose endings give the form; ``-`` is a table on standard output.
     """
 
@@ -45,7 +49,6 @@ class Shower:
     outputs: Sequence[str]
     threshold: float | None
     line: Callable[[str], None]
-    note: Callable[[str], None]
     marked: str = "[{word} {weight:.2f}]"
     contributions: bool = False
     against: Comparison | None = None
@@ -69,7 +72,7 @@ class Shower:
             ".json": lambda: as_json({"lm": signature(self.trained), **numbers.sentence_record(attention)}),
             ".tsv": lambda: "".join(f"{line}\n" for line in numbers.sentence_table(attention)),
         }
-        self.write(forms, makers, lambda form: picture_of_sentence(attention, self.lm, form))
+        self.write(forms, makers, lambda: heat_map(attention, self.lm))
         for line in self.highlighted(attention):
             self.line(line)
         oov = OOVCount(self.lm)
@@ -100,7 +103,7 @@ class Shower:
                 for line in self.highlighted(attention):
                     self.line(f"{number}\t{line}")
         if profile.persistence is not None:
-            self.note(str(profile.persistence))
+            note(str(profile.persistence))
         improved = self.tell_improved() if self.against is not None else []
         shown += [(found.heading, found.attention) for found in improved]
         compared = {"improved": [found.as_dict() for found in improved]} if self.against is not None else {}
@@ -109,11 +112,8 @@ class Shower:
             ".json": lambda: as_json({"lm": signature(self.trained), **numbers.distance_record(profile), **compared}),
             ".tsv": lambda: "".join(f"{line}\n" for line in numbers.distance_table(profile)),
         }
-        self.write(
-            {output: form for output, form in forms.items() if form != ".jsonl"},
-            makers,
-            lambda form: picture_of_text(profile, self.lm, form),
-        )
+        whole = {output: form for output, form in forms.items() if form != ".jsonl"}
+        self.write(whole, makers, lambda: distance_chart(profile, self.lm))
         return oov
 
     def tell_improved(self) -> list[Improvement]:
@@ -125,7 +125,7 @@ class Shower:
             for line in self.highlighted(found.attention):
                 self.line(f"{found.line}\t{line}")
         if self.against.left_out:
-            self.note(f"note: {self.against.left_out} sentences are not compared: they have words that only one of the LMs knows")
+            note(f"note: {self.against.left_out} sentences are not compared: they have words that only one of the LMs knows")
         return self.against.best
 
     def read(
@@ -146,7 +146,7 @@ class Shower:
             for found in highlights(attention, self.threshold):
                 yield as_text(attention, found, self.marked)
 
-    def write(self, forms: dict[str, str], makers: dict[str, Callable[[], str]], picture: Callable[[str], Picture]) -> None:
+    def write(self, forms: dict[str, str], makers: dict[str, Callable[[], str]], figure: Callable[[], Figure]) -> None:
         """Write all outputs, after all of them are made. Then note what matplotlib could not draw."""
         made: dict[str, bytes] = {}
         notes: dict[str, None] = {}  # without repetitions: all pictures have the same texts
@@ -154,13 +154,13 @@ class Shower:
             if form in makers:
                 made[form] = makers[form]().encode("utf-8")
             else:
-                made[form], told = picture(form)
+                made[form], told = draw(figure, form)
                 notes |= dict.fromkeys(told)
         for output, form in forms.items():
             with whole_file(output) as file:
                 file.buffer.write(made[form])
-        for note in notes:
-            self.note(note)
+        for line in notes:
+            note(line)
 
 
 def blocks(sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
@@ -177,7 +177,6 @@ def form_of(output: str, forms: Sequence[str]) -> str:
 
 
 def signature(trained: TrainedModel) -> dict[str, Any]:
-    """Return the description of the model in output files."""
     return {"checkpoint": str(trained.path), "architecture": trained.architecture, "sha256": trained.sha256}
 
 

@@ -54,12 +54,10 @@ class SentenceAttention:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The labels of the columns."""
         return (INITIAL_STATE, START, *self.words)
 
     @property
     def predicted(self) -> tuple[str, ...]:
-        """The labels of the rows."""
         return (*self.words, END)
 
     @property

@@ -110,5 +110,4 @@ class FlashlightLM(LM):
 
 
 def entries(dictionary: Dictionary) -> list[str]:
-    """Return the entries of a flashlight dictionary by their index."""
     return [dictionary.get_entry(index) for index in range(dictionary.index_size())]

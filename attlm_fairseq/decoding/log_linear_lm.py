@@ -19,7 +19,7 @@ from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.scoring.kenlm import KenLM
 from attlm_fairseq.text.symbols import UNKNOWN
 
-Files = Mapping[str | Path, float] | str | Path | None
+Files = Mapping[str | Path, float] | str | Path
 
 State = tuple[Any, ...]
 """One history for each language model: an immutable value that stands for the words so far."""
@@ -62,8 +62,7 @@ class LogLinearLM:
     @classmethod
     def load(
         cls,
-        lm: Files = None,
-        kenlm: Files = None,
+        lm: Files,
         device: str = "cpu",
         cache_bytes: int = CACHE_BYTES,
         precision: str = "float32",
@@ -73,7 +72,6 @@ class LogLinearLM:
         Args:
             lm: neural models (checkpoints, folders of ``attlm export``) and KenLM files, recognised by content: a mapping from
                 paths to weights, or one path with weight 1.
-            kenlm: KenLM files, in the same forms.
             device: where neural models run.
             cache_bytes: the size of each neural model's cache in bytes, see ``StatefulNeuralLM``.
             precision: the precision of neural models' weights, see ``DecoderLM.load``.
@@ -83,9 +81,8 @@ class LogLinearLM:
             ValueError: the precision is unknown, or it is int8 and the device is not a CPU.
             TypeError: an argument is neither a path nor a mapping of paths.
         """
-        files = {name: weighted(given) for name, given in (("lm", lm), ("kenlm", kenlm))}
-        found: list[StatefulLM] = [load_stateful_lm(path, device, cache_bytes, precision) for path in files["lm"]]
-        return cls([*found, *(KenLM(path) for path in files["kenlm"])], [*files["lm"].values(), *files["kenlm"].values()])
+        files = weighted(lm)
+        return cls([load_stateful_lm(path, device, cache_bytes, precision) for path in files], list(files.values()))
 
     def start(self) -> State:
         """Return the state of an empty sentence."""
@@ -131,9 +128,6 @@ class LogLinearLM:
 
 
 def weighted(files: Files) -> dict[Path, float]:
-    """Return paths with their weights. Raises TypeError."""
-    if files is None:
-        return {}
     if isinstance(files, str | os.PathLike):
         return {Path(files): 1.0}
     if not isinstance(files, Mapping):

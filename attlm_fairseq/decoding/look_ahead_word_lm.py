@@ -245,7 +245,6 @@ class TokenKind:
 
 
 def due(score: Any, paid: float) -> Any:
-    """Return ``score - paid``, or 0 if ``paid`` is already -inf."""
     return score - paid if paid > -math.inf else 0.0
 
 

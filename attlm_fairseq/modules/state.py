@@ -32,7 +32,6 @@ class LanguageModelState(NamedTuple):
     memory: Memory
 
     def map(self, change: Callable[[Tensor], Tensor]) -> LanguageModelState:
-        """Return the state with ``change`` applied to every tensor."""
         return LanguageModelState(tuple(map(change, self.recurrent)), tuple(map(change, self.memory)))
 
     def select(self, rows: Tensor) -> LanguageModelState:
@@ -40,7 +39,6 @@ class LanguageModelState(NamedTuple):
         return self.map(lambda part: part.index_select(0, rows))
 
     def row(self, row: int) -> LanguageModelState:
-        """Return a copy of one row."""
         return self.map(lambda part: part[row : row + 1].clone())
 
     def detach(self) -> LanguageModelState:
@@ -74,7 +72,6 @@ class LanguageModelState(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """The size of one row in bytes."""
         return row_bytes(*self.recurrent, *self.memory)
 
     @property
@@ -141,7 +138,6 @@ def append_slots(memory: Memory, *parts: Tensor) -> Memory:
 
 
 def row_bytes(*parts: Tensor) -> int:
-    """Return the size in bytes of one row of all the tensors together."""
     return sum(math.prod(part.shape[1:]) * part.element_size() for part in parts)
 
 

@@ -33,7 +33,6 @@ class SourcedReferences(tuple[str, ...]):
 
 
 def with_source(references: Sequence[str], source: str) -> SourcedReferences:
-    """Return the references with their source sentence."""
     made = SourcedReferences(references)
     made.source = source
     return made

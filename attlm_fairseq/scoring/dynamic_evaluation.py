@@ -86,7 +86,6 @@ def sentence_gradients(model: LanguageModel, tokens: Sequence[int], state: Langu
 
 
 def root_mean_square(tensors: Collection[Tensor]) -> float:
-    """Return the root mean square of all elements of the tensors."""
     squares = sum(float(torch.linalg.vector_norm(tensor)) ** 2 for tensor in tensors)
     return math.sqrt(squares / sum(tensor.numel() for tensor in tensors))
 

@@ -88,7 +88,6 @@ class NgramOptions:
 
     @property
     def arguments(self) -> list[str]:
-        """Return the options of lmplz."""
         pad = ["--vocab_pad", str(self.vocabulary_pad)] if self.vocabulary_pad else []
         return ["--memory", self.memory, *pad, *(["--discount_fallback"] if self.discount_fallback else [])]
 

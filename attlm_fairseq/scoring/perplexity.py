@@ -20,7 +20,6 @@ class PerplexityCounter:
         self._oov = array("d")
 
     def add(self, score: SentenceScore) -> None:
-        """Count one more sentence."""
         self.sentences += 1
         self.words += score.words
         self.oov += score.oov_count

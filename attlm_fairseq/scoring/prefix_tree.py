@@ -65,7 +65,6 @@ def shared_words(sentences: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return the length of the longest common prefix."""
     length = 0
     for one, other in zip(first, second, strict=False):
         if one != other:

@@ -55,7 +55,6 @@ class Encoded:
     unknown: tuple[bool, ...]
 
     def __len__(self) -> int:
-        """Return the number of tokens."""
         return len(self.tokens)
 
 

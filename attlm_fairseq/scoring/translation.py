@@ -39,7 +39,6 @@ class Pair(NamedTuple):
     written: tuple[int, ...]
 
     def __len__(self) -> int:
-        """Return the number of tokens written."""
         return len(self.written)
 
 

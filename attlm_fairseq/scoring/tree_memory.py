@@ -76,7 +76,6 @@ class ForestMemory:
 
 
 def _node_bytes(model: LanguageModel) -> int:
-    """Bytes of what is kept of one node."""
     columns = model.reader.columns
     slots = columns.oldest + 1 if model.output.needs_read and columns and columns.oldest is not None else 0
     return model.feature_size * FLOAT + 64 + 2 * slots * (FLOAT + 8)  # of a level's pieces and the whole: weights and words
@@ -84,7 +83,6 @@ def _node_bytes(model: LanguageModel) -> int:
 
 @torch.inference_mode()
 def _word_bytes(model: LanguageModel) -> int:
-    """Bytes of what one word contributes."""
     return row_bytes(model.inputs(torch.zeros(1, dtype=torch.int64, device=model.embedding.weight.device)).values)
 
 
@@ -122,7 +120,6 @@ def split_into_blocks(sentences: Sequence[Sequence[int]], memory: RowMemory, lim
     states = np.array([memory.state(depth) for depth in range(int(lengths.max(initial=0)) + 1)])
 
     def tree_bytes(begin: int, end: int) -> int:
-        """Of the tree of ``sentences[begin:end]``."""
         new_from = shared[begin:end].copy()  # a sentence has nodes of its own from this depth on, to its end
         new_from[0] = 0
         begun, ended = (np.bincount(depths, minlength=len(states)).cumsum() for depths in (new_from, lengths[begin:end]))

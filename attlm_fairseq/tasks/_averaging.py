@@ -72,24 +72,20 @@ class WeightAverage:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
         self.average, self.own = ([part.clone() for part in saved[name]] for name in ("average", "own"))
         self.updates, self.perplexities = saved["updates"], list(saved["perplexities"])
         self.triggered = saved["triggered"] or self.kind == "ema"
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
-    """Return the trained parameters; tied parameters occur once."""
     return [weights for weights in model.parameters() if weights.requires_grad]
 
 
 @torch.no_grad()
 def replace(model: nn.Module, values: Sequence[Tensor]) -> None:
-    """Set the trained weights."""
     for weights, value in zip(trained(model), values, strict=True):
         weights.copy_(value)
 
 
 def wide(weights: Tensor) -> Tensor:
-    """Return the values at least in float32."""
     return weights.detach().to(torch.promote_types(weights.dtype, torch.float32))

@@ -101,7 +101,6 @@ class DocumentDataset(FairseqDataset):
         return np.minimum(self.segment, length - np.arange(0, length, self.segment))
 
     def __len__(self) -> int:
-        """Return the number of segments."""
         return len(self.sizes)
 
     def first_token(self, segment: Segment) -> int:
@@ -116,7 +115,6 @@ class DocumentDataset(FairseqDataset):
         return {"place": segment, "source": torch.cat((before, target[:-1])), "target": target}
 
     def _tokens(self, begin: int, end: int) -> Tensor:
-        """Return the tokens ``begin`` .. ``end`` of the text."""
         first, last = np.searchsorted(self.ends, [begin, end - 1], side="right").tolist()
         skip = begin - (int(self.ends[first - 1]) if first else 0)
         return torch.cat([self.lines[line].long() for line in range(first, last + 1)])[skip : skip + end - begin]
@@ -202,7 +200,6 @@ class DocumentDataset(FairseqDataset):
 
 
 def len_of(stretch: Stretch) -> int:
-    """Return the number of tokens of a stretch."""
     return stretch.end - stretch.begin
 
 

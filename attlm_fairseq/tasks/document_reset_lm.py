@@ -165,7 +165,6 @@ class DocumentResetLMTask(SentenceResetLMTask):
         return iterators.CountingIterator(self.carrying(batches, self.carried_state()), start=0, total=len(batches))
 
     def carried_state(self) -> CarriedState:
-        """Return the empty state that is carried from batch to batch."""
         return CarriedState(self.cfg.memory_slots, memory=str(self.cfg.reset) != "memory")
 
     def carrying(self, batches: Iterator[dict[str, Any]], state: CarriedState) -> Iterator[dict[str, Any]]:

@@ -274,7 +274,6 @@ class SentenceResetLMTask(FairseqTask):
         self._judged = False
 
     def post_validate(self, model: BaseFairseqModel, stats: dict[str, Any], agg: Any) -> None:
-        """Finish the validation on one validation set."""
         if not self._judged and self.average.kind == "nt-asgd" and self.average.judge(float(stats["ppl"])):
             logger.info("the weights are averaged from now on")
         self._judged = True
@@ -288,7 +287,6 @@ class SentenceResetLMTask(FairseqTask):
         return {type(self).__name__: {"average": self.average.state_dict()}}
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
-        """Restore what ``get_checkpoint_dict`` returned."""
         if self.average.kind != "none" and "average" in saved:
             self.average.load_state_dict(saved["average"])
 

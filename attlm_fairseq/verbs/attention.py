@@ -88,7 +88,7 @@ def show_attention(
             raise InputError("another LM to compare with is for a text: give --file TEXT, not a sentence")
         compared = Comparison(lm_spec("against", against).load(run.device), output.examples)
     files = [os.fspath(name) for name in output.files]
-    shower = Shower(trained, text, files, output.threshold, output.echo, note, output.marked, output.contributions, compared)
+    shower = Shower(trained, text, files, output.threshold, output.echo, output.marked, output.contributions, compared)
     if file is not None:
         oov = shower.show_text(os.fspath(file), output.examples, on_progress)
     else:

@@ -82,7 +82,6 @@ class _LMAnswers:
     unknown: int = 0  # answers with a word that the LM does not know
 
     def answer(self, questions: Sequence[ClozeQuestion]) -> None:
-        """Answer further questions."""
         contexts = [[self.text.words(sentence) for sentence in question.context] for question in questions]
         filled = [[self.text.words(question.filled(candidate)) for candidate in question.candidates] for question in questions]
         later = self.scorer.after_many([(self.scorer, context) for context in contexts])

@@ -13,6 +13,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import TEXT, By, read_further, read_texts
+from attlm_fairseq.nbest.report.report import Report
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
 from attlm_fairseq.nbest.run.deciding import warn_of_unseen
@@ -39,7 +40,7 @@ from attlm_fairseq.verbs.inputs import (
     title_of,
     with_references,
 )
-from attlm_fairseq.verbs.report import Table, note_samples, row_record, write_report
+from attlm_fairseq.verbs.report import note_samples, row_record, write_report
 from attlm_fairseq.verbs.run import (
     Measurement,
     measure,
@@ -83,8 +84,8 @@ class Evaluation:
 
     def write_report(self, path: FilePath, command: str | None = None) -> None:
         """Write the HTML report: table, weights and what rescoring changed. Raises InputError."""
-        table = Table(self.title, self.rows, AGAINST, self.notes, calibration=self.calibration)
-        write_report(path, self.run, self.measurement, self.metric, table, command)
+        page = Report(self.title, self.rows, AGAINST, notes=self.notes, calibration=self.calibration)
+        write_report(path, self.run, self.measurement, self.metric, page, command)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as a JSON-serialisable dictionary."""

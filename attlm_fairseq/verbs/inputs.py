@@ -128,7 +128,6 @@ References: TypeAlias = ReferenceFiles | FilePath | Sequence[str | Sequence[str]
 
 
 def is_file(lists: Lists) -> TypeGuard[NbestFile | FilePath]:
-    """Return whether the lists are a file or a folder."""
     return isinstance(lists, str | os.PathLike | NbestFile)
 
 
@@ -306,7 +305,6 @@ def lm_spec(name: str, lm: LM) -> LMSpec:
 
 
 def text_name(text: FilePath | Iterable[str]) -> str:
-    """Return the name of a text in a record."""
     return os.fspath(text) if isinstance(text, str | os.PathLike) else "lines of a program"
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from attlm_fairseq import __version__
@@ -15,31 +15,14 @@ from attlm_fairseq.nbest.report.report import Report, ReportBuilder
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.bootstrap import Interval
-from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.verbs.inputs import FilePath
 from attlm_fairseq.verbs.run import Measurement
 
 
-@dataclass(frozen=True)
-class Table:
-    """The systems compared in a report.
-
-    ``against`` names what the rows are compared with. ``influence`` is the share of each weight in the decisions.
-    ``calibration`` tells how well word confidences match reality. ``notes`` are further lines for the reader.
-    """
-
-    title: str
-    rows: Sequence[Row]
-    against: str
-    notes: Sequence[str]
-    influence: Mapping[str, float] | None = None
-    calibration: Calibration | None = None
-
-
-def write_report(path: FilePath, run: RunConfig, found: Measurement, metric: Metric, table: Table, command: str | None = None) -> None:
-    """Write the report: the table, weights and decision of ``run``, what changed on the lists of ``found``, the calibration.
+def write_report(path: FilePath, run: RunConfig, found: Measurement, metric: Metric, page: Report, command: str | None = None) -> None:
+    """Write the report: the ``page`` so far, weights and decision of ``run``, what changed on the lists of ``found``.
 
     The file appears complete or not at all. The LMs score the words of the utterances shown. Raises InputError.
     """
@@ -52,20 +35,8 @@ def write_report(path: FilePath, run: RunConfig, found: Measurement, metric: Met
     facts |= {"metric": metric.signature(found.lists.references), "attlm": __version__}
     for scorer in lms.scorers:
         facts[f"LM {scorer.name}"] = ", ".join(f"{key}: {value}" for key, value in scorer.signature().items())
-    page = Report(
-        title=table.title,
-        rows=table.rows,
-        against=table.against,
-        weights=run.weights,
-        influence=table.influence,
-        decision=str(run.decision),
-        oov=found.oov,
-        notes=table.notes,
-        facts=facts,
-        scorers=lms.scorers,
-        texts=lms.texts,
-        calibration=table.calibration,
-    )
+    decision = str(run.decision)
+    page = replace(page, weights=run.weights, decision=decision, oov=found.oov, facts=facts, scorers=lms.scorers, texts=lms.texts)
     with whole_file(os.fspath(path)) as out:
         # file names and commands may hold bytes that are not UTF-8: escape them instead of failing
         out.write(builder.html(page).encode("utf-8", "backslashreplace").decode())

@@ -22,6 +22,7 @@ from attlm_fairseq.nbest.features.lm_features import default_features, differing
 from attlm_fairseq.nbest.fingerprints import fingerprint
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.report.report import Report
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import TUNED_ON, write_config
 from attlm_fairseq.nbest.run.rescoring import Context
@@ -47,7 +48,7 @@ from attlm_fairseq.verbs.inputs import (
     title_of,
     with_references,
 )
-from attlm_fairseq.verbs.report import Table, note_samples, rounded, row_record, write_report
+from attlm_fairseq.verbs.report import note_samples, rounded, row_record, write_report
 from attlm_fairseq.verbs.run import Measurement, measure
 
 MANY_FEATURES = 100
@@ -150,8 +151,8 @@ class Tuned:
     def write_report(self, path: FilePath, command: str | None = None) -> None:
         """Write the HTML report: table, weights and what changed on the tuning lists. Raises InputError."""
         influence = self.system.result.influence if any(self.weights.values()) else None
-        table = Table(self.title, self.rows, AGAINST, self.notes, influence)
-        write_report(path, self.config, self.measurement, self.metric, table, command)
+        page = Report(self.title, self.rows, AGAINST, notes=self.notes, influence=influence)
+        write_report(path, self.config, self.measurement, self.metric, page, command)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as a JSON-serialisable dictionary."""

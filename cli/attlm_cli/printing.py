@@ -70,7 +70,6 @@ def worth_counting(path: str) -> bool:
 
 
 def lines_bar(path: str) -> tqdm:
-    """Return a progress bar for the lines of a text."""
     from attlm_fairseq.scoring.text_file import count_lines
 
     return progress("lines", count_lines(path) if worth_counting(path) else None)
@@ -94,7 +93,6 @@ def echo_fields(*fields: object) -> None:
 
 
 def echo_json(value: Any) -> None:
-    """Print a result as JSON."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
 
 

@@ -453,5 +453,4 @@ def _weighted(lms: dict[str, LMSpec], name: str | None, shares: tuple[float, ...
 
 
 def numbered(name: str) -> Iterator[str]:
-    """Yield ``name``, ``name2``, ``name3``, .."""
     return chain([name], (f"{name}{number}" for number in count(2)))

@@ -43,7 +43,7 @@ def test_hypotheses_have_the_scores_of_their_words(tmp_path, units, kind):
         lms = LogLinearLM.load({path: 1.0})
     else:
         path = write_arpa(tmp_path / "lm.arpa", LM_WORDS)
-        lms = LogLinearLM.load(kenlm={path: 1.0})
+        lms = LogLinearLM.load({path: 1.0})
     found = decode(make_task(units, word_lms=f"{path}=0.5"), make_model())
     known = 0
     for of_sentence in found:

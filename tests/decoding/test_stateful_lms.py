@@ -246,7 +246,7 @@ def test_scores_are_those_of_the_scorers(tmp_path, arpa):
     sentences = [words for words in SENTENCES if "a b" not in words]  # which KenLMScorer refuses, rightly
     for lm, scorer in (
         (LogLinearLM.load({path: 1.0}), NeuralScorer.load([path])),
-        (LogLinearLM.load(kenlm={arpa: 1.0}), KenLMScorer(arpa)),
+        (LogLinearLM.load({arpa: 1.0}), KenLMScorer(arpa)),
     ):
         expected = [score.total for score in scorer.score(sentences)]
         assert [sentence_score(lm, words) for words in sentences] == pytest.approx(expected, abs=1e-4)
@@ -256,8 +256,7 @@ def test_weights_add_up(tmp_path, arpa):
     path, other = checkpoint(tmp_path), checkpoint(tmp_path, "averaging_lstm_lm", seed=2)
     for words in SENTENCES:
         one, two, ngram = (
-            sentence_score(lm, words)
-            for lm in (LogLinearLM.load({path: 1}), LogLinearLM.load({other: 1}), LogLinearLM.load(kenlm={arpa: 1}))
+            sentence_score(lm, words) for lm in (LogLinearLM.load({path: 1}), LogLinearLM.load({other: 1}), LogLinearLM.load({arpa: 1}))
         )
         together = LogLinearLM.load({path: 0.5, other: -0.25}, {arpa: 2})
         assert sentence_score(together, words) == pytest.approx(0.5 * one - 0.25 * two + 2 * ngram, abs=1e-4)
@@ -269,7 +268,7 @@ def test_one_file_may_be_named_alone_and_is_recognised(tmp_path, arpa):
     path = checkpoint(tmp_path)
     for given, expected in ((path, {path: 1.0}), (str(path), {path: 1.0}), (str(arpa), {arpa: 1.0})):
         assert sentence_score(LogLinearLM.load(given), ["w1"]) == sentence_score(LogLinearLM.load(expected), ["w1"])
-    assert sentence_score(LogLinearLM.load(arpa), ["w1"]) == sentence_score(LogLinearLM.load(kenlm=str(arpa)), ["w1"])
+    assert sentence_score(LogLinearLM.load(arpa), ["w1"]) == sentence_score(LogLinearLM.load(str(arpa)), ["w1"])
     with pytest.raises(TypeError, match="a mapping of paths to weights"):
         LogLinearLM.load([path])
     with pytest.raises(InputError, match=r"absent.pt: there is no such file"):

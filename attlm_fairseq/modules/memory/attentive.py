@@ -83,7 +83,6 @@ class AttentiveReader(BiasesStartAtZero, MemoryReader):
         return cls(hidden_size, str(config["attention_score"]), memory == "current", str(config["attention_merge"]), skip_of(config))
 
     def features(self, states: Tensor, contexts: Tensor) -> Tensor:
-        """Return ``h'`` (.., H) for states and contexts (.., H)."""
         if self.merge is None:
             return contexts if self.merging == "context" else states * contexts
         merged = torch.tanh(self.merge(torch.cat((states, contexts), dim=-1)))

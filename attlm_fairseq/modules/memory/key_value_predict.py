@@ -60,7 +60,6 @@ class KeyValuePredictReader(BiasesStartAtZero, MemoryReader):
         return cls(hidden_size, str(config["kvp_mode"]), config["attention_window"], skip_of(config))
 
     def parts(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the keys, values and predictions (.., D) of states (.., H)."""
         pieces = states.chunk(PARTS[self.mode], dim=-1)
         return pieces[0], pieces[min(1, len(pieces) - 1)], pieces[-1]
 

@@ -98,7 +98,6 @@ class NumberWords:
 
     @property
     def hundred(self) -> Words:
-        """Return the word for a hundred."""
         return self.cardinals[100][-1:]
 
 

@@ -153,7 +153,6 @@ class _Place:
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the words of the text of a ``Partial``."""
     return tuple(text.split(" ")[1:])
 
 

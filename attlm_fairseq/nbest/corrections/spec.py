@@ -39,7 +39,6 @@ class CandidateSpec:
 
     @property
     def anything(self) -> bool:
-        """Return whether there is any source of candidates."""
         return any(path is not None for path in (self.table, self.phrases, self.corrector))
 
     def load(self) -> Corrections:

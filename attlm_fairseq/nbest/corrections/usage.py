@@ -27,7 +27,6 @@ class RuleUse:
 
     @property
     def fired(self) -> int:
-        """Return how often the rule fired."""
         return self.right + self.wrong + self.neutral
 
 
@@ -66,11 +65,9 @@ class Usage:
             use.examples.append((" ".join(words[1:-1]), " ".join(applied[1:-1])))
 
     def most_used(self, count: int) -> list[RuleUse]:
-        """Return the rules that fired most often."""
         return sorted(self.rules.values(), key=lambda use: (-use.fired, use.kind, use.source, use.target))[:count]
 
     def merge(self, other: Usage) -> None:
-        """Add the counts of other lists."""
         for name in ("lists", "words", "errors_before", "errors_after"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for rule, use in other.rules.items():
@@ -82,7 +79,6 @@ class Usage:
 
 
 def edits(words: Sequence[str], reference: Sequence[str]) -> int:
-    """Return the Levenshtein distance of two word sequences."""
     from rapidfuzz.distance import Levenshtein
 
     alphabet: dict[str, str] = {}

@@ -64,7 +64,6 @@ class AlignedAnswer:
 
     @property
     def totals(self) -> np.ndarray:
-        """Return the totals (n,)."""
         return np.array([hypothesis.total for hypothesis in self.hypotheses])
 
     @property

@@ -19,22 +19,8 @@ from attlm_fairseq.text import Step, TextPipeline
 
 RULES = ("max", *(f"mbr-{loss}" for loss in LOSSES), "consensus")
 EXTERNAL_RULE = f"mbr-{PREFIX}"  # followed by a command that rates each hypothesis as if another one were right
-STEPS = (
-    0.1,
-    0.2,
-    0.3,
-    0.5,
-    0.7,
-    1.0,
-    1.5,
-    2.0,
-    3.0,
-    5.0,
-    7.0,
-    10.0,
-    20.0,
-    50.0,
-)  # scales tried, in units of 1 / standard deviation of the totals within lists
+# scales tried, in units of 1 / standard deviation of the totals within lists
+STEPS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 20.0, 50.0)
 
 
 @dataclass(frozen=True)
@@ -72,7 +58,6 @@ class Decision:
 
     @property
     def asks_program(self) -> bool:
-        """Return whether an external program computes the losses."""
         return self.rule.startswith(EXTERNAL_RULE)
 
     def prepare(self, lists: Sequence[NbestList]) -> None:
@@ -85,7 +70,6 @@ class Decision:
 
     @property
     def makes_text(self) -> bool:
-        """Return whether the answer can be a text that is not in the list."""
         return self.rule == "consensus"
 
     def __str__(self) -> str:

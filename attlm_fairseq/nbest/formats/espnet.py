@@ -76,7 +76,6 @@ class EspnetFolder(NbestFolderFormat):
 
 
 def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
-    """Return the line for each file."""
     own = text_of_hypothesis(nbest, hypothesis)
     lines = {_TEXT: own.own, **own.elsewhere}
     return lines | _added(nbest, hypothesis, lines)

@@ -132,7 +132,6 @@ def _kind(line: str) -> str:
 
 
 def _lines_of(text: str) -> list[str]:
-    """Return the lines of a text, with their ends."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 

@@ -90,7 +90,6 @@ def added_columns(nbest: NbestList, taken: Iterable[str], legal: Callable[[str],
 
 
 def references_as_value(nbest: NbestList) -> str | list[str]:
-    """Return the reference as a text, or several in a list."""
     return nbest.references[0] if len(nbest.references) == 1 else list(nbest.references)
 
 

@@ -119,7 +119,6 @@ def _hypothesis(value: Any, index: int, place: Place) -> Hypothesis:
 
 
 def _times(value: Any, words: int, index: int, place: Place) -> tuple[tuple[float, float], ...]:
-    """Return the begin and end of each word."""
     if value is None:
         return ()
     pairs = isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)

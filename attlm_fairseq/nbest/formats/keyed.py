@@ -46,7 +46,6 @@ class Table:
         self.next = next(self._lines, None)
 
     def take(self, key: str) -> KeyedLine | None:
-        """Return the next line if it has this key."""
         line = self.next
         if line is None or line.key != key:
             return None
@@ -54,7 +53,6 @@ class Table:
         return line
 
     def require(self, key: str) -> KeyedLine:
-        """Return the next line, which must have this key."""
         line = self.take(key)
         if line is None:
             found = f"key {quoted(self.next.key)}" if self.next else "the end of the file"
@@ -122,5 +120,4 @@ def require_key(key: str) -> str:
 
 
 def file_name(name: str) -> str:
-    """Return a score name as a file name."""
     return re.sub(r"[\s/=]+", "_", name).lstrip(".") or "_"

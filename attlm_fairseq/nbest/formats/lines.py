@@ -127,7 +127,6 @@ def one_line(text: str) -> str:
 
 
 def split_end(line: str) -> tuple[str, str]:
-    """Return a line and its end (``\\n``, ``\\r\\n``, or nothing)."""
     body = line[:-1] if line.endswith("\n") else line
     body = body[:-1] if body.endswith("\r") else body
     return body, line[len(body) :]

@@ -294,7 +294,6 @@ def _probability_of_tokens(members: Mapping[str, Any]) -> float | None:
 
 
 def _text_keys(members: Mapping[str, Any]) -> set[str | None]:
-    """Return the keys from which a hypothesis' text is."""
     for key in (*keys.TEXTS, *keys.TEXTS_OR_REFERENCES):
         if isinstance(members.get(key), str):
             return {key}

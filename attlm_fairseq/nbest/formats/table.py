@@ -133,15 +133,11 @@ class TableFormat(NbestFormat):
 
 
 class CsvFormat(TableFormat):
-    """Comma-separated, or with semicolons."""
-
     name = "csv"
     delimiters = ",;"
 
 
 class TsvFormat(TableFormat):
-    """Tab-separated."""
-
     name = "tsv"
     delimiters = "\t"
 
@@ -262,7 +258,6 @@ class _Table:
         return _Table(False, start + _line([*names_read, *new], delimiter, end), delimiter, end, added, total)
 
     def row(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
-        """Return the row of a hypothesis."""
         if not self.is_new and not self.added and self.total is None:
             return text_of_hypothesis(nbest, hypothesis).own
         unknown = hypothesis.lm_scores.keys() - self.added.keys() or (hypothesis.scores.keys() - {*self.own} if self.is_new else set())

@@ -77,15 +77,15 @@ class _Scatter:
 class Report:
     """What a report shows besides the changes that its builder has seen.
 
-    ``rows`` are the systems, compared ``against`` the first; ``texts`` are the text steps of the LMs ``scorers``; ``facts``
-    say what is needed to reproduce the result.
+    ``rows`` are the systems, compared ``against`` the first; ``influence`` is the share of each weight in the decisions;
+    ``texts`` are the text steps of the LMs ``scorers``; ``facts`` say what is needed to reproduce the result.
     """
 
     title: str
     rows: Sequence[Row]
     against: str
-    weights: Mapping[str, float]
-    decision: str
+    weights: Mapping[str, float] = field(default_factory=dict)
+    decision: str = "max"
     influence: Mapping[str, float] | None = None
     scorers: Sequence[Scorer] = ()
     texts: Sequence[TextPipeline] = ()

@@ -35,7 +35,6 @@ class Block:
         distances: Callable[[NbestList], Sequence[float]] | None = None,
         rest: Callable[[NbestList], Sequence[float]] | None = None,
     ) -> Block:
-        """Return the hypotheses of some lists."""
         return cls(
             tuple(hypothesis.text for nbest in lists for hypothesis in nbest.hypotheses),
             tuple(len(nbest.hypotheses) for nbest in lists),
@@ -66,7 +65,6 @@ class Block:
         )
 
     def __len__(self) -> int:
-        """Return the number of hypotheses."""
         return len(self.texts)
 
     def source_of_each(self) -> list[str]:

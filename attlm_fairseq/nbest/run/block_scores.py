@@ -95,7 +95,6 @@ class BlockScorer:
         return max(float(np.ptp(of_list)) for of_list in sample.by_list(errors))
 
     def _totals(self, rest: Sequence[float], scores: BlockScores) -> np.ndarray:
-        """Return the total of each hypothesis."""
         totals = np.array(rest)
         for name, column in scores.values.items():
             totals += self.weights.get(name, 0.0) * np.array(column)

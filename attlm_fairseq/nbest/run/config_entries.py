@@ -98,8 +98,6 @@ def only(entries: Mapping[str, Any], known: Collection[str], what: str, path: Pa
 
 
 def checked(is_right: Callable[[Any], bool], expected: str, convert: Callable[[Any], Any] = lambda value: value) -> Reader:
-    """Return a reader of values for which ``is_right`` holds."""
-
     def read(value: Any, place: Place) -> Any:
         if not is_right(value):
             raise place.unexpected(value, expected)
@@ -123,12 +121,10 @@ def parsed(parse: Callable[[str], Any], expected: str = "") -> Reader:
 
 
 def is_text(value: Any) -> bool:
-    """Return whether a value is a text."""
     return isinstance(value, str)
 
 
 def is_texts(value: Any) -> bool:
-    """Return whether a value is a list of texts."""
     return isinstance(value, list) and all(map(is_text, value))
 
 
@@ -166,7 +162,6 @@ def text_steps(value: Any, place: Place) -> TextPipeline:
 
 
 def written_steps(pipeline: TextPipeline, folder: Path) -> dict[str, Any]:
-    """Return the table of text steps."""
     steps = (Step(step.name, relative(Path(step.argument), folder)) if step.needs_file else step for step in pipeline.steps)
     return {"steps": list(map(str, steps))}
 

@@ -173,7 +173,6 @@ def _split_conversations(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _import_ray() -> ModuleType:
-    """Raises InputError if it is not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody unless the user wants it
     try:
         import ray

@@ -148,7 +148,6 @@ class Context:
     choices: Mapping[str, Choice] = field(default_factory=dict)
 
     def choice_of(self, name: str) -> Choice:
-        """Return the choice of the conversation of this name."""
         return self.choices.get(name, self.choice)
 
     def conversations(self, lists: Sequence[NbestList]) -> Iterator[Conversations]:

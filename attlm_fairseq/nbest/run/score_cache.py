@@ -78,9 +78,8 @@ class ScoreCache:
         if self.path is None or (len(first) < 2 and not os.path.lexists(self.path)):
             yield from workers.score(blocks)
             return
-        content = json.dumps([__version__, workers.signatures(), self._settings], sort_keys=True, default=str)
         with closing(self._open(self.path)) as database:
-            yield from self._continued(database, self.path, content, workers, blocks)
+            yield from self._continued(database, self.path, self._identity(workers), workers, blocks)
 
     def walk(self, workers: Workers, groups: Iterable[Group]) -> Iterator[Iterator[BlockScores]]:
         """Yield the scores of each group of conversations in order, as ``workers.walk`` does. Turns in the cache are not scored again.
@@ -91,11 +90,14 @@ class ScoreCache:
             for found in workers.walk(groups):
                 yield (turn.scores for turn in found)
             return
-        identity = json.dumps([__version__, workers.signatures(), self._settings], sort_keys=True, default=str)
+        identity = self._identity(workers)
         with closing(self._open(self.path)) as database:
             known = (self._with_known(database, identity, group) for group in groups)
             for found in workers.walk(known):
                 yield self._written(database, self.path, identity, found)
+
+    def _identity(self, workers: Workers) -> str:
+        return json.dumps([__version__, workers.signatures(), self._settings], sort_keys=True, default=str)
 
     def _with_known(self, database: sqlite3.Connection, identity: str, group: Group) -> Group:
         """Return the group with the scores of its first turns that the cache holds."""
@@ -174,7 +176,6 @@ class ScoreCache:
 
 
 def _key(identity: str, what: str) -> str:
-    """``what``: the hash of what is scored."""
     return hashlib.sha256(f"{identity} {what}".encode()).hexdigest()
 
 
@@ -195,7 +196,6 @@ def _holds(database: sqlite3.Connection, key: str) -> bool:
 
 
 def _write(database: sqlite3.Connection, path: Path, key: str, scores: BlockScores) -> None:
-    """Raises InputError."""
     text = json.dumps(_as_json(scores))
     try:
         database.execute("INSERT OR REPLACE INTO scores VALUES (?, ?, ?)", (key, text, _checksum(text)))

@@ -83,7 +83,6 @@ def light(turn: Turn) -> Turn:
 
 
 def with_scores(lists: Iterable[NbestList], scores: BlockScores) -> Iterator[NbestList]:
-    """Yield the lists with the scores of their hypotheses."""
     row = 0
     for nbest in lists:
         hypotheses = []
@@ -101,14 +100,12 @@ class History:
         self._digest = hashlib.sha256()
 
     def key(self, turn: Turn) -> str:
-        """Return the hash for this turn."""
         digest = self._digest.copy()
         for place, nbest in turn.items():
             _update(digest, f"{place} {len(nbest.hypotheses)}", *(hypothesis.text for hypothesis in nbest.hypotheses))
         return f"context {digest.hexdigest()}"
 
     def add(self, turn: Turn, chosen: Iterable[str]) -> None:
-        """Go on after this turn."""
         _update(self._digest, self.key(turn), *chosen)
 
 

@@ -66,8 +66,6 @@ class Workers(Protocol):
 
 
 class OneProcess(contextlib.AbstractContextManager):
-    """Score in this process."""
-
     def __init__(self, scorer: BlockScorer, config: RunConfig | None = None) -> None:
         """Score with ``scorer``. ``config``: the run whose candidates join lists; None adds none."""
         self.scorer = scorer

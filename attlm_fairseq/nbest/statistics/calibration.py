@@ -41,17 +41,14 @@ class JudgedWords:
         return judged
 
     def of_lists(self, places: Sequence[int]) -> JudgedWords:
-        """Return the words of some of the lists."""
         return JudgedWords(*([column[i] for i in places] for column in (self.agreement, self.totals, self.right)))
 
     def posteriors(self, scale: float) -> np.ndarray:
-        """Return the posterior of each word in its slot, list after list."""
         shares = [of_list @ posteriors(totals, scale) for of_list, totals in zip(self.agreement, self.totals, strict=True)]
         return np.minimum(1.0, np.concatenate(shares))
 
     @property
     def all_right(self) -> np.ndarray:
-        """Return whether each word is right, list after list."""
         return np.concatenate(self.right)
 
 

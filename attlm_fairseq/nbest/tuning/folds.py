@@ -38,11 +38,9 @@ class FoldTuner:
         self._found: dict[frozenset[int], TuningResult] = {}
 
     def folds(self, left_out: frozenset[int] = NOTHING) -> list[int]:
-        """Return the folds but those left out."""
         return [fold for fold in np.unique(self.fold_of).tolist() if fold not in left_out]
 
     def lists(self, folds: Sequence[int]) -> list[int]:
-        """Return the numbers of the lists in these folds."""
         return np.flatnonzero(np.isin(self.fold_of, list(folds))).tolist()
 
     def without(self, left_out: frozenset[int]) -> TuningResult:

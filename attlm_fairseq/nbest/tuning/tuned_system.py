@@ -108,7 +108,6 @@ def tune_system(
 
 
 def _tried(chooser: SettingChooser, rule: str, folds: int) -> _Tried:
-    """Find the best setting of a rule, and what it answers."""
     setting, name = chooser.best(rule), "tuned" if rule == "max" else rule
     decision, answers = chooser.final(setting)
     rows = [(name, answers)]

@@ -30,8 +30,6 @@ class TuningResult:
     first_best_score: float
     influence: dict[str, float]
     searches: int
-    restarts: int
-    seed: int
 
 
 def tune(
@@ -64,8 +62,6 @@ def tune(
         first_best_score=corpus_score(metric, corpus.chosen(np.zeros(len(names)))),
         influence=influence(by_name, dict(zip(sorted_names, map(float, corpus.scale), strict=True)), names),
         searches=searches,
-        restarts=options.restarts,
-        seed=options.seed,
     )
 
 

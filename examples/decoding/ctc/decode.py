@@ -119,7 +119,7 @@ def main() -> None:
         rate = error_rate(hypotheses, utterances)
         print(f"{name:<26}{weights:>21}{rate:>8.2f}{took / len(utterances):>12.4f}{took / speech:>12.4f}", flush=True)
 
-    neural, ngram = LogLinearLM.load({options.lm: 1.0}), LogLinearLM.load(kenlm={options.kenlm: 1.0})
+    neural, ngram = LogLinearLM.load({options.lm: 1.0}), LogLinearLM.load({options.kenlm: 1.0})
     halves = LogLinearLM([*neural.lms, *ngram.lms], [0.5, 0.5])
     report("greedy", greedy)
     report("lexicon, no LM", with_lexicon(LogLinearLM([]), words, 0.0, 0.0))
