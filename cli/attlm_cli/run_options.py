@@ -45,17 +45,26 @@ TRANSLATIONS: dict[str, Direction] = {"mt": "forward", "mt_right_to_left": "righ
 
 Named = tuple[str | None, Any]  # an option's value, for the LM of this name; None: for all LMs
 
+
+def for_lms(name: str, kind: click.ParamType, told: str) -> Decorator:
+    """Return an option that may be given several times, with values such as ``NAME=VALUE``, and its help."""
+    return cloup.option(name, multiple=True, type=kind, help=told)
+
+
+def file_option(name: str, told: str) -> Decorator:
+    return cloup.option(name, type=click.Path(path_type=Path), metavar="FILE", help=told)
+
+
 MODELS = (
-    cloup.option(
+    for_lms(
         "--lm",
-        multiple=True,
-        type=FILES_OF_LM,
-        help="An LM, recognised by its content: a checkpoint of fairseq-train (models of this package or of "
+        FILES_OF_LM,
+        "An LM, recognised by its content: a checkpoint of fairseq-train (models of this package or of "
         "fairseq), a folder of attlm export, a folder or cached name of a Hugging Face causal LM, an ARPA or "
         "KenLM file. Several checkpoints joined by colons are an ensemble that averages their probabilities. "
         "Repeatable.",
     ),
-    cloup.option("--kenlm", multiple=True, type=FILES_OF_LM, help="The same as --lm, but the default NAME is kenlm. Repeatable."),
+    for_lms("--kenlm", FILES_OF_LM, "The same as --lm, but the default NAME is kenlm. Repeatable."),
     dictionary_option,
     cloup.option(
         "--config",
@@ -65,53 +74,46 @@ MODELS = (
     ),
 )
 TRANSLATION_MODELS = (
-    cloup.option(
+    for_lms(
         "--mt",
-        multiple=True,
-        type=FILES_OF_LM,
-        help="A fairseq translation model (--task translation). It adds the score ln p(hypothesis | source) and "
+        FILES_OF_LM,
+        "A fairseq translation model (--task translation). It adds the score ln p(hypothesis | source) and "
         "needs --source. Several checkpoints joined by colons are an ensemble. Repeatable.",
     ),
-    cloup.option(
+    for_lms(
         "--mt-right-to-left",
-        multiple=True,
-        type=FILES_OF_LM,
-        help="Like --mt, for a model that was trained on target sentences with reversed word order. Repeatable.",
+        FILES_OF_LM,
+        "Like --mt, for a model that was trained on target sentences with reversed word order. Repeatable.",
     ),
-    cloup.option(
+    for_lms(
         "--mt-reverse",
-        multiple=True,
-        type=FILES_OF_LM,
-        help="Like --mt, for a model of the opposite translation direction (noisy channel). It adds ln p(source | hypothesis). Repeatable.",
+        FILES_OF_LM,
+        "Like --mt, for a model of the opposite translation direction (noisy channel). It adds ln p(source | hypothesis). Repeatable.",
     ),
-    cloup.option(
+    for_lms(
         "--source-text",
-        multiple=True,
-        type=TEXT_OF_LM,
-        help="Text steps for source sentences, for all translation models (or NAME). Default: the steps for hypotheses, see --text.",
+        TEXT_OF_LM,
+        "Text steps for source sentences, for all translation models (or NAME). Default: the steps for hypotheses, see --text.",
     ),
 )
 ONLY_CLOSE = (
-    cloup.option(
+    for_lms(
         "--only-close",
-        multiple=True,
-        type=MARGIN_OF_LM,
-        help="Let all masked LMs (or NAME) score only hypotheses whose decoder score is at most NUMBER (natural "
+        MARGIN_OF_LM,
+        "Let all masked LMs (or NAME) score only hypotheses whose decoder score is at most NUMBER (natural "
         "log) below the best of the list. The others get the lowest score found, so that they gain nothing.",
     ),
 )
 COMBINED_MODELS = (
-    cloup.option(
+    for_lms(
         "--ensemble-weights",
-        multiple=True,
-        type=ENSEMBLE_WEIGHTS,
-        help="Weights of the checkpoints of an ensemble. NAME is needed if there are several ensembles. Default: equal weights.",
+        ENSEMBLE_WEIGHTS,
+        "Weights of the checkpoints of an ensemble. NAME is needed if there are several ensembles. Default: equal weights.",
     ),
-    cloup.option(
+    for_lms(
         "--mixture",
-        multiple=True,
-        type=MIXTURE,
-        help="Mix LMs linearly, word by word, with these weights, as found by `attlm mix`. Repeatable.",
+        MIXTURE,
+        "Mix LMs linearly, word by word, with these weights, as found by `attlm mix`. Repeatable.",
     ),
 )
 TEXT = (
@@ -125,11 +127,10 @@ TEXT = (
     ),
 )
 UNKNOWN_WORDS = (
-    cloup.option(
+    for_lms(
         "--oov",
-        multiple=True,
-        type=OOV_OF_LM,
-        help="Score of an unknown word in all LMs (or NAME). unk: p(<unk>), the default. penalty:LOGPROB: a fixed "
+        OOV_OF_LM,
+        "Score of an unknown word in all LMs (or NAME). unk: p(<unk>), the default. penalty:LOGPROB: a fixed "
         "natural log. spread:TYPES: p(<unk>) divided by this number of unseen words.",
     ),
 )
@@ -142,60 +143,49 @@ CONTEXT_OPTIONS = (
         "file:FILE: lines of `list-id conversation [time]`. blank: documents of a text, separated by blank "
         "lines.",
     ),
-    cloup.option(
+    for_lms(
         "--context-sentences",
-        multiple=True,
-        type=SENTENCES_OF_LM,
-        help="How many earlier sentences all LMs (or NAME) see: a number, 0 for none, or all.  [default: all]",
+        SENTENCES_OF_LM,
+        "How many earlier sentences all LMs (or NAME) see: a number, 0 for none, or all.  [default: all]",
     ),
-    cloup.option(
+    for_lms(
         "--neural-cache",
-        multiple=True,
-        type=NEURAL_CACHE_OF_LM,
-        help="Add a neural cache to this package's neural LMs (or NAME): it mixes in the last SIZE words, each "
+        NEURAL_CACHE_OF_LM,
+        "Add a neural cache to this package's neural LMs (or NAME): it mixes in the last SIZE words, each "
         "weighted by exp(THETA h_i . h_t). `attlm fit` finds the values.",
     ),
-    cloup.option(
+    for_lms(
         "--unigram-cache",
-        multiple=True,
-        type=UNIGRAM_CACHE_OF_LM,
-        help="Add a unigram cache to all LMs (or NAME): it mixes in the relative frequencies of the last SIZE "
+        UNIGRAM_CACHE_OF_LM,
+        "Add a unigram cache to all LMs (or NAME): it mixes in the relative frequencies of the last SIZE "
         "words, weighted by DECAY^age. `attlm fit` finds the values.",
     ),
-    cloup.option(
+    for_lms(
         "--adapt",
-        multiple=True,
-        type=FILE_OF_LM,
-        help="Use dynamic evaluation in this package's neural LMs (or NAME): they learn from each sentence after "
+        FILE_OF_LM,
+        "Use dynamic evaluation in this package's neural LMs (or NAME): they learn from each sentence after "
         "it is scored. FILE holds the settings, as written by `attlm fit`.",
     ),
-    cloup.option(
+    for_lms(
         "--temperature",
-        multiple=True,
-        type=TEMPERATURE_OF_LM,
-        help="Divide the logits of this package's neural LMs (or NAME) by this. `attlm fit` finds the value. [default: 1]",
+        TEMPERATURE_OF_LM,
+        "Divide the logits of this package's neural LMs (or NAME) by this. `attlm fit` finds the value. [default: 1]",
     ),
 )
 CANDIDATES = (
-    cloup.option(
+    file_option(
         "--corrections",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Table of corrections learned by `attlm corrections`. It adds candidates that are in no list. `attlm "
+        "Table of corrections learned by `attlm corrections`. It adds candidates that are in no list. `attlm "
         "tune` writes it to attlm.toml.",
     ),
-    cloup.option(
+    file_option(
         "--phrases",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Names and terms, one per line (optionally: tab, weight, tab, other spellings joined by |). Each "
+        "Names and terms, one per line (optionally: tab, weight, tab, other spellings joined by |). Each "
         "becomes a candidate if a part of a hypothesis is spelled like it.",
     ),
-    cloup.option(
+    file_option(
         "--corrector",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="A translation model of fairseq-train from hypothesis to reference. Its corrections of the 1-best "
+        "A translation model of fairseq-train from hypothesis to reference. Its corrections of the 1-best "
         "join the lists, and its ln p of every text is the score `corrector`.",
     ),
     cloup.option(
@@ -203,18 +193,15 @@ CANDIDATES = (
     ),
 )
 SENTENCE_TOKENS = (
-    cloup.option(
+    for_lms(
         "--sentence-start",
-        multiple=True,
-        type=TOKEN_OF_LM,
-        help="Token before each sentence, for all Hugging Face LMs (or NAME). Default: the bos token, or else the eos token.",
+        TOKEN_OF_LM,
+        "Token before each sentence, for all Hugging Face LMs (or NAME). Default: the bos token, or else the eos token.",
     ),
-    cloup.option(
+    for_lms(
         "--sentence-end",
-        multiple=True,
-        type=TOKEN_OF_LM,
-        help="Token that ends a sentence, for all Hugging Face LMs (or NAME). none: the sentence end is not "
-        "scored. Default: the eos token.",
+        TOKEN_OF_LM,
+        "Token that ends a sentence, for all Hugging Face LMs (or NAME). none: the sentence end is not scored. Default: the eos token.",
     ),
 )
 ONE_DEVICE = cloup.option(

@@ -258,7 +258,7 @@ def test_weights_add_up(tmp_path, arpa):
         one, two, ngram = (
             sentence_score(lm, words) for lm in (LogLinearLM.load({path: 1}), LogLinearLM.load({other: 1}), LogLinearLM.load({arpa: 1}))
         )
-        together = LogLinearLM.load({path: 0.5, other: -0.25}, {arpa: 2})
+        together = LogLinearLM.load({path: 0.5, other: -0.25, arpa: 2})
         assert sentence_score(together, words) == pytest.approx(0.5 * one - 0.25 * two + 2 * ngram, abs=1e-4)
         halves = LogLinearLM([StatefulNeuralLM.load(path), StatefulNeuralLM.load(path)], [0.35, 0.35])
         assert sentence_score(halves, words) == pytest.approx(sentence_score(LogLinearLM.load({path: 0.7}), words), abs=1e-9)

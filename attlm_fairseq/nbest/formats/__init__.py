@@ -2,6 +2,7 @@
 
 A format reads and writes one list at a time, so a file may be larger than memory. It keeps verbatim what it does not
 understand. Formats convert scores when they read and write: inside the program, scores are natural logs and sums.
+``docs/formats.md`` says what each of them reads and writes.
 """
 
 from __future__ import annotations

@@ -22,11 +22,7 @@ _TOTAL_FILE = f"score_{TOTAL}"
 class EspnetFolder(NbestFolderFormat):
     """``1best_recog/{text,score}``, ``2best_recog/...``: lines ``utt1 the text`` and ``utt1 -3.2`` (or ``utt1 tensor(-3.2)``).
 
-    A later folder may lack utterances, but all folders have the same order. ``score`` is ESPnet's weighted sum in natural
-    log and is read unchanged, like every file ``score_NAME``. Other files with the same keys (``token``, ``token_int``) are
-    kept.
-
-    Written: every line in the folder of its new rank, and in each folder ``score_NAME`` per LM and ``score_total``.
+    A later folder may lack utterances, but all folders have the same order. Other files with the same keys are kept.
     """
 
     name = "espnet"

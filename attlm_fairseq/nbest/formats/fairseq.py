@@ -40,14 +40,8 @@ _MATCHES = re.compile(r"^H-\d+\t", re.MULTILINE)
 class FairseqFormat(NbestFormat):
     """Tab-separated ``S- T- H- D- P-`` lines, best hypothesis first, sentence ids in any order. Other lines keep their place.
 
-    The score ``fairseq`` is the sum of the P-line times ln 2: the natural-log probability of the hypothesis and its
-    sentence end, with the fused LM if there was one. ``H`` is the H-line's number times ln 2, divided by length^lenpen;
-    without P-lines it is the only score. The S-line is the source, the T-line the reference (with ``<<unk>>`` as
-    fairseq writes it).
-
-    Written: the number of the H- and D-lines becomes ``total`` / ln 2, and the P-line stays. After it comes
-    ``L-12<TAB>name=value name=value`` with the LM scores in natural log and fairseq's own ``H``, which are read back as
-    scores in place of the H-line's number, which already includes the LMs.
+    fairseq computes in log2. The T-line has ``<<unk>>`` for ``<unk>``. A written file gets a line ``L-12<TAB>name=value
+    name=value``.
     """
 
     name = "fairseq"

@@ -37,14 +37,7 @@ _MATCHES = re.compile(r"\s*\[\s*\{")
 
 
 class HyporadiseFormat(NbestFormat):
-    """``[{"input": [hypotheses, best first], "output": reference, "am_score": [...], ...}, ...]``.
-
-    ``am_score`` is a natural log divided by length. It is read unchanged: the file does not say the number of model tokens,
-    so the sum cannot be recovered. Any other key that ends in ``score``, with one number per hypothesis, is a score too. All
-    other keys are kept. The list's id is ``id``, or else its number from 0.
-
-    Written: ``input`` and the scores in the new order, then ``NAME_score`` per LM and ``total_score``.
-    """
+    """``[{"input": [hypotheses, best first], "output": reference, "am_score": [...], ...}, ...]``. All other keys are kept."""
 
     name = "hyporadise"
     holds = Holds(references=True, scores=True, score_name=lambda name: _score_key(name))

@@ -19,10 +19,7 @@ _LINE = re.compile(r"([^\t\n]+):\t(ref|hyp)=(\[.*\])\s*")
 
 
 class IcefallFormat(NbestFormat):
-    """``id:<TAB>ref=['a', 'b']``, then ``id:<TAB>hyp=['a']``, one line per hypothesis; most files have one.
-
-    The words are joined by spaces. There is no place for scores: in a written file only the order changes.
-    """
+    """``id:<TAB>ref=['a', 'b']``, then ``id:<TAB>hyp=['a']``, one line per hypothesis; most files have one."""
 
     name = "icefall"
     has_scores = False

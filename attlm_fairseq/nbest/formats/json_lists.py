@@ -63,8 +63,6 @@ BATCH = "batch"  # one object, whose members are lists with one value per uttera
 class JsonFormat(NbestFormat):
     """Utterances one per line, in an array, in an object by id, or in an object that holds one of these (see ``records``).
 
-    Written as read, in the new order. A hypothesis that is an object gets one ``NAME`` per LM and ``total``. A list of texts
-    gets ``NAME_score`` and ``total_score`` next to it. Hypotheses that are only texts or lists have no place for scores.
     Lists from other formats are written as an object by id.
     """
 

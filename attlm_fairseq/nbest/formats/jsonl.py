@@ -45,12 +45,7 @@ _MATCHES = re.compile(r'\s*\{\s*["}]')
 class JsonlFormat(NbestFormat):
     """One line per list: ``{"id": .., "source": "..", "ref": "..", "hyps": [{"text": "..", "scores": {name: value}}, ..]}``.
 
-    Scores are natural logs and sums, and are written exactly. ``id`` (else the number from 0), ``source``, ``ref`` (one
-    or a list) and ``scores`` are optional; all other keys are kept. ``"sparse": true``: a score that a hypothesis does
-    not name is 0. ``"times"`` of a hypothesis: ``[begin, end]`` in seconds for each word.
-
-    Written: LM scores join ``scores``, the total is ``total`` next to them. Word confidences of the first hypothesis
-    are ``word_confidences`` of the list: ``[word, confidence]`` each. Lists from any format can be written.
+    Scores are written exactly. Lists from any format can be written.
     """
 
     name = "jsonl"

@@ -35,12 +35,7 @@ _BY_CHANCE = 6  # so few hypotheses may be in the order of their keys by chance 
 
 
 class KaldiFormat(NbestFormat):
-    """``utt-1 oh yeah``: the utterance and, after the last dash, the rank of the hypothesis; a text may be empty.
-
-    The rank is the position in the file. But if the keys of a list of 7 or more are sorted as text (1, 10, 11, 2), as
-    ``sort`` leaves tables, the number in the key counts. There is no place for scores, see ``KaldiFolder``. Written: the
-    lines in the new order, with their keys.
-    """
+    """``utt-1 oh yeah``: the utterance and, after the last dash, the rank of the hypothesis; a text may be empty."""
 
     name = "kaldi"
     has_scores = False
@@ -66,13 +61,7 @@ class KaldiFormat(NbestFormat):
 
 
 class KaldiFolder(NbestFolderFormat):
-    """A folder with ``text`` (or ``words_text``) as in ``KaldiFormat``, and files of costs, ``utt-1 5.67``, in the same order.
-
-    A file holds costs if its name contains ``cost`` or ``score``, or begins with ``acwt`` or ``lmwt``. The score of that
-    name is minus the cost: a natural log, summed. Other files with the same keys are kept; other files are not copied.
-
-    Written: all of these in the new order, and ``lmwt.NAME`` per LM and ``total_cost``, as costs.
-    """
+    """A folder with ``text`` (or ``words_text``) as in ``KaldiFormat``, and files of costs, ``utt-1 5.67``, in the same order."""
 
     name = "kaldi"
     holds = Holds(scores=True, decimals=6, score_name=lambda name: _own_cost_file(name), one_line=True)

@@ -34,11 +34,7 @@ _HYPOTHESIS = re.compile(r"hyp_0*([0-9]+)")
 class MlmFormat(NbestFormat):
     """``{"utt1": {"hyp_1": {"score": -1.234, "text": "a b"}, ..., "ref": "a b"}, ...}``, ranked by the numbers in the keys.
 
-    mlm-scoring sorts the keys as text (``hyp_1, hyp_10, hyp_2``) and reads them by number. The order of the keys does not
-    matter here either. Every number in a hypothesis is a score in natural log; ``score`` is required. ``total`` comes from an
-    earlier rescoring and is not a score.
-
-    Written: the keys keep their places, the best hypothesis has the smallest number; each gets ``NAME`` per LM and ``total``.
+    mlm-scoring sorts the keys as text (``hyp_1, hyp_10, hyp_2``). Written: the keys keep their places.
     """
 
     name = "mlm"

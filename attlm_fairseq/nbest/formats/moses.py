@@ -47,18 +47,7 @@ def _score_name(name: str) -> str:
 
 
 class MosesFormat(NbestFormat):
-    """``id ||| hypothesis ||| features ||| total``; consecutive lines with the same id form a list.
-
-    The feature field is recognised by its form: ``Name= 1.0 2.0``, ``name: 1.0``, ``name=1.0`` or bare numbers. Other
-    fields are kept. Scores are natural logs and are read unchanged. A feature with several values gives ``TM0.1``,
-    ``TM0.2``; bare numbers are ``f1``, ``f2``; the total is ``decoder``. The lists are ``sparse``: a named feature that
-    a hypothesis lacks is 0.
-
-    Written: one ``Name= value`` per LM at the end of the feature field, and the new total. The decoder's own total is
-    kept as the feature ``DecoderTotal= value`` (0 if there was none) and read back as ``decoder``. Moses' tuners accept
-    only names of letters and digits that begin with a letter: ``att-lm`` becomes ``attLm``, a name that begins with a
-    digit gets the prefix ``LM``, one that the line already has a number.
-    """
+    """``id ||| hypothesis ||| features ||| total``; consecutive lines with the same id form a list, which is ``sparse``."""
 
     name = "moses"
     holds = Holds(scores=True, decimals=6, score_name=_score_name, sparse=True, one_line=True)

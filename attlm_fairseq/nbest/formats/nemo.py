@@ -33,11 +33,7 @@ _LINE = re.compile(r"[^\t]*\t\s*[-+]?(\d+\.\d*|\d*\.\d+|\d+(?=e))(e[-+]?\d+)?\s*
 
 @dataclass(frozen=True)
 class NemoFormat(NbestFormat):
-    """``text<TAB>score``, with the same number of hypotheses, ``beam``, for every utterance. No quoting; ``null`` is a word.
-
-    The lists are numbered from 0. ``score`` is the beam search's: a natural log, summed. Written: columns ``NAME=value`` per
-    LM and ``total=value`` after the existing ones. They are read back as scores, except the total.
-    """
+    """``text<TAB>score``, with the same number of hypotheses, ``beam``, for every utterance. No quoting; ``null`` is a word."""
 
     beam: int | None = None
     name: ClassVar[str] = "nemo"

@@ -17,12 +17,7 @@ _JSON = re.compile(r"\s*[\[{]\s*[\"\[{\]}]")
 
 
 class PlainFormat(NbestFormat):
-    """One hypothesis per line, best first: ``id<TAB>text``, or lists separated by blank lines and numbered from 0.
-
-    The first line that is not blank decides which. Without ids there can be no empty hypothesis, since a blank line ends the
-    list. There is no place for scores: in a written file only the order changes. Lists from other formats are written with
-    their ids.
-    """
+    """One hypothesis per line, best first: ``id<TAB>text``, or lists separated by blank lines. The first line that is not blank decides."""
 
     name = "plain"
     holds = Holds(one_line=True)

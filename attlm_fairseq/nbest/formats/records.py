@@ -1,13 +1,6 @@
 """One utterance as a JSON value, whichever tool wrote it: where its hypotheses stand, what their texts and scores are.
 
-An utterance is one of
-
-- a list of hypotheses;
-- an object with a list of hypotheses, or of texts with lists of scores next to it (columns);
-- an object with one text: a row, of which several in sequence with the same id are one list.
-
-A hypothesis is a text; a list with one text and its numbers; or an object with a text, whose numbers are scores. The names are in
-``keys``.
+Documented in ``docs/formats.md``; the names are in ``keys``.
 """
 
 from __future__ import annotations

@@ -37,12 +37,7 @@ _OWN_SCORES = ("acoustic", "lm")
 
 
 class SrilmFormat(NbestFormat):
-    """One sentence: ``acoustic lm nwords words...`` in log10; the scores are ``acoustic`` and ``lm``.
-
-    lattice-tool writes ``<s> words... </s>``. These two are not words of the hypothesis, but stay in a written line. The
-    list's id is the file's name without ``.gz``. Lists that begin with ``NBestList`` are refused: their byte-log scores
-    include the LM. A single file has no place for further scores, see ``SrilmFolder``.
-    """
+    """One sentence: ``acoustic lm nwords words...`` in log10, of which ``<s>`` and ``</s>`` stay in a written line."""
 
     name = "srilm"
     has_scores = False
@@ -94,12 +89,7 @@ def _without_marks(text: str) -> str:
 
 
 class SrilmFolder(NbestFolderFormat):
-    """A folder of ``SrilmFormat`` files, or several such files, in the order of their names.
-
-    The id of a list is the file name without ``.gz``. A folder within the folder is a score directory, as SRILM's rescoring
-    scripts use them: one file per list with one log10 number per line; the score has the directory's name. Written: every
-    file in its new order, and a score directory per LM and ``total``.
-    """
+    """A folder of ``SrilmFormat`` files, or several such files, in the order of their names, with score directories."""
 
     name = "srilm"
     holds = Holds(scores=True, decimals=6, one_line=True)
