@@ -67,17 +67,7 @@ class NeuralScorer(Scorer):
         weights: Sequence[float] | None = None,
         compute: DeviceConfig = DEFAULT_DEVICE,
     ) -> None:
-        """Combine models.
-
-        Args:
-            models: the models.
-            name: the name of the LM's score.
-            weights: weights of an ensemble, which are divided by their sum; None for equal weights.
-            compute: device, precision, normaliser and memory.
-
-        Raises:
-            InputError: the vocabularies differ.
-        """
+        """Combine models; ``weights`` of an ensemble are divided by their sum. Raises InputError if the vocabularies differ."""
         for other in models[1:]:
             if other.vocabulary != models[0].vocabulary:
                 raise InputError(
@@ -341,13 +331,7 @@ def event_log_probs(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Score every event of a prefix tree.
 
-    Args:
-        model: the model.
-        tree: the tree, see ``tree_features``.
-        ends: the nodes (S,) at which sentences end.
-        step_limit: bytes for the intermediate results of a step; larger levels are computed in pieces.
-        check: called between levels and pieces; an exception that it raises ends the scoring.
-        before: the states before the tree, see ``tree_features``.
+    ``ends`` are the nodes (S,) at which sentences end; the other arguments are those of ``tree_features``.
 
     Returns:
         ln p of each node's last token given its parent (N,), in float64, 0 for the root and the histories; ln p of ``</s>``
@@ -389,8 +373,8 @@ def tree_features(
         model: the model.
         tree: the tree. Its root has no token. On its first level, a token is the index of a history, that is, a row of
             ``before``; there the model reads ``</s>``, which begins each sentence.
-        step_limit: see ``event_log_probs``.
-        check: see ``event_log_probs``.
+        step_limit: bytes for the intermediate results of a step; larger levels are computed in pieces.
+        check: called between levels and pieces; an exception that it raises ends the scoring.
         before: the states after the histories.
 
     Returns:
