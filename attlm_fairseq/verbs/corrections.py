@@ -13,10 +13,9 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections import learn_corrections as learn
 from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
-from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
 from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of, splits
 from attlm_fairseq.nbest.corrections.pairs import write_pairs
-from attlm_fairseq.nbest.corrections.usage import Usage, usage
+from attlm_fairseq.nbest.corrections.usage import Usage
 from attlm_fairseq.nbest.features.lm_features import default_features
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -85,11 +84,16 @@ def evaluate_corrections(
         InputError: the input is unreadable or wrong, or there are fewer utterances than folds.
     """
     read = with_references(lists_of(lists), refs)
-    if table is not None:
-        return usage(read, Corrections.load(Path(fspath(table))))
     found = Usage()
+    if table is not None:
+        corrections = Corrections.load(Path(fspath(table)))
+        for nbest in read:
+            found.add(nbest, corrections)
+        return found
     for _, others, held_out in splits(folds_of(read, folds, groups=groups_of(read, folds_by))):
-        found.merge(usage([read[i] for i in held_out], learn([read[i] for i in others], language=language)))
+        corrections = learn([read[i] for i in others], language=language)
+        for i in held_out:
+            found.add(read[i], corrections)
     return found
 
 
@@ -168,9 +172,9 @@ def jackknife(
 
 def _scored(lists: Sequence[NbestList], run: RunConfig) -> list[NbestList]:
     """Return the lists with the run's LM scores and LM features added to their own scores."""
-    features = [name for lm in run.scored for name in (f"{lm.name}_oov", f"{lm.name}_tokens")] if run.lms else []
     if not run.lms:
         return list(lists)
+    features = [name for lm in run.scored for name in (f"{lm.name}_oov", f"{lm.name}_tokens")]
     with scoring(run, [*dict.fromkeys([*features, *default_features(run.feature_texts)])]) as rescorer:
         scored = list(rescorer.score(lists))
     return [
@@ -186,13 +190,3 @@ def _write_texts(lists: Sequence[NbestList], folds: Sequence[tuple[int, list[int
         for fold, others, _ in folds:
             lines = (" ".join(text.split()) for i in others for text in lists[i].references)
             (place / f"fold{fold}.txt").write_text("".join(f"{line}\n" for line in lines if line), encoding="utf-8")
-
-
-__all__ = [
-    "CANDIDATES",
-    "JackknifeOptions",
-    "evaluate_corrections",
-    "jackknife",
-    "learn_corrections",
-    "write_correction_pairs",
-]

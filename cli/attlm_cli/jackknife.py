@@ -12,7 +12,8 @@ from attlm_cli.options import folds_by_option, format_option, grouped, reference
 from attlm_cli.overwriting import check_files
 from attlm_cli.types import NameValue
 from attlm_fairseq.messages import note
-from attlm_fairseq.verbs.corrections import CANDIDATES, JackknifeOptions, jackknife
+from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
+from attlm_fairseq.verbs.corrections import JackknifeOptions, jackknife
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 from attlm_fairseq.verbs.nbest_files import write_nbest
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from attlm_fairseq.text.symbols import END as END
@@ -56,15 +57,13 @@ def differing_blocks(hypothesis: Sequence[str], reference: Sequence[str]) -> lis
     return blocks
 
 
+def edits(words: Sequence[str], reference: Sequence[str]) -> int:
+    return sum(max(block.end - block.begin, block.target_end - block.target_begin) for block in differing_blocks(words, reference))
+
+
 def closest_reference(hypothesis: Sequence[str], references: Sequence[Sequence[str]]) -> Sequence[str]:
     """Return the reference with the fewest edits; the first of equally close ones."""
-    if len(references) == 1:
-        return references[0]
-
-    def edits(reference: Sequence[str]) -> int:
-        return sum(max(block.end - block.begin, block.target_end - block.target_begin) for block in differing_blocks(hypothesis, reference))
-
-    return min(references, key=edits)
+    return references[0] if len(references) == 1 else min(references, key=partial(edits, hypothesis))
 
 
 class AlignedPair(NamedTuple):

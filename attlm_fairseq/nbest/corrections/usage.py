@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from attlm_fairseq.nbest.corrections.alignment import bounded, closest_reference
+from attlm_fairseq.nbest.corrections.alignment import bounded, closest_reference, edits
 from attlm_fairseq.nbest.corrections.corrections import Corrections
 from attlm_fairseq.nbest.corrections.search import Edge
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -66,29 +66,3 @@ class Usage:
 
     def most_used(self, count: int) -> list[RuleUse]:
         return sorted(self.rules.values(), key=lambda use: (-use.fired, use.kind, use.source, use.target))[:count]
-
-    def merge(self, other: Usage) -> None:
-        for name in ("lists", "words", "errors_before", "errors_after"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for rule, use in other.rules.items():
-            mine = self.rules.setdefault(rule, RuleUse(*rule))
-            mine.right += use.right
-            mine.wrong += use.wrong
-            mine.neutral += use.neutral
-            mine.examples = (mine.examples + use.examples)[:EXAMPLES]
-
-
-def edits(words: Sequence[str], reference: Sequence[str]) -> int:
-    from rapidfuzz.distance import Levenshtein
-
-    alphabet: dict[str, str] = {}
-    one, other = ("".join([alphabet.setdefault(word, chr(len(alphabet) + 1)) for word in text]) for text in (words, reference))
-    return Levenshtein.distance(one, other)
-
-
-def usage(lists: Iterable[NbestList], corrections: Corrections) -> Usage:
-    """Count what corrections do with lists that they were not learned from."""
-    found = Usage()
-    for nbest in lists:
-        found.add(nbest, corrections)
-    return found
