@@ -326,10 +326,8 @@ def remove_left_behind(folder: Path, pattern: str) -> None:
 def _lock_folder(place: Path, *, must: bool) -> int:
     """Lock a folder for this process until the returned descriptor is closed; the system closes it if the process dies.
 
-    Raises:
-        BlockingIOError: another process holds the folder.
-        FileNotFoundError: the folder has just been removed.
-        OSError: the file system has no locks and ``must`` is set.
+    Raises BlockingIOError if another process holds the folder, FileNotFoundError if it has just been removed, and, with
+    ``must``, OSError if the file system has no locks.
     """
     folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

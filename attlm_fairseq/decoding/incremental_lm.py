@@ -26,15 +26,12 @@ class IncrementalLM(Protocol):
 
     def start(self, rows: int = 1) -> Any:
         """Return the states of ``rows`` empty hypotheses. Pass ``eos`` to the first step."""
-        ...
 
     def step(self, states: Any, tokens: Tensor) -> tuple[Tensor, Any]:
         """Read the last token (N,) of each hypothesis.
 
         Returns natural-log probabilities (N, V) of the next token, ``eos`` included, and the new states.
         """
-        ...
 
     def select(self, states: Any, rows: Tensor) -> Any:
         """Return the states of the given rows (N,) in this order; rows may be repeated."""
-        ...

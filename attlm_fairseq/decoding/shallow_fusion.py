@@ -23,19 +23,15 @@ class ShallowFusion(Protocol):
 
     def start(self) -> Any:
         """Return the state of an empty hypothesis."""
-        ...
 
     def score(self, state: Any, token: int) -> tuple[float, Any]:
         """Return the score of one token and the state after it."""
-        ...
 
     def scores(self, states: Sequence[Any]) -> np.ndarray:
         """Return the scores of all tokens after each of N states, (N, U) in float64, computed in one batch."""
-        ...
 
     def end(self, state: Any) -> float:
         """Return the score of ending the hypothesis here, for decoders without an end token."""
-        ...
 
 
 def check_fusion(fusion: object) -> None:

@@ -20,41 +20,31 @@ class StatefulLM(Protocol):
     @property
     def order(self) -> int | None:
         """Return the number of words that a score depends on, the scored word included; None if it depends on the whole history."""
-        ...
 
     @property
     def end(self) -> Any:
         """Return the token of the sentence end."""
-        ...
 
     def token(self, word: str) -> Any:
         """Return the token of a word, or the token of ``<unk>`` if the model does not know the word."""
-        ...
 
     def tokens(self, words: Sequence[str]) -> Any:
         """Return the tokens of K words, as input for ``log_probs``."""
-        ...
 
     def knows(self, word: str) -> bool:
         """Return whether the word has its own probability, different from that of ``<unk>``."""
-        ...
 
     def words(self) -> Sequence[str]:
         """Return all known words, without special symbols. Raises InputError if the model cannot list them."""
-        ...
 
     def start(self) -> Any:
         """Return the empty history ``<s>``."""
-        ...
 
     def score(self, history: Any, token: Any) -> tuple[float, Any]:
         """Return ln p(token | history) and the history extended by the token."""
-        ...
 
     def log_probs(self, histories: Sequence[Any], tokens: Any) -> np.ndarray:
         """Return ln p of K tokens after each of N histories, (N, K) in float32 or float64, computed in one batch."""
-        ...
 
     def save(self, place: Path) -> None:
         """Write the model to the file or folder ``place``, for ``load_stateful_lm``. Raises InputError."""
-        ...

@@ -29,16 +29,13 @@ class ScoreOfSums(Protocol):
     @property
     def name(self) -> str:
         """Return the name of the score."""
-        ...
 
     @property
     def bounds(self) -> tuple[float, float]:
         """Return the lowest and the highest possible score."""
-        ...
 
     def score(self, totals: np.ndarray) -> np.ndarray:
         """Return the corpus score in percent from statistics summed over the corpus: (..., S) -> (...)."""
-        ...
 
 
 class Metric(ScoreOfSums, Protocol):
@@ -51,27 +48,21 @@ class Metric(ScoreOfSums, Protocol):
     @property
     def ignores_case(self) -> bool:
         """Return whether texts that differ only in case are equal."""
-        ...
 
     def compare_all(self, lists: Iterable[NbestList]) -> None:
         """Prepare for the statistics of all hypotheses of these lists. A metric that runs a program compares them in one run."""
-        ...
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
         """Return the statistics of each hypothesis of one list against its references (at least one): (n, S) float64."""
-        ...
 
     def signature(self, references: Iterable[Sequence[str]]) -> str:
         """Return the metric's settings in sacreBLEU's form. Only the number of ``references`` of each list matters."""
-        ...
 
     def prepared(self, text: str) -> str:
         """Return a hypothesis or reference as it is compared, after the text steps."""
-        ...
 
     def units(self, text: str) -> Sequence[str]:
         """Return the units (words or characters) by which reports compare a prepared text: the metric's, if it counts single edits."""
-        ...
 
 
 class _OfText(Metric, ABC):

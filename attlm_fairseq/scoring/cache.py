@@ -33,16 +33,13 @@ class Cache(Protocol):
     @property
     def size(self) -> int:
         """N: the number of most recent events in the cache."""
-        ...
 
     @property
     def weight(self) -> float:
         """Return the share of the cache in the mixed probability."""
-        ...
 
     def log_weights(self, features: np.ndarray, sentence: int) -> np.ndarray:
         """Return ``ln a_i`` (T, M + T) of all events for the last ``sentence`` = T, given the features (M + T, F)."""
-        ...
 
 
 @dataclass(frozen=True)

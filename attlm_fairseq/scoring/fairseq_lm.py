@@ -125,9 +125,8 @@ def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None
     """Load a checkpoint of ``fairseq-train --task language_modeling``.
 
     ``dictionary`` is a file of the name ``dict.txt``; None looks next to the checkpoint, then in its data folder.
-
-    Raises:
-        InputError: fairseq is not installed, the file is not a language model, or its dictionary is missing or does not fit.
+    Raises InputError if fairseq is not installed, the file is not a language model, or its dictionary is missing or
+    does not fit.
     """
     config = read_options(path)
     if task_option(config, "source_lang") is not None:

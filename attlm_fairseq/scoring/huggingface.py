@@ -41,13 +41,8 @@ class HuggingFaceTokenLM(TokenLM):
     def __init__(self, model: Any, tokenizer: Any, folder: Path, start: str | None = None, end: str | None = None) -> None:
         """Choose start and end of a sentence for an ``AutoModelForCausalLM`` and its tokenizer, which states offsets.
 
-        Args:
-            model: the model.
-            tokenizer: its tokenizer.
-            folder: where both come from.
-            start: the token before a sentence; None: the tokenizer's bos token, or else its eos token.
-            end: the token that ends a sentence; ``none``: the end is not scored; None: the tokenizer's eos token, or else ``none``.
-
+        ``start``: the token before a sentence; None: the tokenizer's bos token, or else its eos token. ``end``: the
+        token that ends a sentence; ``none``: the end is not scored; None: the tokenizer's eos token, or else ``none``.
         Raises InputError if there is no such token or no start token, or if the model is not causal.
         """
         self.model = model.eval()

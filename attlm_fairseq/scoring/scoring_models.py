@@ -40,27 +40,21 @@ class ScoringModel(Protocol):
 
     def initial_state(self, batch: int) -> LanguageModelState:
         """Return ``batch`` rows of the state before the first token."""
-        ...
 
     def inputs(self, tokens: Tensor) -> Inputs:
         """Return the input projections of distinct words (W,), which do not depend on the position."""
-        ...
 
     def step_rows(self, words: Inputs, places: Tensor, state: LanguageModelState, rows: Tensor) -> Stepped:
         """Step N rows: the words at ``places`` (N,), each following a row ``rows`` (N,) of ``state``."""
-        ...
 
     def read(self, tokens: Tensor, state: LanguageModelState) -> Stepped:
         """Read T tokens per row, (N, T), given the state before them. Features and what was read are of N * T rows, row after row."""
-        ...
 
     def step_bytes(self, state: LanguageModelState, words: Inputs) -> int:
         """Return the largest memory in bytes that a step needs per row."""
-        ...
 
     def piece_sizes(self, length: int, most: int) -> list[int]:
         """Return the sizes of the pieces in which to step ``length`` rows, at most ``most`` rows each."""
-        ...
 
 
 class Float32Model:

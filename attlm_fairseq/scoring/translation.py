@@ -213,11 +213,8 @@ def load_translation_models(
     """Load checkpoints of ``fairseq-train --task translation``. Several are an ensemble that averages token probabilities.
 
     ``dictionaries`` is the folder with ``dict.SOURCE.txt`` and ``dict.TARGET.txt``; None looks next to the checkpoint,
-    then in its data folder. For ``direction`` see ``TranslationScorer``.
-
-    Raises:
-        InputError: fairseq is not installed, a file is not a translation model, or its dictionaries are missing or do not
-            fit.
+    then in its data folder. For ``direction`` see ``TranslationScorer``. Raises InputError if fairseq is not installed,
+    a file is not a translation model, or its dictionaries are missing or do not fit.
     """
     source, target = _find_dictionaries(paths[0], dictionaries)
     overrides = {"data": str(source.parent), "eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path": None}

@@ -25,16 +25,13 @@ class RowMemory(Protocol):
     @property
     def node(self) -> int:
         """Bytes per node."""
-        ...
 
     @property
     def word(self) -> int:
         """Bytes per distinct word."""
-        ...
 
     def state(self, depth: int) -> int:
         """Return the bytes of one row after ``depth`` words."""
-        ...
 
 
 class TreeMemory:

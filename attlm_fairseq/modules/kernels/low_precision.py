@@ -28,7 +28,6 @@ class HasModules(Protocol):
 
     def modules(self) -> Iterator[nn.Module]:
         """See ``nn.Module.modules``."""
-        ...
 
 
 AnyModule = TypeVar("AnyModule", bound=HasModules)

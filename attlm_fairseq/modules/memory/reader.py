@@ -67,39 +67,31 @@ class Reader(Protocol):
 
         ``vocabulary_size`` is for readers with tables of words. Raises ValueError for an invalid option.
         """
-        ...
 
     @property
     def columns(self) -> Columns | None:
         """The meaning of the columns of its weights; None if it has no weights."""
-        ...
 
     def initialise_biases(self) -> None:
         """Set the biases that start at another value than 0. See ``BiasesStartAtZero``."""
-        ...
 
     def modules(self) -> Iterator[nn.Module]:
         """See ``nn.Module.modules``; every reader is an ``nn.Module``."""
-        ...
 
     def __call__(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
         """Compute the features (B, T, F) of states (B, T, H), and what was read if it is requested.
 
         ``tokens`` (B, T) led to the states. ``memory`` is that of the states before these; None is an empty memory.
         """
-        ...
 
     def empty_memory(self, state: Tensor) -> Memory:
         """Return the memory before the first position, with the batch size, dtype and device of ``state`` (B, H)."""
-        ...
 
     def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
         """Return the memory after states (B, T, H) with tokens (B, T). ``memory``, the one before, does not change."""
-        ...
 
     def read_on(self, states: Tensor, tokens: Tensor, memory: Memory, need_read: bool = False) -> tuple[Tensor, Read | None, Memory]:
         """Return what a call and ``advance`` with these arguments return."""
-        ...
 
 
 class MemoryReader(nn.Module):

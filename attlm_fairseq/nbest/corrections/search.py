@@ -68,15 +68,12 @@ class SearchLM(Protocol):
 
     def start(self) -> object:
         """Return the state after the beginning of the sentence."""
-        ...
 
     def step(self, state: object, words: Sequence[str]) -> tuple[float, object]:
         """Return ln p of the words after ``state`` (END ends the sentence), and the state after them."""
-        ...
 
     def knows(self, word: str) -> bool:
         """Return whether the word is in the LM's vocabulary."""
-        ...
 
 
 class _State:

@@ -207,10 +207,8 @@ def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], recor
 
     Entries of an existing file that stay the same keep their form and comments; those that ``config`` lacks go (see
     ``unused``). The records of other commands stay, ``[tuning]`` only with the same weights. ``record`` tells how
-    weights were found, in the table ``record_name``, which the command line opens.
-
-    Raises:
-        InputError: the existing file is not an ``attlm.toml``, or a weight or file name cannot be written.
+    weights were found, in the table ``record_name``, which the command line opens. Raises InputError if the existing
+    file is not an ``attlm.toml``, or a weight or file name cannot be written.
     """
     import tomlkit
 

@@ -42,27 +42,21 @@ class Workers(Protocol):
     @property
     def scorer(self) -> BlockScorer | None:
         """Return the LMs in this process, which stay after the context ends; None if only other processes have them."""
-        ...
 
     def expand(self, lists: Iterable[NbestList]) -> Iterable[NbestList]:
         """Return the lists, in order, with the candidates of the run if it adds any."""
-        ...
 
     def score(self, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         """Yield the scores of each block, in order."""
-        ...
 
     def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
         """Yield the scores of the turns of each group of conversations, in order. See ``walk.walk``."""
-        ...
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:
         """Return, by LM, what is needed to reproduce its scores."""
-        ...
 
     def advise(self, count: OOVCount) -> str | None:
         """Return the text steps that would make the unknown words of an LM known."""
-        ...
 
 
 class OneProcess(contextlib.AbstractContextManager):
