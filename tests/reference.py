@@ -101,8 +101,10 @@ def weighted_average_states(sequence: list[Tensor], layers: list[dict[str, Tenso
     return sequence
 
 
-def mogrifier_states(sequence: list[Tensor], layers: list[dict[str, Tensor]], rounds: list[list[Tensor]]) -> list[Tensor]:
-    """Top-layer outputs of the Mogrifier LSTM; ``rounds``: of each layer Q^1, R^2, Q^3, .."""
+def mogrifier_states(
+    sequence: list[Tensor], layers: list[dict[str, Tensor]], rounds: list[list[Tensor]], capped: bool = False
+) -> list[Tensor]:
+    """Top-layer outputs of the Mogrifier LSTM; ``rounds``: of each layer Q^1, R^2, Q^3, ..; ``capped``: the input gate is min(i, 1 - f)."""
     for layer, matrices in zip(layers, rounds, strict=True):
         sequence = [x * layer.get("mask", 1) for x in sequence]
         hidden = cell = torch.zeros(layer["W_h"].shape[1], dtype=sequence[0].dtype)
@@ -114,7 +116,8 @@ def mogrifier_states(sequence: list[Tensor], layers: list[dict[str, Tensor]], ro
                 else:
                     hidden = 2 * torch.sigmoid(matrix @ x) * hidden
             i, f, g, o = (layer["W_x"] @ x + layer["W_h"] @ hidden + layer["b"]).chunk(4)
-            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+            i, f = torch.sigmoid(i), torch.sigmoid(f)
+            cell = f * cell + (torch.minimum(i, 1 - f) if capped else i) * torch.tanh(g)
             hidden = torch.sigmoid(o) * torch.tanh(cell)
             outputs.append(hidden)
         sequence = outputs

@@ -52,7 +52,7 @@ VARIANTS = {
     "RWA": ("rwa_lm", {}),
     "LSTMN": ("lstmn_lm", {}),
     "Mogrifier": ("mogrifier_lstm_lm", {"mogrifier_rounds": 3}),
-    "Mogrifier, low rank": ("mogrifier_lstm_lm", {"mogrifier_rounds": 2, "mogrifier_rank": 2}),
+    "Mogrifier, low rank": ("mogrifier_lstm_lm", {"mogrifier_rounds": 2, "mogrifier_rank": 2, "mogrifier_capped": True}),
     "HORNN gated": ("hornn_lm", {"hornn_feedback": "gated", "hornn_order": 2}),
 }
 
@@ -170,7 +170,7 @@ def reference_outputs(cells: torch.nn.Module, embedded: list[torch.Tensor], laye
         return reference.weighted_average_states(embedded, layers), []
     if cells.name == "mogrifier":
         rounds = [[matrix_of(gate) for gate in layer.rounds] for layer in cells.layers]
-        return reference.mogrifier_states(embedded, layers, rounds[: len(layers)]), []
+        return reference.mogrifier_states(embedded, layers, rounds[: len(layers)], cells.layers[0].capped), []
     return (reference.rnn_states if cells.name == "rnn" else reference.lstm_states)(embedded, layers), []
 
 

@@ -20,6 +20,9 @@ class MogrifierConfig(LSTMLanguageModelConfig):
         default=Mogrifier.defaults["mogrifier_rank"],
         metadata={"help": "rank of the gates' matrices, each a product of two (0: full matrices)"},
     )
+    mogrifier_capped: bool = field(
+        default=Mogrifier.defaults["mogrifier_capped"], metadata={"help": "cap the LSTM's input gate at 1 minus its forget gate"}
+    )
 
 
 @register_model("mogrifier_lstm_lm", dataclass=MogrifierConfig)
@@ -27,5 +30,5 @@ class MogrifierLanguageModel(MemoryLanguageModel):
     family = "mogrifier_lstm_lm"
 
 
-# 24 M parameters on PTB with the paper's rounds and rank; the regularisation is AWD-LSTM's
-awd_preset("mogrifier_lstm_lm_awd", MogrifierLanguageModel, 910, layers=2, mogrifier_rounds=5, mogrifier_rank=84)
+# 24 M parameters on PTB with the paper's rounds, rank and cap; the regularisation is AWD-LSTM's
+awd_preset("mogrifier_lstm_lm_awd", MogrifierLanguageModel, 910, layers=2, mogrifier_rounds=5, mogrifier_rank=84, mogrifier_capped=True)

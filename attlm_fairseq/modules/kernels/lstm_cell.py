@@ -24,8 +24,12 @@ def lstm_cell(gates: Tensor, before: Tensor, after: Tensor | None = None, output
     return torch.mul(o, torch.tanh(after, out=output), out=output), after
 
 
-def lstm_cell_with_gradients(gates: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """Return h and c as ``lstm_cell`` does, by operations that autograd can follow. ``gates`` are not overwritten."""
+def lstm_cell_with_gradients(gates: Tensor, before: Tensor, capped: bool = False) -> tuple[Tensor, Tensor]:
+    """Return h and c as ``lstm_cell`` does, by operations that autograd can follow. ``gates`` are not overwritten.
+
+    ``capped``: the input gate is ``min(i, 1 - f)``.
+    """
     i, f, g, o = gates.chunk(4, dim=1)
-    after = torch.sigmoid(f) * before + torch.sigmoid(i) * torch.tanh(g)
+    forget, take = torch.sigmoid(f), torch.sigmoid(i)
+    after = forget * before + (torch.minimum(take, 1 - forget) if capped else take) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(after), after

@@ -23,8 +23,9 @@ from attlm_fairseq.modules.state import State
 class MogrifierLayer(LSTMLayer):
     """One layer of ``Mogrifier``. Its state is ``h`` and ``c`` (B, H)."""
 
-    def __init__(self, input_size: int, hidden_size: int, rounds: int, rank: int, forget_bias: float) -> None:
+    def __init__(self, input_size: int, hidden_size: int, rounds: int, rank: int, capped: bool, forget_bias: float) -> None:
         super().__init__(input_size, hidden_size, forget_bias)
+        self.capped = capped
         sizes = [(hidden_size, input_size), (input_size, hidden_size)]
         self.rounds = nn.ModuleList(gate_product(*sizes[number % 2], rank) for number in range(rounds))  # Q^1, R^2, Q^3, ..
 
@@ -48,7 +49,7 @@ class MogrifierLayer(LSTMLayer):
             else:
                 inputs = 2 * torch.sigmoid(product(hidden)) * inputs
         gates = self.from_input(inputs).to(cell.dtype) + from_state(hidden)
-        after = lstm_cell_with_gradients(gates, cell)
+        after = lstm_cell_with_gradients(gates, cell, self.capped)
         return after[0], after
 
 
@@ -64,14 +65,19 @@ class Mogrifier(NoAttention, SteppedLayers):
 
     With ``x^{-1} = x_t``, ``h^0 = h_{t-1}`` and i = 1 .. R: ``x^i = 2 sigmoid(Q^i h^{i-1}) * x^{i-2}`` for odd i,
     ``h^i = 2 sigmoid(R^i x^{i-1}) * h^{i-2}`` for even i. The LSTM reads the newest x and h. With a rank k, each Q and R is the product
-    of two matrices of rank k.
+    of two matrices of rank k. With a capped input gate, ``c_t = f c_{t-1} + min(i, 1 - f) g``.
 
     Its state is ``h`` and ``c``, (B, L, H) each.
     """
 
     name: ClassVar[str] = "mogrifier"
     counts: ClassVar[tuple[str, ...]] = ("decoder_layers", "mogrifier_rounds")
-    defaults: ClassVar[Mapping[str, Any]] = {"mogrifier_rounds": 5, "mogrifier_rank": 0, "forget_bias": LSTM.defaults["forget_bias"]}
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "mogrifier_rounds": 5,
+        "mogrifier_rank": 0,
+        "mogrifier_capped": False,
+        "forget_bias": LSTM.defaults["forget_bias"],
+    }
 
     def build_layer(self, input_size: int, config: Mapping[str, Any]) -> MogrifierLayer:
         rounds, rank = config["mogrifier_rounds"], config["mogrifier_rank"]
@@ -79,4 +85,4 @@ class Mogrifier(NoAttention, SteppedLayers):
             raise ValueError(f"the number of rounds must be a whole number, at least 1, not {rounds}")
         if not isinstance(rank, int) or rank < 0:
             raise ValueError(f"the rank must be a whole number, or 0 for full matrices, not {rank}")
-        return MogrifierLayer(input_size, self.hidden_size, rounds, rank, config["forget_bias"])
+        return MogrifierLayer(input_size, self.hidden_size, rounds, rank, bool(config["mogrifier_capped"]), config["forget_bias"])
