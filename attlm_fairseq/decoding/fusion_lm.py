@@ -75,7 +75,6 @@ class FusionLM:
         return scores[[distinct[state] for state in after]].to(tokens.device), after
 
     def select(self, states: States, rows: Tensor) -> States:
-        """Return the states of the given rows (N,), in their order; a row may be taken any number of times."""
         return tuple(states[row] for row in rows.tolist())
 
     def _scores(self, states: list[Any]) -> list[np.ndarray]:

@@ -100,7 +100,6 @@ class StatefulNeuralLM(SharedByCopies):
         return result
 
     def save(self, place: Path) -> None:
-        """Write a folder as ``attlm export`` does. Raises InputError."""
         self.lm.save(place)
 
     def _extended(self, history: NeuralHistory, token: int) -> NeuralHistory:

@@ -68,7 +68,6 @@ class ExternalMetric:
         self._answers: dict[Line, float] = {}
 
     def compare_all(self, lists: Iterable[NbestList]) -> None:
-        """Run the program once for all hypotheses of the lists."""
         pairs = [(hypothesis.text, nbest.references) for nbest in lists for hypothesis in nbest.hypotheses]
         self._ask([line for text, references in pairs for line in self._lines(text, references)])
 

@@ -70,7 +70,6 @@ class KenLM:
 
     @property
     def end(self) -> str:
-        """Return the token of the sentence end."""
         return END
 
     def _token(self, word: str) -> str:
@@ -79,11 +78,9 @@ class KenLM:
         return found if found is not None and found in self.model else UNKNOWN
 
     def tokens(self, words: Sequence[str]) -> list[str]:
-        """Return the tokens of K words."""
         return [self.token(word) for word in words]
 
     def knows(self, word: str) -> bool:
-        """Return whether the word has a probability of its own."""
         return self.token(word) != UNKNOWN
 
     def words(self) -> Sequence[str]:
@@ -94,7 +91,6 @@ class KenLM:
         return words
 
     def start(self) -> NgramHistory:
-        """Return the history of a sentence that has no word yet."""
         return self._start
 
     def score(self, history: NgramHistory, token: str) -> tuple[float, NgramHistory]:
@@ -113,7 +109,6 @@ class KenLM:
         return np.stack([rows[history] for history in histories])
 
     def save(self, place: Path) -> None:
-        """Copy the file."""
         shutil.copyfile(self.path, place)
 
     def _history(self, state: kenlm.State) -> NgramHistory:
@@ -180,7 +175,6 @@ class KenLMScorer(Scorer):
         ]
 
     def signature(self) -> dict[str, object]:
-        """Return what is needed to get the same scores again."""
         return {
             "kind": "kenlm",
             "model": str(self.path),

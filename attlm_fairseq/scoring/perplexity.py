@@ -29,7 +29,6 @@ class PerplexityCounter:
 
     @property
     def events(self) -> int:
-        """Return the number of words and sentence ends."""
         return self.words + self.sentences
 
     @property

@@ -212,7 +212,6 @@ class DocumentResetLMTask(SentenceResetLMTask):
         return (interval > 0 and updates % interval == 0) or 0 < most <= updates or self.cfg.stop_time_hours > 0
 
     def begin_valid_epoch(self, epoch: int, model: torch.nn.Module) -> None:
-        """Prepare for a validation, on all ranks."""
         super().begin_valid_epoch(epoch, model)
         self.gather_states()
 

@@ -36,7 +36,6 @@ class Accuracy:
     bounds = (0.0, 100.0)
 
     def score(self, totals: np.ndarray) -> np.ndarray:
-        """Return the accuracy from summed statistics, (..., 2) -> (...)."""
         return 100.0 * totals[..., 0] / totals[..., 1]
 
 

@@ -74,7 +74,6 @@ class Evaluation:
 
     @property
     def references(self) -> list[tuple[str, ...]]:
-        """Return the references of each list."""
         return self.measurement.lists.references
 
     @property

@@ -90,7 +90,6 @@ class Rescored:
 
     @property
     def summary(self) -> str:
-        """Return the counts in one line."""
         said = f"{self.changed} changed (another 1-best text), {self.list_count - self.changed} unchanged"
         if self.decision.makes_text:
             said += f"; {self.new_texts} answers are in no list"

@@ -127,7 +127,6 @@ class Tuned:
 
     @property
     def weights(self) -> dict[str, float]:
-        """Return the weights to use."""
         return self.config.weights
 
     @property

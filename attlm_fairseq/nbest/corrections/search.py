@@ -53,7 +53,6 @@ class Candidate:
 
     @property
     def fired(self) -> tuple[Edge, ...]:
-        """Return the edges with a rule, in the order of the text."""
         edges = []
         partial: Partial | None = self.end
         while partial is not None:

@@ -109,7 +109,6 @@ def _repeating_keys(nbest: NbestList) -> list[str]:
 
 
 def _letters(text: str) -> str:
-    """Return the letters and digits of a text, without case."""
     return "".join(filter(str.isalnum, text.casefold()))
 
 

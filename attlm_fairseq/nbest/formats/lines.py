@@ -162,7 +162,6 @@ class SeenIds:
         self._others: set[str] = set()
 
     def add(self, name: str) -> bool:
-        """Add an id; return whether it is new."""
         if not (name.isascii() and name.isdigit() and len(name) <= 8 and str(int(name)) == name):
             new = name not in self._others
             self._others.add(name)

@@ -249,7 +249,6 @@ def _units(text: str, metric: Metric) -> tuple[list[str], list[str]]:
 
 
 def _values(hypothesis: Hypothesis) -> dict[str, float]:
-    """Return the features of a hypothesis, as ``combination`` sees them."""
     return hypothesis.scores | hypothesis.lm_scores | {name: compute(hypothesis) for name, compute in COMPUTED.items()}
 
 

@@ -108,7 +108,6 @@ class SettingChooser:
         return decision, self._decider(setting.rule).statistics_of(everything, totals, scale)
 
     def result(self, setting: Setting) -> TuningResult:
-        """Return what the weights tuned on all lists are at the strength of this setting."""
         found = self.tuner.without(NOTHING)
         weights = pulled(found.weights, setting.strength, self.spreads)
         _, answers = self.final(replace(setting, rule="max", step=0.0))
