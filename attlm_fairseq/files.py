@@ -65,7 +65,7 @@ class TextSource:
             raise InputError(CARRIAGE_RETURNS, path=self.name)
         self._line = 1
         text = "\n"
-        with self._closing(), self._readable():
+        with contextlib.closing(self), self._readable():
             for line in self._bytes:
                 try:
                     text = line.decode("utf-8")
@@ -87,7 +87,7 @@ class TextSource:
         """Yield the text in pieces of 64 KiB, including a byte order mark at its beginning."""
         decoder = codecs.getincrementaldecoder("utf-8")()
         self._line = 1
-        with self._closing(), self._readable():
+        with contextlib.closing(self), self._readable():
             while True:
                 piece = self._bytes.read(_PIECE)
                 try:
@@ -125,13 +125,6 @@ class TextSource:
             raise InputError(f"the gzip data is damaged or cut short: {error}", path=self.name, line=self._line) from None
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", path=self.name, line=self._line) from None
-
-    @contextlib.contextmanager
-    def _closing(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self.close()
 
 
 def _opened_source(path: str) -> BinaryIO:

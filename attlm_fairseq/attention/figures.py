@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from attlm_fairseq.attention.distance import AtDistance, DistanceProfile
+from attlm_fairseq.attention.distance import DistanceProfile
 from attlm_fairseq.attention.highlight import printable
 from attlm_fairseq.attention.weights import SentenceAttention
 
@@ -152,11 +152,7 @@ def summary(profile: DistanceProfile, shown: int | None = None) -> str:
         text += f", {profile.without_memory:,} of them with an empty memory"
     text += f"; {profile.start_share:.1%} of the attention is on <s>"
     beyond = [row for row in profile.rows() if shown is not None and row.distance is not None and row.distance > shown]
-    return text + (f", {share_of(beyond):.1%} lies beyond {shown}" if beyond else "")
-
-
-def share_of(rows: Sequence[AtDistance]) -> float:
-    return sum(row.share for row in rows)
+    return text + (f", {sum(row.share for row in beyond):.1%} lies beyond {shown}" if beyond else "")
 
 
 def cell_size(cells: int) -> float:

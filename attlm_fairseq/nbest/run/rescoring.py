@@ -88,7 +88,8 @@ class Rescorer:
                 turns_read: deque[Mapping[int, tuple[int, NbestList]]] = deque()
                 waiting.append(turns_read)
                 self.conversations += filter(None, conversations.names)
-                yield Group(recorded(turns(conversations.lists), turns_read), [context.choice_of(name) for name in conversations.names])
+                choices = [context.choices.get(name, context.choice) for name in conversations.names]
+                yield Group(recorded(turns(conversations.lists), turns_read), choices)
 
         def scored() -> Iterator[tuple[int, NbestList]]:
             for group in self.cache.walk(self.workers, groups()):
@@ -146,9 +147,6 @@ class Context:
     spec: ContextSpec
     choice: Choice = field(default_factory=Choice)
     choices: Mapping[str, Choice] = field(default_factory=dict)
-
-    def choice_of(self, name: str) -> Choice:
-        return self.choices.get(name, self.choice)
 
     def conversations(self, lists: Sequence[NbestList]) -> Iterator[Conversations]:
         """Yield the conversations in the groups in which they are scored. Raises InputError."""
