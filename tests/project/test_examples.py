@@ -218,3 +218,15 @@ def test_open_questions(corpus, tmp_path):
     for every in (2, 0, 1):
         assert f"'reset_every': {every}," in (tmp_path / "trained" / "combined-2-1" / f"test-{every}.log").read_text()
     assert all((tmp_path / "trained" / picture).read_bytes().startswith(b"\x89PNG") for picture in ("memory.png", "distance.png"))
+
+
+def test_techniques(corpus, tmp_path):
+    toy = ["--cpu", "--decoder-embed-dim", "12", "--decoder-hidden-size", "12", "--batch-size", "2"]
+    printed = run("techniques", corpus, *toy, work=tmp_path / "trained", ROWS="all", SEEDS="2", UPDATES="101")
+    header, row = (line.split("\t") for line in printed.splitlines()[-2:])
+    assert (header, row[:2]) == (["row", "seed", "ppl"], ["all", "2"])
+    assert 1 < float(row[2]) < 100
+    options = (tmp_path / "trained" / "all-2" / "options").read_text()
+    for technique in ("--weight-drop", "--average ema", "--document-order rotated", "--adversarial-softmax", "--dropout-words"):
+        assert technique in options
+    assert "ROWS: none is not known" in run("techniques", corpus, *toy, work=tmp_path / "trained", ROWS="none", code=2)

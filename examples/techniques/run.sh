@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# What each training technique brings by itself: one model for each technique and seed, the same in all else, and one with all of them.
+#
+# usage: run.sh FOLDER [options of fairseq-train ..]
+# FOLDER holds train, valid and test as .txt or .txt.gz, one text without documents such as Penn Treebank. The options given come last and win.
+# ROWS="base locked" trains some of the rows, SEEDS="1 2" with these seeds. UPDATES (8000, six epochs of Penn Treebank), WORK=folder.
+# The same command continues an interrupted run.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../steps.sh"
+data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
+shift
+work=${WORK:-$here/work}
+mkdir -p "$work"
+cd "$work"
+
+plain_texts "$data"
+[ -e bin/dict.txt ] || fairseq-preprocess --only-source --padding-factor 1 --trainpref train.txt --validpref valid.txt --testpref test.txt \
+    --destdir bin > preprocess.log
+
+declare -A techniques=(
+    [base]=""
+    [locked]="--locked-dropout"
+    [words]="--dropout-words 0.1"
+    [weight-drop]="--weight-drop 0.3"
+    [ar-tar]="--activation-reg 2 --temporal-activation-reg 1"
+    [random-bptt]="--random-bptt"
+    [rotated]="--document-order rotated"
+    [advsoft]="--adversarial-softmax 0.005"
+    [ema]="--average ema"
+)
+techniques[all]="${techniques[*]}"
+
+printf 'row\tseed\tppl\n' > results.part
+for row in ${ROWS:-base locked words weight-drop ar-tar random-bptt rotated advsoft ema all}; do
+    [ -n "${techniques[$row]+known}" ] || { echo "run.sh: ROWS: $row is not known" >&2; exit 2; }
+    read -ra technique <<< "${techniques[$row]}"
+    for seed in ${SEEDS:-1 2}; do
+        name=$row-$seed
+        training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order corpus --bptt 35 --arch plain_lstm_lm \
+            --criterion lm_cross_entropy --decoder-embed-dim 200 --decoder-hidden-size 200 --decoder-layers 2 --dropout 0.3 --output-layer tied \
+            --optimizer adam --lr 0.003 --lr-scheduler cosine --warmup-updates 100 --clip-norm 1 --batch-size 20 --max-update "${UPDATES:-8000}" \
+            --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple --save-dir "$name" "${technique[@]}" \
+            --seed "$seed" "$@")
+        train_model "$name" "" "${training[@]}"
+        [ -s "$name/test.tsv" ] || {
+            attlm ppl test.txt --lm "$row=$name/checkpoint_best.pt" --context all > part.tsv
+            mv part.tsv "$name/test.tsv"
+        }
+        printf '%s\t%s\t%s\n' "$row" "$seed" "$(tail -n 1 "$name/test.tsv" | cut -f 2)" >> results.part
+    done
+done
+mv results.part results.tsv
+cat results.tsv
