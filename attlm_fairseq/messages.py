@@ -31,7 +31,7 @@ def collected() -> Iterator[list[str]]:
         return False
 
     level = LOGGER.level
-    LOGGER.addFilter(keep)
+    LOGGER.filters.insert(0, keep)  # before those of the blocks around this one
     LOGGER.setLevel(logging.INFO)
     try:
         yield lines

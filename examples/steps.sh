@@ -109,7 +109,7 @@ keep_to() {
 }
 
 # train_model NAME BEGINNING OPTION ..: fairseq-train with these options into the folder NAME, unless it is done; the log is NAME.log. Stops
-# where the folder holds a model of other options. BEGINNING, kept with the options, says what model it begins with.
+# if the folder holds a model of other options. BEGINNING, kept with the options, says what model it begins with.
 train_model() {
     local name=$1 beginning=$2
     shift 2

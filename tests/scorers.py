@@ -7,6 +7,7 @@ from pathlib import Path
 from foreign_lms import FAIRSEQ, WORDS, write_bert, write_fairseq_lm, write_gpt2
 from lm_files import write_arpa, write_checkpoint
 
+from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
 from attlm_fairseq.scoring.huggingface import load_huggingface_lm
@@ -83,6 +84,7 @@ MAKERS = {
     **{f"fairseq's {kind}": lambda folder, kind=kind: load_fairseq_lm(write_fairseq_lm(folder / "lm.pt", kind), kind) for kind in FAIRSEQ},
     "foreign ensemble": foreign_ensemble,
     "BERT": bert,
+    "neural and unigram cache": lambda folder: CacheScorer(CacheScorer(neural(folder), NeuralCache(50, 0.3, 0.2)), UnigramCache(50, 0.1)),
 }
 KINDS = list(MAKERS)
 

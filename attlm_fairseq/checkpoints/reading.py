@@ -72,8 +72,8 @@ def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", 
         model = build_language_model(family, stored.options, len(stored.vocabulary), PAD)
         model.load_state_dict(stored.weights)
         memory_slots = stored.options.get("memory_slots", 0)
-        if not isinstance(memory_slots, int) or memory_slots < 0:
-            raise ValueError(f"memory_slots is {memory_slots!r}, expected a whole number")
+        if type(memory_slots) is not int or memory_slots < 0:  # True is an int, too
+            raise ValueError(f"memory_slots is {memory_slots!r}, expected a whole number, 0 or more")
     except MISSHAPEN as error:
         raise misshapen(error, path) from None
     check_finite(model, path)

@@ -266,8 +266,9 @@ def sorted_as_text(ids: Sequence[str]) -> str | None:
 def read_texts(path: str, by: By | None = None) -> list[NbestList]:
     """Read one text per line as lists of one hypothesis. Their ids come from the lines, or are their positions from 0.
 
-    ``by`` "id" requires ids. None takes them, and logs it, if all lines have one: a distinct first word, or last word
-    in parentheses, each with a digit, dash or underscore. Raises InputError if not every line has an id of its own.
+    ``by`` "id" requires ids. With None, ids are taken if all lines have one, and a note says so. An id is a distinct first
+    word, or last word in parentheses, each with a digit, dash or underscore. Raises InputError if not every line has an id
+    of its own.
     """
     file = read_text_file(path)
     ways = _keyed(file.lines) if by in (None, "id") else []

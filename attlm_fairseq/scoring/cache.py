@@ -150,13 +150,15 @@ class CacheScorer(Scorer):
 
     def walk(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]], features: bool = False) -> list[Walked]:
         own = [(scorer.members[0], sentences) for scorer, sentences in requests]
+        compares = self.cache.needs_features
         found = []
-        for (scorer, sentences), walked in zip(requests, self.members[0].walk(own, features or self.cache.needs_features), strict=True):
+        for (scorer, sentences), walked in zip(requests, self.members[0].walk(own, features or compares), strict=True):
             later, scores = cast(CacheScorer, scorer), []
-            for words, score, of_events in zip(sentences, walked.scores, walked.features, strict=True):
+            for words, score, read in zip(sentences, walked.scores, walked.features, strict=True):
+                of_events = read if compares else read[:, :0]
                 scores.append(later._mixed(words, score, of_events))
                 later = later._after(walked.later, self.numbered(words, score), of_events)
-            found.append(Walked(scores, walked.features, later))
+            found.append(Walked(scores, [read if features else read[:, :0] for read in walked.features], later))
         return found
 
     def exact(self) -> Scorer:

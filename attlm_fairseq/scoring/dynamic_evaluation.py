@@ -196,7 +196,7 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
         if missing:
             raise InputError(f"has nothing for {sorted(missing)[0]} of the LM {lm.name}; {expected}", path=path)
     if tensors:
-        raise InputError(f"has {min(tensors)}, which the LM {lm.name} has not; {expected}", path=path)
+        raise InputError(f"has scales of {min(tensors)}, which is not in the LM {lm.name}; {expected}", path=path)
     if not all(any(scale.any() for scale in of_model.values()) for of_model in scales):
         raise InputError(f"all its gradient scales are 0; {expected}", path=path)
     return Adaptation(rate, decay, scales, sha256(path))

@@ -212,7 +212,7 @@ class NeuralScorer(Scorer):
         states = list(map(_limited, states, self._memory_slots))
         later._history = (*self._history, read)
         later._before = {self.compute.arithmetic: states}
-        later.tree_memory = self.tree_memory.after(len(read))
+        later.tree_memory = self.tree_memory.after(len(read), max(self._memory_slots) if all(self._memory_slots) else None)
         return later
 
     def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:

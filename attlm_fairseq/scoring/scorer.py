@@ -142,7 +142,7 @@ class Scorer(ABC):
 
         Args:
             requests: pairs of a scorer and sentences, see ``score_many``.
-            features: return the features too. Raises InputError for an LM without.
+            features: return the features too; an LM that has none raises InputError.
 
         Returns:
             For each request the scores and the LM after its sentences. They equal those of ``score`` and ``after``, sentence by

@@ -129,7 +129,7 @@ def _in_context(
 
 def read_lines(text: str | TextSource) -> Iterator[str]:
     """Yield the lines of a UTF-8 text without their ends; ``-`` is standard input. Raises InputError, also for no lines."""
-    source = TextSource(text, "a sentence a line") if isinstance(text, str) else text
+    source = TextSource(text, "one sentence per line") if isinstance(text, str) else text
     return (line.rstrip("\r\n") for line in source.lines())
 
 

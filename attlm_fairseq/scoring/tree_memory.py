@@ -48,10 +48,12 @@ class TreeMemory:
         self.word = max(map(_word_bytes, models))
         self._states = [max(sizes) for sizes in zip(*map(_state_sizes, models), strict=True)]
 
-    def after(self, words: int) -> TreeMemory:
-        """Return what is held after so many more words before each sentence."""
+    def after(self, words: int, most: int | None = None) -> TreeMemory:
+        """Return what is held after so many more words before each sentence; ``most``: of how many at most, None: of all."""
         later = copy.copy(self)
         later.words_before += words
+        if most is not None:
+            later.words_before = min(later.words_before, most)
         return later
 
     def state(self, depth: int) -> int:

@@ -308,7 +308,7 @@ def text_name(text: FilePath | Iterable[str]) -> str:
     return os.fspath(text) if isinstance(text, str | os.PathLike) else "lines of a program"
 
 
-def text_lines(text: FilePath | Iterable[str], expected: str = "a sentence a line") -> TextSource | Iterable[str]:
+def text_lines(text: FilePath | Iterable[str], expected: str = "one sentence per line") -> TextSource | Iterable[str]:
     """Return a text, one sentence per line, ready to read: a file (``-`` is standard input) or lines.
 
     Raises InputError if a file cannot be read or holds n-best lists.

@@ -88,6 +88,7 @@ def test_the_decoders_own_score_has_weight_1_as_in_one_process(shards):
         (paths, line) for line, paths in notes.items() if line.startswith("note: decoder, the decoder's own score, has weight 1")
     ]
     assert paths == ["in/bad", "in/two"]
+    assert [row["notes"].count("has weight 1") for row in done] == [1, 1]
     assert (shards / "out" / "two").read_bytes() == expected("two")
     run("rescore", "in/two", "-o", "alone", "--weight", "decoder=0")
     assert (shards / "out" / "two").read_bytes() != Path("alone").read_bytes()

@@ -122,6 +122,8 @@ def test_a_memory_keeps_to_the_slots_of_its_training(tmp_path):
     for found in (limited.walk([(limited, document)])[0].scores, one_by_one):
         assert [list(score.log_probs) for score in found] == [pytest.approx(values, abs=1e-5) for values in expected]
     assert whole.walk([(whole, document)])[0].scores[-1].total != pytest.approx(one_by_one[-1].total, abs=1e-5)
+    [limited_later, whole_later] = (lm.after(document) for lm in (limited, whole))
+    assert limited_later.tree_memory.words_before == 3 < whole_later.tree_memory.words_before  # what a row is taken to need
     low = NeuralScorer.load([tmp_path / "limited.pt"], compute=DeviceConfig(precision="bfloat16")).after(document[:-1])
     assert low.score(document[-1:])[0].total == pytest.approx(one_by_one[-1].total, abs=0.1)
     assert f"{low.deviation.mean:.4f}" != "0.0000"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from attlm_fairseq.messages import collected, note
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, features, weighted_totals
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
 from attlm_fairseq.nbest.formats.lines import main_score
@@ -13,23 +13,30 @@ from attlm_fairseq.nbest.run.config import RunConfig
 
 
 def with_decoder_score(run: RunConfig, weights: Mapping[str, float], nbest: NbestList) -> dict[str, float]:
-    """Return the weights with 1 for the decoder's own score, unless the weights already cover it.
+    """Return the weights of ``with_default`` and log its line, if there is one."""
+    found, line = with_default(run, weights, nbest)
+    if line:
+        note(line)
+    return found
+
+
+def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList) -> tuple[dict[str, float], str]:
+    """Return the weights with 1 for the decoder's own score, unless the weights already cover it, and a line for the user.
 
     It is added if an LM of the run has a weight and neither a score of the list nor ``rank`` has one. The decoder's score is
-    the only score of ``nbest``, any of the lists, or the one with a name in DECODER_SCORES. Logs a line if a weight is added,
-    or if it is unclear which score is the decoder's.
+    the only score of ``nbest``, any of the lists, or the one with a name in DECODER_SCORES. There is a line if a weight is
+    added, or if it is unclear which score is the decoder's.
     """
     if run.adds_candidates:  # their weights were tuned, with those of all scores
-        return dict(weights)
+        return dict(weights), ""
     own = _own_scores(nbest, {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)})
     if not any(weights.get(lm.name) for lm in run.scored) or any(name in weights for name in (*own, "rank")) or not own:
-        return dict(weights)
+        return dict(weights), ""
     decoder = main_score(own)
     if decoder is None:
-        note(f"WARNING: none of the lists' own scores ({', '.join(own)}) has a weight: the LMs decide alone")
-        return dict(weights)
-    note(f"note: {decoder}, the decoder's own score, has weight 1: give it another one, or 0 to let the LMs decide alone")
-    return {**weights, decoder: 1.0}
+        return dict(weights), f"WARNING: none of the lists' own scores ({', '.join(own)}) has a weight: the LMs decide alone"
+    line = f"note: {decoder}, the decoder's own score, has weight 1: give it another one, or 0 to let the LMs decide alone"
+    return {**weights, decoder: 1.0}, line
 
 
 def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
@@ -51,8 +58,7 @@ def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
 
 def total_without_lms(nbest: NbestList, config: RunConfig) -> list[float]:
     """Return the total of each hypothesis without the scores that the LMs of the run give it, with the default decoder weight."""
-    with collected():
-        weights = with_decoder_score(config, config.weights, nbest)
+    weights, _ = with_default(config, config.weights, nbest)
     lms = {lm.name for lm in config.lms}
     names = [name for name in feature_names(nbest) if weights.get(name) and name not in lms and not is_lm_feature(name, lms)]
     [totals] = weighted_totals([features(nbest, names)], names, weights)

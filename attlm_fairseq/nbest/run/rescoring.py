@@ -10,13 +10,12 @@ from functools import partial
 from itertools import chain, repeat
 
 from attlm_fairseq.batching import batch_by_size
-from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.features.combination import COMPUTED
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.decoder_score import distances_from_best, total_without_lms, with_decoder_score
+from attlm_fairseq.nbest.run.decoder_score import distances_from_best, total_without_lms, with_default
 from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.walk import Choice, Group, Turn, with_scores
 from attlm_fairseq.nbest.run.workers import Workers
@@ -161,9 +160,8 @@ def context_of(run: RunConfig, first: NbestList | None) -> Context | None:
     """
     if run.context is None:
         return None
-    with collected():  # the run itself logs what it adds
-        weights = run.weights if first is None else with_decoder_score(run, run.weights, first)
-    return Context(run.context, Choice(dict(weights), run.decision))
+    weights = dict(run.weights) if first is None else with_default(run, run.weights, first)[0]  # the run itself logs the line
+    return Context(run.context, Choice(weights, run.decision))
 
 
 def recorded(turns_of_group: Iterable[Mapping[int, tuple[int, NbestList]]], read: deque) -> Iterator[Turn]:
