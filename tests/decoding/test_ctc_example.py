@@ -49,7 +49,7 @@ def test_emissions_are_seeded_probabilities(modules, tmp_path):
 
 def test_without_noise_every_decoder_finds_the_text(modules, tmp_path):
     emissions, decode = modules
-    lms = LogLinearLM.load({write_checkpoint(tmp_path / "lm.pt", WORDS): 0.5}, {write_arpa(tmp_path / "lm.arpa", WORDS): 0.5})
+    lms = LogLinearLM.load({write_checkpoint(tmp_path / "lm.pt", WORDS): 0.5, write_arpa(tmp_path / "lm.arpa", WORDS): 0.5})
     random = np.random.default_rng(3)
     utterances = [emissions.emit(text, 0.05, random) for text in SENTENCES]
     for found in (

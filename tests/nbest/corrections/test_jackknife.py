@@ -14,7 +14,7 @@ from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
 from attlm_fairseq.nbest.corrections.exposure import held_share, warning_of_exposure
 from attlm_fairseq.nbest.corrections.jackknife import by_folds, folds_of, splits
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec, expand_for_tuning
-from attlm_fairseq.nbest.corrections.usage import usage
+from attlm_fairseq.nbest.corrections.usage import Usage
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.verbs.corrections import JackknifeOptions, jackknife
 
@@ -107,13 +107,15 @@ def test_rules_are_judged_one_by_one(lists: list[NbestList]) -> None:
         list_of(100, "fly boston to dallas at fourpm", "fly boston to dallas at four p m"),
         list_of(101, "fly boston to dallas at fivepm", "fly boston to dallas at fivepm"),
     ]
-    found = usage(held_out, corrections)
+    found = Usage()
+    for nbest in held_out:
+        found.add(nbest, corrections)
     assert (found.lists, found.words, found.errors_before, found.errors_after) == (2, 14, 3, 3)
     assert [(use.right, use.wrong) for use in found.most_used(9) if "fourpm" in use.source] == [(1, 0)]
     assert [(use.right, use.wrong) for use in found.most_used(9) if "fivepm" in use.source] == [(0, 1)]
-    again = usage(held_out, corrections)
-    again.merge(found)
-    assert (again.lists, again.errors_before, sum(use.fired for use in again.rules.values())) == (4, 6, 4)
+    for nbest in held_out:  # of another fold
+        found.add(nbest, corrections)
+    assert (found.lists, found.errors_before, sum(use.fired for use in found.rules.values())) == (4, 6, 4)
 
 
 def test_nothing_to_learn_is_refused() -> None:
