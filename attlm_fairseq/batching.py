@@ -19,9 +19,13 @@ def peeked(items: Iterable[Item]) -> tuple[Item | None, Iterator[Item]]:
 def batch_by_size(
     items: Iterable[Item], limits: Iterator[int], size: Callable[[Item], int], most: int | None = None
 ) -> Iterator[list[Item]]:
-    """Yield the items in order, in batches that end when the sizes of their items sum to the next limit or more.
+    """Yield the items in order, in batches. A batch ends when the sizes of its items sum to its limit or more.
 
-    A batch has at most ``most`` items. Items are read only when they are needed.
+    Args:
+        items: the items. None is read before it is needed.
+        limits: the limit of each batch in turn.
+        size: size of an item.
+        most: maximum number of items in a batch; None: no maximum.
     """
     batch: list[Item] = []
     total, limit = 0, next(limits)
@@ -36,9 +40,13 @@ def batch_by_size(
 
 
 def padded_batches(items: Iterable[Item], length: Callable[[Item], int], area: int | None, most: int | None = None) -> Iterator[list[Item]]:
-    """Yield the items in order, in batches of at most ``most`` items and ``area`` positions with padding.
+    """Yield the items in order, in batches for padding: number of items times the longest length is at most ``area``.
 
-    The positions are the number of items times the longest length. A longer item is a batch by itself.
+    Args:
+        items: the items.
+        length: length of an item.
+        area: maximum number of positions, with padding; None: no maximum. A longer item is a batch by itself.
+        most: maximum number of items in a batch; None: no maximum.
     """
     batch: list[Item] = []
     longest = 0

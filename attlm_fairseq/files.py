@@ -57,9 +57,12 @@ class TextSource:
             raise InputError(f"the file is empty: expected {expected}", path=self.name)
 
     def lines(self, keep_mark: bool = False) -> Iterator[str]:
-        """Yield the lines with their ends, and with ``keep_mark`` a byte order mark at the beginning. Only ``\\n`` ends a line.
+        """Yield the lines with their ends. Only ``\\n`` ends a line.
 
         Warns if the last of several lines has no line end: the file may have been cut short inside a number or a text.
+
+        Args:
+            keep_mark: keep a byte order mark at the beginning of the file, for formats that write it back.
         """
         if "\n" not in self.head and "\r" in self.head.rstrip("\r"):
             raise InputError(CARRIAGE_RETURNS, path=self.name)
@@ -283,8 +286,13 @@ def whole_folder(path: str) -> Iterator[Path]:
 def own_folder(place: Path, path: str) -> Iterator[Path]:
     """Create an empty folder locked for this process, and remove it at the end. Contents that a killed process left are removed.
 
-    Raises InputError, which names the output ``path``, if another process holds the folder, and OSError if it cannot be
-    created.
+    Args:
+        place: the folder.
+        path: the output that it is for, for messages.
+
+    Raises:
+        InputError: another process holds the folder.
+        OSError: the folder cannot be created.
     """
     while True:
         with contextlib.suppress(FileExistsError):
@@ -319,8 +327,10 @@ def remove_left_behind(folder: Path, pattern: str) -> None:
 def _lock_folder(place: Path, *, must: bool) -> int:
     """Lock a folder for this process until the returned descriptor is closed; the system closes it if the process dies.
 
-    Raises BlockingIOError if another process holds the folder, FileNotFoundError if it has just been removed, and, with
-    ``must``, OSError if the file system has no locks.
+    Raises:
+        BlockingIOError: another process holds the folder.
+        FileNotFoundError: the folder has just been removed.
+        OSError: the file system has no locks and ``must`` is set.
     """
     folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

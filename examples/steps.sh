@@ -97,6 +97,16 @@ plain_texts() {
     done
 }
 
+# binarise [OPTION ..]: fairseq's dictionary and binary data in bin, of train.txt, valid.txt and test.txt, unless bin is there. What a killed
+# run left in bin.part is made again.
+binarise() {
+    [ ! -e bin ] || return 0
+    rm -rf bin.part
+    fairseq-preprocess --only-source --trainpref train.txt --validpref valid.txt --testpref test.txt --destdir bin.part "$@" \
+        >preprocess.log 2>&1 || { tail -5 preprocess.log >&2; return 1; }
+    mv bin.part bin
+}
+
 # keep_to FOLDER OPTIONS: stops where the folder holds a model that was trained with other options, which would be trained on with these, or
 # taken for theirs. Otherwise FOLDER/options keeps them.
 keep_to() {

@@ -14,7 +14,14 @@ from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
 @dataclass(frozen=True)
 class Improvement:
-    """A sentence under two LMs: its line, its attention under the model, and ln p (words and sentence end) under both."""
+    """A sentence under two LMs.
+
+    Attributes:
+        line: its line number in the text.
+        attention: the attention of the model.
+        log_prob: ln p of the model, summed over words and sentence end.
+        against: the same of the other LM.
+    """
 
     line: int
     attention: SentenceAttention

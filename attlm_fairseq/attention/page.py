@@ -18,10 +18,14 @@ def page(
     profile: DistanceProfile | None = None,
     chosen: str = "the first",
 ) -> str:
-    """Return the page: the profile by distance first, then a heat map for each sentence, under its heading.
+    """Return the page.
 
-    ``lm`` is the name of the model. ``threshold`` also shows the text with the words highlighted that a prediction
-    reads with at least this weight. ``chosen`` says how the sentences were chosen.
+    Args:
+        lm: the name of the model.
+        sentences: a heading, possibly empty, and the attention of each sentence, which is shown as a heat map.
+        threshold: also show the text with the words highlighted that a prediction reads with at least this weight.
+        profile: attention by distance, shown first.
+        chosen: how the sentences were chosen.
     """
     template = load_template(
         "attlm_fairseq.attention",

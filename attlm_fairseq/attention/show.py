@@ -38,10 +38,18 @@ BLOCK_WEIGHTS = 1 << 24  # maximum number of attention weights of a block; one s
 
 @dataclass(frozen=True)
 class Shower:
-    """Shows the attention of a model. See ``verbs.attention`` for the options.
+    """Shows the attention of a model.
 
-    ``line`` receives each line of highlighted words in the form ``marked``.
-    ``outputs`` are the files to write, whose endings give the form; ``-`` is a table on standard output.
+    Attributes:
+        trained: the model.
+        text: the text steps before it.
+        outputs: files to write. The ending gives the form; ``-`` is a table on standard output.
+        threshold: the smallest weight that is highlighted; None for no highlighted words.
+        line: called with each line of highlighted words.
+        note: called with remarks for the user.
+        marked: the form of a highlighted word in a line.
+        contributions: also show the shares of inputs in the LSTM's cell.
+        against: another LM; shows the sentences of a text that the model improves most over it.
     """
 
     trained: TrainedModel
@@ -80,9 +88,18 @@ class Shower:
         return oov
 
     def show_text(self, path: str, examples: int, on_progress: Callable[[int], None] | None = None) -> OOVCount:
-        """Show the attention of a text by distance, in HTML also ``examples`` of its sentences, and return the unknown words.
+        """Show the attention of a text by distance; HTML also shows some of its sentences.
 
-        Raises InputError if the text or a file name is unusable; no file is written then.
+        Args:
+            path: the text, one sentence per line. A blank line is an empty sentence.
+            examples: number of sentences in HTML: the first ones or, with ``against``, the most improved ones.
+            on_progress: called with the number of sentences read since the last call.
+
+        Returns:
+            The unknown words.
+
+        Raises:
+            InputError: the text or a file name is unusable. No file is written then.
         """
         forms = {output: form_of(output, TEXT_FORMS) for output in self.outputs}
         require_weights(self.trained)

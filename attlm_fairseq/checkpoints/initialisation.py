@@ -16,11 +16,16 @@ from attlm_fairseq.modules.language_model import LanguageModel
 def initialise_from(model: LanguageModel, symbols: Sequence[str], path: Path) -> str:
     """Copy embeddings, LSTM and output layer of the checkpoint ``path`` into ``model``, and the reader if it is of the same kind.
 
-    The output layer is copied whole or not at all. It fits if the features of ``model`` have the same size. It also
-    fits the first columns of AMSRN's layer over ``[h_t; r_t]``, if the checkpoint is a plain LSTM with ``h_t``. A layer
-    tied to the embeddings is copied only from a tied layer. All other weights keep their initial values. ``symbols``
-    are the dictionary's. Returns what was copied and what was not, for the log. Raises InputError if the dictionary or
-    the sizes of embeddings or LSTM differ.
+    The output layer is copied whole or not at all. It fits if the features of ``model`` have the same size. It also fits the
+    first columns of AMSRN's layer over ``[h_t; r_t]``, if the checkpoint is a plain LSTM with ``h_t``. A layer tied to the
+    embeddings is copied only from a tied layer. All other weights keep their initial values. ``symbols`` are the
+    dictionary's.
+
+    Returns:
+        What was copied and what was not, for the log.
+
+    Raises:
+        InputError: the dictionary or the sizes of embeddings or LSTM differ.
     """
     trained = load_model(path)
     if trained.vocabulary.symbols != tuple(symbols):

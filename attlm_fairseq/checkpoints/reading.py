@@ -58,10 +58,15 @@ class TrainedModel:
 def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", content: Any = None) -> TrainedModel:
     """Load a checkpoint of one of this package's models, or a folder of ``attlm export``, in float32.
 
-    ``dictionary`` is the ``dict.txt`` of a checkpoint; None looks next to it, then in its data folder. ``content`` is
-    the result of ``read_plain_data``, if the checkpoint was read already. Raises InputError if the file is not a
-    checkpoint of this package, its dictionary is missing or does not fit, or its options and weights do not fit or are
-    not finite.
+    Args:
+        path: the checkpoint or folder.
+        dictionary: ``dict.txt``; None looks next to the checkpoint, then in its data folder. A folder has its own vocabulary.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        content: the result of ``read_plain_data``, if the checkpoint was read already.
+
+    Raises:
+        InputError: there is no such file, it is not a checkpoint of this package, its dictionary is missing or does not fit,
+            or its options and weights do not fit or are not finite.
     """
     try:
         stored = stored_in_folder(path, dictionary) if path.is_dir() else stored_in_checkpoint(path, dictionary, content)

@@ -102,10 +102,18 @@ class LoadOptions:
 
 
 def load_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptions()) -> FusedLM:
-    """Load a language model over the decoder's own symbols, with weight 1: one of this package, of fairseq's own, or of KenLM.
+    """Load a language model over the decoder's own symbols.
 
-    Raises InputError if a file is missing or invalid, or the LM's dictionary differs from the decoder's and mapping is
-    off.
+    Args:
+        path: a checkpoint or exported folder of this package, a checkpoint of fairseq's own LMs, or a KenLM file.
+        vocabulary: the decoder's vocabulary.
+        options: how to load it.
+
+    Returns:
+        The LM with weight 1.
+
+    Raises:
+        InputError: a file is missing or invalid, or the LM's dictionary differs from the decoder's and mapping is off.
     """
     if not path.is_dir() and not is_checkpoint(path):
         kenlm = KenLM(path)
@@ -145,10 +153,15 @@ def load_folder_or_checkpoint(path: Path, options: LoadOptions) -> DecoderLM | F
 
 
 def load_word_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptions()) -> FusedLM:
-    """Load a word LM for a decoder with a vocabulary of subwords: one of this package with its own ``dict.txt``, or a KenLM ARPA file.
+    """Load a word LM for a decoder with a vocabulary of subwords.
 
-    Raises InputError if a file is missing or invalid, the vocabulary is not of subwords, or ``unk_offset`` is not finite:
-    with -inf, a hypothesis could have no continuation left.
+    Args:
+        path: a checkpoint or folder of this package with its own ``dict.txt``, or a KenLM ARPA file.
+        vocabulary: the decoder's vocabulary.
+        options: how to load it. ``unk_offset`` must be finite: with -inf, a hypothesis could have no continuation left.
+
+    Raises:
+        InputError: a file is missing or invalid, the vocabulary is not of subwords, or the offset is not finite.
     """
     if not math.isfinite(options.unk_offset):
         raise InputError(f"--word-lm-unk-offset {options.unk_offset}: expected a finite number; -1000 forbids unknown words")

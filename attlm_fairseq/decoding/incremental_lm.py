@@ -28,9 +28,14 @@ class IncrementalLM(Protocol):
         """Return the states of ``rows`` empty hypotheses. Pass ``eos`` to the first step."""
 
     def step(self, states: Any, tokens: Tensor) -> tuple[Tensor, Any]:
-        """Read the last token (N,) of each hypothesis.
+        """Read one token for each hypothesis.
 
-        Returns natural-log probabilities (N, V) of the next token, ``eos`` included, and the new states.
+        Args:
+            states: the states of N hypotheses.
+            tokens: the last token of each hypothesis, (N,).
+
+        Returns:
+            Natural-log probabilities (N, V) of the next token, ``eos`` included, and the new states.
         """
 
     def select(self, states: Any, rows: Tensor) -> Any:

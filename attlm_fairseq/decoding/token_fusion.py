@@ -28,10 +28,16 @@ class TokenFusion:
     """
 
     def __init__(self, lms: LogLinearLM, tokens: Sequence[str | None], ends: Collection[int] = (), unk_offset: float = 0.0) -> None:
-        """Look up ``tokens``, the symbol of each of the decoder's tokens in the LMs; the LMs skip a token of None.
+        """Look the tokens up.
 
-        ``ends`` are the tokens that end a sentence. ``unk_offset`` is added to ln p(``<unk>``) for a token that an LM
-        does not know. Raises ValueError if a token is not a string, an end is not a token, or the offset is nan or inf.
+        Args:
+            lms: language models over the decoder's tokens.
+            tokens: the symbol that the LMs look up for each token, None for a token that they skip.
+            ends: the tokens that end a sentence.
+            unk_offset: added to ln p(``<unk>``) for a token that an LM does not know.
+
+        Raises:
+            ValueError: a token is not a string, an end is not a token, or the offset is nan or inf.
         """
         check_options(ends, len(tokens), unk_offset)
         for place, symbol in enumerate(tokens):

@@ -57,11 +57,17 @@ class MappedLM:
 
 
 def fit_vocabulary(lm: IncrementalLM, vocabulary: Vocabulary, name: object, by_symbol: bool = False) -> IncrementalLM:
-    """Return the LM for a decoder with this vocabulary; ``by_symbol`` maps an LM with a different one, see ``MappedLM``.
+    """Return the LM for a decoder with this vocabulary.
+
+    Args:
+        lm: the language model.
+        vocabulary: the decoder's vocabulary.
+        name: the name of the LM in messages.
+        by_symbol: map an LM with a different vocabulary, see ``MappedLM``.
 
     Raises:
-        InputError: a row of the LM's vocabulary differs and ``by_symbol`` is off: the LM called ``name`` would score the
-            wrong words without any visible error. Or the LM has none of the decoder's symbols.
+        InputError: a row of the LM's vocabulary differs and ``by_symbol`` is off: the LM would score the wrong words without
+            any visible error. Or the LM has none of the decoder's symbols.
     """
     if lm.vocabulary == vocabulary:
         return lm

@@ -76,8 +76,10 @@ def family_of(architecture: str) -> str | None:
 def build_language_model(family: str | Family, config: Mapping[str, Any], vocabulary_size: int, padding_index: int) -> LanguageModel:
     """Build the model of a family from its options, named as on fairseq-train's command line.
 
-    The family's own options have defaults. Raises ValueError if sizes do not match, or an option has an unknown value
-    (for example, of a later version).
+    The family's own options may be absent; then their defaults apply.
+
+    Raises:
+        ValueError: sizes do not match, or an option has an unknown value (for example, of a later version).
     """
     parts = FAMILIES[family] if isinstance(family, str) else family
     options = {**parts.defaults, "adaptive_cutoffs": None, "softmaxes": "1", **{name: config[name] for name in config}}

@@ -102,8 +102,11 @@ class LanguageModel(nn.Module):
     def initialise(self, init_range: float, biases_too: bool = False) -> None:
         """Draw all weights uniformly from [-init_range, init_range]; set biases and the embedding of padding to 0.
 
-        With ``biases_too`` the trained biases are drawn like the weights. Recurrence and reader may set some biases to
-        other values, such as the forget bias.
+        Recurrence and reader may set some biases to other values, such as the forget bias.
+
+        Args:
+            init_range: the largest absolute value of a weight.
+            biases_too: draw the trained biases like the weights, except those that the parts set.
         """
         for name, parameter in self.named_parameters():
             if "bias" in name and not (biases_too and parameter.requires_grad):
@@ -189,10 +192,14 @@ class LanguageModel(nn.Module):
         return Inputs(tokens, self.recurrence.inputs(self._embedded(tokens)))
 
     def step_features(self, inputs: Inputs, state: LanguageModelState) -> tuple[Tensor, Read | None, LanguageModelState]:
-        """Read one token per row: ``inputs`` as the method of that name returns them, whose values are overwritten.
+        """Read one token per row.
 
-        Returns features (B, F), what the reader has read (weights (B, M)) if the output layer needs it, and the new
-        state.
+        Args:
+            inputs: the tokens as ``inputs`` returns them. Their values are overwritten.
+            state: the state before the tokens.
+
+        Returns:
+            Features (B, F), what the reader has read (weights (B, M)) if the output layer needs it, and the new state.
         """
         output, recurrent = self.recurrence.step(inputs.values, state.recurrent)
         tokens = inputs.tokens.unsqueeze(1)
@@ -207,11 +214,16 @@ class LanguageModel(nn.Module):
     def outputs(
         self, tokens: Tensor, state: LanguageModelState | None = None, need_read: bool = False
     ) -> tuple[Tensor, Tensor, Read | None, LanguageModelState | None]:
-        """Return everything that is computed before the output layer for tokens (B, T).
+        """Return everything that is computed before the output layer.
 
-        The recurrence's outputs (B, T, ..), whose first part are the ``states``; features (B, T, F); what the reader
-        has read if it is requested or the output layer needs it; and the state after the tokens. Without a state before
-        the tokens, every row starts from the initial state, and the state after them is None.
+        Args:
+            tokens: (B, T).
+            state: the state before the tokens; None starts every row from the initial state.
+            need_read: return the reader's attention weights too.
+
+        Returns:
+            The recurrence's outputs (B, T, ..), whose first part are the ``states``; features (B, T, F); what the reader has
+            read if it is requested or the output layer needs it; the state after the tokens, None if ``state`` is None.
         """
         before = self.recurrence.initial(len(tokens)) if state is None else state.recurrent
         outputs, recurrent = self.recurrence.read(self._embedded(tokens), before)

@@ -37,8 +37,10 @@ class Regularisation:
     def from_config(cls, options: Mapping[str, Any]) -> Regularisation:
         """Read the options of a model, named as on fairseq-train's command line.
 
-        Checkpoints of earlier versions lack some of them; then their defaults apply. Raises ValueError if a value is
-        not a probability.
+        Checkpoints of earlier versions lack some of the options; then their defaults apply.
+
+        Raises:
+            ValueError: a value is not a probability.
         """
         of_values = {name: options["dropout"] if options.get(name) is None else options[name] for name in PLACES}
         of_weights = {name: options.get(name, 0.0) for name in ("dropout_words", "weight_drop")}

@@ -24,9 +24,15 @@ class SourceAttention(nn.Module):
         self.merge = nn.Linear(feature_size + source_size, feature_size)  # W_c
 
     def forward(self, features: Tensor, source: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend to states (B, S, D) of the source words that are ``present`` (B, S), and merge the result into features (B, T, F).
+        """Attend to the source and merge the result into the features.
 
-        Returns features (B, T, F) and the attention weights (B, T, S).
+        Args:
+            features: (B, T, F).
+            source: states of the source words, (B, S, D).
+            present: (B, S) bool, False for padding.
+
+        Returns:
+            Features (B, T, F) and the attention weights (B, T, S).
         """
         scores = self.query(features) @ source.transpose(1, 2)
         weights = masked_softmax(scores, present.unsqueeze(1))

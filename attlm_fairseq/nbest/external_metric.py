@@ -55,7 +55,13 @@ class ExternalMetric:
     ignores_case = False
 
     def __init__(self, command: str, timeout: float = TIMEOUT_SECONDS, text: TextPipeline = NO_STEPS) -> None:
-        """Make the metric. ``command`` is split as a shell does, but run without a shell, each time for ``timeout`` seconds at most."""
+        """Make the metric.
+
+        Args:
+            command: split as a shell does, but run without a shell.
+            timeout: seconds allowed for each run of the command.
+            text: text steps for hypotheses and references.
+        """
         try:
             self.arguments = shlex.split(command)
         except ValueError as error:

@@ -278,8 +278,12 @@ class BLEU(NgramMetric):
     def score(self, totals: np.ndarray, *, effective_order: bool = False) -> np.ndarray:
         """Return BLEU in percent, (.., 10) -> (..), with sacreBLEU's smoothing ``exp``: the k-th order without a match counts 1 / 2^k.
 
-        Without any match the score is 0. It is also 0 if some order has no n-gram, unless ``effective_order`` leaves
-        out the orders that a text of fewer than 4 words lacks, as sacreBLEU's sentence BLEU does.
+        Without any match the score is 0.
+
+        Args:
+            totals: the summed statistics.
+            effective_order: as in sacreBLEU's sentence BLEU, leave out the orders that a text of fewer than 4 words
+                lacks. If False, the score is 0 if some order has no n-gram.
         """
         totals = np.asarray(totals, dtype=np.float64)
         length, reference_length, matched, ngrams = totals[..., 0], totals[..., 1], totals[..., 2:6], totals[..., 6:10]
@@ -372,9 +376,15 @@ METRICS: dict[str, type] = {"wer": WER, "cer": CER, "bleu": BLEU, "chrf": ChrF, 
 
 
 def make_metric(name: str, *, text: TextPipeline = NO_STEPS, **options: Any) -> Metric:
-    """Make the metric of this name, a key of METRICS in any case or ``external:COMMAND``, on texts after the steps ``text``.
+    """Make the metric of this name, on texts after the steps ``text``.
 
-    ``options`` are keyword options of the metric. Raises InputError if the name or an option is unknown.
+    Args:
+        name: a key of METRICS, in any case, or ``external:COMMAND``.
+        text: text steps for hypotheses and references.
+        options: keyword options of the metric.
+
+    Raises:
+        InputError: the name or an option is unknown.
     """
     if name.startswith(PREFIX):
         if options:

@@ -51,8 +51,11 @@ _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*
 class TextFile:
     """A file with one text per line, without line ends.
 
-    ``ids`` are those that the file holds apart from the texts (JSON, tables); None if it has none. ``option`` is the
-    command-line option that decides how lines are matched, for messages.
+    Attributes:
+        path: the file, for messages.
+        lines: the texts.
+        ids: ids that the file holds apart from the texts (JSON, tables); None if it has none.
+        option: the command-line option that decides how lines are matched, for messages.
     """
 
     path: str
@@ -112,9 +115,15 @@ def _reference_of(nbest: NbestList) -> str:
 def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile] | None, by: By | None = None) -> list[NbestList]:
     """Return copies of the lists with their references, one from each file. Blank ones are left out unless all are blank.
 
-    The files replace the lists' own references; None: every list must have its own. Logs lines that match no list, and
-    a warning if the lists' numbered ids are sorted as text. Raises InputError if a list has no reference, or a file
-    does not fit the lists.
+    Logs lines that match no list, and a warning if the lists' numbered ids are sorted as text.
+
+    Args:
+        lists: the lists.
+        references: files that replace the lists' own references; None: every list must have its own.
+        by: how lines are matched with lists; see the module docstring.
+
+    Raises:
+        InputError: a list has no reference, or a file does not fit the lists.
     """
     lists = list(lists)
     if references is None:
@@ -266,9 +275,13 @@ def sorted_as_text(ids: Sequence[str]) -> str | None:
 def read_texts(path: str, by: By | None = None) -> list[NbestList]:
     """Read one text per line as lists of one hypothesis. Their ids come from the lines, or are their positions from 0.
 
-    ``by`` "id" requires ids. With None, ids are taken if all lines have one, and a note says so. An id is a distinct first
-    word, or last word in parentheses, each with a digit, dash or underscore. Raises InputError if not every line has an id
-    of its own.
+    Args:
+        path: the file.
+        by: ``"id"`` requires ids. With None, ids are taken if all lines have one, and a note says so. An id is a distinct
+            first word, or last word in parentheses, each with a digit, dash or underscore.
+
+    Raises:
+        InputError: the file cannot be read, or not every line has an id of its own.
     """
     file = read_text_file(path)
     ways = _keyed(file.lines) if by in (None, "id") else []
@@ -286,12 +299,19 @@ def read_texts(path: str, by: By | None = None) -> list[NbestList]:
 
 
 def read_further(path: str, format_name: str | None, first: Sequence[NbestList], first_path: str, by: By | None = None) -> list[NbestList]:
-    """Read another system's file for the utterances of ``first``, in their order: n-best lists, or one text per line.
+    """Read another system's file for the utterances of ``first``: n-best lists, or one text per line.
 
-    A file holds texts, which is logged, if its format is not recognised or ``format_name`` is "text". It also does if
-    its format can look like plain lines and it has one line per list, unless ``format_name`` names that format and it
-    gives as many lists. Lists are matched by id if the ids are the same, else by order if one side has no ids of its
-    own. Texts are matched by the rule in the module docstring. Raises InputError if the file is of other utterances.
+    A file holds texts if its format is not recognised or ``format_name`` is "text". It also does if its format can look
+    like plain lines and it has one line per list, unless ``format_name`` names that format and it gives as many lists.
+
+    Lists are matched by id if the ids are the same, else by order if one side has no ids of its own. Texts are matched
+    by the rule in the module docstring.
+
+    Returns:
+        The lists in the order of ``first``, and a note on how the file was read.
+
+    Raises:
+        InputError: the file is of other utterances.
     """
     named = find_format(format_name) if format_name not in (None, TEXT) else None
     if (path != "-" and Path(path).is_dir()) or isinstance(named, NbestFolderFormat):

@@ -55,9 +55,13 @@ class ContextWalk:
         self._later: list[dict[int, Scorer]] = [{} for _ in scorers]  # by conversation: the LM after what was said so far
 
     def score(self, turn: Mapping[int, Sequence[str]]) -> list[list[tuple[list[Sentence], list[SentenceScore]]]]:
-        """Score texts, by the number of their conversation, in the context of its earlier sentences.
+        """Score the texts of each conversation in the context of its earlier sentences.
 
-        Returns for each LM and each conversation of the turn, in order, the texts' words and their scores.
+        Args:
+            turn: texts by the number of their conversation.
+
+        Returns:
+            For each LM and each conversation of the turn, in order: the texts' words and their scores.
         """
         found = []
         for scorer, pipeline, later in zip(self.scorers, self.texts, self._later, strict=True):

@@ -55,9 +55,14 @@ class Adaptation:
     def updated(
         self, member: TrainedModel, trained: TrainedModel, tokens: Sequence[int], state: LanguageModelState, place: int
     ) -> TrainedModel:
-        """Return the model after one update on a sentence: ``tokens``, read from the state ``state``.
+        """Return the model after one update on a sentence.
 
-        ``member`` is the model before the update, ``trained`` as it was trained, and ``place`` its index in the LM.
+        Args:
+            member: the model before the update.
+            trained: the model as it was trained.
+            tokens: the sentence.
+            state: the state before the sentence.
+            place: the index of the model in the LM.
         """
         model = copy.deepcopy(member.model)
         gradients = sentence_gradients(model, tokens, state)

@@ -124,9 +124,14 @@ class FairseqTokenLM(TokenLM):
 def load_fairseq_lm(path: Path, name: str = "lm", dictionary: Path | None = None, compute: DeviceConfig = DEFAULT_DEVICE) -> TokenScorer:
     """Load a checkpoint of ``fairseq-train --task language_modeling``.
 
-    ``dictionary`` is a file of the name ``dict.txt``; None looks next to the checkpoint, then in its data folder.
-    Raises InputError if fairseq is not installed, the file is not a language model, or its dictionary is missing or
-    does not fit.
+    Args:
+        path: the checkpoint.
+        name: the scorer's name.
+        dictionary: a file of the name ``dict.txt``; None looks next to the checkpoint, then in its data folder.
+        compute: device, precision and memory.
+
+    Raises:
+        InputError: fairseq is not installed, the file is not a language model, or its dictionary is missing or does not fit.
     """
     config = read_options(path)
     if task_option(config, "source_lang") is not None:

@@ -16,7 +16,8 @@ from attlm_fairseq.errors import InputError
 def read_options(path: Path) -> Mapping[str, Any]:
     """Return the options of a checkpoint: at least ``task`` and ``model``, each a dictionary or a Namespace.
 
-    Raises InputError if fairseq is not installed, or the file holds no model of fairseq-train.
+    Raises:
+        InputError: fairseq is not installed, or the file holds no model of fairseq-train.
     """
     if importlib.util.find_spec("fairseq") is None:
         raise InputError("is one of fairseq's own models, which need fairseq: pip install 'attlm-fairseq[train]'", path=path)
@@ -33,10 +34,17 @@ def task_option(config: Mapping[str, Any], name: str) -> Any:
 
 
 def load_models(paths: Sequence[Path], overrides: Mapping[str, object]) -> tuple[list[Any], Any, Any]:
-    """Load checkpoints of one task with fairseq; ``overrides`` are options that replace those of the checkpoints.
+    """Load checkpoints of one task with fairseq.
 
-    Returns the models, the options of the last checkpoint, and the task. Raises InputError for a file that is not a
-    checkpoint, or whose weights are not finite or not those of the model.
+    Args:
+        paths: the checkpoints.
+        overrides: options that replace those of the checkpoints.
+
+    Returns:
+        The models, the options of the last checkpoint, and the task.
+
+    Raises:
+        InputError: a file that is not a checkpoint, or whose weights are not finite or not those of the model.
     """
     from fairseq import checkpoint_utils
 

@@ -39,11 +39,17 @@ class HuggingFaceTokenLM(TokenLM):
     cuts_words = True
 
     def __init__(self, model: Any, tokenizer: Any, folder: Path, start: str | None = None, end: str | None = None) -> None:
-        """Choose start and end of a sentence for an ``AutoModelForCausalLM`` and its tokenizer, which states offsets.
+        """Choose start and end.
 
-        ``start``: the token before a sentence; None: the tokenizer's bos token, or else its eos token. ``end``: the
-        token that ends a sentence; ``none``: the end is not scored; None: the tokenizer's eos token, or else ``none``.
-        Raises InputError if there is no such token or no start token, or if the model is not causal.
+        Args:
+            model: an ``AutoModelForCausalLM``.
+            tokenizer: its tokenizer, one that states offsets.
+            folder: where both come from.
+            start: the token before a sentence; None: the tokenizer's bos token, or else its eos token.
+            end: the token that ends a sentence; ``none``: the end is not scored; None: the tokenizer's eos token, or else ``none``.
+
+        Raises:
+            InputError: no such token, no start token, or a model that is not causal.
         """
         self.model = model.eval()
         self.tokenizer = tokenizer
@@ -191,9 +197,15 @@ def load_huggingface_lm(
 ) -> TokenScorer:
     """Load a causal LM of Hugging Face from a folder or the local cache, in float32; nothing is downloaded.
 
-    The folder has ``config.json``, ``*.safetensors`` and a tokenizer. For ``start`` and ``end`` see
-    ``HuggingFaceTokenLM``. Raises InputError if transformers is not installed, or the folder is not that of a causal LM
-    in safetensors.
+    Args:
+        name_or_folder: a folder with ``config.json``, ``*.safetensors`` and a tokenizer, or the name of a model in the local cache.
+        name: the scorer's name.
+        start: the token before each sentence; see ``HuggingFaceTokenLM``.
+        end: the token of the sentence end, or ``none``.
+        compute: device, precision and memory.
+
+    Raises:
+        InputError: transformers is not installed, or the folder is not that of a causal LM in safetensors.
     """
     folder = Path(name_or_folder) if Path(name_or_folder).is_dir() else cached_folder(str(name_or_folder))
     model, tokenizer = load_pretrained("AutoModelForCausalLM", folder)
@@ -201,9 +213,10 @@ def load_huggingface_lm(
 
 
 def load_pretrained(kind: str, folder: Path) -> tuple[Any, Any]:
-    """Load a model of the ``Auto..`` class ``kind`` and its tokenizer; code in the folder is not run, pickled weights are refused.
+    """Load a model, of the ``Auto..`` class ``kind``, and its tokenizer; code in the folder is not run, pickled weights are refused.
 
-    Raises InputError if transformers is not installed, or the folder is not usable.
+    Raises:
+        InputError: transformers is not installed, or the folder is not usable.
     """
     config = read_config(folder)
     architectures = config.get("architectures") or []

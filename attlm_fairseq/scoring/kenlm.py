@@ -48,9 +48,14 @@ class KenLM:
     """
 
     def __init__(self, path: Path | str, words: Sequence[str] | None = None) -> None:
-        """Load an ARPA or binary file. ``words`` is the vocabulary, needed only to list the words of a binary file.
+        """Load an ARPA or binary file.
 
-        Raises InputError if the file is missing or broken.
+        Args:
+            path: the file.
+            words: the model's vocabulary; needed only to list the words of a binary file.
+
+        Raises:
+            InputError: the file is missing or broken.
         """
         self.path = Path(path)
         self._words = words
@@ -199,8 +204,9 @@ def require_log_prob(log_prob: float, path: Path, event: str = "a word") -> floa
 def lookup(word: str) -> str | None:
     """Return the word for KenLM's vocabulary, whether or not a model has it.
 
-    It is ``<unk>`` for ``<s>`` and ``</s>``, and for words that KenLM's C strings cannot hold; None for words that
-    KenLM would split or skip (an empty word, or one with a space, tab or line end).
+    Returns:
+        ``<unk>`` for ``<s>`` and ``</s>``, and for words that KenLM's C strings cannot hold; None for words that KenLM
+        would split or skip (an empty word, or one with a space, tab or line end).
     """
     if not word or _SEPARATOR.search(word):
         return None

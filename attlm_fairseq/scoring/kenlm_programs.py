@@ -30,8 +30,10 @@ TOOLS = {"g++": "a C++ compiler", "cmake": "cmake", "make": "make"}
 def find_program(name: str, sibling: Path | None = None) -> Path:
     """Find one of KenLM's programs, and build all of them into the user's cache folder if there is none.
 
-    Looks next to ``sibling`` (another of the programs), on PATH, next to Python, and in the cache folder. Raises
-    InputError if the program has to be built, and a tool is missing or the build fails.
+    Looks next to ``sibling`` (another of the programs), on PATH, next to Python, and in the cache folder.
+
+    Raises:
+        InputError: The program has to be built, and a tool is missing or the build fails.
     """
     cached = cache_folder() / "bin" / name
     places = [sibling and sibling.parent / name, shutil.which(name), Path(sys.executable).parent / name, cached]
@@ -52,8 +54,10 @@ def cache_folder() -> Path:
 def build_programs(folder: Path) -> None:
     """Build the programs into ``folder/bin``, and Boost's libraries into ``folder/lib/kenlm`` if the system has no Boost.
 
-    Two runs at once are safe: the second waits for the first and uses its result. An interrupted build leaves no
-    program behind. Raises InputError if a tool is missing or the build fails; the message holds the tool's last words.
+    Two runs at once are safe: the second waits for the first and uses its result. An interrupted build leaves no program behind.
+
+    Raises:
+        InputError: A tool is missing, or the build fails; the message holds the tool's last words.
     """
     missing = [what for tool, what in TOOLS.items() if not shutil.which(tool)]
     if missing:

@@ -40,9 +40,12 @@ def find_lm(name: str) -> Path:
 def lm_kind(path: Path) -> LMKind:
     """Tell the kind of LM in a file or folder by its content.
 
-    ``attlm``: a checkpoint or folder of this package; ``fairseq``: of another of fairseq's models; ``huggingface``: a
-    folder with a ``config.json`` of transformers, ``masked`` if its architecture is a masked LM; ``kenlm``: an ARPA or
-    KenLM file. Raises InputError if there is no such file, or it is none of these.
+    Returns:
+        ``attlm``: a checkpoint or folder of this package; ``fairseq``: a checkpoint of another of fairseq's models; ``huggingface``:
+        a folder with a ``config.json`` of transformers, ``masked`` if its architecture is a masked LM; ``kenlm``: an ARPA or KenLM file.
+
+    Raises:
+        InputError: there is no such file, or it is none of these.
     """
     if path.is_dir():
         return _kind_of_folder(path)
@@ -80,8 +83,17 @@ def load_lm_files(
 ) -> Scorer:
     """Load one LM, or an ensemble that averages the probabilities of several, of whatever kinds.
 
-    The options are those of ``LMSpec``; ``start`` and ``end`` are its sentence tokens. Raises InputError for an
-    unusable file, or an option that its kind of LM does not have.
+    Args:
+        paths: the files or folders.
+        name: the scorer's name.
+        weights: the weights of an ensemble; None means equal weights.
+        dictionary: ``dict.txt`` of checkpoints; None looks next to the checkpoint, then in its data folder.
+        start: the token before a sentence, of Hugging Face LMs only.
+        end: the token of the sentence end or ``none``, of Hugging Face LMs only.
+        compute: device, precision and memory.
+
+    Raises:
+        InputError: an unusable file, or an option that its kind of LM does not have.
     """
     kinds = [lm_kind(path) for path in paths]
     if (start or end) and set(kinds) != {"huggingface"}:

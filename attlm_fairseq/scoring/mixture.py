@@ -97,18 +97,24 @@ def mix(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def em_weights(log_probs: np.ndarray, iterations: int = ITERATIONS, enough: float = MAX_REMAINING_GAIN) -> Iterator[EMIteration]:
-    """Estimate mixture weights by expectation maximisation (EM), beginning with equal weights. Yields each iteration, the best last.
-
-    ``log_probs`` are ln p (K, E) of E events under K LMs. EM ends after ``iterations``, or if ``gap`` is below
-    ``enough``.
+    """Estimate mixture weights by expectation maximisation (EM), beginning with equal weights.
 
     An iteration multiplies an LM's weight by the mean over events of p(event | LM) / p(event | mixture). The likelihood
     never falls, and its logarithm is concave in the weights, so it rises to its maximum. If LMs are alike, this takes
     thousands of iterations. Therefore the factors are raised to a power that doubles with each iteration. If the
-    likelihood would fall, the step is repeated with the power 1, which is EM's (overrelaxed EM, Salakhutdinov and
-    Roweis 2003). By concavity, no weights are better by more than ``gap``, the logarithm of the largest factor.
+    likelihood would fall, the step is repeated with the power 1, which is EM's (overrelaxed EM, Salakhutdinov and Roweis
+    2003). By concavity, no weights are better by more than ``gap``, the logarithm of the largest factor.
 
-    Raises ValueError if there are no events, or a log-probability is not finite.
+    Args:
+        log_probs: ln p (K, E) of E events under K LMs.
+        iterations: maximum number of iterations.
+        enough: end when ``gap`` is below this, in nats per event.
+
+    Yields:
+        One value per iteration, the best last.
+
+    Raises:
+        ValueError: there are no events, or a log-probability is not finite.
     """
     lms, events = log_probs.shape
     if not events or not np.isfinite(log_probs).all():

@@ -67,7 +67,17 @@ class NeuralScorer(Scorer):
         weights: Sequence[float] | None = None,
         compute: DeviceConfig = DEFAULT_DEVICE,
     ) -> None:
-        """Combine models; ``weights`` of an ensemble are divided by their sum. Raises InputError if the vocabularies differ."""
+        """Combine models.
+
+        Args:
+            models: the models.
+            name: the name of the LM's score.
+            weights: weights of an ensemble, which are divided by their sum; None for equal weights.
+            compute: device, precision, normaliser and memory.
+
+        Raises:
+            InputError: the vocabularies differ.
+        """
         for other in models[1:]:
             if other.vocabulary != models[0].vocabulary:
                 raise InputError(
@@ -331,9 +341,17 @@ def event_log_probs(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Score every event of a prefix tree.
 
-    ``ends`` are the nodes (S,) at which sentences end; the other arguments are those of ``tree_features``. Returns ln p
-    of each node's last token given its parent (N,), in float64, 0 for the root and the histories; ln p of ``</s>``
-    after each of ``ends`` (S,); the features of the nodes (N, F).
+    Args:
+        model: the model.
+        tree: the tree, see ``tree_features``.
+        ends: the nodes (S,) at which sentences end.
+        step_limit: bytes for the intermediate results of a step; larger levels are computed in pieces.
+        check: called between levels and pieces; an exception that it raises ends the scoring.
+        before: the states before the tree, see ``tree_features``.
+
+    Returns:
+        ln p of each node's last token given its parent (N,), in float64, 0 for the root and the histories; ln p of ``</s>``
+        after each of ``ends`` (S,); the features of the nodes (N, F).
     """
     features, read = tree_features(model, tree, step_limit, check, before)
     starts = np.concatenate(([0], np.cumsum([1, *map(len, tree.tokens)])))
@@ -365,13 +383,18 @@ def tree_features(
     check: Callable[[], None],
     before: LanguageModelState,
 ) -> tuple[Tensor, Read | None]:
-    """Compute the features (N, F) of every node of a prefix tree, 0 for its root.
+    """Compute the features of every node of a prefix tree.
 
-    The root has no token. On its first level, a token is the index of a history, that is, a row of the states
-    ``before``; there the model reads ``</s>``, which begins each sentence. ``step_limit`` is in bytes, for the
-    intermediate results of a step; larger levels are computed in pieces. ``check`` is called between levels and pieces;
-    an exception that it raises ends the scoring. Also returns what the reader has read (weights (N, M)) if the output
-    layer needs it.
+    Args:
+        model: the model.
+        tree: the tree. Its root has no token. On its first level, a token is the index of a history, that is, a row of
+            ``before``; there the model reads ``</s>``, which begins each sentence.
+        step_limit: see ``event_log_probs``.
+        check: see ``event_log_probs``.
+        before: the states after the histories.
+
+    Returns:
+        Features (N, F), 0 for the root, and what the reader has read (weights (N, M)) if the output layer needs it.
     """
     # input projections do not depend on the position: compute them once per distinct word
     tokens = [np.full(len(tree.tokens[0]), EOS), *tree.tokens[1:]]

@@ -104,18 +104,28 @@ class Scorer(ABC):
         """Return what identifies the scores: the kind of LM, its files with SHA-256, vocabulary size and OOV policy."""
 
     def after(self, history: Sequence[Sentence]) -> Scorer:
-        """Return a scorer of the same name that conditions every sentence on the preceding sentences in ``history``, oldest first.
+        """Return a scorer that conditions every sentence on the preceding sentences in ``history``.
 
         ``lm.after(a).after(b)`` equals ``lm.after([*a, *b])``. An LM that scores sentences independently, such as an
         n-gram model, returns itself. So ``lm.after(history) is lm`` tells whether the LM ignores context.
+
+        Args:
+            history: the preceding sentences, oldest first, each a sequence of words as in ``score``.
+
+        Returns:
+            A scorer of the same name. This scorer does not change.
         """
         return self
 
     def score_many(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[SentenceScore]]:
         """Score sentences after several histories in one batch, which is faster than one history at a time.
 
-        Each request is a scorer, this one or one returned by its ``after`` or ``after_many``, and the sentences to
-        score with it. Returns for each request ``scorer.score(sentences)``, equal except for rounding.
+        Args:
+            requests: pairs of a scorer and the sentences to score with it. The scorer is this one, or was returned by
+                its ``after`` or ``after_many``.
+
+        Returns:
+            For each request, the result of ``scorer.score(sentences)``, equal except for rounding.
         """
         if any(scorer is not self for scorer, _ in requests):
             return [scorer.score(sentences) for scorer, sentences in requests]
@@ -123,13 +133,20 @@ class Scorer(ABC):
         return [[next(scores) for _ in sentences] for _, sentences in requests]
 
     def with_temperature(self, temperature: float) -> Scorer:
-        """Return the LM with its logits divided by ``temperature``. Raises InputError if the LM has no logits."""
+        """Return the LM with its logits divided by ``temperature``.
+
+        Raises:
+            InputError: the LM has no logits, for example an n-gram LM.
+        """
         raise InputError(f"{self.name}: a temperature is for this package's neural LMs, whose logits it divides")
 
     def score_with_features(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]]) -> list[list[tuple[SentenceScore, np.ndarray]]]:
-        """Score as ``score_many`` does, and return each score with features (T, F) of the sentence's T events.
+        """Score as ``score_many`` does, and return each score with features (T, F).
 
-        Row t is the input of the output layer for event t. Raises InputError if the LM has no features.
+        Row t of the features is the input of the output layer for event t of the sentence's T events.
+
+        Raises:
+            InputError: the LM has no features, for example an n-gram LM.
         """
         raise InputError(f"{self.name}: a neural cache compares the states of this package's neural LMs, which this LM does not have")
 

@@ -32,13 +32,17 @@ class ReadSequence(NamedTuple):
 def read_sequences(
     model: ScoringModel, sequences: Sequence[Sequence[int]], states: Sequence[LanguageModelState], events: bool = True
 ) -> list[ReadSequence]:
-    """Read sequences side by side.
+    """Read sequences in parallel, up to ``PIECE`` positions at once.
 
     Args:
         model: the model.
-        sequences: tokens of each, possibly none. The token after the last one is ``</s>``.
+        sequences: the tokens of each, possibly none.
         states: the state (one row) before each sequence.
-        events: whether log-probabilities and features are requested.
+        events: whether log-probabilities and features are requested; without them both are empty.
+
+    Returns:
+        For each sequence the natural-log probability of the token after each position, where ``</s>`` follows the last one,
+        with the features; and the state after its last token.
     """
     found = [ReadSequence(np.empty(0), np.empty((0, model.feature_size), dtype=np.float32), state) for state in states]
     rows = sorted((row for row, tokens in enumerate(sequences) if tokens), key=lambda row: -len(sequences[row]))

@@ -43,10 +43,16 @@ class Pair(NamedTuple):
 
 
 class TranslationModels(NamedTuple):
-    """Translation models of one task, whose probabilities of each token are averaged by ``weights``, which sum to 1.
+    """Translation models of one task, whose probabilities of each token are averaged.
 
-    ``source`` and ``target`` are the vocabularies of encoder and decoder; ``left_pad_..`` say how their batches are
-    padded.
+    Attributes:
+        models: encoder-decoder models of fairseq.
+        weights: weights of the probabilities; they sum to 1.
+        source: the encoder's vocabulary.
+        target: the decoder's vocabulary.
+        left_pad_source: whether source batches are padded on the left.
+        left_pad_target: whether target batches are padded on the left.
+        paths: the checkpoints.
     """
 
     models: Sequence[Any]
@@ -212,9 +218,18 @@ def load_translation_models(
 ) -> TranslationScorer:
     """Load checkpoints of ``fairseq-train --task translation``. Several are an ensemble that averages token probabilities.
 
-    ``dictionaries`` is the folder with ``dict.SOURCE.txt`` and ``dict.TARGET.txt``; None looks next to the checkpoint,
-    then in its data folder. For ``direction`` see ``TranslationScorer``. Raises InputError if fairseq is not installed,
-    a file is not a translation model, or its dictionaries are missing or do not fit.
+    Args:
+        paths: the checkpoints.
+        name: the scorer's name.
+        direction: see ``TranslationScorer``.
+        weights: weights of an ensemble; None for equal weights.
+        dictionaries: folder with ``dict.SOURCE.txt`` and ``dict.TARGET.txt``; None looks next to the checkpoint, then in
+            its data folder.
+        compute: device, precision and memory.
+
+    Raises:
+        InputError: fairseq is not installed, a file is not a translation model, or its dictionaries are missing or do not
+            fit.
     """
     source, target = _find_dictionaries(paths[0], dictionaries)
     overrides = {"data": str(source.parent), "eval_bleu": False, "encoder_embed_path": None, "decoder_embed_path": None}

@@ -15,11 +15,15 @@ PLACEHOLDER = "\x01unk\x01"  # what lmplz sees: no text holds control characters
 
 
 def rename_placeholder(arpa: Path, output: Path) -> None:
-    """Write lmplz's ARPA file with ``<unk>`` in place of the placeholder, so that both become one event.
+    """Write the ARPA file with ``<unk>`` in place of the placeholder, so that both become one event.
 
-    After every history h, p'(<unk> | h) = p(placeholder | h) + p(<unk> | h). All other probabilities stay, so the sum
-    is 1 as before. Only n-grams that end in the placeholder get a new probability: lmplz writes no n-gram with
-    ``<unk>``, so after all other histories both terms back off with the same weight, and so does their sum.
+    After every history h, p'(<unk> | h) = p(placeholder | h) + p(<unk> | h). All other probabilities stay, so the sum is 1
+    as before. Only n-grams that end in the placeholder get a new probability: lmplz writes no n-gram with ``<unk>``, so after
+    all other histories both terms back off with the same weight, and so does their sum.
+
+    Args:
+        arpa: the output of lmplz; the placeholder is among its words.
+        output: the file to write.
     """
     model = load_kenlm(arpa)
     order, old, unknown = 0, PLACEHOLDER.encode(), UNKNOWN.encode()

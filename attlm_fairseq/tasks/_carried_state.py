@@ -21,14 +21,20 @@ class CarriedState:
     """
 
     def __init__(self, slots: int = 0, memory: bool = True) -> None:
-        """Start with no states. The newest ``slots`` memory slots are carried between batches (0: all), none without ``memory``."""
+        """Start with no states.
+
+        Args:
+            slots: the number of newest memory slots to carry between batches; 0 means all.
+            memory: whether to carry the memory at all.
+        """
         self.slots, self.memory = slots, memory
         self._states: dict[LanguageModel | None, tuple[Tensor, LanguageModelState]] = {}
 
     def take(self, model: LanguageModel, rows: Tensor, starts: Tensor) -> LanguageModelState:
         """Return the states of the given rows (B,). Rows for which ``starts`` (B,) is True get the initial state.
 
-        Raises InputError if a row continues, but its state is not known.
+        Raises:
+            InputError: a row continues, but its state is not known.
         """
         initial = model.initial_state(1)
         if bool(starts.all()):

@@ -19,7 +19,11 @@ FOLDS = 5
 
 
 def judged_words(lists: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> JudgedWords:
-    """Mark each word of the chosen hypotheses as right or wrong, after the metric's text steps. Raises InputError unless it is WER."""
+    """Mark each word of the chosen hypotheses as right or wrong, after the metric's text steps.
+
+    Raises:
+        InputError: the metric does not count words.
+    """
     if metric.name != "WER":
         raise InputError(f"--confidence is of words that are right or wrong: it goes with --metric wer, not {metric.name}")
     text = decision.text if decision.text.steps else compared_text(metric)
@@ -36,9 +40,16 @@ def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: 
     """Measure how well word confidences match reality, on lists that scale and coverage were not fitted on.
 
     The scale and coverage of ``run`` are used if they exist and were tuned on other lists. Otherwise they are fitted by
-    cross-validation: the lists of each fold get the values fitted on the other folds. Lists of one number of
-    ``utterances`` (N,) stay in one fold. Raises InputError if the metric does not count words, or there are fewer than
-    two utterances.
+    cross-validation: the lists of each fold get the values fitted on the other folds.
+
+    Args:
+        lists: scored lists with references.
+        metric: must be WER.
+        run: weights, decision and, if fitted, confidence.
+        utterances: utterance number of each list (N,). Lists of the same utterance stay in one fold.
+
+    Raises:
+        InputError: the metric does not count words, or there are fewer than two utterances.
     """
     words = judged_words(lists, metric, run.weights, run.decision)
     right = words.all_right

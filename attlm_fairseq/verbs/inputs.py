@@ -62,7 +62,10 @@ Lists: TypeAlias = NbestFile | FilePath | Iterable[NbestList | Hypotheses]
 class SourceFile:
     """A file of source sentences, one per line, matched with the lists by the same rule as references.
 
-    ``option`` is the command-line option that sets ``by``, named in error messages.
+    Attributes:
+        path: the file.
+        by: how lines are matched with lists, see ``attlm_fairseq.nbest.references``.
+        option: the command-line option that sets ``by``, named in error messages.
     """
 
     path: str

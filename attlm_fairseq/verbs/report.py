@@ -44,10 +44,12 @@ def write_report(path: FilePath, run: RunConfig, found: Measurement, metric: Met
 
 
 def note_samples(utterances: Iterable[int], grouped: bool, also: str = "") -> list[str]:
-    """Log how many lists are not samples of their own, with ``also`` appended, and return that line for the report.
+    """Log how many lists are not samples of their own, and return that line for the report.
 
-    ``utterances`` are the sample numbers of the lists, see ``MeasuredLists.utterances``; ``grouped``: of conversations
-    or groups.
+    Args:
+        utterances: sample number of each list, see ``MeasuredLists.utterances``.
+        grouped: whether these are numbers of conversations or groups, not of utterances.
+        also: text appended to the line.
     """
     utterances = list(utterances)
     samples = len(set(utterances))

@@ -256,8 +256,13 @@ def check_source(source: str | None, run: RunConfig | None, metric: Metric) -> N
 def warn_of_unused(output: Path, run: RunConfig, found: tuple[str, ...] = ()) -> None:
     """Warn, before the work begins, of what the existing output file holds that this run does not use and would remove.
 
-    ``found`` are the tables of the file that this run will fill. Raises InputError if the file is not an
-    ``attlm.toml``.
+    Args:
+        output: the file to be written.
+        run: the run.
+        found: the tables of the file that this run will fill.
+
+    Raises:
+        InputError: the file is not an ``attlm.toml``.
     """
     if gone := [table for table in unused(output, run) if table not in found]:
         note(

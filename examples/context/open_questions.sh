@@ -21,8 +21,7 @@ mkdir -p "$work"
 cd "$work"
 
 plain_texts "$data" python "$here/../wikitext.py" --blank
-[ -e bin/dict.txt ] || fairseq-preprocess --only-source --padding-factor 1 --trainpref train.txt --validpref valid.txt --testpref test.txt \
-    --destdir bin > preprocess.log
+binarise --padding-factor 1
 grep -v -m "${LINES_READ:-300}" '^$' test.txt > read.txt
 cpu=$(printf '%s\n' "$@" | grep -x -e --cpu || true)
 

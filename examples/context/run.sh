@@ -19,8 +19,7 @@ mkdir -p "$work"
 cd "$work"
 
 plain_texts "$data" python "$here/../wikitext.py" --blank
-[ -e bin/dict.txt ] || fairseq-preprocess --only-source --padding-factor 1 --trainpref train.txt --validpref valid.txt --testpref test.txt \
-    --destdir bin > preprocess.log
+binarise --padding-factor 1
 # a text without documents is read in its order by all rows of a batch, each from another place
 if grep -q '^$' train.txt; then context=blank order=shuffled; else context=all order=corpus; fi
 

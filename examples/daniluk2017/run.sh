@@ -17,7 +17,7 @@ mkdir -p "$work"
 cd "$work"
 
 plain_texts "$data" python "$here/../wikitext.py" --marker
-[ -e bin/dict.txt ] || fairseq-preprocess --only-source --trainpref train.txt --validpref valid.txt --testpref test.txt --destdir bin > preprocess.log
+binarise
 
 documents=(--user-dir attlm_fairseq --task document_reset_lm --document-marker "<document>" --bptt 20)
 training=(bin "${documents[@]}" --arch "$arch" --criterion lm_cross_entropy --optimizer adam --lr 0.001 --clip-norm 5 \

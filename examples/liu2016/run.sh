@@ -21,8 +21,7 @@ mkdir -p "$work"
 cd "$work"
 
 plain_texts "$data"
-[ -e bin/dict.txt ] || fairseq-preprocess --only-source --padding-factor 1 --trainpref train.txt --validpref valid.txt --testpref test.txt \
-    --destdir bin > preprocess.log
+binarise --padding-factor 1
 
 # train NAME ADAM-RATE EPOCHS FIRST-EPOCH-OF-LOWER-RATE OPTION..: trained models are kept, those of other options refused
 train() {

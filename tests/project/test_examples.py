@@ -221,6 +221,8 @@ def test_open_questions(corpus, tmp_path):
 
 
 def test_techniques(corpus, tmp_path):
+    (tmp_path / "trained" / "bin.part").mkdir(parents=True)
+    (tmp_path / "trained" / "bin.part" / "dict.txt").write_text("a killed run's\n")
     toy = ["--cpu", "--decoder-embed-dim", "12", "--decoder-hidden-size", "12", "--batch-size", "2"]
     printed = run("techniques", corpus, *toy, work=tmp_path / "trained", ROWS="all", SEEDS="2", UPDATES="101")
     header, row = (line.split("\t") for line in printed.splitlines()[-2:])

@@ -16,7 +16,10 @@ BITS = 16  # bits per random number, so probabilities are multiples of 2^-16
 def dropout(values: Tensor, probability: float, training: bool) -> Tensor:
     """Set each value to 0 with this probability, or divide it by 1 - ``probability``, as ``torch.nn.functional.dropout`` does.
 
-    On a CPU the probability is rounded to a multiple of 2^-16. Raises ValueError if it is outside [0, 1].
+    On a CPU the probability is rounded to a multiple of 2^-16.
+
+    Raises:
+        ValueError: the probability is outside [0, 1].
     """
     if not training or not 0 < probability < 1 or values.device.type != "cpu":
         return nn.functional.dropout(values, probability, training)

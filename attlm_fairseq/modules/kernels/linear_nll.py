@@ -42,13 +42,18 @@ class Loss(NamedTuple):
 def linear_nll(features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """Return ``- sum_n ln softmax(weight features_n + bias)[targets_n]``, a float32 scalar (natural log).
 
-    It equals the cross entropy of the logits of features (N, F), weight (V, F), bias (V,) and targets (N,), but never
-    stores all logits (N, V). For V = 10,000 and N = 1,120 these would be four arrays of 43 MiB.
+    It equals the cross entropy of the logits, but never stores all logits (N, V). For V = 10,000 and N = 1,120 these would
+    be four arrays of 43 MiB.
 
-    Under autocast the matrix products run in its dtype. Their factors and results are rounded, including the pieces of
-    the gradients of features and weight. The softmax, all sums and the gradient of the bias are in float32. The same
-    holds for weights in half precision. Loss scaling is applied after these products, so it does not prevent underflow
-    in float16.
+    Under autocast the matrix products run in its dtype. Their factors and results are rounded, including the pieces of the
+    gradients of features and weight. The softmax, all sums and the gradient of the bias are in float32. The same holds for
+    weights in half precision. Loss scaling is applied after these products, so it does not prevent underflow in float16.
+
+    Args:
+        features: (N, F).
+        weight: (V, F).
+        bias: (V,).
+        targets: (N,). All of them count.
     """
     return linear_loss(features, weight, bias, targets, PLAIN_LOSS).total
 
@@ -58,12 +63,20 @@ def linear_loss(
 ) -> Loss:
     """Return ``linear_nll`` with the training terms: ``- ln softmax(..)[y] + alpha (ln Z)^2`` on logits changed by AdvSoft.
 
-    AdvSoft adds ``delta . h`` to the target's logit, with ``delta = - epsilon |w_y| h / |h|``. Gradients treat delta as
-    a constant. ``balance`` of ``terms`` is not one of this function's.
+    AdvSoft adds ``delta . h`` to the target's logit, with ``delta = - epsilon |w_y| h / |h|``. Gradients treat delta as a
+    constant.
 
-    With ``log_weights`` (N, C), C >= K, a prediction is a mixture of K softmaxes, whose features are K rows each, (N K, F):
-    ``p(y) = sum_k exp(log_weights_k) softmax_k[y]``. Columns of ``log_weights`` after the first K are logarithms of
-    probabilities that y has from elsewhere; these are added. The sums of ``ln Z`` are then over all N K softmaxes.
+    With ``log_weights`` a prediction is a mixture of K softmaxes, ``p(y) = sum_k exp(log_weights_k) softmax_k[y]``. Columns of
+    ``log_weights`` after the first K are logarithms of probabilities that y has from elsewhere; these are added. The sums of
+    ``ln Z`` are then over all N K softmaxes.
+
+    Args:
+        features: (N, F), or (N K, F) with ``log_weights``: K rows per prediction.
+        weight: (V, F).
+        bias: (V,).
+        targets: (N,).
+        terms: the weights of the training terms. ``balance`` is not one of this function's.
+        log_weights: (N, C) with C >= K, or None.
     """
     device = features.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else features.dtype
@@ -151,10 +164,18 @@ class _Sums:
     def add(self, logits: Tensor, reached: Tensor, move: _Move | None, log_weights: Tensor | None) -> tuple[Tensor, Tensor]:
         """Add a piece of n predictions with K softmaxes each, and return what its gradient needs.
 
-        Given are the logits (n K, V) after AdvSoft's ``move``, and the targets' logits ``reached`` (n K, 1) before it.
-        The logits are overwritten. Multiplied by the factors (n K, 1) returned, they are the gradient of the loss with
-        respect to the logits, except for the shares, which are to be subtracted from the targets. The shares (n, C) are
-        those of each part in the probability of the target; without ``log_weights`` ones (n, 1).
+        The logits are overwritten. Multiplied by the factors, they are the gradient of the loss with respect to the logits,
+        except for the shares, which are to be subtracted from the targets.
+
+        Args:
+            logits: (n K, V), after AdvSoft's move.
+            reached: the targets' logits (n K, 1), before AdvSoft's move.
+            move: AdvSoft's move, or None.
+            log_weights: (n, C), or None for n predictions with one softmax each.
+
+        Returns:
+            Factors (n K, 1), and the share of each of the C parts in the probability of the target, (n, C); without
+            ``log_weights`` ones (n, 1).
         """
         top = logits.amax(1, keepdim=True)
         sums = logits.sub_(top).exp_().sum(1, keepdim=True)
@@ -181,8 +202,9 @@ class _Sums:
 def mixed(nll: Tensor, log_weights: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the negative log-probabilities (n,) of mixtures, and the share of each part in the probability, (n, C).
 
-    ``nll`` (n K, 1) are those of the first K parts; ``log_weights`` (n, C) the logarithms of their weights, then of the
-    probabilities of other parts.
+    Args:
+        nll: those of the first K parts, (n K, 1).
+        log_weights: (n, C): the logarithms of the weights of the first K parts, then of the probabilities of other parts.
     """
     if log_weights is None:
         return nll.squeeze(1), torch.ones_like(nll)

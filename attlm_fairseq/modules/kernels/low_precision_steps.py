@@ -53,10 +53,12 @@ class LSTMSteps(nn.Module):
 def stepping_model(model: LanguageModel, precision: str) -> LanguageModel:
     """Return a model for steps with weights of ``float32``, ``bfloat16`` or ``int8``. It shares all unchanged parts.
 
-    The weights of the LSTM, of all linear layers in other recurrences and in readers, and of full softmaxes are
-    rounded. Embeddings, the plain RNN, the adaptive softmax and all states stay in float32, so either model can
-    continue from a state of the other. Raises ValueError for an unknown precision, or int8 on a device that is not an
-    x86 CPU.
+    The weights of the LSTM, of all linear layers in other recurrences and in readers, and of full softmaxes are rounded.
+    Embeddings, the plain RNN and the adaptive softmax stay in float32. All states stay in float32 too, so either model can continue
+    from a state of the other.
+
+    Raises:
+        ValueError: an unknown precision, or int8 on a device that is not an x86 CPU.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"precision {precision!r} is not one of: {', '.join(PRECISIONS)}")

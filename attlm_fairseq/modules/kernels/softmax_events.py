@@ -34,7 +34,13 @@ class SoftmaxEvents:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor, low: Tensor | None = None) -> None:
-        """Use a weight (V, F) and a bias (V,). ``low``: the weight, rounded and padded, for normalisers in lower precision."""
+        """Use a weight (V, F) and a bias (V,).
+
+        Args:
+            weight: the matrix W.
+            bias: the bias b.
+            low: ``weight``, rounded and padded, to compute the normalisers with products in lower precision.
+        """
         self.weight, self.bias = weight, bias
         self.factor, self.rounds = (weight, False) if low is None else (low, True)
         self.exp_bias = bias.exp()
@@ -103,11 +109,14 @@ class ApproximateEvents(SoftmaxEvents):
 
 
 def softmax_events(weight: Tensor, bias: Tensor, rounded: Callable[[Tensor], Tensor] | None, normaliser: str) -> SoftmaxEvents:
-    """Return the events of a full softmax of weight (V, F) and bias (V,).
+    """Return the events of a full softmax.
 
-    ``rounded`` converts a matrix to a lower precision for the normalisers. ``normaliser`` is ``exact``; ``sampled``: ln
-    Z from the most frequent words and a fixed random sample of the others, each of which counts for as many as it
-    stands for; or ``none``: ln Z = 0.
+    Args:
+        weight: (V, F).
+        bias: (V,).
+        rounded: converts a matrix to a lower precision for the normalisers; None keeps the precision of the weights.
+        normaliser: ``exact``; ``sampled``: ln Z from the most frequent words and a fixed random sample of the others, each
+            of which counts for as many as it stands for; or ``none``: ln Z = 0.
     """
     if normaliser == "none":
         return ApproximateEvents(weight, bias, None)

@@ -85,10 +85,14 @@ class KeyValuePredictReader(BiasesStartAtZero, MemoryReader):
         return features, Read(full.scatter_add(2, columns.clamp(min=0).expand_as(weights), weights))
 
     def scores(self, memory_keys: Tensor, queries: Tensor) -> Tensor:
-        """Return ``w . M`` (B, T, L) at least in float32, given ``W_Y k`` of each window (B, T, L, D) and ``W_h k_t`` (B, T, D).
+        """Return ``w . M`` (B, T, L), computed at least in float32.
 
-        The gradients of a window's scores sum to almost 0, and W_h's gradient comes from this sum. In bfloat16 it would
-        be mostly rounding error.
+        The gradients of a window's scores sum to almost 0, and W_h's gradient comes from this sum. In bfloat16 it would be mostly
+        rounding error.
+
+        Args:
+            memory_keys: W_Y k of each window, (B, T, L, D).
+            queries: W_h k_t, (B, T, D).
         """
         dtype = torch.promote_types(self.score_vector.dtype, torch.float32)
         with torch.autocast(queries.device.type, enabled=False):

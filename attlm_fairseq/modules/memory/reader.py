@@ -79,9 +79,16 @@ class Reader(Protocol):
         """See ``nn.Module.modules``; every reader is an ``nn.Module``."""
 
     def __call__(self, states: Tensor, tokens: Tensor, memory: Memory | None = None, need_read: bool = False) -> tuple[Tensor, Read | None]:
-        """Compute the features (B, T, F) of states (B, T, H), and what was read if it is requested.
+        """Compute the features.
 
-        ``tokens`` (B, T) led to the states. ``memory`` is that of the states before these; None is an empty memory.
+        Args:
+            states: (B, T, H).
+            tokens: (B, T), the tokens that led to the states.
+            memory: the memory of the states before these; None is an empty memory.
+            need_read: return what was read too.
+
+        Returns:
+            Features (B, T, F), and what was read if requested, else None.
         """
 
     def empty_memory(self, state: Tensor) -> Memory:

@@ -118,11 +118,15 @@ class Corrections(Table):
 
 
 def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, language: str = "en") -> Corrections:
-    """Learn corrections from lists that have references; each hypothesis is compared with its closest one.
+    """Learn corrections from lists that have references.
 
-    ``lm`` is an n-gram LM for the search; None estimates a KenLM 4-gram from the references. ``language`` is that of
-    spelled-out numbers, as a num2words code; without num2words, numbers are not changed. Raises InputError if a list
-    has no reference, there are no lists, or no LM can be estimated.
+    Args:
+        lists: at least one. Each hypothesis is compared with its closest reference.
+        lm: an n-gram LM for the search. None estimates a KenLM 4-gram from the references, which needs KenLM's ``lmplz``.
+        language: language of spelled-out numbers, as a num2words code. Without num2words, numbers are not changed.
+
+    Raises:
+        InputError: a list has no reference, there are no lists, or no LM can be estimated.
     """
     folder = None
     pairs: list[AlignedPair] = []

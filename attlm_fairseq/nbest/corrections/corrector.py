@@ -33,7 +33,11 @@ class Corrector:
 
     @classmethod
     def load(cls, path: Path) -> Corrector:
-        """Load a checkpoint. ``dict.*.txt`` are looked for next to it, then in the data folder that it names. Raises InputError."""
+        """Load a checkpoint. ``dict.*.txt`` are looked for next to it, then in the data folder that it names.
+
+        Raises:
+            InputError: fairseq is not installed, the file is not a translation model, or its dictionaries are missing.
+        """
         from attlm_fairseq.scoring.translation import load_translation_models
 
         return cls(load_translation_models([path], CORRECTOR))

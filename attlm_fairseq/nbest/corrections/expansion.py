@@ -86,13 +86,16 @@ def expand(nbest: NbestList, channel: Channel, lm: SearchLM, size: int = CANDIDA
     - ``corrections``: ln p of the best derivation of the text from an input hypothesis;
     - ``source_rank``: number of hypotheses before that input hypothesis;
     - ``rewrites``: number of pairs of adjacent words, sentence boundaries included, that are in no input hypothesis;
-    - ``search_lm``, ``search_oov``: ln p of words and sentence end under the LM of the search, and its unknown words;
+    - ``search_lm``: ln p of words and sentence end under the LM of the search;
+    - ``search_oov``: number of words unknown to that LM;
     - ``phrases`` (with a phrase list): weighted number of words inside its phrases.
 
     New hypotheses follow the input ones, their ranks continue those of the list, and they take the other scores of the
-    hypothesis that they come from. A text without a derivation counts as one of the 1-best, with a low ``corrections``.
-    The verbatim text of the file is dropped, since no file has such a list. Raises InputError if the list already has a
-    score of one of these names, which would be lost.
+    hypothesis that they come from. A text without a derivation counts as one of the 1-best, with a low ``corrections``. The
+    verbatim text of the file is dropped, since no file has such a list.
+
+    Raises:
+        InputError: the list already has a score of one of these names, which would be lost.
     """
     if taken := next((name for hypothesis in nbest.hypotheses for name in SCORES if name in hypothesis.scores), None):
         raise nbest.error(

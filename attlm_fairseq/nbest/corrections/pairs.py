@@ -14,11 +14,16 @@ VALID_EVERY = 20  # of so many lists one tells when to stop
 
 
 def write_pairs(lists: Iterable[NbestList], folder: Path) -> dict[str, int]:
-    """Write ``train.hyp``, ``train.ref``, ``valid.hyp`` and ``valid.ref`` into a new folder, and return the number of pairs by split.
+    """Write ``train.hyp``, ``train.ref``, ``valid.hyp`` and ``valid.ref`` into a new folder, one text per line.
 
-    Each distinct hypothesis of a list is paired with its closest reference. Every VALID_EVERY-th list goes to
-    ``valid``, with its 1-best hypothesis only. White space becomes single spaces. Raises InputError if a list has no
-    reference, there are fewer than VALID_EVERY lists, or the folder exists.
+    Each distinct hypothesis of a list is paired with its closest reference. Every VALID_EVERY-th list goes to ``valid``,
+    with its 1-best hypothesis only. White space becomes single spaces.
+
+    Returns:
+        The number of pairs by split.
+
+    Raises:
+        InputError: a list has no reference, there are fewer than VALID_EVERY lists, or the folder exists.
     """
     counts = {"train": 0, "valid": 0}
     with whole_folder(str(folder)) as place:

@@ -55,10 +55,14 @@ class CandidateSpec:
 def expand_for_tuning(
     spec: CandidateSpec, lists: Sequence[NbestList], metric: Metric | None = None, folds: int = FOLDS, groups: np.ndarray | None = None
 ) -> tuple[list[NbestList], bool]:
-    """Expand lists with references so that weights can be tuned on them; also return whether they were jackknifed.
+    """Expand lists with references so that weights can be tuned on them.
 
-    If the table was learned from these lists, each list gets what is learned from the other folds (see ``folds_of``).
-    If the table's LM was estimated from the references, so is the LM of each fold. Raises InputError.
+    If the table was learned from these lists, each list gets what is learned from the other folds (jackknifing; see
+    ``folds_of``). If the table's LM was estimated from the references, so is the LM of each fold. Raises
+    InputError.
+
+    Returns:
+        The lists, and whether they were jackknifed.
     """
     loaded = spec.load()
     if not spec.seen(loaded, lists):

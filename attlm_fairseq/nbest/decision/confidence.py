@@ -24,7 +24,12 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage, WordS
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """How posteriors become confidences: the ``scale`` of the totals, and the ``coverage``, the confidence where all agree."""
+    """How posteriors become confidences.
+
+    Attributes:
+        scale: scale of the totals in the posteriors.
+        coverage: probability that a word on which all hypotheses agree is right.
+    """
 
     scale: float = 1.0
     coverage: float = 1.0

@@ -14,9 +14,13 @@ PRODUCTS = 1 << 22  # held at a time
 
 
 def loss_metric(name: str, tokenize: str = "none") -> Metric:
-    """Return the metric of a loss: one of LOSSES, or ``external:COMMAND``. ``tokenize`` is BLEU's; by default at white space.
+    """Return the metric of a loss.
 
     Case counts: texts to be compared without case are lower-cased before.
+
+    Args:
+        name: one of LOSSES, or ``external:COMMAND``.
+        tokenize: BLEU's tokenizer; the default splits at white space.
     """
     options: dict[str, dict[str, Any]] = {"bleu": {"tokenize": tokenize}, "ter": {"lowercase": False}}
     return make_metric(name, **options.get(name, {}))

@@ -213,8 +213,10 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
 class Batch:
     """Utterances whose values stand in lists, ``{"texts": [[..], [..]], "sequences_scores": [[..], [..]]}``.
 
-    ``per_list`` has one value per utterance, ``shared`` what all share. ``returned``: number of texts per utterance, if
-    they follow each other in a flat list; else 0.
+    Attributes:
+        per_list: members with one value per utterance.
+        shared: members that all utterances share.
+        returned: number of texts per utterance, if they follow each other in a flat list; else 0.
     """
 
     per_list: dict[str, list[Any]]

@@ -29,10 +29,13 @@ EXPECTED = (
 
 @dataclass(slots=True)
 class Layout:
-    """Where the hypotheses of an utterance stand: their values, and the key of their list (None if the utterance is the list).
+    """Where the hypotheses of an utterance stand.
 
-    ``columns`` are the keys of the lists next to it that have one value per hypothesis. ``is_row``: an object with one
-    text.
+    Attributes:
+        hypotheses: their values.
+        container: the key of their list in the utterance's object; None if the utterance is the list itself.
+        columns: the keys of the lists next to it that have one value per hypothesis.
+        is_row: the utterance is an object with one text.
     """
 
     hypotheses: Sequence[Any]

@@ -16,9 +16,11 @@ def write_sausages(lists: Iterable[NbestList], path: str) -> None:
     """Write a folder with one file per list, named by its id, in the format of SRILM's ``nbest-lattice -use-mesh``.
 
     Each slot is a line ``align SLOT word posterior word posterior ..``, most probable word first; ``*DELETE*`` means no
-    word. The posteriors of a slot sum to 1, rounded to 6 digits. The lists carry their ``sausage``. Raises InputError,
-    and writes nothing, if an id cannot be a file name, a word has a meaning of its own in the format, or the folder
-    exists.
+    word. The posteriors of a slot sum to 1, rounded to 6 digits. The lists carry their ``sausage``.
+
+    Raises:
+        InputError: an id cannot be a file name, a word has a meaning of its own in the format, or the folder exists.
+            Nothing is written then.
     """
     if path == "-":
         raise InputError("sausages are written as a folder, not to standard output: give a name for the folder with -o")

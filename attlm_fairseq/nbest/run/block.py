@@ -15,11 +15,16 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 
 @dataclass(frozen=True)
 class Block:
-    """The hypotheses of consecutive lists: ``texts`` list by list, and the ``sizes`` and ``sources`` of the lists.
+    """The hypotheses of consecutive lists.
 
-    ``distances``: how far the decoder's score of each hypothesis is below the best of its list (natural log); empty if
-    no LM needs it. ``rest``: the total of each hypothesis (see ``combination``) without the scores of this run's LMs;
-    empty unless lists whose decision an approximation could change are to be scored exactly.
+    Attributes:
+        texts: the texts of all hypotheses, list by list.
+        sizes: number of hypotheses of each list.
+        sources: source sentence of each list; None if unknown.
+        distances: how far the decoder's score of each hypothesis is below the best of its list (natural log); empty if no
+            LM needs it.
+        rest: the total of each hypothesis (see ``combination``) without the scores of this run's LMs; empty unless lists whose
+            decision an approximation could change are to be scored exactly.
     """
 
     texts: tuple[str, ...]

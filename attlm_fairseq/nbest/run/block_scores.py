@@ -24,7 +24,13 @@ SAMPLE_LISTS = 32  # lists on which the error of approximate scores is measured
 
 @dataclass(frozen=True)
 class BlockScores:
-    """The scores of a block: ``values`` by name of LM or feature, one per hypothesis; unknown words and notes by LM."""
+    """The scores of a block.
+
+    Attributes:
+        values: by name of LM or feature, one value per hypothesis.
+        oov: unknown words, by LM.
+        notes: what the user is told once, by LM.
+    """
 
     values: dict[str, list[float]]
     oov: dict[str, OOVCount]
@@ -43,10 +49,15 @@ class BlockScorer:
         margins: Mapping[str, float] | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        """Store LMs and their text steps, one pipeline per LM.
+        """Store LMs and their text steps.
 
-        ``source_texts`` are those of source sentences; None: as for the hypotheses. ``margins`` of ``scored_if_close``
-        are by LM. ``weights`` of LMs and features find the lists that are scored exactly.
+        Args:
+            scorers: the LMs.
+            texts: one pipeline per LM for the hypotheses.
+            features: names of the features.
+            source_texts: one pipeline per LM for the source sentences; None: as for the hypotheses.
+            margins: by LM, the margin of ``scored_if_close``.
+            weights: of the LMs and the features, to find the lists that are scored exactly.
         """
         if len(texts) != len(scorers):
             raise ValueError(f"{len(scorers)} LMs need as many text pipelines, not {len(texts)}")
@@ -141,12 +152,17 @@ class BlockScorer:
 def scored_if_close(
     scorer: Scorer, sentences: Sequence[Sequence[str]], sources: Sequence[Sequence[str]] | None, block: Block, margin: float
 ) -> list[SentenceScore]:
-    """Score only hypotheses whose decoder score is at most ``margin`` (natural log) below the best of their list.
+    """Score only hypotheses whose decoder score is at most ``margin`` below the best of their list.
 
     The others get the lowest score of their list, so that they gain nothing by it: the LM's weight is not negative
-    (``RunConfig.never_negative``). The whole value stands at their sentence end, and none of their words counts as
-    unknown. ``sentences`` and ``sources`` are the words of each hypothesis and of its source sentence; None for an LM
-    that uses none.
+    (``RunConfig.never_negative``). The whole value stands at their sentence end, and none of their words counts as unknown.
+
+    Args:
+        scorer: the LM.
+        sentences: the words of each hypothesis of the block.
+        sources: the words of each hypothesis' source sentence; None for an LM that uses none.
+        block: the lists.
+        margin: natural log; infinite to score all.
     """
     rows = [row for row in range(len(block)) if margin == math.inf or block.distances[row] <= margin]
     texts = [sentences[row] for row in rows]

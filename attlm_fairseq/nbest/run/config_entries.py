@@ -45,9 +45,13 @@ Writer = Callable[[Any, Path], Any]  # returns the entry of a value, for a file 
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of a table, which corresponds to an attribute of an object, of the same name unless ``attribute`` says another.
+    """An entry of a table, which corresponds to an attribute of an object.
 
-    ``always``: write the entry even if the attribute has its default value.
+    Attributes:
+        read: returns the attribute's value for an entry.
+        write: returns the entry for a value.
+        attribute: name of the attribute; "" if it is the entry's name.
+        always: write the entry even if the attribute has its default value.
     """
 
     read: Reader

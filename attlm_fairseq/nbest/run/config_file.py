@@ -203,12 +203,20 @@ def read_config(path: Path) -> RunConfig:
 
 
 def write_config(path: Path, config: RunConfig, record: Mapping[str, Any], record_name: str = "tuning", command: str | None = None) -> None:
-    """Write an ``attlm.toml``. The file changes at once or not at all; ``-``, a device or a pipe is only written.
+    """Write an ``attlm.toml``. The file changes at once or not at all.
 
     Entries of an existing file that stay the same keep their form and comments; those that ``config`` lacks go (see
-    ``unused``). The records of other commands stay, ``[tuning]`` only with the same weights. ``record`` tells how
-    weights were found, in the table ``record_name``, which the command line opens. Raises InputError if the existing
-    file is not an ``attlm.toml``, or a weight or file name cannot be written.
+    ``unused``). The records of other commands stay, ``[tuning]`` only with the same weights.
+
+    Args:
+        path: the file; ``-``, a device or a pipe is only written.
+        config: LMs, text steps, weights, decision and so on.
+        record: how they were found.
+        record_name: the table of the record.
+        command: the command line, which opens the record.
+
+    Raises:
+        InputError: the existing file is not an ``attlm.toml``, or a weight or file name cannot be written.
     """
     import tomlkit
 

@@ -21,14 +21,19 @@ PAIRS_PER_PROGRAM_RUN = 1 << 18  # hypothesis pairs sent to the program of mbr-e
 class ListDecider:
     """Decides on each scored list as it passes by, and counts changes.
 
-    ``weights``: with the first list, the default weight of the decoder's own score joins them. ``counts``: see
-    ``verbs.rescore.Rescored``.
+    Attributes:
+        weights: the weights in use; with the first list, the default weight of the decoder's own score joins them.
+        counts: numbers of lists, hypotheses, changed answers, and answers that are in no list, by their names in
+            ``verbs.rescore.Rescored``.
     """
 
     def __init__(self, run: RunConfig, features: Iterable[str], confidence: Confidence | None = None) -> None:
-        """Prepare for the lists of one run. ``features`` are the LM features that have a weight.
+        """Prepare for the lists of one run.
 
-        ``confidence`` adds word confidences to each list; None adds none.
+        Args:
+            run: weights and decision.
+            features: the LM features that have a weight.
+            confidence: adds word confidences to each list; None adds none.
         """
         self.run, self.confidence = run, confidence
         self.weights = dict(run.weights)

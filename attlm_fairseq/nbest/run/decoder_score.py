@@ -24,8 +24,15 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
     """Return the weights with 1 for the decoder's own score, unless the weights already cover it, and a line for the user.
 
     It is added if an LM of the run has a weight and neither a score of the list nor ``rank`` has one. The decoder's score is
-    the only score of ``nbest``, any of the lists, or the one with a name in DECODER_SCORES. There is a line if a weight is
-    added, or if it is unclear which score is the decoder's.
+    the only score of the list, or the one with a name in DECODER_SCORES.
+
+    Args:
+        run: the LMs.
+        weights: the given weights.
+        nbest: any of the lists.
+
+    Returns:
+        The weights, and a line for the user if one is added or if it is unclear which score is the decoder's; else "".
     """
     if run.adds_candidates:  # their weights were tuned, with those of all scores
         return dict(weights), ""
@@ -42,8 +49,12 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
 def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
     """Return how far the decoder's score of each hypothesis is below the best of the list: natural log, 0 or more.
 
-    The scores of ``lms`` do not count. Raises InputError if the list has no score of its own, or if it is unclear which
-    one is the decoder's.
+    Args:
+        nbest: a list.
+        lms: names of LM scores, which do not count.
+
+    Raises:
+        InputError: the list has no score of its own, or it is unclear which score is the decoder's.
     """
     own = _own_scores(nbest, lms)
     name = main_score(own)

@@ -102,9 +102,13 @@ def rescore_shards(
     """Rescore each file into the folder ``output``, under its own name, by ``concurrency`` actors.
 
     A Ray cluster that is running is used (``ray.init`` or RAY_ADDRESS), else one is started on this machine for the
-    call. With ``device`` "cuda" every actor has its own GPU. Returns the result of each file that was not there
-    already. Raises InputError if ray is missing, two files have one name, or the decision makes texts that are in no
-    list.
+    call. With ``device`` "cuda" every actor has its own GPU.
+
+    Returns:
+        The result of each file that was not there already.
+
+    Raises:
+        InputError: ray is missing, two files have one name, or the decision makes texts that are in no list.
     """
     todo = _unfinished(files, output, config)
     ray = _import_ray()

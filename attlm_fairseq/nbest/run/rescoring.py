@@ -29,7 +29,13 @@ HYPOTHESIS_CHARACTERS = 16  # what an empty hypothesis counts
 
 
 class Rescorer:
-    """Applies LMs to a stream of lists, in constant memory and in order. It gathers unknown words and notes by LM."""
+    """Applies LMs to a stream of lists, in constant memory and in order.
+
+    Attributes:
+        oov: unknown words so far, by LM.
+        notes: what else the user is told, by LM.
+        conversations: names of the conversations so far; empty with ``--context all``.
+    """
 
     def __init__(
         self,
@@ -39,10 +45,14 @@ class Rescorer:
         cache: ScoreCache | None = None,
         context: Context | None = None,
     ) -> None:
-        """Prepare for a stream of lists. ``config`` tells what its LMs need besides the texts.
+        """Prepare for a stream of lists.
 
-        ``on_progress`` is called with the number of hypotheses finished since the last call. ``cache`` has scores that
-        need not be computed again. ``context`` are the conversations of the lists; None scores each list by itself.
+        Args:
+            workers: the loaded LMs.
+            config: the run, which tells what its LMs need besides the texts.
+            on_progress: called with the number of hypotheses finished since the last call.
+            cache: scores that need not be computed again.
+            context: the conversations of the lists; None scores each list by itself.
         """
         self.workers = workers
         self.translations = [lm.name for lm in config.lms if lm.uses_source]

@@ -32,9 +32,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Group:
-    """Conversations that are scored in one batch: their ``turns``, which may be read on demand, and the choice of each.
+    """Conversations that are scored in one batch.
 
-    ``known`` are scores of the first turns, if they are known already.
+    Attributes:
+        turns: the turns in order; may be read on demand.
+        choices: one per conversation.
+        known: scores of the first turns, if they are known already.
     """
 
     turns: Iterable[Turn]

@@ -67,9 +67,10 @@ def paired_test(
     difference is at least as large if in each list the systems change places by the toss of a coin; all 2^N tosses if
     these are at most ``resamples``, else ``resamples`` random ones, (hits + 1) / (resamples + 1).
 
-    With ``folds``, a are the held-out answers of a cross-validation with so many folds; the interval's ends are
-    ``cross_validation_factor`` times as far from the difference, and p-values are those of a difference smaller by this
-    factor.
+    Args:
+        folds: a are the held-out answers of a cross-validation with so many folds; the interval's ends are
+            ``cross_validation_factor`` times as far from the difference, and p-values are those of a difference smaller
+            by this factor.
     """
     a, b = _checked(a, resamples, level), _checked(b, resamples, level)
     if a.shape != b.shape:

@@ -171,10 +171,12 @@ class LineSearch:
 def _envelope(slopes: np.ndarray, intercepts: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, ...]]]:
     """Compute the upper envelopes of k lists of n lines each, (k, n), all lists at once.
 
-    From the flattest line, go to the steeper line that is met first, until none is steeper: as many rounds as the
-    longest envelope has corners. Of equal lines the first counts. If more than two lines meet, several corners may
-    coincide. Returns the highest line towards minus infinity (k,), and for each round the corners: lists, positions,
-    and the highest lines left and right of them.
+    From the flattest line, go to the steeper line that is met first, until none is steeper: as many rounds as the longest
+    envelope has corners. Of equal lines the first counts. If more than two lines meet, several corners may coincide.
+
+    Returns:
+        The highest line towards minus infinity (k,), and for each round the corners: lists, positions, and the highest
+        lines left and right of them.
     """
     lists = np.arange(len(slopes))
     flattest = slopes == slopes.min(axis=1, keepdims=True)
