@@ -6,6 +6,7 @@ next to itself, in the installed copy: tests give it the path of the checkout's 
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     import pretend_device
 
     pretend_device.register()
+    gc.disable()  # until the tests begin: what their files import stays
     config.option.loadscopereorder = False
 
 
@@ -52,6 +54,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the slowest files: one that begins last keeps one process busy when the others have ended."""
     places = {ROOT / "tests" / name: place for place, name in enumerate(SLOWEST_FILES)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector all that was imported, which is most of what there is."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -1,14 +1,16 @@
 """fairseq's commands and ``attlm`` without the wait for their imports, for tests that run many of them.
 
 A server imports torch and fairseq once. :func:`programs` returns a folder of commands (``fairseq-train``, .., ``attlm``). Each lets the
-server fork a process that runs it with the caller's arguments, folder, environment and standard streams. The plugin is not imported
-before the fork, so each command still begins as one that a user starts.
+server fork a process that runs it with the caller's arguments, folder, environment and standard streams. A second server has also taken
+this checkout's plugin, as fairseq takes ``--user-dir``; it runs the commands with that option. All others begin without the plugin.
 """
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import functools
+import gc
 import importlib
 import json
 import logging
@@ -29,10 +31,12 @@ COMMANDS = {  # module and function of each command
 }
 ATTLM = {"attlm": ("attlm_cli.main", "main")}
 LATE_IMPORTS = ("torch._dynamo",)  # by the first optimiser
+PLUGIN = str(Path(__file__).resolve().parents[1] / "attlm_fairseq")
 CLIENT = """#!{python} -SE
 import json, os, socket, sys
+given = [os.path.realpath(value) for option, value in zip(sys.argv, sys.argv[1:]) if option == "--user-dir"]
 with socket.socket(socket.AF_UNIX) as server:
-    server.connect({address!r})
+    server.connect({address!r} + (".plugin" if given == [{plugin!r}] else ""))
     request = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
     socket.send_fds(server, [len(request).to_bytes(8, "little")], [0, 1, 2])
     server.sendall(request)
@@ -49,7 +53,7 @@ def programs() -> Path:
     for command in (*COMMANDS, *ATTLM):
         path = folder / "bin" / command
         path.parent.mkdir(exist_ok=True)
-        path.write_text(CLIENT.format(python=sys.executable, address=address))
+        path.write_text(CLIENT.format(python=sys.executable, address=address, plugin=PLUGIN))
         path.chmod(0o755)
     server = subprocess.Popen([sys.executable, __file__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -74,13 +78,26 @@ def serve(address: str) -> None:
     logging.root.setLevel(level)
     logging.disable(logging.NOTSET)
     assert not any(name.startswith("attlm") for name in sys.modules)
+    ready, told = os.pipe()
+    with_plugin = os.fork() == 0
+    if with_plugin:
+        address += ".plugin"
+        importlib.import_module("fairseq.utils").import_user_module(argparse.Namespace(user_dir=PLUGIN))
+    else:
+        os.close(told)
+    gc.collect()
+    gc.freeze()  # or each command looks through all of torch and fairseq, and copies the pages that it looks at
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that wait for the commands
     with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as events:
         listening.bind(address)
         listening.listen(64)
         events.register(listening, selectors.EVENT_READ)
         events.register(sys.stdin, selectors.EVENT_READ)
-        print("ready", flush=True)
+        if with_plugin:
+            os.close(told)
+        else:
+            os.read(ready, 1)  # until the other listens, too, or has failed, which the commands will tell
+            print("ready", flush=True)
         while all(key.fileobj is listening for key, _ in events.select()):
             connection, _ = listening.accept()
             if os.fork() == 0:
@@ -121,6 +138,9 @@ def run_command(request: list, streams: list[int]) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    if "attlm_fairseq" in sys.modules:
+        taken = sys.modules["fairseq.utils"].import_user_module.memo
+        taken.update(path for path in map(os.path.abspath, sys.argv) if os.path.realpath(path) == PLUGIN)
     code: object = 1
     try:
         module, function = (COMMANDS | ATTLM)[Path(sys.argv[0]).name]
