@@ -47,7 +47,7 @@ def in_groups(groups: Mapping[str, Sequence[Decorator]], name: str, build: Calla
         decorated: Any = wrapper
         for title, options in reversed(list(groups.items())):
             decorated = cloup.option_group(title, *options)(decorated)
-        names = [name for name in _parameters(decorated) if name not in before]
+        names = [own for own in _parameters(decorated) if own not in before]
         return decorated
 
     return decorate

@@ -61,9 +61,7 @@ class SrilmFormat(NbestFormat):
             fields = split_end(whole)[0].split(None, 3)
             if len(fields) < 3 or not _COUNT.fullmatch(fields[2]):
                 raise InputError(f"found {quoted(whole)}: expected 'acoustic lm nwords words...'", path=path, line=line)
-            scores = {
-                name: number(field, f"the {name} score", path, line) * LN_10 for name, field in zip(_OWN_SCORES, fields, strict=False)
-            }
+            scores = {own: number(field, f"the {own} score", path, line) * LN_10 for own, field in zip(_OWN_SCORES, fields, strict=False)}
             text = fields[3] if len(fields) > 3 else ""
             if len(text.split()) < int(fields[2]):
                 raise InputError(f"found {len(text.split())} words, expected {fields[2]}: is the line cut short?", path=path, line=line)
