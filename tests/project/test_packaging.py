@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import subprocess
+import symtable
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import fairseq
@@ -156,3 +158,23 @@ def test_a_missing_package_is_one_line_that_says_what_to_install(tmp_path, packa
     assert package in line
     assert install in line
     assert f"({command!r}, 2)" in done.stderr
+
+
+def scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    yield table
+    for inner in table.get_children():
+        yield from scopes(inner)
+
+
+@pytest.mark.parametrize("folder", ["attlm_fairseq", "cli"])
+def test_no_comprehension_hides_a_variable_that_a_closure_needs(folder):
+    """Python 3.12 and 3.13.0 lose a function's free variable if a comprehension in the function has one of that name."""
+    found = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for scope in scopes(symtable.symtable(path.read_text(), str(path), "exec")):
+            free = {symbol.get_name() for symbol in scope.get_symbols() if symbol.is_free()}
+            for inner in scope.get_children():
+                if inner.get_name() in ("listcomp", "dictcomp", "setcomp"):
+                    own = {symbol.get_name() for symbol in inner.get_symbols() if symbol.is_local()}
+                    found += [(str(path), inner.get_lineno(), name) for name in free & own]
+    assert not found
