@@ -14,7 +14,8 @@ AVERAGES = ("none", "nt-asgd", "ema")
 class WeightAverage:
     """The average of a model's weights, in float32 at least.
 
-    - ``ema``: after each update ``a = decay a + (1 - decay) w``, beginning with the weights after the first update.
+    - ``ema``: after update t ``a = d a + (1 - d) w``, where d is ``decay``, at most (1 + t) / (10 + t). The bound lets the average
+      of a short run forget the first weights.
     - ``nt-asgd`` (Merity, Keskar and Socher 2018): the mean of the weights after each update since the trigger. The trigger
       is the first validation whose perplexity is above the best of all validations except the ``window`` before it. With SGD
       this is averaged SGD.
@@ -33,7 +34,7 @@ class WeightAverage:
         if not self.triggered:
             return
         self.updates += 1
-        share = 1 / self.updates if self.kind == "nt-asgd" else 1 - self.decay
+        share = 1 / self.updates if self.kind == "nt-asgd" else max(1 - self.decay, 9 / (10 + self.updates))
         with torch.no_grad():
             if self.updates == 1:
                 self.average = [wide(weights).clone() for weights in trained(model)]

@@ -32,7 +32,9 @@ class TrainingOptions(ChoiceOptions):
         default=5,
         metadata={"help": "nt-asgd: start averaging if a validation is worse than the best one more than N validations ago"},
     )
-    average_decay: float = field(default=0.999, metadata={"help": "ema: factor of the old average in each update"})
+    average_decay: float = field(
+        default=0.999, metadata={"help": "ema: factor of the old average in update t, which is at most (1 + t) / (10 + t)"}
+    )
     amp: bool = II("common.amp")
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")

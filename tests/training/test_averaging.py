@@ -35,11 +35,12 @@ def test_the_mean_since_the_trigger_and_the_exponential_average():
     average.put_in(model)  # again: nothing happens
     average.take_out(model)
     assert torch.equal(model.weight.double(), history[-1])
-    average = WeightAverage("ema", 0.9, 5)
+    average = WeightAverage("ema", 0.4, 5)
     model, history = trained_steps(average, 7)
     expected = history[0]
-    for weights in history[1:]:
-        expected = 0.9 * expected + 0.1 * weights
+    for update, weights in enumerate(history[1:], 2):
+        kept = min(0.4, (1 + update) / (10 + update))
+        expected = kept * expected + (1 - kept) * weights
     average.put_in(model)
     torch.testing.assert_close(model.weight.double(), expected, rtol=1e-6, atol=1e-7)
 
