@@ -97,14 +97,20 @@ plain_texts() {
     done
 }
 
-# binarise [OPTION ..]: fairseq's dictionary and binary data in bin, of train.txt, valid.txt and test.txt, unless bin is there. What a killed
-# run left in bin.part is made again.
+# preprocess FOLDER OPTION ..: fairseq-preprocess with these options into FOLDER, unless it is there. What a killed run left in FOLDER.part is
+# made again. The log is preprocess.log.
+preprocess() {
+    local folder=$1
+    shift
+    [ ! -e "$folder" ] || return 0
+    rm -rf "$folder.part"
+    fairseq-preprocess "$@" --destdir "$folder.part" >preprocess.log 2>&1 || { tail -5 preprocess.log >&2; return 1; }
+    mv "$folder.part" "$folder"
+}
+
+# binarise [OPTION ..]: fairseq's dictionary and binary data in bin, of train.txt, valid.txt and test.txt.
 binarise() {
-    [ ! -e bin ] || return 0
-    rm -rf bin.part
-    fairseq-preprocess --only-source --trainpref train.txt --validpref valid.txt --testpref test.txt --destdir bin.part "$@" \
-        >preprocess.log 2>&1 || { tail -5 preprocess.log >&2; return 1; }
-    mv bin.part bin
+    preprocess bin --only-source --trainpref train.txt --validpref valid.txt --testpref test.txt "$@"
 }
 
 # keep_to FOLDER OPTIONS: stops where the folder holds a model that was trained with other options, which would be trained on with these, or

@@ -19,10 +19,9 @@ cd "$work"
 same_inputs texts.cksum "$general"/train.txt* "$general"/valid.txt* "$domain"/train.txt* "$domain"/valid.txt* "$domain"/test.txt* \
     <(echo "${WORDS:-10000} ${SENTENCES:-all}")
 [ -e joint.txt ] || python "$here/prepare.py" "$general" "$domain" . "${WORDS:-10000}" ${SENTENCES:+"$SENTENCES"}
-[ -e dict/dict.txt ] || fairseq-preprocess --only-source --padding-factor 1 --trainpref joint.txt --dict-only --destdir dict > preprocess.log 2>&1
+preprocess dict --only-source --padding-factor 1 --trainpref joint.txt --dict-only
 for text in general domain; do
-    [ -e "$text/bin/valid.bin" ] || fairseq-preprocess --only-source --srcdict dict/dict.txt --trainpref "$text/train.txt" \
-        --validpref "$text/valid.txt" --destdir "$text/bin" > preprocess.log 2>&1
+    preprocess "$text/bin" --only-source --srcdict dict/dict.txt --trainpref "$text/train.txt" --validpref "$text/valid.txt"
     [ -e "$text.arpa" ] || attlm ngram "$text/train.txt" -o "$text.arpa" -n "${ORDER:-3}" --unk-in-text --discount-fallback
 done
 

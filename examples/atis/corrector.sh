@@ -16,8 +16,7 @@ same_inputs lists.cksum "$lists"
 python "$here/prepare.py" "$lists" .
 [ -e corrections.tsv ] || attlm corrections train.json -o corrections.tsv
 [ -e pairs ] || attlm corrections pairs train.json -o pairs
-[ -e pairs-bin/dict.hyp.txt ] || fairseq-preprocess -s hyp -t ref --joined-dictionary --trainpref pairs/train --validpref pairs/valid \
-    --destdir pairs-bin > pairs.log 2>&1
+preprocess pairs-bin -s hyp -t ref --joined-dictionary --trainpref pairs/train --validpref pairs/valid
 training=(pairs-bin --user-dir attlm_fairseq --task translation -s hyp -t ref --arch attentive_lstm \
     --encoder-embed-dim 192 --encoder-hidden-size 96 --encoder-bidirectional --decoder-embed-dim 192 --decoder-hidden-size 192 \
     --dropout 0.2 --optimizer adam --lr 0.0015 --lr-scheduler inverse_sqrt --warmup-updates 300 --warmup-init-lr 1e-5 --clip-norm 1 \

@@ -14,7 +14,7 @@ cd "$work"
 same_inputs lists.cksum "$lists"
 python "$here/prepare.py" "$lists" .
 [ -e lm.arpa ] || attlm ngram train-all.txt -o lm.arpa -n 3
-[ -e bin/dict.txt ] || fairseq-preprocess --only-source --trainpref train.txt --validpref valid.txt --destdir bin > preprocess.log 2>&1
+preprocess bin --only-source --trainpref train.txt --validpref valid.txt
 for score in single combined; do
     training=(bin --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm \
         --attention-score "$score" --decoder-embed-dim 256 --decoder-hidden-size 256 --dropout 0.5 \

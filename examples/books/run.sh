@@ -14,10 +14,10 @@ mkdir -p "$work"
 cd "$work"
 
 same_inputs texts.cksum "$train" "$valid"
-[ -e train.txt ] || gzip -dc "$train" > train.txt
-[ -e valid.txt ] || gzip -dc "$valid" | sed -n 1,1500p > valid.txt
+[ -e train.txt ] || { gzip -dc "$train" > train.part; mv train.part train.txt; }
+[ -e valid.txt ] || { gzip -dc "$valid" | sed -n 1,1500p > valid.part; mv valid.part valid.txt; }
 [ -e lm.bin ] || attlm ngram train.txt -o lm.bin -n 4
-[ -e bin/dict.txt ] || fairseq-preprocess --only-source --trainpref train.txt --validpref valid.txt --destdir bin --nwordssrc 10000 > preprocess.log 2>&1
+preprocess bin --only-source --trainpref train.txt --validpref valid.txt --nwordssrc 10000
 training=(bin --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive_lstm_lm \
     --decoder-embed-dim 256 --decoder-hidden-size 256 --decoder-layers 1 --dropout 0.1 --init-range 0.1 \
     --optimizer adam --lr 0.004 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update 1900 --clip-norm 5 \

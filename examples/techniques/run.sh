@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What each training technique brings by itself: one model for each technique and seed, the same in all else, and one with all of them.
+# What each training technique brings by itself: one model for each technique and seed, the same in all else, and one with all of them. The
+# model without any has no dropout either.
 #
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test as .txt or .txt.gz, one text without documents such as Penn Treebank. The options given come last and win.
@@ -19,7 +20,8 @@ binarise --padding-factor 1
 
 declare -A techniques=(
     [base]=""
-    [locked]="--locked-dropout"
+    [dropout]="--dropout 0.3"
+    [locked]="--dropout 0.3 --locked-dropout"
     [words]="--dropout-words 0.1"
     [weight-drop]="--weight-drop 0.3"
     [ar-tar]="--activation-reg 2 --temporal-activation-reg 1"
@@ -31,13 +33,13 @@ declare -A techniques=(
 techniques[all]="${techniques[*]}"
 
 printf 'row\tseed\tppl\n' > results.part
-for row in ${ROWS:-base locked words weight-drop ar-tar random-bptt rotated advsoft ema all}; do
+for row in ${ROWS:-base dropout locked words weight-drop ar-tar random-bptt rotated advsoft ema all}; do
     [ -n "${techniques[$row]+known}" ] || { echo "run.sh: ROWS: $row is not known" >&2; exit 2; }
     read -ra technique <<< "${techniques[$row]}"
     for seed in ${SEEDS:-1 2}; do
         name=$row-$seed
         training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order corpus --bptt 35 --arch plain_lstm_lm \
-            --criterion lm_cross_entropy --decoder-embed-dim 200 --decoder-hidden-size 200 --decoder-layers 2 --dropout 0.3 --output-layer tied \
+            --criterion lm_cross_entropy --decoder-embed-dim 200 --decoder-hidden-size 200 --decoder-layers 2 --dropout 0 --output-layer tied \
             --optimizer adam --lr 0.003 --lr-scheduler cosine --warmup-updates 100 --clip-norm 1 --batch-size 20 --max-update "${UPDATES:-8000}" \
             --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple --save-dir "$name" "${technique[@]}" \
             --seed "$seed" "$@")
