@@ -90,7 +90,7 @@ def work(model: str, dtype: str, device: str) -> None:
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.trainer import Trainer
 
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"  # float32 is float32
+    set_precision(dtype)
     answer = os.fdopen(os.dup(1), "w")  # fairseq prints where it likes
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory() as folder:
@@ -171,13 +171,18 @@ def machine(device: str) -> str:
     return f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, {bf16} bf16 instructions"
 
 
-def matmul_rate(device: str, dtype: str) -> float:
-    """Floating-point operations a second of the output layer's product, the best of ten; in bf16 with sizes that suit its instructions."""
+def matmul_rate(device: str, dtype: str, count: int = SENTENCES * WORDS, words: int = VOCABULARY) -> float:
+    """Floating-point operations a second of the output layer's product, the best of ten; in bf16 with sizes that suit its instructions.
+
+    With a ``count`` of rows and a number of columns ``words`` it is that of another product.
+    """
     import torch
 
-    words, size, kind = (10_016, 672, torch.bfloat16) if dtype == "bf16" else (VOCABULARY, SIZE, torch.float32)
-    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
-    rows, weight = (torch.randn(count, size, device=device, dtype=kind) for count in (SENTENCES * WORDS, words))
+    size, kind = SIZE, torch.float32
+    if dtype == "bf16":
+        words, size, kind = -(-words // 32) * 32, 672, torch.bfloat16
+    set_precision(dtype)
+    rows, weight = (torch.randn(count, size, device=device, dtype=kind) for count in (count, words))
     out, best = torch.empty(len(rows), words, device=device, dtype=kind), 0.0
     for _ in range(10):
         begin = time.perf_counter()
@@ -186,6 +191,15 @@ def matmul_rate(device: str, dtype: str) -> float:
             torch.cuda.synchronize()
         best = max(best, 2 * out.numel() * size / (time.perf_counter() - begin))
     return best
+
+
+def set_precision(dtype: str) -> None:
+    """Choose what torch does to float32: nothing, TF32 on a GPU, or products rounded to bf16 by the CPU's library (``mkldnn``)."""
+    import torch
+
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+    for library in (torch.backends.mkldnn.matmul, torch.backends.mkldnn.rnn):
+        library.fp32_precision = "bf16" if dtype == "mkldnn" else "ieee"
 
 
 def has_bf16(device: str) -> bool:
@@ -232,7 +246,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS), help="joined by commas: %(default)s")
     parser.add_argument(
-        "--dtypes", help="joined by commas: float32, tf32 (GPUs), bf16; default float32, and bf16 if there are instructions for it"
+        "--dtypes",
+        help="joined by commas: float32, tf32 (GPUs), mkldnn (float32 products that torch's CPU library rounds to bf16), bf16; "
+        "default float32, and bf16 if there are instructions for it",
     )
     parser.add_argument("--steps", type=int, default=5, help="measured for each model, after one that is not; default %(default)s")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -272,6 +288,9 @@ def main() -> None:
             flush=True,
         )
         worker.close()
+    for dtype, found in rates.items():
+        recurrent = max(matmul_rate(options.device, dtype, SENTENCES, 4 * SIZE) for _ in range(10))
+        print(f"{dtype}: {max(found) / 1e9:,.0f} GFLOP/s in the output layer's product, {recurrent / 1e9:,.0f} in the recurrent ones")
 
 
 if __name__ == "__main__":

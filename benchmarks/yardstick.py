@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.statistics.evaluation import Row
 
 NAMES = {"kenlm": "KenLM", "attentive": "attentive LSTM", "transformer": "fairseq Transformer"}
 COMMON = (
@@ -75,7 +76,8 @@ def main() -> None:
     print("\n| LMs | WER, 5-fold | 95 % interval | against input 1-best |\n|---|---|---|---|")
     lists = read(options.lists)
     for chosen in combinations(lms):
-        print(row(lists, {name: measured[name] for name in chosen}), flush=True)
+        title = " + ".join(NAMES[name] for name in chosen) or "the lists' own scores"
+        print(row(title, cross_validated(lists, {name: measured[name] for name in chosen})), flush=True)
 
 
 def combinations(names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -94,10 +96,7 @@ def ngram(options: argparse.Namespace) -> Path:
 
 def trained(name: str, options: argparse.Namespace) -> Path:
     """Train a neural LM, and return its checkpoint."""
-    data, folder = options.work / "data", options.work / name
-    if not data.exists():
-        program = ["fairseq-preprocess", "--only-source", "--trainpref", options.train, "--validpref", options.valid, "--destdir", data]
-        logged(program, options.work / "data.log")
+    data, folder = binarised(options), options.work / name
     path = folder / "checkpoint_best.pt"
     if not (folder / "done").exists():
         limits = ["--max-update", options.updates, "--total-num-update", options.updates, "--save-dir", folder]
@@ -133,6 +132,16 @@ def read(path: str) -> list[NbestList]:
     return list(lists)
 
 
+def binarised(options: argparse.Namespace) -> Path:
+    """Binarise the texts for fairseq, and return their folder."""
+    data = options.work / "data"
+    if not data.exists():
+        texts = ["--trainpref", options.train, "--validpref", options.valid]
+        logged(["fairseq-preprocess", "--only-source", *texts, "--destdir", f"{data}.part"], options.work / "data.log")
+        Path(f"{data}.part").rename(data)
+    return data
+
+
 def in_own_process(lm: Path, lists: str, output: Path) -> Measured:
     """Score all hypotheses in a process whose peak memory is that of this LM."""
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import yardstick; yardstick.measure(*sys.argv[1:])"
@@ -155,8 +164,15 @@ def measure(lm: str, lists: str, output: str) -> None:
     Path(output).write_text(json.dumps(found), "utf-8")
 
 
-def row(lists: Sequence[NbestList], lms: dict[str, Measured]) -> str:
-    """Return the row of some LMs: their scores and numbers of unknown words tuned with the lists' own scores."""
+def row(title: str, found: Row) -> str:
+    """Return a row of the table."""
+    comparison = found.comparison
+    against = f"{comparison.difference.score:+.2f}, p = {comparison.p_value:.3f}" if comparison else ""
+    return f"| {title} | {found.interval.score:.2f} | {found.interval.low:.2f} .. {found.interval.high:.2f} | {against} |"
+
+
+def cross_validated(lists: Sequence[NbestList], lms: dict[str, Measured]) -> Row:
+    """Return the error rate in cross-validation of some LMs: their scores and numbers of unknown words with the lists' own scores."""
     from attlm_fairseq import TuneOptions, tune
 
     places = itertools.count()
@@ -170,11 +186,7 @@ def row(lists: Sequence[NbestList], lms: dict[str, Measured]) -> str:
             hypotheses.append(replace(hypothesis, scores=hypothesis.scores | new))
         scored.append(replace(nbest, hypotheses=hypotheses))
     rows = {found.label: found for found in tune(scored, options=TuneOptions(no_gain="keep")).rows}
-    found = next(row for label, row in rows.items() if "fold" in label)
-    title = " + ".join(NAMES[name] for name in lms) or "the lists' own scores"
-    comparison = found.comparison
-    against = f"{comparison.difference.score:+.2f}, p = {comparison.p_value:.3f}" if comparison else ""
-    return f"| {title} | {found.interval.score:.2f} | {found.interval.low:.2f} .. {found.interval.high:.2f} | {against} |"
+    return next(row for label, row in rows.items() if "fold" in label)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from lm_files import write_arpa
 from torch.profiler import ProfilerActivity, profile
+
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.scoring.lm_files import load_lm_files
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -118,7 +123,32 @@ def test_yardstick_tunes_every_combination_of_lms(monkeypatch):
     made = importlib.import_module("shrinkage").make_lists(40, 0.0, np.random.default_rng(1))
     errors = [hypothesis.text.split().count("wrong") for nbest in made for hypothesis in nbest.hypotheses]
     knows = module.Measured([-float(count) for count in errors], [0] * len(errors), 1.0, 1)
-    row = [cell.strip() for cell in module.row(made, {"kenlm": knows}).strip("|").split("|")]
+    found = module.cross_validated(made, {"kenlm": knows})
+    row = [cell.strip() for cell in module.row("KenLM", found).strip("|").split("|")]
     assert row[0] == "KenLM"
     assert float(row[3].split(",")[0]) < 0  # fewer errors than in input order
-    assert module.row(made, {}).startswith("| the lists' own scores |")
+    assert module.cross_validated(made, {}).interval.score > found.interval.score
+
+
+def test_better_lms_are_trained_with_the_options_of_fairseq_and_measured(monkeypatch, tmp_path):
+    from fairseq import options
+
+    from attlm_fairseq.plugin import register
+
+    register()
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    module = importlib.import_module("better_lms")
+    words = [str(tmp_path), *module.COMMON.format(size=8).split(), "--max-update", "100"]
+    for techniques in module.STEPS.values():
+        words += techniques.split()
+        args = options.parse_args_and_arch(options.get_training_parser(), words)
+    assert (args.arch, args.output_layer, args.dropout, args.average) == ("attentive_lstm_lm", "tied", 0.5, "ema")
+    lists = []
+    for count in range(1, 31):
+        first = "a " * (count - 1)
+        lists.append(NbestList(str(count), [Hypothesis(first + "b", {}, 1), Hypothesis(first + "a", {}, 2)], (first + "a",)))
+    arpa = write_arpa(tmp_path / "lm.arpa", ["a", "b"])
+    found = module.measured("KenLM |", lists, [arpa])
+    scores = load_lm_files([arpa], "lm").score([["a"] * count for count in range(1, 31)])
+    assert found.ppl == pytest.approx(math.exp(-sum(score.total for score in scores) / sum(range(2, 32))))
+    assert found.text.startswith(f"| KenLM | | {found.ppl:.2f} | {found.wer:.2f} |")
