@@ -199,7 +199,7 @@ def set_precision(dtype: str) -> None:
 
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
     for library in (torch.backends.mkldnn.matmul, torch.backends.mkldnn.rnn):
-        library.fp32_precision = "bf16" if dtype == "mkldnn" else "ieee"
+        library.fp32_precision = "bf16" if dtype == "mkldnn" else "none"
 
 
 def has_bf16(device: str) -> bool:
