@@ -67,7 +67,12 @@ class Shower:
         return f"{self.trained.architecture} {self.trained.path.name}"
 
     def show_sentence(self, sentence: str) -> OOVCount:
-        """Show a sentence: heat map, numbers, highlighted words. Raises InputError before anything is written."""
+        """Show a sentence: heat map, numbers, highlighted words.
+
+        Raises:
+            InputError: an output has no known ending, the model has no attention weights, or the sentence is not
+                UTF-8 or has no words; nothing is written then. Or a file cannot be written.
+        """
         forms = {output: form_of(output, FORMS) for output in self.outputs}
         require_weights(self.trained)
         require_utf8(sentence, "the sentence")

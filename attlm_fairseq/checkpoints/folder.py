@@ -104,7 +104,11 @@ def check_distinct(symbols: Sequence[str], path: Path) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file. Raises InputError."""
+    """Return the tensors of a safetensors file.
+
+    Raises:
+        InputError: the file cannot be read or is not in the safetensors format.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -115,7 +119,11 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file. Raises InputError."""
+    """Return the content of a JSON file.
+
+    Raises:
+        InputError: the file cannot be read, is not UTF-8 or is not JSON.
+    """
     try:
         return json.loads(path.read_bytes().decode("utf-8"))
     except OSError as error:

@@ -192,7 +192,12 @@ def find_family(architecture: str, path: Path) -> str:
 
 
 def read_checkpoint(path: Path, content: Any = None) -> Mapping[str, Any]:
-    """Return the content of a fairseq-train checkpoint, on the CPU, with at least ``cfg`` and ``model``. Raises InputError."""
+    """Return the content of a fairseq-train checkpoint, on the CPU, with at least ``cfg`` and ``model``.
+
+    Raises:
+        InputError: the file is missing, damaged or an n-gram model, contains anything except data, or lacks ``cfg``
+            or ``model``; or this torch is older than SAFE_TORCH.
+    """
     checkpoint = read_plain_data(path) if content is None else content
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("cfg"), dict) or not isinstance(checkpoint.get("model"), dict):
         raise InputError("holds no `cfg` and `model`; give a checkpoint written by fairseq-train", path=path)
@@ -270,7 +275,10 @@ def find_dictionary(path: Path, config: Mapping[str, Any], names: Sequence[str] 
     """Return ``dict.txt`` next to the checkpoint, or in its data folder; of several ``names``, the first, all in one folder.
 
     A relative data folder is looked for from the checkpoint's folder and its parents, nearest first, because fairseq-train
-    was usually started in one of them, and then from the current folder. Raises NoDictionaryError.
+    was usually started in one of them, and then from the current folder.
+
+    Raises:
+        NoDictionaryError: no folder has all the files, or a folder cannot be looked at.
     """
     task = config.get("task")
     data = (task.get("data") if isinstance(task, dict) else getattr(task, "data", None)) or ""

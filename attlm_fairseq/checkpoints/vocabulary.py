@@ -49,7 +49,12 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: Path) -> Vocabulary:
-        """Read a ``dict.txt`` with one ``word count`` per line; ids start at 4. Raises InputError with the line number."""
+        """Read a ``dict.txt`` with one ``word count`` per line; ids start at 4.
+
+        Raises:
+            InputError: the file cannot be read or is not UTF-8, a line is not ``word count``, or a word is there
+                twice without ``#fairseq:overwrite``. For lines, the message has the line number.
+        """
         symbols = list(SPECIAL_SYMBOLS)
         seen = dict.fromkeys(symbols, 0)
         try:

@@ -66,7 +66,13 @@ class DecoderLM(SharedByCopies):
         return cls(load_model(Path(path), None if dictionary is None else Path(dictionary), device), precision)
 
     def save(self, folder: Path) -> None:
-        """Write the folder that ``attlm export`` writes, from the files of this model. Raises InputError."""
+        """Write the folder that ``attlm export`` writes, from the files of this model.
+
+        Raises:
+            InputError: the model was loaded from a checkpoint that has become unusable, or the folder is not empty or
+                cannot be written.
+            OSError: the model was loaded from a folder, and the new folder exists or cannot be written.
+        """
         if self.path.is_dir():
             shutil.copytree(self.path, folder)
             return

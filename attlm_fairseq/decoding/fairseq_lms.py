@@ -71,7 +71,11 @@ class FairseqLM:
 
 
 def parse_lms(text: str, option: str = "--lms") -> list[tuple[Path, float]]:
-    """Parse ``PATH=WEIGHT:PATH=WEIGHT..`` into files and weights. ``option`` is named in messages. Raises InputError."""
+    """Parse ``PATH=WEIGHT:PATH=WEIGHT..`` into files and weights. ``option`` is named in messages.
+
+    Raises:
+        InputError: a part is not PATH=WEIGHT, or a weight is not a finite number.
+    """
     lms = []
     for part in text.split(":"):
         path, equals, weight = part.rpartition("=")
@@ -125,7 +129,14 @@ def load_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptio
 
 
 def load_folder_or_checkpoint(path: Path, options: LoadOptions) -> DecoderLM | FairseqLM:
-    """Load a neural model of this package or of fairseq. Raises InputError."""
+    """Load a neural model of this package or of fairseq.
+
+    Raises:
+        InputError: a file is missing or invalid, it is not a language model, or its dictionary is missing or does not
+            fit. For fairseq's own models also: a precision other than float32, or a dictionary that is not called
+            ``dict.txt``.
+        ValueError: the precision is unknown, or it is int8 and the device is not a CPU.
+    """
     if path.is_dir():
         return DecoderLM.load(path, options.dictionary, options.device, options.precision)
     content = read_plain_data(path)

@@ -138,7 +138,12 @@ def weighted(files: Files) -> dict[Path, float]:
 
 
 def load_stateful_lm(path: Path, device: str = "cpu", cache_bytes: int = CACHE_BYTES, precision: str = "float32") -> StatefulLM:
-    """Load a checkpoint, a folder of ``attlm export`` or a KenLM file, recognised by content. Raises InputError and ValueError."""
+    """Load a checkpoint, a folder of ``attlm export`` or a KenLM file, recognised by content.
+
+    Raises:
+        InputError: a file is missing or invalid.
+        ValueError: the LM is neural, and the precision is unknown, or it is int8 and the device is not a CPU.
+    """
     if path.is_dir() or is_checkpoint(path):
         return StatefulNeuralLM.load(path, device=device, cache_bytes=cache_bytes, precision=precision)
     return KenLM(path)

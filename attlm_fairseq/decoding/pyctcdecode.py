@@ -139,7 +139,11 @@ class PyctcdecodeLM(AbstractLanguageModel):
 
     @classmethod
     def load_from_dir(cls, filepath: str | Path, device: str = "cpu") -> PyctcdecodeLM:
-        """Load a folder that ``save_to_dir`` wrote. Raises InputError."""
+        """Load a folder that ``save_to_dir`` wrote.
+
+        Raises:
+            InputError: a file is missing or is not what ``save_to_dir`` wrote, or a language model cannot be loaded.
+        """
         folder = Path(filepath)
         try:
             unigrams = (folder / UNIGRAMS).read_text("utf-8").split("\n")[:-1]

@@ -47,4 +47,9 @@ class StatefulLM(Protocol):
         """Return ln p of K tokens after each of N histories, (N, K) in float32 or float64, computed in one batch."""
 
     def save(self, place: Path) -> None:
-        """Write the model to the file or folder ``place``, for ``load_stateful_lm``. Raises InputError."""
+        """Write the model to the file or folder ``place``, for ``load_stateful_lm``.
+
+        Raises:
+            InputError: a checkpoint cannot be exported, see ``DecoderLM.save``.
+            OSError: a file or folder cannot be copied.
+        """

@@ -118,7 +118,11 @@ def lower_layers(softmaxes: Sequence[int], layers: int) -> tuple[int, ...]:
 
 
 def parse_cutoffs(text: str | None) -> list[int]:
-    """Parse comma-separated cutoffs such as ``2000,10000``. Raises ValueError."""
+    """Parse comma-separated cutoffs such as ``2000,10000``.
+
+    Raises:
+        ValueError: a part is not a whole number, or ``text`` is not a text.
+    """
     try:
         return [int(number) for number in text.split(",")] if text else []
     except (ValueError, AttributeError):  # AttributeError: not a string, possible in an edited checkpoint

@@ -38,8 +38,12 @@ def from_generate(
         length_penalty: as given to ``generate``, which divides scores by the number of generated tokens to this power.
         ids: names of the utterances; None: their positions from 0.
 
+    Returns:
+        One list per utterance, best hypothesis first.
+
     Raises:
-        InputError: the number of sequences is not a multiple of N.
+        InputError: the number of sequences is not a multiple of N, N is below 1, or the number of ids is not that of
+            the utterances.
     """
     sequences = _plain(outputs.sequences)
     if num_return_sequences < 1 or len(sequences) % num_return_sequences:
@@ -71,6 +75,10 @@ def from_beams(beams: Sequence[Any], ids: Iterable[str] | None = None) -> list[N
     """Make lists from pyctcdecode's ``decode_beams`` (one utterance) or ``decode_beams_batch`` (several).
 
     Scores: ``logit_score`` (acoustic), and ``score``, which also includes the decoder's LM and hotwords (its ``lm_score``).
+
+    Raises:
+        InputError: a beam has no text, a score is not a finite number, or the number of ids is not that of the
+            utterances.
     """
     one = len(beams) > 0 and len(beams[0]) > 0 and isinstance(beams[0][0], str)
     return _read([beams] if one else beams, "from_beams", ids)
@@ -91,6 +99,12 @@ def from_ctranslate2(
             joins tokens by spaces; the text steps of an LM can then join subwords.
         length_penalty: as given to CTranslate2, which divides scores by the number of tokens to this power.
         ids: names of the utterances; None: their positions from 0.
+
+    Returns:
+        One list per utterance, best hypothesis first, with the score ``score`` if the results have scores.
+
+    Raises:
+        InputError: the number of ids is not that of the utterances.
     """
     groups = []
     for result in results:
@@ -105,7 +119,12 @@ def from_ctranslate2(
 
 
 def from_sherpa(results: Iterable[Any], ids: Iterable[str] | None = None) -> list[NbestList]:
-    """Make lists from sherpa-onnx results: from their ``hypotheses``, or from their single text."""
+    """Make lists from sherpa-onnx results: from their ``hypotheses``, or from their single text.
+
+    Raises:
+        InputError: a result has no text, a score is not a finite number, or the number of ids is not that of the
+            utterances.
+    """
     values = []
     for result in map(_plain, results):
         values.append(result["hypotheses"] if isinstance(result, dict) and result.get("hypotheses") else [result])
@@ -113,7 +132,12 @@ def from_sherpa(results: Iterable[Any], ids: Iterable[str] | None = None) -> lis
 
 
 def from_nemo(hypotheses: Iterable[Any], ids: Iterable[str] | None = None) -> list[NbestList]:
-    """Make lists from NeMo's ``transcribe(.., return_hypotheses=True)`` with ``return_best_hypothesis=False``."""
+    """Make lists from NeMo's ``transcribe(.., return_hypotheses=True)`` with ``return_best_hypothesis=False``.
+
+    Raises:
+        InputError: a hypothesis has no text, a score is not a finite number, or the number of ids is not that of the
+            utterances.
+    """
     values = []
     for given in map(_plain, hypotheses):
         inner = given.get("n_best_hypotheses") if isinstance(given, dict) else given

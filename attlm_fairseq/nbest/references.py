@@ -70,7 +70,11 @@ class TextFile:
 
 
 def read_text_file(path: str, expected: str = "one text per line", option: str = REFS_BY) -> TextFile:
-    """Read a UTF-8 file, plain or gzip, ``-`` for standard input. Raises InputError, also for an empty file."""
+    """Read a UTF-8 file, plain or gzip, ``-`` for standard input.
+
+    Raises:
+        InputError: the file cannot be read, is empty or is not UTF-8.
+    """
     return TextFile(path, _without_ends(list(TextSource(path, expected).lines())), option=option)
 
 
@@ -157,7 +161,12 @@ class MatchedLines:
 
 
 def match_lines(ids: Sequence[str], file: TextFile, by: By | None = None) -> MatchedLines:
-    """Find the line of each list by the rule in the module docstring. Raises InputError."""
+    """Find the line of each list by the rule in the module docstring.
+
+    Raises:
+        InputError: the numbers of lines and lists differ, ids are missing, repeated or of no list, an id is not a
+            line number (``by`` is "number"), or the file is ambiguous.
+    """
     if by == "number":
         return MatchedLines(file, [file.lines[_line_number(name, file)] for name in ids])
     if by != "order":

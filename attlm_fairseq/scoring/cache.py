@@ -204,20 +204,34 @@ class CacheScorer(Scorer):
 
 
 def parse_neural_cache(text: str) -> NeuralCache:
-    """Return ``SIZE:THETA:WEIGHT`` as a cache. Raises InputError."""
+    """Return ``SIZE:THETA:WEIGHT`` as a cache.
+
+    Raises:
+        InputError: the text has another form, the size is not a whole number of at least 1, theta is negative or
+            infinite, or the weight is not from 0 to below 1.
+    """
     size, theta, weight = _numbers_of(text, 3, "SIZE:THETA:WEIGHT, such as 500:0.7:0.1")
     return NeuralCache(int(size), theta, weight)
 
 
 def parse_unigram_cache(text: str) -> UnigramCache:
-    """Return ``SIZE:WEIGHT`` or ``SIZE:WEIGHT:DECAY`` as a cache. Raises InputError."""
+    """Return ``SIZE:WEIGHT`` or ``SIZE:WEIGHT:DECAY`` as a cache.
+
+    Raises:
+        InputError: the text has another form, the size is not a whole number of at least 1, the weight is not from 0
+            to below 1, or the decay is not above 0 and up to 1.
+    """
     expected = "SIZE:WEIGHT or SIZE:WEIGHT:DECAY, such as 500:0.1:0.99"
     size, weight, *decay = _numbers_of(text, 3 if text.count(":") == 2 else 2, expected)
     return UnigramCache(int(size), weight, *decay)
 
 
 def parse_temperature(text: str) -> float:
-    """Return a temperature, a number above 0. Raises InputError."""
+    """Return a temperature, a number above 0.
+
+    Raises:
+        InputError: the text is not a finite number above 0.
+    """
     [_, temperature] = _numbers_of(f"1:{text}", 2, "a number above 0, such as 0.95")
     if not 0 < temperature < math.inf:
         raise InputError(f"found {text!r}, expected a number above 0, such as 0.95")

@@ -44,7 +44,11 @@ DEFAULT_DEVICE = DeviceConfig()
 
 
 def parse_memory(text: str) -> int:
-    """Parse a size such as ``500M`` or ``2G`` and return bytes. Raises InputError."""
+    """Parse a size such as ``500M`` or ``2G`` and return bytes.
+
+    Raises:
+        InputError: the text is not a size, or the size is below SMALLEST_MEMORY.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if not found:
         raise InputError(f"--memory {text!r}: expected a size such as 500M or 2G")
@@ -57,7 +61,11 @@ def parse_memory(text: str) -> int:
 def parse_devices(text: str, precision: str, memory: int, option: str = "--devices") -> tuple[DeviceConfig, ...]:
     """Return one DeviceConfig per process of ``cpu``, ``cpu:4`` (four processes), ``cuda``, ``cuda:0,cuda:1``.
 
-    Every process may use the given memory. Raises InputError, which names the ``option``.
+    Every process may use the given memory.
+
+    Raises:
+        InputError: the text has another form, names a CUDA device twice, or names one that torch does not see. The
+            message names the ``option``.
     """
     devices: list[str] = []
     for part in text.split(","):
@@ -81,7 +89,11 @@ def parse_devices(text: str, precision: str, memory: int, option: str = "--devic
 
 
 def parse_device(text: str) -> str:
-    """Parse the device of a single process: ``cpu``, ``cuda`` or ``cuda:1``. Raises InputError."""
+    """Parse the device of a single process: ``cpu``, ``cuda`` or ``cuda:1``.
+
+    Raises:
+        InputError: as in ``parse_devices``, or the text means several processes.
+    """
     computes = parse_devices(text, DEFAULT_DEVICE.precision, DEFAULT_DEVICE.memory, "--device")
     if len(computes) > 1:
         raise InputError(f"--device {text!r}: this command runs as one process: expected cpu, cuda or cuda:N")

@@ -39,7 +39,12 @@ class ContextSpec:
         return f"{self.kind}:{self.argument}" if self.argument else self.kind
 
     def conversations(self, ids: Sequence[str]) -> dict[str, list[int]]:
-        """Return, by the name of each conversation, the indexes of its n-best lists in order. Raises InputError."""
+        """Return, by the name of each conversation, the indexes of its n-best lists in order.
+
+        Raises:
+            InputError: the kind is ``blank``, the expression does not match an id, or the file cannot be read, is
+                wrong or has no line for a list.
+        """
         if self.kind == "blank":
             raise InputError("blank: blank lines separate documents of text; for lists give all, id:REGEX or file:FILE")
         found: dict[str, list[int]] = {}
@@ -60,7 +65,11 @@ class ContextSpec:
         return found
 
     def numbers(self, ids: Sequence[str]) -> np.ndarray:
-        """Return the number (N,) of each list's conversation. Raises InputError."""
+        """Return the number (N,) of each list's conversation.
+
+        Raises:
+            InputError: as in ``conversations``.
+        """
         numbers = np.empty(len(ids), dtype=np.int64)
         for number, places in enumerate(self.conversations(ids).values()):
             numbers[places] = number
@@ -74,9 +83,12 @@ class ContextSpec:
         return numbers
 
     def documents(self, lines: Iterable[str]) -> Iterator[list[Iterable[tuple[int, str]]]]:
-        """Yield groups of documents to score together; a document is lines with numbers from 0. Raises InputError.
+        """Yield groups of documents to score together; a document is lines with numbers from 0.
 
         Blank lines that separate documents have no number.
+
+        Raises:
+            InputError: the kind is ``id`` or ``file``, since lines of text have no ids.
         """
         if self.kind == "all":
             yield [enumerate(lines)]
@@ -104,7 +116,11 @@ class ContextSpec:
 
 
 def parse_context(text: str, folder: Path = Path()) -> ContextSpec:
-    """Return ``all``, ``id:REGEX``, ``file:FILE`` (relative to ``folder``) or ``blank`` as a ContextSpec. Raises InputError."""
+    """Return ``all``, ``id:REGEX``, ``file:FILE`` (relative to ``folder``) or ``blank`` as a ContextSpec.
+
+    Raises:
+        InputError: the kind is unknown, an argument is missing or not expected, or REGEX is not a regular expression.
+    """
     kind, colon, argument = text.partition(":")
     if kind not in get_args(Kind) or bool(argument) != (kind in ("id", "file")) or (colon and not argument):
         raise InputError(f"found {text!r}, {EXPECTED}")
@@ -117,7 +133,12 @@ def parse_context(text: str, folder: Path = Path()) -> ContextSpec:
 
 
 def read_conversation_file(path: Path) -> dict[str, tuple[str, float]]:
-    """Return conversation and time by list id, from lines ``list-id conversation [time]``; time is 0 if absent. Raises InputError."""
+    """Return conversation and time by list id, from lines ``list-id conversation [time]``; time is 0 if absent.
+
+    Raises:
+        InputError: the file cannot be read, a line has too few or too many fields, only some lines have a time, a
+            time is not a finite number, or a list is there twice.
+    """
     found: dict[str, tuple[str, float]] = {}
     timed: bool | None = None
     for number, line in enumerate(TextSource(str(path), "list-id conversation [time]").lines(), 1):

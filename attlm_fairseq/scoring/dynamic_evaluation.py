@@ -162,7 +162,11 @@ def gradient_scales(lm: NeuralScorer, documents: Iterable[Iterable[Sentence]], c
 
 
 def write_adaptation(path: Path, adaptation: Adaptation) -> None:
-    """Write rate, decay and scales as a safetensors file. Raises InputError."""
+    """Write rate, decay and scales as a safetensors file.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     from safetensors.torch import save
 
     tensors = {f"{place} {name}": scale.contiguous() for place, scales in enumerate(adaptation.scales) for name, scale in scales.items()}
@@ -172,7 +176,12 @@ def write_adaptation(path: Path, adaptation: Adaptation) -> None:
 
 
 def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
-    """Read what ``write_adaptation`` has written for this LM. Raises InputError."""
+    """Read what ``write_adaptation`` has written for this LM.
+
+    Raises:
+        InputError: the file cannot be read, is not what ``write_adaptation`` wrote or does not fit the LM, or rate,
+            decay or a scale is negative or not finite, or all scales of a model are 0.
+    """
     from safetensors import SafetensorError, safe_open
 
     expected = "expected a file that `attlm fit --find adaptation` wrote for this LM"
@@ -208,7 +217,11 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
 
 
 def adapting_scorer(scorer: Scorer, path: Path, carries: bool = True) -> AdaptingScorer:
-    """Return an LM under dynamic evaluation with the settings in a file of ``write_adaptation``. Raises InputError."""
+    """Return an LM under dynamic evaluation with the settings in a file of ``write_adaptation``.
+
+    Raises:
+        InputError: the LM cannot learn (see ``check_adaptable``), or as in ``read_adaptation``.
+    """
     check_adaptable(scorer)
     return AdaptingScorer(scorer, read_adaptation(path, cast(NeuralScorer, scorer)), carries)
 

@@ -264,7 +264,11 @@ def _import_transformers(folder: Path) -> Any:
 
 
 def read_config(folder: Path) -> Mapping[str, Any]:
-    """Read the folder's ``config.json``. Raises InputError."""
+    """Read the folder's ``config.json``.
+
+    Raises:
+        InputError: the file cannot be read, is not JSON or names no ``model_type``.
+    """
     try:
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -275,7 +279,11 @@ def read_config(folder: Path) -> Mapping[str, Any]:
 
 
 def cached_folder(name: str) -> Path:
-    """Find a model by its name in Hugging Face's local cache. Raises InputError."""
+    """Find a model by its name in Hugging Face's local cache.
+
+    Raises:
+        InputError: huggingface_hub is not installed, or the cache has no model of this name.
+    """
     try:
         from huggingface_hub import snapshot_download
 

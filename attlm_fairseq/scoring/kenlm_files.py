@@ -29,7 +29,11 @@ OPEN_BY_MAGIC: dict[bytes, Callable[..., object]] = {b"\x1f\x8b": gzip.open, b"B
 
 
 def read_ngram_counts(path: Path) -> tuple[int, ...]:
-    """Return how many n-grams of each order, from 1 up, the header of an ARPA or KenLM binary file states. Raises InputError."""
+    """Return how many n-grams of each order, from 1 up, the header of an ARPA or KenLM binary file states.
+
+    Raises:
+        InputError: the file cannot be read, or has no header of an ARPA or KenLM binary file.
+    """
     try:
         with path.open("rb") as file:
             start = file.read(BINARY_COUNTS + 8 * 255)  # the order is one byte
@@ -61,7 +65,8 @@ def _arpa_counts(file: IO[bytes]) -> list[int]:
 def read_unigrams(path: Path) -> list[str]:
     """Return the entries of an ARPA file's 1-grams, special symbols included, in file order.
 
-    Raises InputError, also for a binary file.
+    Raises:
+        InputError: the file cannot be read, is a KenLM binary file, or has 1-grams that are malformed or not UTF-8.
     """
     words: list[str] = []
     try:
@@ -84,7 +89,11 @@ def read_unigrams(path: Path) -> list[str]:
 
 
 def load_kenlm(path: Path) -> kenlm.Model:
-    """Load an ARPA or KenLM binary file. Raises InputError."""
+    """Load an ARPA or KenLM binary file.
+
+    Raises:
+        InputError: there is no such file, KenLM cannot load it, or it is a damaged binary file.
+    """
     if not path.is_file():
         raise InputError("is not a file; an ARPA file or a KenLM binary file is expected", path=path)
     config = kenlm.Config()

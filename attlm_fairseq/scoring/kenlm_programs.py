@@ -33,7 +33,7 @@ def find_program(name: str, sibling: Path | None = None) -> Path:
     Looks next to ``sibling`` (another of the programs), on PATH, next to Python, and in the cache folder.
 
     Raises:
-        InputError: The program has to be built, and a tool is missing or the build fails.
+        InputError: the program has to be built, and a tool is missing or the build fails.
     """
     cached = cache_folder() / "bin" / name
     places = [sibling and sibling.parent / name, shutil.which(name), Path(sys.executable).parent / name, cached]
@@ -57,7 +57,7 @@ def build_programs(folder: Path) -> None:
     Two runs at once are safe: the second waits for the first and uses its result. An interrupted build leaves no program behind.
 
     Raises:
-        InputError: A tool is missing, or the build fails; the message holds the tool's last words.
+        InputError: a tool is missing, or the build fails; the message holds the tool's last words.
     """
     missing = [what for tool, what in TOOLS.items() if not shutil.which(tool)]
     if missing:

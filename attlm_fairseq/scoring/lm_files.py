@@ -28,7 +28,12 @@ HEAD = 4096  # bytes within which an ARPA file says \data\
 
 
 def find_lm(name: str) -> Path:
-    """Return the file or folder of an LM given as text: a path, or the name of a model in Hugging Face's local cache. Raises InputError."""
+    """Return the file or folder of an LM given as text: a path, or the name of a model in Hugging Face's local cache.
+
+    Raises:
+        InputError: ``name`` is not a path, and the cache has no model of this name or huggingface_hub is not
+            installed.
+    """
     path = Path(name)
     if path.exists() or name.count("/") > 1 or path.is_absolute() or path.suffix in (".pt", ".arpa", ".bin", ".gz"):
         return path

@@ -74,7 +74,11 @@ class LMSpec:
 
     @classmethod
     def of_files(cls, name: str, files: Sequence[str]) -> LMSpec:
-        """Name an LM by its files, folders or cached Hugging Face models, recognised by their content. Raises InputError."""
+        """Name an LM by its files, folders or cached Hugging Face models, recognised by their content.
+
+        Raises:
+            InputError: a name is neither a path nor that of a cached model.
+        """
         paths = tuple(find_lm(file) for file in files)
         if len(paths) == 1 and holds_ngrams(paths[0]):
             return cls(name, kenlm=paths[0])
@@ -86,7 +90,12 @@ class LMSpec:
         return self.translation is not None or (self.loaded is not None and self.loaded.uses_source)
 
     def load(self, device: DeviceConfig) -> Scorer:
-        """Return the LM without its OOV policy, ready to score; torch is imported for a neural LM. Raises InputError."""
+        """Return the LM without its OOV policy, ready to score; torch is imported for a neural LM.
+
+        Raises:
+            InputError: a file cannot be used, or an option does not fit the LM or another option, such as a
+                temperature for an n-gram LM.
+        """
         if self.adapt is not None and device.normaliser != "exact":
             raise InputError(f"{self.name}: dynamic evaluation needs exact normalisers: leave --normaliser or --adapt out")
         scorer = self._loaded(device)

@@ -137,7 +137,12 @@ class MaskedLMScorer(Scorer):
 
 
 def load_masked_lm(name_or_folder: str | Path, name: str = "mlm", compute: DeviceConfig = DEFAULT_DEVICE) -> MaskedLMScorer:
-    """Load a masked LM of Hugging Face from a folder or the local cache; see ``load_huggingface_lm``. Raises InputError."""
+    """Load a masked LM of Hugging Face from a folder or the local cache; see ``load_huggingface_lm``.
+
+    Raises:
+        InputError: transformers is not installed, the folder is not that of a model in safetensors, or its tokenizer
+            has no mask token.
+    """
     folder = Path(name_or_folder) if Path(name_or_folder).is_dir() else cached_folder(str(name_or_folder))
     model, tokenizer = load_pretrained("AutoModelForMaskedLM", folder)
     return MaskedLMScorer(model.to(compute.device), tokenizer, folder, name, compute)

@@ -108,7 +108,13 @@ class NeuralScorer(Scorer):
         dictionary: Path | None = None,
         compute: DeviceConfig = DEFAULT_DEVICE,
     ) -> NeuralScorer:
-        """Load the checkpoints of an ensemble, or of one model. Raises InputError."""
+        """Load the checkpoints of an ensemble, or of one model.
+
+        Raises:
+            InputError: a file is not a model of this package, its dictionary is missing or does not fit, its weights
+                are not finite, or the vocabularies differ.
+            ValueError: there are not as many weights as checkpoints, or one is negative, or all are 0.
+        """
         return cls([load_model(path, dictionary, compute.device) for path in checkpoints], name, weights, compute)
 
     def with_temperature(self, temperature: float) -> NeuralScorer:

@@ -114,6 +114,9 @@ def estimate_ngram(
         options: options of the estimation.
         lmplz: the program; None: the one on PATH, or built once into the user's cache folder.
 
+    Returns:
+        The counts of the text and of the model's n-grams, and the orders that got fallback discounts.
+
     Raises:
         InputError: the text is unreadable or too small, the order is not supported, or lmplz is missing or fails.
     """
@@ -146,7 +149,11 @@ def estimate_ngram(
 
 
 def _target(output: Path) -> Path:
-    """Return the file that ``output`` resolves to, if a model can be written there. Raises InputError."""
+    """Return the file that ``output`` resolves to, if a model can be written there.
+
+    Raises InputError if the name does not end in ``.arpa`` or ``.bin``, it is not a regular file, or its
+    folder does not exist.
+    """
     if output.suffix not in (".arpa", ".bin"):
         raise InputError("the model's name must end in .arpa (text) or .bin (KenLM binary, loads at once)", path=output)
     target = Path(os.path.realpath(output))  # a link stays, and what it leads to is written
@@ -158,7 +165,10 @@ def _target(output: Path) -> Path:
 
 
 def _as_binary(arpa: Path, program: str, output: Path) -> Path:
-    """Convert a model to KenLM's binary format with the ``build_binary`` next to ``program``. Raises InputError."""
+    """Convert a model to KenLM's binary format with the ``build_binary`` next to ``program``.
+
+    Raises InputError if the program is missing and cannot be built, or if it fails.
+    """
     binary = arpa.with_name("model.bin")
     code, said = _run([str(find_program("build_binary", sibling=Path(program))), str(arpa), str(binary)])
     if code:

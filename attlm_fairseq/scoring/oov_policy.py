@@ -78,7 +78,12 @@ def with_policy(scorer: Scorer, policy: OOVPolicy) -> Scorer:
 
 
 def parse_policy(text: str) -> OOVPolicy:
-    """Parse a policy: ``unk``, ``penalty:-12`` or ``spread:100000``. Raises InputError."""
+    """Parse a policy: ``unk``, ``penalty:-12`` or ``spread:100000``.
+
+    Raises:
+        InputError: the text has another form, the penalty is above 0 or not finite, or TYPES is not a whole number of
+            at least 1.
+    """
     kind, _, value = text.partition(":")
     if kind == "unk" and not value:
         return UNK

@@ -128,7 +128,11 @@ def _in_context(
 
 
 def read_lines(text: str | TextSource) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text without their ends; ``-`` is standard input. Raises InputError, also for no lines."""
+    """Yield the lines of a UTF-8 text without their ends; ``-`` is standard input.
+
+    Raises:
+        InputError: the file cannot be read, is empty or is not UTF-8.
+    """
     source = TextSource(text, "one sentence per line") if isinstance(text, str) else text
     return (line.rstrip("\r\n") for line in source.lines())
 

@@ -248,7 +248,10 @@ def load_translation_models(
 
 
 def _find_dictionaries(path: Path, folder: Path | None) -> list[Path]:
-    """Return the dictionaries of a checkpoint, of the source and of the target language. Raises InputError."""
+    """Return the dictionaries of a checkpoint, of the source and of the target language.
+
+    Raises InputError if it is not a checkpoint of a translation model, or if a dictionary is missing.
+    """
     config = read_options(path)
     languages = [task_option(config, "source_lang"), task_option(config, "target_lang")]
     task = task_option(config, "_name") or task_option(config, "task")

@@ -148,7 +148,12 @@ class LMFusionTask(FairseqTask):
         return Vocabulary(symbols)
 
     def load_lms(self, args: FairseqDataclass, device: str) -> list:
-        """Load the language models of ``--lms``, ``--lm-path`` and ``--word-lms``. Raises InputError."""
+        """Load the language models of ``--lms``, ``--lm-path`` and ``--word-lms``.
+
+        Raises:
+            InputError: an option is not PATH=WEIGHT, a weight is not finite, an LM or its dictionary is missing or
+                invalid or does not fit the target dictionary, or the target dictionary has unusual special symbols.
+        """
         given = self.decoding
         wanted = parse_lms(given.lms) if given.lms else []
         if path := getattr(args, "lm_path", None):

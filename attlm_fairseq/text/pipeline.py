@@ -85,7 +85,12 @@ NO_STEPS = TextPipeline()
 
 
 def parse_steps(texts: Iterable[str], folder: Path | None = None) -> TextPipeline:
-    """Parse a pipeline from the text of each step. Raises InputError that names the wrong step."""
+    """Parse a pipeline from the text of each step.
+
+    Raises:
+        InputError: a step is unknown or has a wrong argument, or another step follows one that cuts into subwords.
+            The message names the step.
+    """
     steps = tuple(parse_step(text, folder) for text in texts)
     for step in steps[:-1]:
         if step.kind.segments:
@@ -94,7 +99,11 @@ def parse_steps(texts: Iterable[str], folder: Path | None = None) -> TextPipelin
 
 
 def parse_step(text: str, folder: Path | None = None) -> Step:
-    """Parse a step written ``name`` or ``name:argument``. Files are relative to ``folder``. Raises InputError."""
+    """Parse a step written ``name`` or ``name:argument``. Files are relative to ``folder``.
+
+    Raises:
+        InputError: the name is unknown, or the argument is missing, not expected or not one that the step takes.
+    """
     name, _, argument = text.strip().partition(":")
     kind = KINDS.get(name)
     if kind is None:

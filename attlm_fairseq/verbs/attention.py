@@ -97,7 +97,10 @@ def show_attention(
 
 
 def _the_lm(run: RunConfig) -> LMSpec:
-    """Return the one neural LM with one checkpoint. Raises InputError."""
+    """Return the one neural LM with one checkpoint.
+
+    Raises InputError if there is none, or if there are more checkpoints.
+    """
     neural = [lm for lm in run.lms if lm.checkpoints or lm.loaded is not None]
     if not neural:
         given = f"; an n-gram LM ({run.lms[0].name}) has no attention weights" if run.lms else ""

@@ -32,7 +32,11 @@ def judged_words(lists: MeasuredLists, metric: Metric, weights: Mapping[str, flo
 
 
 def fit(lists: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> Confidence:
-    """Return the scale and coverage that best fit the word confidences on these lists. Raises InputError."""
+    """Return the scale and coverage that best fit the word confidences on these lists.
+
+    Raises:
+        InputError: the metric does not count words, or the decision cannot be made with these weights.
+    """
     return fit_confidence(judged_words(lists, metric, weights, decision))
 
 

@@ -23,7 +23,10 @@ def expanded_for_tuning(
     """Return the lists with the candidates that the run's corrections propose.
 
     If the table was learned from these lists, each list gets candidates learned from the other folds (jack-knifing).
-    ``groups``: group number (N,) of each list; folds keep groups whole. Raises InputError.
+    ``groups``: group number (N,) of each list; folds keep groups whole.
+
+    Raises:
+        InputError: as in ``expand_for_tuning``.
     """
     spec = run.candidates
     if not spec.anything:

@@ -119,6 +119,9 @@ def answer_cloze(
         seed: random seed for the bootstrap and the permutation test.
         on_progress: called with the number of questions answered since the last call.
 
+    Returns:
+        The accuracy of each LM, the questions and the log-probabilities of their candidates.
+
     Raises:
         InputError: there is no LM or no question, a file cannot be read, or only some LMs have weights.
     """
@@ -180,7 +183,10 @@ def _opened(questions: FilePath | Iterable[ClozeQuestion]) -> Iterator[ClozeQues
 
 
 def _weights(run: RunConfig, given: Mapping[str, float]) -> dict[str, float]:
-    """Return the weight of each LM; empty if no LM has one. Raises InputError."""
+    """Return the weight of each LM; empty if no LM has one.
+
+    Raises InputError if a weight is given for a name that is not an LM, or if only some LMs have a weight.
+    """
     names = [lm.name for lm in run.scored]
     if strange := [name for name in given if name not in names]:
         raise InputError(f"a weight for {', '.join(strange)}, but the LMs are {', '.join(names)}")

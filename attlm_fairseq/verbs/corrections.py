@@ -80,6 +80,9 @@ def evaluate_corrections(
         folds_by: which lists stay in one fold, see ``TuneOptions``. None: those of the same utterance.
         language: language of spelled-out numbers, if there is no table.
 
+    Returns:
+        How often each correction fired, was right and was wrong.
+
     Raises:
         InputError: the input is unreadable or wrong, or there are fewer utterances than folds.
     """

@@ -82,7 +82,11 @@ class Evaluation:
         return self.metric.signature(self.references)
 
     def write_report(self, path: FilePath, command: str | None = None) -> None:
-        """Write the HTML report: table, weights and what rescoring changed. Raises InputError."""
+        """Write the HTML report: table, weights and what rescoring changed.
+
+        Raises:
+            InputError: the file cannot be written, or the LMs have to be loaded again and one cannot be loaded.
+        """
         page = Report(self.title, self.rows, AGAINST, notes=self.notes, calibration=self.calibration)
         write_report(path, self.run, self.measurement, self.metric, page, command)
 
@@ -122,6 +126,10 @@ def evaluate(
         confidence: also measure the word confidences; needs the metric ``wer``. See ``calibration.calibrate``.
         on_progress: called with the number of hypotheses scored since the last call.
 
+    Returns:
+        One row per system with its interval, the run that rescored the lists and, if requested, how good the word
+        confidences are.
+
     Raises:
         InputError: the input is unreadable or wrong, files are of different utterances, or an LM has no weight.
     """
@@ -145,7 +153,10 @@ def evaluate(
 
 
 def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunConfig, list[System]]:
-    """Return the run with its effective weights, and its systems: all weights first, then each LM alone. Raises InputError."""
+    """Return the run with its effective weights, and its systems: all weights first, then each LM alone.
+
+    Raises InputError if a weight names no feature, or if the decision cannot be made.
+    """
     if run == RunConfig(context=run.context):  # nothing rescores: a context says which lists the bootstrap draws together
         return run, []
     run = replace(run, weights=with_decoder_score(run, run.weights, found.lists.lists[0]))
@@ -181,7 +192,10 @@ def _in_sample(
 
 
 def _texts_or_lists(lists: Lists, by: By | None) -> Iterable[NbestList]:
-    """Return the lists; the lines of a file as texts if its format is not recognised. Raises InputError."""
+    """Return the lists; the lines of a file as texts if its format is not recognised.
+
+    Raises InputError if the file cannot be read, or if it is standard input and its format is not recognised.
+    """
     if not is_file(lists):
         return lists_of(lists)
     file = lists if isinstance(lists, NbestFile) else NbestFile(lists)
@@ -198,7 +212,10 @@ def _texts_or_lists(lists: Lists, by: By | None) -> Iterable[NbestList]:
 def _further(
     others: Sequence[NbestFile | FilePath] | Mapping[str, Lists], found: Measurement, metric: Metric, name: str, references: ReferenceFiles
 ) -> list[System]:
-    """Return the further systems with the statistics of their 1-best hypotheses. ``name``: of the first. Raises InputError."""
+    """Return the further systems with the statistics of their 1-best hypotheses. ``name``: of the first.
+
+    Raises InputError if one cannot be read or is of other utterances.
+    """
     systems, first = [], found.lists.lists
     for label, other in others.items() if isinstance(others, Mapping) else [(str(other), other) for other in others]:
         lists = _lists_of_file(other, first, name, references) if is_file(other) else list(lists_of(other))

@@ -73,7 +73,12 @@ class Fitted:
     adaptations: dict[str, Adaptation] = field(repr=False)
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
-        """Write the fitted LMs as an ``attlm.toml``, and each adaptation as ``NAME.adaptation`` next to it. Raises InputError."""
+        """Write the fitted LMs as an ``attlm.toml``, and each adaptation as ``NAME.adaptation`` next to it.
+
+        Raises:
+            InputError: a file cannot be written, the existing file is not an ``attlm.toml``, or the name of a file in
+                it is not UTF-8.
+        """
         for name, adaptation in self.adaptations.items():
             from attlm_fairseq.scoring.dynamic_evaluation import write_adaptation
 
@@ -117,6 +122,9 @@ def fit_context(
             one document.
         find: what to fit: ``temperature``, ``neural-cache``, ``unigram-cache``, ``adaptation``.
         lines: maximum number of lines to use; None: all.
+
+    Returns:
+        The LMs with their temperatures, caches and adaptations, and the perplexity of each setting.
 
     Raises:
         InputError: there is no LM or no line, or an LM does not support what is to be fitted.

@@ -48,7 +48,12 @@ class NbestFile:
     format: str | None = None
 
     def open(self) -> tuple[NbestFormat | NbestFolderFormat, Iterator[NbestList]]:
-        """Return the format, and an iterator that reads the lists on demand. Raises InputError."""
+        """Return the format, and an iterator that reads the lists on demand.
+
+        Raises:
+            InputError: the file cannot be read, its format is unknown or not recognised, or a list is wrong. Errors
+                after the first 64 KiB come from the iterator.
+        """
         return open_nbest(os.fspath(self.path), self.format)
 
     def __str__(self) -> str:
@@ -73,7 +78,11 @@ class SourceFile:
     option: str = REFS_BY
 
     def attach(self, lists: Iterable[NbestList]) -> list[NbestList]:
-        """Return the lists with their source sentences. Raises InputError."""
+        """Return the lists with their source sentences.
+
+        Raises:
+            InputError: the file cannot be read, or its lines do not match the lists.
+        """
         lists = list(lists)
         file = read_text_file(self.path, "one source sentence per line", self.option)
         return _with_sources(lists, match_lines([nbest.id for nbest in lists], file, self.by).texts)
@@ -84,7 +93,11 @@ Sources: TypeAlias = SourceFile | FilePath | Sequence[str]
 
 
 def with_sources(lists: Iterable[NbestList], sources: Sources | None) -> Iterable[NbestList]:
-    """Return the lists with these source sentences, which replace their own. Raises InputError."""
+    """Return the lists with these source sentences, which replace their own.
+
+    Raises:
+        InputError: the file cannot be read, or the source sentences do not match the lists.
+    """
     if sources is None:
         return lists
     if isinstance(sources, str | os.PathLike):
@@ -121,7 +134,11 @@ class ReferenceFiles:
         return (*self.paths, self.source) if self.source else self.paths
 
     def attach(self, lists: Iterable[NbestList]) -> list[NbestList]:
-        """Return the lists with their references. Raises InputError."""
+        """Return the lists with their references.
+
+        Raises:
+            InputError: a file cannot be read, its lines do not match the lists, or a list has no reference.
+        """
         found = attach_references(lists, read_references(self.paths) if self.paths else None, self.by)
         return found if self.source is None else SourceFile(self.source, self.by).attach(found)
 
@@ -138,7 +155,11 @@ def opened_lists(lists: Lists) -> tuple[NbestFormat | NbestFolderFormat | None, 
     """Return the format, if the lists are in a file, and an iterator over the lists.
 
     A list of strings becomes an ``NbestList`` whose id is its position from 0. A single number next to a hypothesis
-    becomes its score ``score``. Raises InputError.
+    becomes its score ``score``.
+
+    Raises:
+        InputError: as in ``NbestFile.open``. From the iterator: a list of Python objects has no hypotheses, or one
+            that is not a text with or without scores.
     """
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
@@ -148,7 +169,11 @@ def opened_lists(lists: Lists) -> tuple[NbestFormat | NbestFolderFormat | None, 
 
 
 def lists_of(lists: Lists) -> Iterator[NbestList]:
-    """Yield the lists of ``opened_lists``. Raises InputError."""
+    """Yield the lists of ``opened_lists``.
+
+    Raises:
+        InputError: as in ``opened_lists``.
+    """
     return opened_lists(lists)[1]
 
 
@@ -189,7 +214,8 @@ def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, floa
 def with_references(lists: Iterable[NbestList], references: References | None) -> list[NbestList]:
     """Return the lists with these references; None: every list must have its own. References carry the source sentence.
 
-    Raises InputError.
+    Raises:
+        InputError: a file cannot be read, the references do not match the lists, or a list has no reference.
     """
     found = _with_references(lists, references)
     return [nbest if nbest.source is None else replace(nbest, references=with_source(nbest.references, nbest.source)) for nbest in found]
@@ -229,12 +255,20 @@ def _with_own(nbest: NbestList, given: str | Sequence[str] | None, problem: str)
 
 
 def metric_of(metric: str | Metric) -> Metric:
-    """Return the metric itself, or make it from its name. Raises InputError."""
+    """Return the metric itself, or make it from its name.
+
+    Raises:
+        InputError: there is no metric of this name, or ``external:`` has no usable command.
+    """
     return make_metric(metric) if isinstance(metric, str) else metric
 
 
 def groups_of(lists: Iterable[NbestList], folds_by: str | ContextSpec | None) -> np.ndarray | None:
-    """Return the group number (N,) of each list, such as ``id:REGEX`` makes them; None without ``folds_by``. Raises InputError."""
+    """Return the group number (N,) of each list, such as ``id:REGEX`` makes them; None without ``folds_by``.
+
+    Raises:
+        InputError: ``folds_by`` has another form or does not fit the ids of the lists, or there is only one group.
+    """
     spec = parse_context(folds_by) if isinstance(folds_by, str) else folds_by
     return None if spec is None else spec.groups([nbest.id for nbest in lists])
 
@@ -293,7 +327,12 @@ def _devices(devices: str | DeviceConfig | Sequence[DeviceConfig]) -> tuple[Devi
 
 
 def lm_spec(name: str, lm: LM) -> LMSpec:
-    """Return the LMSpec of an LM under this name. The kind of a file is recognised by its content. Raises InputError."""
+    """Return the LMSpec of an LM under this name. The kind of a file is recognised by its content.
+
+    Raises:
+        InputError: the name is not allowed for an LM, no file is given, or a file is neither a path nor the name of
+            a cached model.
+    """
     check_name(name)
     if isinstance(lm, LMSpec):
         return replace(lm, name=name)

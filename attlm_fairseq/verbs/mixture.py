@@ -48,7 +48,12 @@ class Mixture:
     record: dict[str, Any] = field(repr=False)
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
-        """Write the LMs and the mixture as an ``attlm.toml``. Raises InputError."""
+        """Write the LMs and the mixture as an ``attlm.toml``.
+
+        Raises:
+            InputError: the file cannot be written, the existing file is not an ``attlm.toml``, or the name of a file
+                in it is not UTF-8.
+        """
         write_config(Path(path), self.config, self.record, "mixing", command)
         note(f"wrote {path}; a mixture takes the place of its LMs: tune its weight with `attlm tune`")
 
@@ -87,6 +92,9 @@ def estimate_mixture(
         source: source sentence of each line, for translation models: a file or lines.
         on_progress: called with the number of lines finished since the last call.
 
+    Returns:
+        The weights, the run with the mixture, and the perplexities of the LMs and of the mixture.
+
     Raises:
         InputError: there are fewer than two LMs, they see different words, or one gives a word probability 0.
     """
@@ -118,7 +126,10 @@ def estimate_mixture(
 def _scored_events(
     text: FilePath | Iterable[str], run: RunConfig, mixture: LMSpec, source: FilePath | Iterable[str] | None, on_progress: OnProgress
 ) -> _Events:
-    """Score a text with the LMs of a mixture, and log what the user is to know of them. Raises InputError."""
+    """Score a text with the LMs of a mixture, and log what the user is to know of them.
+
+    Raises InputError if the text, an LM or the source sentences cannot be used, or if a word has probability 0.
+    """
     plain = [lm for lm in run.lms if not lm.mixture]
     # the mixture's own OOV policy has no effect on the weights
     mixed = RunConfig((*plain, replace(mixture, oov=UNK)), run.text, devices=run.devices, context=run.context)

@@ -24,7 +24,11 @@ from attlm_fairseq.verbs.run import Measurement
 def write_report(path: FilePath, run: RunConfig, found: Measurement, metric: Metric, page: Report, command: str | None = None) -> None:
     """Write the report: the ``page`` so far, weights and decision of ``run``, what changed on the lists of ``found``.
 
-    The file appears complete or not at all. The LMs score the words of the utterances shown. Raises InputError.
+    The file appears complete or not at all. The LMs score the words of the utterances shown.
+
+    Raises:
+        InputError: the file cannot be written, the LMs have to be loaded again and one cannot be loaded, or a weight
+            names no feature.
     """
     lms = found.loaded or BlockScorer.load(run, run.devices[0])
     builder = ReportBuilder(metric, [lm.name for lm in run.scored])

@@ -48,7 +48,11 @@ def scoring(
 
 
 def open_workers(run: RunConfig, features: Sequence[str]) -> OneProcess | Processes:
-    """Return the loaded LMs: in this process, or in one process per device if there are several. Raises InputError."""
+    """Return the loaded LMs: in this process, or in one process per device if there are several.
+
+    Raises:
+        InputError: an LM cannot be loaded, or there are several devices and an LM is an object.
+    """
     if len(run.devices) == 1:
         return OneProcess(BlockScorer.load(run, run.device, features), run)
     if here := [lm.name for lm in run.lms if lm.loaded is not None]:
@@ -80,7 +84,11 @@ def measure(
 ) -> Measurement:
     """Score lists that have references, add the run's candidates, and compare every hypothesis with the references.
 
-    The lists of one group of ``groups`` (N,) count as one sample for the statistics. Raises InputError.
+    The lists of one group of ``groups`` (N,) count as one sample for the statistics.
+
+    Raises:
+        InputError: an LM or the corrections cannot be loaded or used, a list lacks a reference or a source sentence
+            that an LM needs, a score is not finite, or there are no lists.
     """
     with scoring(run, features, on_progress, context=context) as rescorer:
         measured = measure_lists(rescorer.score(rescorer.workers.expand(lists)), metric, groups)

@@ -34,6 +34,9 @@ def sample(
         dictionary: ``dict.txt`` of a checkpoint; None to look next to the checkpoint and in its data folder.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
 
+    Returns:
+        An iterator over the sentences with their log-probabilities (natural log).
+
     Raises:
         InputError: a file cannot be read or is not a neural LM.
     """

@@ -125,6 +125,9 @@ def perplexity(
 ) -> list[Perplexity]:
     """Compute the perplexities of a text under every LM. The arguments are those of ``score_text``.
 
+    Returns:
+        The perplexities under each LM, in the order of the LMs.
+
     Raises:
         InputError: as in ``score_text``, or an LM gives a word probability 0.
     """
@@ -170,7 +173,11 @@ def source_lines(run: RunConfig, source: FilePath | Iterable[str] | None, texts:
 
 
 def load_scorers(run: RunConfig) -> list[Scorer]:
-    """Load the LMs of a run and the files of its text steps, and log what the LMs see. Raises InputError."""
+    """Load the LMs of a run and the files of its text steps, and log what the LMs see.
+
+    Raises:
+        InputError: an LM or a text step cannot be loaded, or there are several devices.
+    """
     note_texts(run.texts)
     scorers = run.load(run.device)
     for text in run.texts.values():

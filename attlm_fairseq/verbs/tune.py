@@ -135,7 +135,12 @@ class Tuned:
         return 0.0 if self.gain is False else self.system.setting.strength
 
     def save(self, path: FilePath = "attlm.toml", command: str | None = None) -> None:
-        """Write LMs, text steps, weights, decision and record as an ``attlm.toml``. Raises InputError."""
+        """Write LMs, text steps, weights, decision and record as an ``attlm.toml``.
+
+        Raises:
+            InputError: the file cannot be written, the existing file is not an ``attlm.toml``, or the name of a file
+                in it is not UTF-8.
+        """
         write_config(Path(path), replace(self.config, decision=self._written_decision()), self.record, command=command)
         note(f"wrote {path}" + ("" if self.config.lms or self.config.candidates.anything else ": there is no LM in it"))
 
@@ -148,7 +153,11 @@ class Tuned:
         return replace(found, rule="max", scale=1.0, scales={**found.scales, found.rule: found.scale})
 
     def write_report(self, path: FilePath, command: str | None = None) -> None:
-        """Write the HTML report: table, weights and what changed on the tuning lists. Raises InputError."""
+        """Write the HTML report: table, weights and what changed on the tuning lists.
+
+        Raises:
+            InputError: the file cannot be written, or the LMs have to be loaded again and one cannot be loaded.
+        """
         influence = self.system.result.influence if any(self.weights.values()) else None
         page = Report(self.title, self.rows, AGAINST, notes=self.notes, influence=influence)
         write_report(path, self.config, self.measurement, self.metric, page, command)
@@ -203,6 +212,9 @@ def tune(
         options: options of the search.
         on_progress: called with the number of hypotheses scored since the last call.
 
+    Returns:
+        The weights and the configuration to use, the rows of the systems compared, and the record.
+
     Raises:
         InputError: the input is unreadable or wrong, references do not fit, or an option names no feature.
         NoGainError: cross-validation shows no gain and ``options.no_gain`` is ``"fail"``.
@@ -220,7 +232,10 @@ def tune(
 
 
 def _groups(lists: Sequence[NbestList], run: RunConfig, folds_by: str | ContextSpec | None) -> np.ndarray | None:
-    """Return the group number (N,) of each list, which folds keep whole; None if there are no groups. Raises InputError."""
+    """Return the group number (N,) of each list, which folds keep whole; None if there are no groups.
+
+    Raises InputError if ``folds_by`` is given with a context, or if either does not fit the lists.
+    """
     if folds_by is not None and run.context is not None:
         raise InputError("--folds-by: with --context, folds keep conversations whole; leave --folds-by out")
     return groups_of(lists, folds_by) if run.context is None else run.groups(lists)
@@ -246,7 +261,10 @@ def _measured(
 def _system(
     found: Measurement, metric: Metric, names: Sequence[str], options: TuneOptions, intervals: Mapping[str, tuple[float, float]]
 ) -> TunedSystem:
-    """Tune the weights of the features ``names`` with these options. Raises InputError."""
+    """Tune the weights of the features ``names`` with these options.
+
+    Raises InputError if an option names an unknown feature.
+    """
     return tune_system(
         found.lists,
         metric,
@@ -354,7 +372,10 @@ def _as_options(weights: Mapping[str, float], candidates: CandidateSpec) -> str:
 
 
 def _lm_features(run: RunConfig, extra: Sequence[str]) -> list[str]:
-    """Return the LM features besides the scores: the default ones and those requested. Raises InputError."""
+    """Return the LM features besides the scores: the default ones and those requested.
+
+    Raises InputError if one that is requested is not an LM feature.
+    """
     lms = run.feature_texts
     for name in extra:
         if not is_lm_feature(name, lms):
@@ -363,7 +384,10 @@ def _lm_features(run: RunConfig, extra: Sequence[str]) -> list[str]:
 
 
 def _names(measured: MeasuredLists, run: RunConfig, lm_features: Sequence[str], options: TuneOptions) -> list[str]:
-    """Return the features to tune; log which cannot be tuned and which are unusual. Raises InputError."""
+    """Return the features to tune; log which cannot be tuned and which are unusual.
+
+    Raises InputError if none is left, or if an element of ``without`` matches nothing.
+    """
     asked_for = {*options.features, *options.intervals}
     unneeded = {*_matching(options.without, measured), *(lm for name in options.features for lm in differing_lms(name, run.texts) or ())}
     unneeded |= set(measured.redundant([name for name in lm_features if name not in asked_for]))

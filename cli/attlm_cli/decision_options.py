@@ -59,7 +59,10 @@ class DecisionChoice:
         """Return the run with these weights and this decision.
 
         Text steps and tokenizer of the metric replace those of ``attlm.toml``. Logs a note if the scale was not tuned
-        for the rule and the weights. Raises InputError.
+        for the rule and the weights.
+
+        Raises:
+            InputError: a scale is given but the rule is ``max``, or a text step lacks a file or a package.
         """
         configured, changed = run.decision, run.weights | self.weights
         rule = self.rule or configured.rule

@@ -269,7 +269,10 @@ def run_options(
 
 
 def _run(only_if_named: bool, *, config: Path | None, context: ContextSpec | None = None, **options: Any) -> RunConfig | None:
-    """Return the run of these options. Raises InputError."""
+    """Return the run of these options.
+
+    Raises InputError if a file or an option is wrong, or if an option about LMs is given and there are no LMs.
+    """
     models = {name: options.pop(name, ()) for name in ("lm", "kenlm", *TRANSLATIONS)}
     candidates = {name: options.pop(name, None) for name in ("corrections", "phrases", "corrector", "candidates")}
     named = bool(config or any(models.values()))
@@ -291,7 +294,10 @@ def _run(only_if_named: bool, *, config: Path | None, context: ContextSpec | Non
 def _with_candidates(
     run: RunConfig, corrections: Path | None, phrases: Path | None, corrector: Path | None, candidates: int | None
 ) -> RunConfig:
-    """Return the run with these sources of candidates, which replace those of the configuration. Raises InputError."""
+    """Return the run with these sources of candidates, which replace those of the configuration.
+
+    Raises InputError if ``candidates`` is out of range, or is given and there is no source.
+    """
     given: dict[str, Any] = {"table": corrections, "phrases": phrases, "corrector": corrector, "candidates": candidates}
     spec = replace(run.candidates, **{name: value for name, value in given.items() if value is not None})
     if candidates is not None and not spec.anything:
@@ -300,7 +306,10 @@ def _with_candidates(
 
 
 def _with_models(run: RunConfig, models: Mapping[str, Iterable[Named]]) -> RunConfig:
-    """Return the run with the LMs that the options give added. Raises InputError."""
+    """Return the run with the LMs that the options give added.
+
+    Raises InputError if a name is not allowed or two LMs have it, or if an LM is neither a file nor a cached model.
+    """
     lms = {spec.name: spec for spec in run.lms}
     for option, name, files in [(option, *given) for option, of_option in models.items() for given in of_option]:
         if name is None:
@@ -326,7 +335,10 @@ def _changed_run(
     steps: tuple[Named, ...] = (),
     **changes: tuple[Named, ...],
 ) -> RunConfig:
-    """Return the run changed by the other options. ``changes`` are those of ``with_lm_changes``. Raises InputError."""
+    """Return the run changed by the other options. ``changes`` are those of ``with_lm_changes``.
+
+    Raises InputError if device, devices or memory are wrong, or as in ``with_lm_changes``.
+    """
     if device is not None:
         placed: tuple[DeviceConfig, ...] = (DeviceConfig(parse_device(device), precision, parse_memory(memory)),)
     else:
@@ -360,7 +372,11 @@ class LMChange:
     expected: str = "LM that it is for"
 
     def apply(self, lms: dict[str, LMSpec], name: str | None, value: Any) -> None:
-        """Change the LM of this name, or all that the option is for. Raises InputError."""
+        """Change the LM of this name, or all that the option is for.
+
+        Raises:
+            InputError: no LM has this name, or there is no LM that the option fits.
+        """
         option = f"--{self.field.replace('_', '-')}"
         if name is not None and name not in lms:
             raise InputError(f"{option} {name}=..: no LM has this name; there are {', '.join(lms) or 'none'}")
@@ -401,7 +417,12 @@ def with_lm_changes(
     ensemble_weights: Iterable[Named] = (),
     **changes: Iterable[Named],
 ) -> RunConfig:
-    """Return the run with these changes of its LMs. ``changes``: by the fields of ``LM_CHANGES``. Raises InputError."""
+    """Return the run with these changes of its LMs. ``changes``: by the fields of ``LM_CHANGES``.
+
+    Raises:
+        InputError: a change fits no LM, the file of an LM cannot be read, the name of a mixture is not allowed or is
+            that of another LM, a member of a mixture is not an LM, or ensemble weights do not fit exactly one ensemble.
+    """
     lms = {lm.name: lm for lm in run.lms}
     for name, members in mixture:
         lms |= _mixed(lms, name, members)

@@ -15,7 +15,12 @@ from attlm_fairseq.verbs.run import require_weights
 
 
 def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_name: str | None) -> None:
-    """Rescore each of many files into a folder, and report the result of each. Raises InputError."""
+    """Rescore each of many files into a folder, and report the result of each.
+
+    Raises:
+        InputError: an option does not go with Ray, there are no files, an LM has no weight, two files have one name,
+            Ray is not installed, or a file could not be rescored.
+    """
     if output.to != "same":
         raise InputError(f"--to {output.to}: with --engine ray lists are written in the format of their file")
     folder = Path(output.path)

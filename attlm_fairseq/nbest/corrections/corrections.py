@@ -94,7 +94,12 @@ class Corrections(Table):
         return KenLMSearch(load_kenlm(self.lm))
 
     def save(self, path: Path) -> None:
-        """Write the table. An LM estimated from the references is written next to it, as NAME.arpa. Raises InputError."""
+        """Write the table. An LM estimated from the references is written next to it, as NAME.arpa.
+
+        Raises:
+            InputError: there is no LM, a file cannot be written, or the LM was estimated from the references and
+                ``path`` is a stream.
+        """
         lm = self.lm
         if lm is None:
             raise InputError("corrections without an LM and a table are not written: they are the phrase list alone", path=path)
@@ -110,7 +115,12 @@ class Corrections(Table):
 
     @classmethod
     def load(cls, path: Path) -> Corrections:
-        """Read a table and find its LM. Raises InputError that names the wrong line."""
+        """Read a table and find its LM.
+
+        Raises:
+            InputError: the file cannot be read, is not a table of corrections or names no LM, its LM is not there, or
+                a line is wrong. The message names the line.
+        """
         table = read_table(path)
         if not os.path.isfile(str(table.lm)):  # noqa: PTH113 - Path.is_file raises for a name that is too long
             raise InputError(f"its LM {table.lm} is not there: mend the line '# lm =', or learn again", path=path)
@@ -167,7 +177,12 @@ def in_batches(lists: Iterable[NbestList]) -> Iterator[list[NbestList]]:
 
 
 def estimate_search_lm(texts: Iterable[str], output: Path) -> None:
-    """Estimate a KenLM n-gram model of order SEARCH_ORDER from texts. Raises InputError."""
+    """Estimate a KenLM n-gram model of order SEARCH_ORDER from texts.
+
+    Raises:
+        InputError: the texts have no words, ``output`` is not a name in ``.arpa`` or ``.bin`` or cannot be written,
+            or lmplz is missing or fails.
+    """
     from attlm_fairseq.scoring.ngram_estimation import NgramOptions, estimate_ngram
 
     def lines() -> Iterator[str]:

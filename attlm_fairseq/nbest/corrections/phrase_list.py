@@ -55,7 +55,12 @@ class PhraseList:
 
     @classmethod
     def load(cls, path: Path) -> PhraseList:
-        """Read a file of phrases. Raises InputError naming the line that is wrong."""
+        """Read a file of phrases.
+
+        Raises:
+            InputError: the file cannot be read, has no phrase or more than MAX_PHRASES lines, or a line is wrong. The
+                message names the line.
+        """
         phrases: dict[tuple[str, ...], Phrase] = {}
         for number, line in enumerate(TextSource(str(path), "one phrase per line").lines(), 1):
             if number > MAX_PHRASES:

@@ -42,7 +42,12 @@ class CandidateSpec:
         return any(path is not None for path in (self.table, self.phrases, self.corrector))
 
     def load(self) -> Corrections:
-        """Read the files. Raises InputError."""
+        """Read the files.
+
+        Raises:
+            InputError: a file cannot be read or is wrong, the LM of the table is not there, or the corrector is not a
+                translation model or needs fairseq, which is not installed.
+        """
         phrases = PhraseList.load(self.phrases) if self.phrases else None
         corrections = Corrections.load(self.table) if self.table else without_table()
         return replace(corrections, phrase_list=phrases, corrector=Corrector.load(self.corrector) if self.corrector else None)
@@ -58,11 +63,15 @@ def expand_for_tuning(
     """Expand lists with references so that weights can be tuned on them.
 
     If the table was learned from these lists, each list gets what is learned from the other folds (jackknifing; see
-    ``folds_of``). If the table's LM was estimated from the references, so is the LM of each fold. Raises
-    InputError.
+    ``folds_of``). If the table's LM was estimated from the references, so is the LM of each fold.
 
     Returns:
         The lists, and whether they were jackknifed.
+
+    Raises:
+        InputError: a file of ``spec`` cannot be used, a list already has a score that candidates get, or a hypothesis
+            is too long for the corrector. With jackknifing also: a list has no reference, there are too few lists for
+            the folds, or no LM can be estimated.
     """
     loaded = spec.load()
     if not spec.seen(loaded, lists):

@@ -51,7 +51,11 @@ class Table:
 
 
 def write_table(path: Path, table: Table, lm: Path) -> None:
-    """Write the table, phrases first, the most used on top; ``lm`` relative to the file's folder. Raises InputError."""
+    """Write the table, phrases first, the most used on top; ``lm`` relative to the file's folder.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     from os.path import relpath
 
     with whole_file(str(path)) as out:
@@ -100,7 +104,10 @@ class _Reader:
         return InputError(message, path=self.path, line=self.line)
 
     def add(self, fields: list[str]) -> None:
-        """One row. Raises InputError."""
+        """Add one row.
+
+        Raises InputError for a wrong number of fields, an unknown kind, or a wrong number, phrase or letter.
+        """
         if not 4 <= len(fields) <= len(COLUMNS):
             raise self.error(f"{len(fields)} fields, expected {len(COLUMNS)} separated by tabs: {', '.join(COLUMNS)}")
         kind, source, target, number, count, examples = (*fields, "", "")[: len(COLUMNS)]
@@ -155,7 +162,12 @@ class _Reader:
 
 
 def read_table(path: Path) -> Table:
-    """Read a table. Raises InputError with the line that is wrong."""
+    """Read a table.
+
+    Raises:
+        InputError: the file cannot be read, is not a table of corrections or names no LM, or a line is wrong. The
+            message names the line.
+    """
     source = TextSource(str(path), "a table of corrections")
     if not source.head.startswith(TITLE.removesuffix("1")):
         source.close()

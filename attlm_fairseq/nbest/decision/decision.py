@@ -61,7 +61,12 @@ class Decision:
         return self.rule.startswith(EXTERNAL_RULE)
 
     def prepare(self, lists: Sequence[NbestList]) -> None:
-        """Let an external program, if there is one, compare the hypotheses of all these lists in one run. Raises InputError."""
+        """Let an external program, if there is one, compare the hypotheses of all these lists in one run.
+
+        Raises:
+            InputError: the program cannot be started, fails, is too slow or does not answer one finite number per
+                line, or the file of a text step cannot be read.
+        """
         if isinstance(self.loss, ExternalMetric):
             self.loss.compare_within(
                 ([self.text.prepared(hypothesis.text) for hypothesis in nbest.hypotheses] for nbest in lists),

@@ -77,7 +77,11 @@ FORMATS: dict[str, NbestFormat | NbestFolderFormat] = FOLDER_FORMATS | _FILE_FOR
 
 
 def find_format(name: str) -> NbestFormat | NbestFolderFormat:
-    """Return the format of a name in ``FORMATS``; ``nemo:8`` is NeMo's with beam size 8. Raises InputError."""
+    """Return the format of a name in ``FORMATS``; ``nemo:8`` is NeMo's with beam size 8.
+
+    Raises:
+        InputError: there is no format of this name, or it does not take this argument.
+    """
     base, colon, argument = name.partition(":")
     if colon and base in _FILE_FORMATS:
         return _FILE_FORMATS[base].with_argument(argument)

@@ -69,19 +69,31 @@ def exact(value: float, name: str, nbest: NbestList) -> str:
 def scores_as_members(
     scores: Mapping[str, float], nbest: NbestList, taken: Iterable[str], legal: Callable[[str], str] = str
 ) -> dict[str, str]:
-    """Return scores as members of an object, each under a legal name that is not ``taken``. Raises InputError."""
+    """Return scores as members of an object, each under a legal name that is not ``taken``.
+
+    Raises:
+        InputError: a score is not finite: JSON has no such number.
+    """
     fresh = fresh_names(scores, taken, legal)
     return {fresh[name]: exact(score, name, nbest) for name, score in scores.items()}
 
 
 def added_members(hypothesis: Hypothesis, nbest: NbestList, taken: Iterable[str], legal: Callable[[str], str] = str) -> dict[str, str]:
-    """Return the LM scores and the total of a hypothesis as members of an object. Raises InputError."""
+    """Return the LM scores and the total of a hypothesis as members of an object.
+
+    Raises:
+        InputError: a score or total is not finite: JSON has no such number.
+    """
     total = {} if hypothesis.total is None else {TOTAL: exact(hypothesis.total, TOTAL, nbest)}
     return scores_as_members(hypothesis.lm_scores, nbest, [*taken, TOTAL], legal) | total
 
 
 def added_columns(nbest: NbestList, taken: Iterable[str], legal: Callable[[str], str]) -> dict[str, str]:
-    """Return the LM scores and totals of a list as one array of numbers each. Raises InputError."""
+    """Return the LM scores and totals of a list as one array of numbers each.
+
+    Raises:
+        InputError: a score or total is not finite: JSON has no such number.
+    """
     hypotheses = nbest.hypotheses
     fresh = fresh_names(hypotheses[0].lm_scores, [*taken, TOTAL_COLUMN, *hypotheses[0].scores], legal)
     columns = {key: [exact(hypothesis.lm_scores[name], name, nbest) for hypothesis in hypotheses] for name, key in fresh.items()}

@@ -25,7 +25,11 @@ class KeyedLine:
 
 
 def parse_keyed(line: str, path: str, line_number: int) -> KeyedLine:
-    """Return the parts of a line ``key value``; the value may be empty. Raises InputError."""
+    """Return the parts of a line ``key value``; the value may be empty.
+
+    Raises:
+        InputError: the line is empty, or begins with white space or a byte order mark instead of a key.
+    """
     match = _LINE.fullmatch(split_end(line)[0])
     if match is None or line.startswith("\ufeff"):
         raise InputError(f"found {quoted(line)}: expected a key at the beginning of the line", path=path, line=line_number)

@@ -23,7 +23,11 @@ def text_of(nbest: NbestList, format_name: str) -> ListText | None:
 
 
 def own_text(nbest: NbestList, format_name: str) -> ListText:
-    """Return the list's verbatim text, for formats that write only what they have read. Raises InputError."""
+    """Return the list's verbatim text, for formats that write only what they have read.
+
+    Raises:
+        InputError: the list was not read from this format.
+    """
     text = text_of(nbest, format_name)
     if text is None:
         raise InputError(f"list {nbest.id}: only a list read from {format_name} can be written as {format_name}; write jsonl instead")
@@ -43,7 +47,11 @@ def main_score(scores: Collection[str]) -> str | None:
 
 
 def required_main_score(nbest: NbestList, hypothesis: Hypothesis) -> str:
-    """Return the name of the decoder's own score, for formats that need one. Raises InputError."""
+    """Return the name of the decoder's own score, for formats that need one.
+
+    Raises:
+        InputError: the hypothesis has no score, or several and none of them has a name in DECODER_SCORES.
+    """
     name = main_score(hypothesis.scores)
     if name is None:
         found = f"none of its scores ({', '.join(hypothesis.scores)}) is called" if hypothesis.scores else "it has no score, such as"
@@ -75,7 +83,11 @@ def shortened(found: str) -> str:
 
 
 def number(found: str, what: str, path: object, line: int) -> float:
-    """Return a finite number. Raises InputError."""
+    """Return a finite number.
+
+    Raises:
+        InputError: ``found`` is not a number, or is not finite.
+    """
     if not is_number(found) or "_" in found:  # float() takes 1_000
         raise InputError(f"{shortened(what)} is {quoted(found)}: expected a number", path=path, line=line)
     value = float(found)

@@ -49,7 +49,9 @@ class NbestFormat(_Named, ABC):
     def read(self, source: TextSource) -> Iterator[NbestList]:
         """Yield the lists of a file in order, as ``source.lines()`` or ``source.pieces()`` gives its text.
 
-        Raises InputError with ``source.name`` and the line number.
+        Raises:
+            InputError: the file cannot be read or is not in this format, or a text, id or score in it is wrong. The
+                message has ``source.name`` and the line number.
         """
 
     @abstractmethod
@@ -61,7 +63,11 @@ class NbestFormat(_Named, ABC):
         """
 
     def with_argument(self, argument: str) -> NbestFormat:
-        """Return the format that ``--format NAME:ARGUMENT`` means. Raises InputError: most take no argument."""
+        """Return the format that ``--format NAME:ARGUMENT`` means.
+
+        Raises:
+            InputError: the format takes no argument, which is so for most, or not this one.
+        """
         raise InputError(f"the format {self.name} takes no argument: found {self.name}:{argument}")
 
 
@@ -74,7 +80,12 @@ class NbestFolderFormat(_Named, ABC):
 
     @abstractmethod
     def read_folder(self, folder: Path) -> Iterator[NbestList]:
-        """Yield the lists in order. Raises InputError with file and line number."""
+        """Yield the lists in order.
+
+        Raises:
+            InputError: a file cannot be read or is not in this format, or the files do not fit each other. The
+                message has file and line number.
+        """
 
     @abstractmethod
     def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:

@@ -120,7 +120,12 @@ class Reader:
     _told: set[str] = field(default_factory=set)
 
     def record(self, value: Any, place: Place, first: bool = False) -> Record:
-        """Read an utterance. Raises InputError; of a ``first`` one the message says what is expected at length."""
+        """Read an utterance.
+
+        Raises:
+            InputError: the value has no hypotheses, or a text, score or name of a score is wrong. For a ``first``
+                value, the message says what is expected at length.
+        """
         layout = layout_of(value)
         if layout is None:
             raise self._not_an_utterance(value, place, first)

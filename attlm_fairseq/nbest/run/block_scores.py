@@ -71,7 +71,11 @@ class BlockScorer:
 
     @classmethod
     def load(cls, config: RunConfig, compute: DeviceConfig, features: Sequence[str] = ()) -> BlockScorer:
-        """Load the LMs and text steps of a run. Raises InputError."""
+        """Load the LMs and text steps of a run.
+
+        Raises:
+            InputError: as in ``RunConfig.load``, or a text step lacks a file or a package.
+        """
         scorers = config.load(compute)
         margins = {lm.name: lm.only_close for lm in config.scored if lm.only_close is not None}
         source_texts = [text.load() for text in config.source_texts.values()]

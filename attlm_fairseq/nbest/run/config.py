@@ -73,7 +73,8 @@ class RunConfig:
     def texts(self) -> dict[str, TextPipeline]:
         """Return the text steps of each scored LM, by name.
 
-        Raises InputError if the members of a mixture see different words.
+        Raises:
+            InputError: the members of a mixture see different words.
         """
         return {lm.name: self._text_of_mixture(lm) if lm.mixture else lm.text or self.text for lm in self.scored}
 
@@ -111,7 +112,12 @@ class RunConfig:
         return in_use and known_share(references, self.tuned_on) > 0.5
 
     def groups(self, lists: Iterable[NbestList]) -> np.ndarray | None:
-        """Return the conversation number (N,) of each list; None unless there are several conversations. Raises InputError."""
+        """Return the conversation number (N,) of each list; None unless there are several conversations.
+
+        Raises:
+            InputError: the context is ``blank``, which is for text, its expression does not match the id of a list,
+                or its file is wrong or has no line for a list.
+        """
         numbers = None if self.context is None else self.context.numbers([nbest.id for nbest in lists])
         return numbers if numbers is not None and numbers.any() else None
 
@@ -122,13 +128,22 @@ class RunConfig:
 
     @property
     def device(self) -> DeviceConfig:
-        """Return the one device of a command that runs as one process. Raises InputError if there are several."""
+        """Return the one device of a command that runs as one process.
+
+        Raises:
+            InputError: there are several devices.
+        """
         if len(self.devices) > 1:
             raise InputError("this command runs as one process: expected one device")
         return self.devices[0]
 
     def load(self, compute: DeviceConfig = DEFAULT_DEVICE) -> list[Scorer]:
-        """Load the scored LMs, ready to score the words of ``texts``. Raises InputError."""
+        """Load the scored LMs, ready to score the words of ``texts``.
+
+        Raises:
+            InputError: an LM cannot be loaded, an option does not fit its LM, the members of a mixture see different
+                words or cannot be mixed, or ``compute.normaliser`` has no effect on any LM.
+        """
         texts = self.texts  # checked first: loading the files may take long
         found = [self._mixture(lm, texts[lm.name], compute) if lm.mixture else with_policy(lm.load(compute), lm.oov) for lm in self.scored]
         if compute.normaliser != "exact" and all(scorer.exact() is scorer for scorer in found):

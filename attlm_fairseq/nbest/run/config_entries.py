@@ -88,7 +88,11 @@ def _default(of: Any, attribute: str) -> Any:
 
 
 def as_table(value: Any, place: Place) -> dict[str, Any]:
-    """Return a value that must be a table. Raises InputError."""
+    """Return a value that must be a table.
+
+    Raises:
+        InputError: the value is not a table.
+    """
     if not isinstance(value, dict):
         raise InputError(f"`{place.table.rpartition('.')[2]}` is {value!r}, expected a table [{place.table}]", path=place.path)
     return value
@@ -133,7 +137,11 @@ def is_texts(value: Any) -> bool:
 
 
 def file(value: Any, place: Place) -> Path:
-    """Read a file name, which is relative to the folder of the ``attlm.toml``. Raises InputError."""
+    """Read a file name, which is relative to the folder of the ``attlm.toml``.
+
+    Raises:
+        InputError: the value is not a text.
+    """
     if not isinstance(value, str):
         raise place.unexpected(value, "a file name")
     return place.path.parent / value
@@ -157,7 +165,11 @@ _STEPS: Entries = {"steps": Entry(checked(is_texts, 'a list such as ["unicode:nf
 
 
 def text_steps(value: Any, place: Place) -> TextPipeline:
-    """Read a table of text steps, ``steps = [..]``. Raises InputError."""
+    """Read a table of text steps, ``steps = [..]``.
+
+    Raises:
+        InputError: the value is not a table, it has another entry than ``steps``, or a step is unknown or wrong.
+    """
     found = read_table(value, _STEPS, place.inner)
     try:
         return parse_steps(found.get("steps", ()), place.path.parent)

@@ -190,7 +190,12 @@ TABLES: Entries = {
 
 
 def read_config(path: Path) -> RunConfig:
-    """Read an ``attlm.toml``. Raises InputError naming the entry that is wrong."""
+    """Read an ``attlm.toml``.
+
+    Raises:
+        InputError: the file cannot be read, is not UTF-8 or is not TOML, or an entry is unknown, wrong or does not go
+            with another one. The message names the entry.
+    """
     document = _parse(path).unwrap()
     only(document, {*TABLES, *RECORDS}, "a table", path)
     found = read_table({name: table for name, table in document.items() if name in TABLES}, TABLES, Place(path))

@@ -83,7 +83,11 @@ class ShardRescorer:
 
 
 def find_shards(pattern: str) -> list[str]:
-    """Return the files of a folder, or those that match a pattern, sorted; hidden files are not among them. Raises InputError."""
+    """Return the files of a folder, or those that match a pattern, sorted; hidden files are not among them.
+
+    Raises:
+        InputError: no file matches, or the folder has none.
+    """
     files = sorted(glob.glob(f"{glob.escape(pattern)}/*" if Path(pattern).is_dir() else pattern))  # noqa: PTH207 - may be absolute
     if not files:
         raise InputError("no such files: expected a pattern in quotes, or a folder with a file for each shard", path=pattern)
@@ -133,7 +137,10 @@ def rescore_shards(
 
 
 def _unfinished(files: Sequence[str], output: Path, config: RunConfig) -> list[dict[str, str]]:
-    """Return the absolute paths of the files without an output, and of their outputs. Raises InputError."""
+    """Return the absolute paths of the files without an output, and of their outputs.
+
+    Raises InputError if the decision makes texts that are in no list, or if two files have one name.
+    """
     if config.decision.makes_text:
         raise InputError(
             f"{config.decision.rule} makes texts that are in no list: --engine ray writes lists; rescore one file with --to 1best"

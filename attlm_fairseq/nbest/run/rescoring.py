@@ -158,7 +158,11 @@ class Context:
     choices: Mapping[str, Choice] = field(default_factory=dict)
 
     def conversations(self, lists: Sequence[NbestList]) -> Iterator[Conversations]:
-        """Yield the conversations in the groups in which they are scored. Raises InputError."""
+        """Yield the conversations in the groups in which they are scored.
+
+        Raises:
+            InputError: the conversation of a list is not known, see ``ContextSpec.conversations``.
+        """
         for group in groups_of(self.spec.conversations([nbest.id for nbest in lists])):
             yield Conversations([[(place, lists[place]) for place in places] for _, places in group], [name for name, _ in group])
 

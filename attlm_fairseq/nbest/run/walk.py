@@ -24,7 +24,12 @@ class Choice:
     decision: Decision = field(default_factory=Decision)
 
     def text(self, nbest: NbestList) -> str:
-        """Return the text of a scored list. Raises InputError."""
+        """Return the text of a scored list.
+
+        Raises:
+            InputError: a weight is not finite, a score that has a weight is missing, or the external program of the
+                decision fails.
+        """
         if self.weights is None:
             return min(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank).text
         return decide(nbest, self.weights, self.decision).hypotheses[0].text
@@ -45,7 +50,11 @@ class Group:
     known: Sequence[BlockScores] = ()
 
     def chosen(self, turn: Turn, scores: BlockScores) -> dict[int, str]:
-        """Return the text of this turn that is context for later turns of each conversation. Raises InputError."""
+        """Return the text of this turn that is context for later turns of each conversation.
+
+        Raises:
+            InputError: as in ``Choice.text``.
+        """
         return {place: self.choices[place].text(nbest) for place, nbest in zip(turn, with_scores(turn.values(), scores), strict=True)}
 
 
@@ -59,7 +68,11 @@ class TurnScores:
 
 
 def walk(scorer: BlockScorer, group: Group) -> Iterator[TurnScores]:
-    """Yield the scores of the hypotheses of each turn, conversation after conversation. Raises InputError."""
+    """Yield the scores of the hypotheses of each turn, conversation after conversation.
+
+    Raises:
+        InputError: as in ``Choice.text``, or an LM cannot score a text, for example one that is too long.
+    """
     conversations = ContextWalk(scorer.scorers, scorer.texts)
     history = History()
     for number, turn in enumerate(group.turns):
