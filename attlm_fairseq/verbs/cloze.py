@@ -123,7 +123,8 @@ def answer_cloze(
         The accuracy of each LM, the questions and the log-probabilities of their candidates.
 
     Raises:
-        InputError: there is no LM or no question, a file cannot be read, or only some LMs have weights.
+        InputError: there is no LM or no question, a file cannot be read, a translation model is among the LMs, only some LMs have
+            weights, or a weight names no LM.
     """
     run = run_config(config, lms=lms)
     require_lms(run)

@@ -131,7 +131,8 @@ def evaluate(
         confidences are.
 
     Raises:
-        InputError: the input is unreadable or wrong, files are of different utterances, or an LM has no weight.
+        InputError: the input is unreadable or wrong, files are of different utterances, an LM has no weight, or confidences
+            are asked for with fewer than two utterances or a metric other than WER.
     """
     metric, run = metric_of(metric), run_config(config)
     features = require_weights(run)

@@ -127,7 +127,8 @@ def fit_context(
         The LMs with their temperatures, caches and adaptations, and the perplexity of each setting.
 
     Raises:
-        InputError: there is no LM or no line, or an LM does not support what is to be fitted.
+        InputError: there is no LM, too few lines (an adaptation needs 2), an unknown name in ``find``, or an LM that does not
+            support what is to be fitted.
     """
     run = run_config(config, lms=lms)
     require_lms(run)

@@ -38,7 +38,7 @@ def sample(
         An iterator over the sentences with their log-probabilities (natural log).
 
     Raises:
-        InputError: a file cannot be read or is not a neural LM.
+        InputError: a file cannot be read or is not a neural LM, or the prefix is not UTF-8.
     """
     require_utf8(prefix, "--prefix")
     model = DecoderLM.load(Path(lm), None if dictionary is None else Path(dictionary), device)
