@@ -261,7 +261,7 @@ def read_plain_data(path: Path, mapped: bool = False) -> Any:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from None
     if head.startswith((b"\\data\\", b"mmap lm ")):  # ARPA text, KenLM's binary
-        raise InputError("is an n-gram model, not a neural one; attlm's --lm takes it", path=path)
+        raise InputError("is an n-gram model; expected a neural one. Commands that score take it as --lm or --kenlm", path=path)
     try:
         with allowed_globals(PLAIN_GLOBALS), checked_sparse_tensors():
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and head.startswith(TORCH_MAGIC[0]))

@@ -85,6 +85,11 @@ class LMSpec:
         return cls(name, checkpoints=paths)
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """Return the files and folders of the LM itself, without its dictionary and adaptation."""
+        return self.checkpoints if self.kenlm is None else (self.kenlm,)
+
+    @property
     def uses_source(self) -> bool:
         """Return whether the LM needs the source sentences of the n-best lists."""
         return self.translation is not None or (self.loaded is not None and self.loaded.uses_source)
@@ -121,8 +126,7 @@ class LMSpec:
             from attlm_fairseq.scoring.translation import load_translation_models
 
             return load_translation_models(self.checkpoints, self.name, self.translation, self.ensemble_weights, self.dictionary, device)
-        files = self.checkpoints if self.kenlm is None else (self.kenlm,)
-        return load_lm_files(files, self.name, self.ensemble_weights, self.dictionary, self.sentence_start, self.sentence_end, device)
+        return load_lm_files(self.files, self.name, self.ensemble_weights, self.dictionary, self.sentence_start, self.sentence_end, device)
 
 
 def check_name(name: str, where: Path | None = None) -> str:

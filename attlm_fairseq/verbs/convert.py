@@ -50,7 +50,7 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
     """
     path = os.fspath(path)
     if path != "-" and not is_stream(path) and Path(path).exists() and not (Path(path).is_dir() and not any(Path(path).iterdir())):
-        raise InputError("there already: name another file, nothing is overwritten", path=path)
+        raise InputError("already exists and is not overwritten: name another file", path=path)
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
     source, opened = lists.open() if isinstance(lists, NbestFile) else (None, lists_of(lists))

@@ -10,6 +10,7 @@ from os import fspath
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections import learn_corrections as learn
 from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
@@ -74,9 +75,9 @@ def evaluate_corrections(
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
         refs: references, as in ``learn_corrections``.
-        table: corrections that were not learned from these lists. Default: the lists of each fold are corrected with
-            what was learned from the other folds.
-        folds: number of folds if there is no table.
+        table: corrections to measure. Default, and if the table was learned from most of these lists: the lists of each
+            fold are corrected with what is learned from the other folds.
+        folds: number of folds.
         folds_by: which lists stay in one fold, see ``TuneOptions``. None: those of the same utterance.
         language: language of spelled-out numbers, if there is no table.
 
@@ -88,13 +89,17 @@ def evaluate_corrections(
     """
     read = with_references(lists_of(lists), refs)
     found = Usage()
-    if table is not None:
-        corrections = Corrections.load(Path(fspath(table)))
+    given = None if table is None else Path(fspath(table))
+    loaded = None if given is None else Corrections.load(given)
+    if loaded is not None and not loaded.seen(read):
         for nbest in read:
-            found.add(nbest, corrections)
+            found.add(nbest, loaded)
         return found
+    if given is not None:
+        note(f"note: {given} was learned from these lists: each fold is corrected with what is learned from the other folds")
     for _, others, held_out in splits(folds_of(read, folds, groups=groups_of(read, folds_by))):
-        corrections = learn([read[i] for i in others], language=language)
+        taught = [read[i] for i in others]
+        corrections = learn(taught, language=language) if loaded is None or given is None else loaded.learned_again(taught, given)
         for i in held_out:
             found.add(read[i], corrections)
     return found

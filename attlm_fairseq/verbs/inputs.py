@@ -23,6 +23,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
+from attlm_fairseq.scoring.lm_files import EXPECTED
 from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, parse_steps
@@ -317,7 +318,18 @@ def run_config(
         changes["devices"] = _devices(devices)
     if context is not None:
         changes["context"] = parse_context(context) if isinstance(context, str) else context
-    return replace(run, **changes).with_weights(weights or {})
+    run = replace(run, **changes).with_weights(weights or {})
+    _require_files(run)
+    return run
+
+
+def _require_files(run: RunConfig) -> None:
+    """Raise InputError if an LM's file is missing, before anything is read, and say that an attlm.toml names files from its folder."""
+    for lm in run.lms:
+        for file in lm.files:
+            if not file.exists():
+                named = "" if run.path is None else f". If {run.path} names it: its paths are relative to its own folder"
+                raise InputError(f"there is no such file; {EXPECTED}{named}", path=file)
 
 
 def _devices(devices: str | DeviceConfig | Sequence[DeviceConfig]) -> tuple[DeviceConfig, ...]:

@@ -68,7 +68,7 @@ def attention_command(
     With --file, the weights are averaged over a text by distance (Daniluk et al. 2017, Figure 3b). Distance 1 is the
     state before the current one. A prediction counts for a distance only if a state that far back is in memory.
     Columns: number of predictions that count, their mean weight, the mean weight under uniform attention, share of all
-        attention.
+    attention.
     A .jsonl file holds the weights of every sentence.
 
     With --against, the sentences are printed whose perplexity is lowest relative to that of the other LM, as Liu et al.

@@ -96,9 +96,8 @@ def show_command(table: Path, count: int) -> None:
     rules = sorted((rule for rules in found.phrases.rules.values() for rule in rules), key=lambda rule: (-rule.lists, rule.source))
     click.echo(f"{len(rules)} phrases from {found.lists} lists, LM {found.lm}")
     for rule in rules[:count]:
-        click.echo(
-            f"{rule.lists:8.1f}  {' '.join(rule.source)} -> {' '.join(rule.target)}   ln p {rule.log_prob:.2f}   {rule.examples[:1]}"
-        )
+        change = f"{' '.join(rule.source)} -> {' '.join(rule.target)}"
+        click.echo(f"{rule.lists:8.1f}  {change}   ln p {rule.log_prob:.2f}   {next(iter(rule.examples), '')}")
 
 
 @corrections_command.command("eval")
@@ -106,11 +105,11 @@ def show_command(table: Path, count: int) -> None:
 @cloup.option(
     "--table",
     type=click.Path(path_type=Path),
-    help="Corrections that were not learned from NBEST. Default: learned by cross-validation, for each fold from the other folds.",
+    help="Corrections to measure. Default, and if they were learned from NBEST: for each fold, what is learned from the other folds.",
 )
 @format_option
 @reference_options
-@cloup.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Number of folds, if there is no --table.")
+@cloup.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Number of folds.")
 @folds_by_option
 @language_option
 @count_option
@@ -163,11 +162,12 @@ def _as_dict(found: Usage, count: int) -> dict[str, object]:
 def _print(found: Usage, count: int) -> None:
     words = found.words or 1
     click.echo(f"{found.lists} lists, {found.words} words")
-    click.echo(f"WER {100 * found.errors_before / words:.2f} as read, {100 * found.errors_after / words:.2f} corrected by the search alone")
+    before, after = (100 * errors / words for errors in (found.errors_before, found.errors_after))
+    click.echo(f"WER {before:.2f} of the 1-best hypotheses, {after:.2f} corrected by the search alone")
     right, wrong = (sum(getattr(use, name) for use in found.rules.values()) for name in ("right", "wrong"))
     click.echo(f"corrections fired: {right} right, {wrong} wrong, {sum(use.neutral for use in found.rules.values())} neutral")
     click.echo("right wrong neutral")
     for use in found.most_used(count):
         click.echo(f"{use.right:5} {use.wrong:5} {use.neutral:7}  {use.kind:7} {use.source} -> {use.target}")
-        before, after = use.examples[0]
-        click.echo(f"{'':21}{before}\n{'':21}{after}")
+        original, corrected = use.examples[0]
+        click.echo(f"{'':21}{original}\n{'':21}{corrected}")

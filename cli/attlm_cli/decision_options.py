@@ -16,8 +16,8 @@ from attlm_fairseq.nbest.run.config import RunConfig
 
 BLEU_LOSS = "BLEU is sacreBLEU's sentence BLEU, with its exponential smoothing, tokenised as --bleu-tokenize says, else at white space"
 EXTERNAL_LOSS = (
-    "external:COMMAND asks a program how good each hypothesis is if another one is right (see --metric); attlm.toml holds its scale, "
-    "never the command as the rule"
+    "external:COMMAND asks a program how good each hypothesis is if another one is right (see --metric); attlm.toml keeps its "
+    "scale, but never the command: a file does not say which program to run"
 )
 
 

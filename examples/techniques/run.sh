@@ -5,6 +5,7 @@
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test as .txt or .txt.gz, one text without documents such as Penn Treebank. The options given come last and win.
 # ROWS="base locked" trains some of the rows, SEEDS="1 2" with these seeds. UPDATES (8000, six epochs of Penn Treebank), WORK=folder.
+# SENTENCES=N trains on the first N alone, with the dictionary of the whole text: the fewer, the more a model without techniques overfits.
 # The same command continues an interrupted run.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -16,7 +17,11 @@ mkdir -p "$work"
 cd "$work"
 
 plain_texts "$data"
-binarise --padding-factor 1
+same_inputs sentences.cksum <(echo "${SENTENCES:-all}")
+preprocess dict --only-source --padding-factor 1 --trainpref train.txt --dict-only
+head -n "${SENTENCES:--0}" train.txt > read.txt
+awk 'NR > 1 && NR % 350 == 1 { print "" } { print }' valid.txt > rows.txt  # a blank line between rows that are read in parallel
+preprocess bin --only-source --srcdict dict/dict.txt --trainpref read.txt --validpref rows.txt
 
 declare -A techniques=(
     [base]=""
@@ -40,7 +45,7 @@ for row in ${ROWS:-base dropout locked words weight-drop ar-tar random-bptt rota
         name=$row-$seed
         training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order corpus --bptt 35 --arch plain_lstm_lm \
             --criterion lm_cross_entropy --decoder-embed-dim 200 --decoder-hidden-size 200 --decoder-layers 2 --dropout 0 --output-layer tied \
-            --optimizer adam --lr 0.003 --lr-scheduler cosine --warmup-updates 100 --clip-norm 1 --batch-size 20 --max-update "${UPDATES:-8000}" \
+            --optimizer adam --lr 0.003 --lr-scheduler cosine --warmup-updates 100 --clip-norm 1 --batch-size 20 --batch-size-valid 10 --max-update "${UPDATES:-8000}" \
             --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple --save-dir "$name" "${technique[@]}" \
             --seed "$seed" "$@")
         train_model "$name" "" "${training[@]}"

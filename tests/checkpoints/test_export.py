@@ -187,7 +187,7 @@ def test_an_existing_folder_is_not_touched_and_an_error_leaves_none(tmp_path, fo
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     result = CliRunner().invoke(main, ["export", str(tmp_path / "lm.pt"), str(folder)])
     assert result.exit_code == 2
-    assert "there already" in result.stderr
+    assert "already exists" in result.stderr
     assert before == {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     for arguments in ([str(tmp_path / "nosuch.pt")], [str(tmp_path / "lm.pt"), "--ppl", "nosuch.txt"], [str(folder)]):
         result = CliRunner().invoke(main, ["export", arguments[0], str(tmp_path / "new"), *arguments[1:]])

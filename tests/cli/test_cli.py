@@ -891,3 +891,14 @@ def test_pieces_are_measured_as_words_where_asked(folder, kind, pieces):
     assert run("eval", "pieces", "--refs", "refs", "--metric-text", f"join-subwords:{kind}").stderr == ""
     result = run("rescore", "pieces", "--kenlm", "lm.arpa", "--weight", "kenlm=1")
     assert f"With --text join-subwords:{kind} it would know 100% of the words" in result.stderr
+
+
+def test_a_missing_file_of_an_lm_is_told_before_a_missing_weight(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lists.jsonl").write_text('{"id": "1", "hyps": [{"text": "a"}, {"text": "b"}]}\n')
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "moved.toml").write_text('[lm.lm]\nkenlm = "lm.arpa"\n')
+    assert "none.arpa: there is no such file" in refused("rescore", "lists.jsonl", "--lm", "none.arpa")
+    told = refused("rescore", "lists.jsonl", "--config", "far/moved.toml", "--weight", "lm=1")
+    assert "far/lm.arpa: there is no such file" in told
+    assert "far/moved.toml names it: its paths are relative to its own folder" in told

@@ -46,6 +46,12 @@ def test_learn_show_eval(folder: Path) -> None:
     assert "right wrong neutral" in run("corrections", "eval", "dev.json").stdout
 
 
+def test_a_table_is_not_judged_on_the_lists_that_taught_it(folder: Path) -> None:
+    of_folds, of_table = (run("corrections", "eval", "train.json", *table) for table in ((), ("--table", "c.tsv")))
+    assert of_table.stdout == of_folds.stdout
+    assert "c.tsv was learned from these lists" in of_table.stderr
+
+
 def test_tuned_corrections_are_what_rescore_applies(folder: Path) -> None:
     tuned = run("tune", "dev.json", "--corrections", "c.tsv", "--candidates", 7, "--restarts", 1)
     assert "new hypotheses in 24 lists" in tuned.stderr

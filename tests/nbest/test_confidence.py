@@ -190,7 +190,7 @@ def test_sausages_are_srilms_word_meshes(folder):  # noqa: F811
     run("rescore", "short.jsonl", "--weight", "rank=-1", "--to", "sausage", "-o", "short")
     _, slots = parsed_mesh((folder / "short/u").read_text())
     assert list(slots[1]) == ["b", "*DELETE*"]
-    assert "there already" in refused("rescore", "dev.json", "--weight", "am_score=1", "--to", "sausage", "-o", "meshes")
+    assert "already exists" in refused("rescore", "dev.json", "--weight", "am_score=1", "--to", "sausage", "-o", "meshes")
     assert "not to standard output" in refused("rescore", "dev.json", "--weight", "am_score=1", "--to", "sausage")
 
 

@@ -80,7 +80,7 @@ def test_the_command_says_what_is_lost_and_overwrites_nothing(tmp_path, monkeypa
     ]
     assert Path("out.moses").read_text().splitlines()[0] == "/d/u1.wav ||| a b ||| score= -3.500000"
     before = Path("out.moses").read_text()
-    assert "out.moses: there already" in run("convert", "in.json", "-o", "out.moses", "--to", "jsonl", code=2).stderr
+    assert "out.moses: already exists" in run("convert", "in.json", "-o", "out.moses", "--to", "jsonl", code=2).stderr
     assert Path("out.moses").read_text() == before
     assert "would overwrite the input" in run("convert", "in.json", "-o", "in.json", "--to", "jsonl", code=2).stderr
     assert Path("in.json").read_text() == MANIFEST

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
@@ -24,7 +24,7 @@ from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, learn_phra
 from attlm_fairseq.nbest.corrections.search import Candidate, KenLMSearch, NoLM, Search, SearchLM
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.corrections.table_file import Table, read_table, write_table
-from attlm_fairseq.nbest.fingerprints import fingerprint
+from attlm_fairseq.nbest.fingerprints import fingerprint, known_share
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
@@ -58,6 +58,22 @@ class Corrections(Table):
             yield from self.corrector.scored(
                 [expand(nbest, self.channel, self._search_lm, size, further) for nbest, further in zip(some, texts, strict=True)]
             )
+
+    def seen(self, lists: Iterable[NbestList]) -> bool:
+        """Return whether the table was learned from most of these lists, so that it has to be learned from other folds for them."""
+        return bool(self.learned_from) and known_share((nbest.references for nbest in lists), self.learned_from) > 0.5
+
+    def learned_again(self, lists: Iterable[NbestList], table: Path) -> Corrections:
+        """Learn corrections like those of the file ``table`` from other lists, with the same language and the same phrase list.
+
+        A given LM guides the search here, too; an LM that was estimated from the references is estimated from those of ``lists``.
+
+        Raises:
+            InputError: a list has no reference, there are no lists, or no LM can be estimated.
+        """
+        estimated = self.lm == table.absolute().with_suffix(".arpa")
+        learned = learn_corrections(lists, lm=None if estimated else self.lm, language=self.language)
+        return replace(learned, phrase_list=self.phrase_list, corrector=self.corrector)
 
     def best_of(self, words: Sequence[str]) -> Candidate | None:
         """Return the best text of the search for one hypothesis, words as ``alignment.bounded`` makes them; None if it is too long."""

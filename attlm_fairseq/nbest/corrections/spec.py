@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.corrections.corrections import Corrections, learn_corrections, without_table
+from attlm_fairseq.nbest.corrections.corrections import Corrections, without_table
 from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
 from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of
 from attlm_fairseq.nbest.corrections.phrase_list import PhraseList
-from attlm_fairseq.nbest.fingerprints import known_share
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 
@@ -52,10 +51,6 @@ class CandidateSpec:
         corrections = Corrections.load(self.table) if self.table else without_table()
         return replace(corrections, phrase_list=phrases, corrector=Corrector.load(self.corrector) if self.corrector else None)
 
-    def seen(self, corrections: Corrections, lists: Sequence[NbestList]) -> bool:
-        """Return whether the table was learned from most of these lists, so that it has to be learned from other folds for them."""
-        return bool(corrections.learned_from) and known_share((nbest.references for nbest in lists), corrections.learned_from) > 0.5
-
 
 def expand_for_tuning(
     spec: CandidateSpec, lists: Sequence[NbestList], metric: Metric | None = None, folds: int = FOLDS, groups: np.ndarray | None = None
@@ -74,15 +69,12 @@ def expand_for_tuning(
             the folds, or no LM can be estimated.
     """
     loaded = spec.load()
-    if not spec.seen(loaded, lists):
+    table = spec.table
+    if table is None or not loaded.seen(lists):
         return list(loaded.expand_all(lists, spec.candidates)), False
 
-    estimated = spec.table is not None and loaded.lm == spec.table.absolute().with_suffix(".arpa")
-    given_lm = None if estimated else loaded.lm  # a given LM guides the search here as it does in rescoring
-
     def learn(others: list[NbestList]) -> Callable[[list[NbestList]], Iterable[NbestList]]:
-        learned = learn_corrections(others, lm=given_lm, language=loaded.language)
-        corrections = replace(learned, phrase_list=loaded.phrase_list, corrector=loaded.corrector)
+        corrections = loaded.learned_again(others, table)
         return lambda of_fold: corrections.expand_all(of_fold, spec.candidates)
 
     return by_folds(lists, folds_of(lists, folds, metric, groups), learn), True

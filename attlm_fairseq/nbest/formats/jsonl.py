@@ -85,7 +85,7 @@ def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:
     try:
         value = DECODER.decode(body)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"not valid JSON ({error}): expected one whole object a line{shapes}", path=path, line=line) from None
+        raise InputError(f"not valid JSON ({error}): expected one whole object per line{shapes}", path=path, line=line) from None
     place = Place(f"list {count}", body.lstrip(" \t\r"), path, line)
     if not isinstance(value, dict) or not isinstance(value.get("hyps"), list) or not value["hyps"]:
         expected = f'expected {{"id": ..., "hyps": [{{"text": ...}}, ...]}} with at least one hypothesis{shapes}'

@@ -124,7 +124,7 @@ def test_pairs_for_fairseq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert texts["valid.ref"] == ["c 20", "c 40"]
     assert texts["train.hyp"][:3] == ["a 1", "b 1", "a 2"]
     assert texts["train.ref"][:3] == ["c 1", "c 1", "c 2"]
-    assert "there already" in refused("corrections", "pairs", "train.json", "-o", "pairs")
+    assert "already exists" in refused("corrections", "pairs", "train.json", "-o", "pairs")
     (tmp_path / "few.json").write_text(json.dumps(items[:3]))
     assert "20 lists at least" in refused("corrections", "pairs", "few.json", "-o", "few")
     assert not (tmp_path / "few").exists()

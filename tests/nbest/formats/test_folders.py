@@ -193,7 +193,7 @@ def test_malformed_folders(files, name, text, message, tmp_path):
 
 def test_a_folder_is_never_written_over_and_never_half(tmp_path):
     form, lists = open_nbest(make(tmp_path / "in", KALDI))
-    with pytest.raises(InputError, match="there already"):
+    with pytest.raises(InputError, match="already exists"):
         write_nbest(lists, form, str(tmp_path / "in"))
     with pytest.raises(InputError, match="not to standard output"):
         write_nbest(lists, form, "-")

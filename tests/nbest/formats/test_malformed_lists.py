@@ -94,7 +94,7 @@ BROKEN = [
     ("jsonl", FIRST + '{"ref": 1, "hyps": [{"text": "a"}]}\n', 2, "ref is '1': expected a text"),
     ("jsonl", FIRST[:-1] + FIRST, 1, "not valid JSON"),
     ("jsonl", '{"text": " hi", "segments": [{"text": " hi"}], "language": "en"}', 1, "with at least one hypothesis" + SHAPES),  # Whisper's
-    ("jsonl", '{\n "id": "a",\n "hyps": [{"text": "a"}]\n}\n', 1, "expected one whole object a line" + SHAPES),
+    ("jsonl", '{\n "id": "a",\n "hyps": [{"text": "a"}]\n}\n', 1, "expected one whole object per line" + SHAPES),
     ("hyporadise", '[{"text": "hi", "score": -1}]', 1, '"output": reference}' + SHAPES),
     # mlm-scoring
     ("mlm", '{"u": {"hyp_1": {"score": -1, "text": "a"}},\n "v": {"ref": "a"}}', 2, "utterance 'v': is "),
