@@ -50,7 +50,7 @@ for row in ${ROWS:-base dropout locked words weight-drop ar-tar random-bptt rota
             --seed "$seed" "$@")
         train_model "$name" "" "${training[@]}"
         [ -s "$name/test.tsv" ] || {
-            attlm ppl test.txt --lm "$row=$name/checkpoint_best.pt" --context all > part.tsv
+            attlm ppl test.txt --lm "lm=$name/checkpoint_best.pt" --context all > part.tsv
             mv part.tsv "$name/test.tsv"
         }
         printf '%s\t%s\t%s\n' "$row" "$seed" "$(tail -n 1 "$name/test.tsv" | cut -f 2)" >> results.part
