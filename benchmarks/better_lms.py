@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 from yardstick import Measured, binarised, cross_validated, logged, ngram, read, row
+from yardstick import parser as lm_parser
 
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.scoring.lm_files import load_lm_files
@@ -51,14 +52,7 @@ class Found(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--train", type=Path, required=True, help="text, one sentence per line")
-    parser.add_argument("--valid", type=Path, required=True, help="text to choose checkpoints by, not the references")
-    parser.add_argument("--lists", required=True, help="n-best lists with references")
-    parser.add_argument("--work", type=Path, required=True, help="folder for models and logs")
-    parser.add_argument("--order", type=int, default=4, help="of the n-gram")
-    parser.add_argument("--size", type=int, default=256, help="of embeddings and states")
-    parser.add_argument("--updates", type=int, default=2000)
+    parser = lm_parser(__doc__, updates=2000)
     parser.add_argument("--seeds", type=int, default=2, help="LMs for each row")
     parser.add_argument("--ensemble", type=int, default=5, help="LMs of the last row, averaged")
     parser.add_argument("--train-options", default="--cpu", help="options of fairseq-train for all LMs")

@@ -53,15 +53,7 @@ class Measured(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--train", type=Path, required=True, help="text, one sentence per line")
-    parser.add_argument("--valid", type=Path, required=True, help="text to choose checkpoints by")
-    parser.add_argument("--lists", required=True, help="n-best lists with references")
-    parser.add_argument("--work", type=Path, required=True, help="folder for models and logs")
-    parser.add_argument("--order", type=int, default=4, help="of the n-gram")
-    parser.add_argument("--size", type=int, default=256, help="of embeddings and states")
-    parser.add_argument("--updates", type=int, default=720)
-    options = parser.parse_args()
+    options = parser(__doc__, updates=720).parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     logging.getLogger("attlm_fairseq").setLevel(logging.ERROR)  # tune's notes on each row
     lms = {"kenlm": ngram(options), **{name: trained(name, options) for name in MODELS}}
@@ -78,6 +70,19 @@ def main() -> None:
     for chosen in combinations(lms):
         title = " + ".join(NAMES[name] for name in chosen) or "the lists' own scores"
         print(row(title, cross_validated(lists, {name: measured[name] for name in chosen})), flush=True)
+
+
+def parser(description: str, updates: int) -> argparse.ArgumentParser:
+    """Return the options of a benchmark that trains LMs on a text and rescores lists with them; ``updates`` is a default."""
+    found = argparse.ArgumentParser(description=description.split("\n")[0])
+    found.add_argument("--train", type=Path, required=True, help="text, one sentence per line")
+    found.add_argument("--valid", type=Path, required=True, help="text to choose checkpoints by, not the references of the lists")
+    found.add_argument("--lists", required=True, help="n-best lists with references")
+    found.add_argument("--work", type=Path, required=True, help="folder for models and logs")
+    found.add_argument("--order", type=int, default=4, help="of the n-gram")
+    found.add_argument("--size", type=int, default=256, help="of embeddings and states")
+    found.add_argument("--updates", type=int, default=updates)
+    return found
 
 
 def combinations(names: Sequence[str]) -> list[tuple[str, ...]]:

@@ -89,17 +89,18 @@ def evaluate_corrections(
     """
     read = with_references(lists_of(lists), refs)
     found = Usage()
-    given = None if table is None else Path(fspath(table))
-    loaded = None if given is None else Corrections.load(given)
-    if loaded is not None and not loaded.seen(read):
-        for nbest in read:
-            found.add(nbest, loaded)
-        return found
-    if given is not None:
-        note(f"note: {given} was learned from these lists: each fold is corrected with what is learned from the other folds")
+    teach = partial(learn, language=language)
+    if table is not None:
+        path = Path(fspath(table))
+        loaded = Corrections.load(path)
+        if not loaded.seen(read):
+            for nbest in read:
+                found.add(nbest, loaded)
+            return found
+        note(f"note: {path} was learned from these lists: each fold is corrected with what is learned from the other folds")
+        teach = partial(loaded.learned_again, table=path)
     for _, others, held_out in splits(folds_of(read, folds, groups=groups_of(read, folds_by))):
-        taught = [read[i] for i in others]
-        corrections = learn(taught, language=language) if loaded is None or given is None else loaded.learned_again(taught, given)
+        corrections = teach([read[i] for i in others])
         for i in held_out:
             found.add(read[i], corrections)
     return found
