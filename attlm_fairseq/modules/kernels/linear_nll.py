@@ -139,7 +139,7 @@ class _LinearNLL(torch.autograd.Function):
                     if move is not None:
                         layer.grad_features[piece] += errors.gather(1, target) * move.vectors
         if differentiate:  # round last: the loss scale may exceed the range of float16
-            ctx.save_for_backward(layer.grad_features, layer.grad_weight.contiguous(), grad_bias, grad_log_weights)
+            ctx.save_for_backward(layer.grad_features, layer.grad_weight, grad_bias, grad_log_weights)
             ctx.dtypes = [None if part is None else part.dtype for part in (features, weight, bias, log_weights)]
         found = [each.to(exact, copy=True) for each in sums.found()]
         ctx.mark_non_differentiable(*found[1:])
@@ -149,8 +149,9 @@ class _LinearNLL(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
         needed = *ctx.needs_input_grad[:3], ctx.needs_input_grad[-1]
+        whole = grad.device.type == "cpu" and grad.item() == 1  # fairseq's; on a GPU to look costs more than to multiply
         wanted = zip(ctx.saved_tensors, ctx.dtypes, needed, strict=True)
-        *first, last = ((saved * grad.to(saved.dtype)).to(dtype) if use else None for saved, dtype, use in wanted)
+        *first, last = ((saved if whole else saved * grad.to(saved.dtype)).to(dtype) if use else None for saved, dtype, use in wanted)
         return *first, None, None, last
 
 
@@ -233,15 +234,18 @@ class _Products:
         self.held = features.new_empty(rows, len(weight))
         if differentiate:
             self.grad_features = torch.empty_like(features)
-            self.grad_weight = features.new_zeros(weight.shape[::-1]).t()  # a product adds faster to this layout
+            self.grad_weight = features.new_empty(weight.shape) if len(features) else features.new_zeros(weight.shape)
 
     def logits(self, piece: slice) -> Tensor:
         features = self.features[piece]
         return torch.addmm(self.bias, features, self.weight.t(), out=self.held[: len(features)])
 
     def add_gradients(self, piece: slice, errors: Tensor) -> None:
-        self.grad_features[piece] = errors @ self.weight
-        self.grad_weight.addmm_(errors.t(), self.features[piece])
+        torch.mm(errors, self.weight, out=self.grad_features[piece])
+        if piece.start:
+            self.grad_weight.addmm_(errors.t(), self.features[piece])
+        else:
+            torch.mm(errors.t(), self.features[piece], out=self.grad_weight)
 
 
 class _RoundedProducts:
