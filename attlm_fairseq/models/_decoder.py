@@ -84,8 +84,8 @@ class LanguageModelConfig(ChoiceOptions):
         default="float32",
         metadata={
             "choices": ["float32", "bf16"],
-            "help": "bf16 computes matrix products in bfloat16, but weights, recurrent state and loss in float32. It is for GPUs "
-            "and CPUs with bfloat16 instructions (avx512_bf16, amx_bf16); on other CPUs it is slower",
+            "help": "bf16 computes matrix products in bfloat16, but weights, recurrent state and loss in float32. It is for GPUs, "
+            "CPUs with AMX (amx_bf16) and AMD's with avx512_bf16; on other CPUs it is slower",
         },
     )
     init_from: Optional[str] = field(
