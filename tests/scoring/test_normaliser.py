@@ -163,6 +163,21 @@ def test_lists_that_are_close_are_scored_exactly(checkpoint):
         assert "close lists" not in found.notes
 
 
+def test_hypotheses_far_from_the_best_move_with_it(checkpoint):
+    """Only those that may be the best are scored exactly. The others keep their distance to the best of their list."""
+    scorer, exact = load(self_normalised(checkpoint, 0.3), "none"), load(checkpoint, "exact")
+    texts = [TextPipeline().load()]
+    words = ("a cat ran", "the cat sat", "the dog sat on the mat", "a dog ran")
+    alone = BlockScorer([scorer], texts).score(Block(words, (1, 3), (None,) * 2)).values["lm"]
+    right = BlockScorer([exact], texts).score(Block(words, (1, 3), (None,) * 2)).values["lm"]
+    rest = (0.0, -1000.0 - alone[1], -alone[2], -1e-6 - alone[3])
+    found = BlockScorer([scorer], texts, weights={"lm": 1.0}).score(Block(words, (1, 3), (None,) * 2, rest=rest))
+    assert found.values["lm"][2:] == pytest.approx(right[2:], abs=1e-5)
+    assert found.values["lm"][1] == pytest.approx(alone[1] + right[2] - alone[2], abs=1e-5)
+    assert found.values["lm"][0] == alone[0]
+    assert "2 of the first 4 hypotheses" in found.notes["close lists"]
+
+
 def test_the_rest_of_a_total_is_without_the_lms():
     hypotheses = [Hypothesis("a b", {"am": -3.0, "lm": 9.0, "lm_oov": 2.0}, 1), Hypothesis("c", {"am": -1.0, "lm": 8.0, "lm_oov": 1.0}, 2)]
     nbest = NbestList("1", hypotheses)

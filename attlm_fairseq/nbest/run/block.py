@@ -58,12 +58,11 @@ class Block:
         return np.split(values, [*accumulate(self.sizes)][:-1])
 
     def of_rows(self, rows: Sequence[int]) -> Block:
-        """Return the hypotheses of whole lists, given their places as ``rows_of`` returns them."""
-        chosen = set(rows)
-        lists = [place for place, begin in zip(range(len(self.sizes)), accumulate(self.sizes, initial=0), strict=False) if begin in chosen]
+        """Return some of the hypotheses, given their places in order. Lists without any are left out."""
+        lists, sizes = np.unique(np.repeat(np.arange(len(self.sizes)), self.sizes)[list(rows)], return_counts=True)
         return Block(
             tuple(self.texts[row] for row in rows),
-            tuple(self.sizes[place] for place in lists),
+            tuple(sizes.tolist()),
             tuple(self.sources[place] for place in lists),
             tuple(self.distances[row] for row in rows) if self.distances else (),
             tuple(self.rest[row] for row in rows) if self.rest else (),

@@ -57,7 +57,7 @@ class BlockScorer:
             features: names of the features.
             source_texts: one pipeline per LM for the source sentences; None: as for the hypotheses.
             margins: by LM, the margin of ``scored_if_close``.
-            weights: of the LMs and the features, to find the lists that are scored exactly.
+            weights: of the LMs and the features, to find the hypotheses that are scored exactly.
         """
         if len(texts) != len(scorers):
             raise ValueError(f"{len(scorers)} LMs need as many text pipelines, not {len(texts)}")
@@ -90,17 +90,34 @@ class BlockScorer:
         totals = self._totals(block.rest, scores)
         if self._margin is None:
             self._margin = self._largest_error(block, totals, exact)
-        best = (of_list.max() for of_list in block.by_list(totals))
-        close = [np.count_nonzero(of_list >= top - self._margin) > 1 for of_list, top in zip(block.by_list(totals), best, strict=True)]
-        undecided = block.rows_of([place for place, is_close in enumerate(close) if is_close])
-        if not undecided:
+        near, best = self._contenders(block, totals)
+        rows = np.flatnonzero(near).tolist()
+        if not rows:
             return scores
-        again = self.block(self._columns(block.of_rows(undecided), exact))
+        again = self.block(self._columns(block.of_rows(rows), exact))
         for name, column in scores.values.items():
-            for row, value in zip(undecided, again.values[name], strict=True):
-                column[row] = value
-        told = f"{len(undecided)} of the first {len(block)} hypotheses are in lists that are scored exactly, since their decision is close"
+            found = np.array(column)
+            found[rows] = again.values[name]
+            errors = np.subtract(found, column, out=np.zeros(len(block)), where=found != column)
+            # the others move with the best of their list, so that none of them overtakes it
+            column[:] = np.where(near, found, found + errors[best]).tolist()
+        told = f"{len(rows)} of the first {len(block)} hypotheses are scored exactly: the approximation could decide between them"
         return replace(scores, notes=scores.notes | {"close lists": told})
+
+    def _contenders(self, block: Block, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Find the hypotheses that may be the best of their list, where there are several.
+
+        Returns:
+            Whether each hypothesis is one of them, and the row of the best total of its list, or its own if nothing is to be decided.
+        """
+        near, best = np.zeros(len(block), dtype=bool), np.arange(len(block))
+        for rows in block.by_list(np.arange(len(block))):
+            of_list = totals[rows]
+            close = of_list >= of_list.max() - self._margin
+            if np.count_nonzero(close) > 1:
+                near[rows] = close if not self.margins else True  # ``scored_if_close`` needs whole lists
+                best[rows] = rows[of_list.argmax()]
+        return near, best
 
     def _largest_error(self, block: Block, totals: np.ndarray, exact: Sequence[Scorer]) -> float:
         """Return by how much approximate scores change the difference of two totals of one list, at most, in a sample of the lists."""
