@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from attlm_fairseq.errors import InputError
 
@@ -112,8 +113,10 @@ def _fetch_source(work: Path, source: Path) -> None:
     [archive] = work.glob("kenlm-*.tar.gz")
     if hashlib.sha256(archive.read_bytes()).hexdigest() != SOURCE_SHA256:
         raise InputError(f"{SOURCE} from the package index is not the file that this version knows (its SHA-256 differs)")
+    # Python before 3.11.4, such as Debian 12's, has no filters; the file is the known one either way.
+    filtered: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(archive) as packed:
-        packed.extractall(work / "unpacked", filter="data")
+        packed.extractall(work / "unpacked", **filtered)
     [unpacked] = (work / "unpacked").iterdir()
     unpacked.rename(source)
     # Of Boost's parts these two are for KenLM's own tests, and for Boost before 1.69, for which cmake adds the second by itself.
