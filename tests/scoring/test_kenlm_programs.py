@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
 import tarfile
@@ -106,6 +107,23 @@ def test_another_source_than_the_known_one_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(kenlm_programs, "_pip", lambda *_: [sys.executable, "-c", ""])
     with pytest.raises(InputError, match="SHA-256 differs"):
         kenlm_programs._fetch_source(tmp_path, tmp_path / "source")
+
+
+@pytest.mark.parametrize("filters", [True, False])
+def test_the_source_is_unpacked_by_pythons_with_and_without_filters(tmp_path, monkeypatch, filters):
+    """Python 3.11.2, that of Debian 12, has none."""
+    archive, recipe = tmp_path / "kenlm-0.3.0.tar.gz", tmp_path / "CMakeLists.txt"
+    recipe.write_text("find_package(Boost COMPONENTS\n  program_options\n  system\n)\n")
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(recipe, "kenlm-0.3.0/CMakeLists.txt")
+    monkeypatch.setattr(kenlm_programs, "_pip", lambda *_: [sys.executable, "-c", ""])
+    monkeypatch.setattr(kenlm_programs, "SOURCE_SHA256", hashlib.sha256(archive.read_bytes()).hexdigest())
+    if not filters:
+        extract = tarfile.TarFile.extractall
+        monkeypatch.setattr(tarfile.TarFile, "extractall", lambda self, path: extract(self, path))
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    kenlm_programs._fetch_source(tmp_path, tmp_path / "source")
+    assert (tmp_path / "source" / "CMakeLists.txt").read_text() == "find_package(Boost COMPONENTS\n  program_options\n)\n"
 
 
 def test_a_cache_that_cannot_be_written_is_said(tools, machine, monkeypatch):
