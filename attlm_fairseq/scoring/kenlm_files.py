@@ -106,7 +106,9 @@ def load_kenlm(path: Path) -> kenlm.Model:
         message = error.object.decode("utf-8", "backslashreplace")
     except (OSError, RuntimeError) as error:
         message = str(error)
-    raise InputError(f"cannot be loaded as an ARPA file or a KenLM binary file: {gist(message)}", path=path)
+    with path.open("rb") as file:  # what KenLM quotes may be lost on its way to Python
+        explanation = gist(message) or f"it begins with {file.read(20)!r}"
+    raise InputError(f"cannot be loaded as an ARPA file or a KenLM binary file: {explanation}", path=path)
 
 
 _TRIAL = """
@@ -143,8 +145,8 @@ def require_safe_binary(path: Path) -> None:
 
 
 def gist(message: str) -> str:
-    """Remove the source location, the failed condition and the file name from a message of KenLM."""
+    """Remove the source location, the failed condition and the file name from a message of KenLM, which may leave nothing."""
     message = message[:MAX_EXPLANATION]
     message = re.sub(r"^Cannot read model .*? \((.*)\)$", r"\1", message, flags=re.DOTALL)
     thrown = re.search(r"\S+:\d+ in .* threw [\w:]+(?: because `.*?')?\.\s+(.*)", message, re.DOTALL)
-    return thrown[1] if thrown else (message.strip() or "(no message)").splitlines()[-1]
+    return thrown[1] if thrown else "".join(message.strip().splitlines()[-1:])
