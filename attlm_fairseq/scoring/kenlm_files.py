@@ -106,8 +106,8 @@ def load_kenlm(path: Path) -> kenlm.Model:
         message = error.object.decode("utf-8", "backslashreplace")
     except (OSError, RuntimeError) as error:
         message = str(error)
-    with path.open("rb") as file:  # what KenLM quotes may be lost on its way to Python
-        explanation = gist(message) or f"it begins with {file.read(20)!r}"
+    with path.open("rb") as file:
+        explanation = gist(message, f"it begins with {file.read(20)!r}")
     raise InputError(f"cannot be loaded as an ARPA file or a KenLM binary file: {explanation}", path=path)
 
 
@@ -144,9 +144,14 @@ def require_safe_binary(path: Path) -> None:
     raise InputError(f"is a damaged KenLM binary file: KenLM ends with it ({how}); build it again from its ARPA file", path=path)
 
 
-def gist(message: str) -> str:
-    """Remove the source location, the failed condition and the file name from a message of KenLM, which may leave nothing."""
+def gist(message: str, otherwise: str = "(no message)") -> str:
+    """Remove the source location, the failed condition and the file name from a message of KenLM.
+
+    Args:
+        message: what KenLM says. Where it quotes bytes that are not UTF-8, all of it may be lost on its way to Python.
+        otherwise: what to return if nothing remains.
+    """
     message = message[:MAX_EXPLANATION]
     message = re.sub(r"^Cannot read model .*? \((.*)\)$", r"\1", message, flags=re.DOTALL)
     thrown = re.search(r"\S+:\d+ in .* threw [\w:]+(?: because `.*?')?\.\s+(.*)", message, re.DOTALL)
-    return thrown[1] if thrown else "".join(message.strip().splitlines()[-1:])
+    return thrown[1] if thrown else (message.strip() or otherwise).splitlines()[-1]

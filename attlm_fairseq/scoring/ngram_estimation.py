@@ -172,7 +172,7 @@ def _as_binary(arpa: Path, program: str, output: Path) -> Path:
     binary = arpa.with_name("model.bin")
     code, said = _run([str(find_program("build_binary", sibling=Path(program))), str(arpa), str(binary)])
     if code:
-        raise InputError(f"build_binary failed: {gist(said) or '(no message)'}", path=output)
+        raise InputError(f"build_binary failed: {gist(said)}", path=output)
     return binary
 
 
@@ -191,7 +191,7 @@ def _temporary_folder(target: Path) -> Iterator[Path]:
 def _explain(code: int, said: str) -> str:
     if code == -signal.SIGKILL:
         return "lmplz was killed; if memory ran out, give a smaller --memory"
-    reason = gist(said) or "(no message)"
+    reason = gist(said)
     if "BadDiscountException" in said:
         return (
             f"is too small or too regular to estimate the discounts ({reason.partition(';')[0]}): give more text, one without "
