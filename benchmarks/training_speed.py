@@ -6,16 +6,20 @@ own, beyond what its imports took. All take a step in turn, round after round, a
 slows all of them alike. Two ratios: by the clock, and by the CPU time that a step took, which other work hardly changes.
 Beside them what the matrix products of such a step would take at the rate that the machine reaches, in the same run and dtype, on the
 output layer's product alone: the share of that rate (clock), and the ratio that a step of nothing but products at that rate would have.
+With ``--lengths TEXT`` the batches have the lengths of consecutive sentences of the text, cut at 35 words, and padding: words and
+operations are those of the sentences alone.
 
 fairseq's `lstm_lm` is measured in float32 alone: its --bf16 does not run on a CPU. The states of key-value-predict have 651 numbers
 and those of the 4-gram RNN 652, which divide into their parts.
 
-    python benchmarks/training_speed.py [--models single,combined] [--steps 5] [--dtypes float32] [--device cuda]
+    python benchmarks/training_speed.py [--models single,combined] [--steps 5] [--dtypes float32] [--device cuda] [--lengths train.txt]
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import itertools
 import json
 import os
 import resource
@@ -80,7 +84,27 @@ def arguments(model: str, dtype: str, data: Path, device: str) -> list[str]:
     return [*words, *sizes, "--decoder-hidden-size", str(hidden), *own, *(["--compute-dtype", dtype] if dtype == "bf16" else [])]
 
 
-def work(model: str, dtype: str, device: str) -> None:
+def lengths_of(text: Path | None) -> list[list[int]]:
+    """Return the numbers of words, with the end, of the sentences of some batches."""
+    if text is None:
+        return [[WORDS] * SENTENCES]
+    with gzip.open(text, "rt") if text.suffix == ".gz" else text.open() as lines:
+        found = [min(WORDS, len(line.split()) + 1) for line in itertools.islice(lines, 100 * SENTENCES)]
+    return [found[begin : begin + SENTENCES] for begin in range(0, len(found) - SENTENCES + 1, SENTENCES)]
+
+
+def batch_of(lengths: list[int]) -> dict[str, Any]:
+    import torch
+
+    counts, pad = torch.tensor(lengths), 1
+    present = torch.arange(max(lengths)) < counts.unsqueeze(1)
+    words = torch.randint(4, VOCABULARY, present.shape)
+    source, target = words.masked_fill(~present, pad), words.roll(-1, dims=1).masked_fill(~present, pad)
+    net_input = {"src_tokens": source, "src_lengths": counts}
+    return {"id": torch.arange(len(lengths)), "nsentences": len(lengths), "ntokens": sum(lengths), "net_input": net_input, "target": target}
+
+
+def work(model: str, dtype: str, device: str, text: Path | None) -> None:
     """One model in this process: a step for each line on standard input, its seconds as the answer; then how the time divides."""
     import logging
 
@@ -101,21 +125,16 @@ def work(model: str, dtype: str, device: str) -> None:
         task = tasks.setup_task(config.task)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     trainer = Trainer(config, task, task.build_model(config.model), task.build_criterion(config.criterion))
-    tokens = torch.randint(4, VOCABULARY, (SENTENCES, WORDS))
-    batch = {
-        "id": torch.arange(SENTENCES),
-        "nsentences": SENTENCES,
-        "ntokens": tokens.numel(),
-        "net_input": {"src_tokens": tokens, "src_lengths": torch.full((SENTENCES,), WORDS)},
-        "target": tokens.roll(-1, dims=1),
-    }
+    batches = itertools.cycle([batch_of(lengths) for lengths in lengths_of(text)])
 
     def step() -> tuple[float, float]:
+        """Return the seconds per word: wall time and CPU time."""
+        batch = next(batches)
         begin = time.perf_counter(), time.process_time()
         trainer.train_step([batch])
         if device == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - begin[0], time.process_time() - begin[1]
+        return (time.perf_counter() - begin[0]) / batch["ntokens"], (time.process_time() - begin[1]) / batch["ntokens"]
 
     def say(value: Any) -> None:
         print(json.dumps(value), file=answer, flush=True)
@@ -124,7 +143,7 @@ def work(model: str, dtype: str, device: str) -> None:
     # every matrix is in one product a word, and in two of the backward pass; but an untied embedding is looked up
     products = sum(parameter.numel() for parameter in trained if parameter.dim() == 2)
     products -= VOCABULARY * SIZE if "untied" in arguments(model, dtype, Path(), device) else 0
-    say([sum(map(torch.Tensor.numel, trained)), 3 * 2 * SENTENCES * WORDS * products])
+    say([sum(map(torch.Tensor.numel, trained)), 3 * 2 * products])
     for line in sys.stdin:
         if line.strip() == "step":
             say(step())
@@ -212,16 +231,17 @@ def has_bf16(device: str) -> bool:
 class Worker:
     """A model in its own process."""
 
-    def __init__(self, model: str, dtype: str, device: str) -> None:
+    def __init__(self, model: str, dtype: str, device: str, text: Path | None) -> None:
         self.model, self.dtype = model, dtype
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
         command = [sys.executable, __file__, "--worker", model, dtype, "--device", device]
+        command += [] if text is None else ["--lengths", str(text)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
         self.parameters = 0
-        self.operations = 0  # floating-point operations of a step's matrix products
-        self.seconds: list[tuple[float, float]] = []  # wall time and CPU time
+        self.operations = 0  # floating-point operations of a word's matrix products
+        self.seconds: list[tuple[float, float]] = []  # wall time and CPU time per word
 
     def ask(self, what: str) -> Any:
         self.process.stdin.write(what + "\n")
@@ -239,7 +259,7 @@ class Worker:
         self.process.wait()
 
     def words_a_second(self, clock: int) -> float:
-        return SENTENCES * WORDS / statistics.median(seconds[clock] for seconds in self.seconds)
+        return 1 / statistics.median(seconds[clock] for seconds in self.seconds)
 
 
 def main() -> None:
@@ -252,17 +272,20 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=5, help="measured for each model, after one that is not; default %(default)s")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument(
+        "--lengths", type=Path, metavar="TEXT", help="text, as it is or .gz, with the lengths of sentences; default: all full"
+    )
     parser.add_argument("--worker", nargs=2, metavar=("MODEL", "DTYPE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(*options.worker, options.device)
+        work(*options.worker, options.device, options.lengths)
         return
     unknown = [name for name in options.models.split(",") if name not in MODELS]
     if unknown:
         parser.error(f"--models: {', '.join(unknown)} is none of {', '.join(MODELS)}")
     dtypes = (options.dtypes or ("float32,bf16" if has_bf16(options.device) else "float32")).split(",")
     asked = [(BASELINE, "float32"), *((model, dtype) for dtype in dtypes for model in options.models.split(","))]
-    workers = [Worker(model, dtype, options.device) for model, dtype in asked]
+    workers = [Worker(model, dtype, options.device, options.lengths) for model, dtype in asked]
     for worker in workers:  # which begin all at once
         worker.parameters, worker.operations = worker.receive()
     rates: dict[str, list[float]] = {dtype: [] for dtype in {*dtypes, "float32"}}
@@ -279,7 +302,7 @@ def main() -> None:
     for worker in workers:
         end = worker.ask("end")
         ratios = [worker.words_a_second(clock) / workers[0].words_a_second(clock) for clock in (0, 1)]
-        share = worker.operations / statistics.median(rates[worker.dtype]) * worker.words_a_second(0) / (SENTENCES * WORDS)
+        share = worker.operations / statistics.median(rates[worker.dtype]) * worker.words_a_second(0)
         outside = "" if end["outside"] is None else f"{end['outside']:.0%}"
         print(
             f"{worker.model:20}{worker.dtype:9}{worker.parameters / 1e6:9.1f} M"

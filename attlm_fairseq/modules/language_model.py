@@ -211,6 +211,13 @@ class LanguageModel(nn.Module):
         embedded = self.regularisation.drop_words(self.embedding(tokens), tokens, self.embedding.num_embeddings, self.training)
         return self.regularisation.drop(embedded, self.regularisation.dropout_in, self.training)
 
+    def _lengths(self, tokens: Tensor) -> Tensor | None:
+        """Return the number of tokens of each row (B,) before the padding; None if no row has any, or on a GPU, which would wait."""
+        if tokens.device.type != "cpu" or not tokens.numel():
+            return None
+        counts = ((tokens != self.embedding.padding_idx) * torch.arange(1, tokens.size(1) + 1)).amax(1).clamp_(min=1)
+        return None if bool((counts == tokens.size(1)).all()) else counts
+
     def outputs(
         self, tokens: Tensor, state: LanguageModelState | None = None, need_read: bool = False
     ) -> tuple[Tensor, Tensor, Read | None, LanguageModelState | None]:
@@ -226,7 +233,8 @@ class LanguageModel(nn.Module):
             read if it is requested or the output layer needs it; the state after the tokens, None if ``state`` is None.
         """
         before = self.recurrence.initial(len(tokens)) if state is None else state.recurrent
-        outputs, recurrent = self.recurrence.read(self._embedded(tokens), before)
+        lengths = self._lengths(tokens) if state is None else None
+        outputs, recurrent = self.recurrence.read(self._embedded(tokens), before, lengths)
         features, read, memory = self._features(outputs, tokens, state and state.memory, need_read)
         return outputs, features, read, None if memory is None else LanguageModelState(recurrent, memory)
 

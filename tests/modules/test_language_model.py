@@ -23,9 +23,11 @@ from small_models import (
 
 from attlm_fairseq.attention.weights import weights_of
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD
-from attlm_fairseq.modules.kernels import bfloat16_lstm, linear_nll
+from attlm_fairseq.modules.kernels import linear_nll
+from attlm_fairseq.modules.kernels.lstm_over_time import lstm_over_time
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import KeyValuePredictReader
+from attlm_fairseq.modules.recurrence import lstm
 from attlm_fairseq.modules.regularisation import Regularisation
 
 
@@ -429,26 +431,78 @@ def test_low_precision_stays_near(variant):
 
 def test_bfloat16_lstm_rounds_products_alone(monkeypatch):
     """With float32 in place of bfloat16 it is torch's LSTM, values and gradients; with bfloat16 the state keeps more bits than that."""
-    lstm = make_model("plain", torch.float32).lstm
+    layers = make_model("plain", torch.float32).lstm
     inputs = torch.randn(3, 9, SIZE, requires_grad=True)
     before = (torch.randn(3, LAYERS, SIZE, requires_grad=True), torch.randn(3, LAYERS, SIZE, requires_grad=True))
 
     def read_low() -> tuple:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            return lstm.read(inputs, before)
+            return layers.read(inputs, before)
 
     states, (_, cell) = read_low()
     assert states.dtype == cell.dtype == torch.float32
     assert not torch.equal(states, states.bfloat16().float())
-    monkeypatch.setattr(bfloat16_lstm, "DTYPE", torch.float32)
+    monkeypatch.setattr(lstm, "DTYPE", torch.float32)
     results = []
-    for run in (read_low, lambda: lstm.read(inputs, before)):
+    for run in (read_low, lambda: layers.read(inputs, before)):
         states, (hidden, cell) = run()
-        leaves = [inputs, *before, *(weight for name, weight in lstm.named_parameters() if not name.startswith("bias_hh"))]
+        leaves = [inputs, *before, *(weight for name, weight in layers.named_parameters() if not name.startswith("bias_hh"))]
         loss = (states * states).sum() + (hidden * cell).sum()
         results.append([states, hidden, cell, *torch.autograd.grad(loss, leaves)])
     for own, torchs in zip(*results, strict=True):
         torch.testing.assert_close(own, torchs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float32"])
+def test_an_lstm_skips_what_is_after_the_rows(name):
+    """Outputs, the states after and all gradients are those of each row by itself, cut to its length."""
+    dtype = getattr(torch, name)
+    lengths = torch.tensor([4, 9, 1, 9, 6])
+    inputs, hidden, cell = torch.randn(5, 9, SIZE), torch.randn(5, SIZE), torch.randn(5, SIZE)
+    weights = torch.randn(4 * SIZE, SIZE) / 4, torch.randn(4 * SIZE, SIZE) / 4, torch.randn(4 * SIZE)
+    values = [value.requires_grad_() for value in (inputs, *weights, hidden, cell)]
+    factors, last_factors = torch.randn(5, 9, SIZE), torch.randn(2, 5, SIZE)
+
+    def gradients(loss: torch.Tensor) -> tuple:
+        return torch.autograd.grad(loss, values)
+
+    outputs, *last = lstm_over_time(*values, lengths=lengths, dtype=dtype)
+    assert all(not outputs[row, length:].any() for row, length in enumerate(lengths))
+    whole = gradients((outputs * factors).sum() + (torch.stack(last) * last_factors).sum())
+    loss = torch.zeros(())
+    for row, length in enumerate(lengths.tolist()):
+        one = slice(row, row + 1)
+        alone, *after = lstm_over_time(inputs[one, :length], *weights, hidden[one], cell[one], dtype=dtype)
+        tolerance = {"rtol": 1e-5, "atol": 1e-5} if name == "float32" else {"rtol": 0.02, "atol": 0.02}
+        torch.testing.assert_close(outputs[one, :length], alone, **tolerance)
+        for found, expected in zip(last, after, strict=True):
+            torch.testing.assert_close(found[one], expected, **tolerance)
+        loss = loss + (alone * factors[one, :length]).sum() + (torch.cat(after) * last_factors[:, row]).sum()
+    for found, expected in zip(whole, gradients(loss), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4 if name == "float32" else 0.05, atol=1e-4 if name == "float32" else 0.2)
+
+
+@pytest.mark.parametrize("low", [False, True])
+@pytest.mark.parametrize("variant", ["plain", "single", "combined", "averaging"])
+def test_a_padded_batch_has_the_loss_and_gradients_of_its_sentences(monkeypatch, variant, low):
+    monkeypatch.setattr(lstm, "MOST_WORDS", 1.0)  # skip even where that is slower
+    model = make_model(variant, torch.float32)
+    lengths = [3, 9, 1, 7]
+    tokens = torch.randint(4, V, (len(lengths), max(lengths)))
+    for row, length in enumerate(lengths):
+        tokens[row, length:] = model.embedding.padding_idx
+
+    def loss(rows: torch.Tensor) -> torch.Tensor:
+        present = rows != model.embedding.padding_idx
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low):
+            return model.output.nll(model.extract_features(rows)[0][present], rows[present])
+
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    whole = loss(tokens)
+    alone = sum(loss(tokens[row : row + 1, :length]) for row, length in enumerate(lengths))
+    torch.testing.assert_close(whole, alone, rtol=1e-2 if low else 1e-5, atol=0)
+    for found, expected in zip(torch.autograd.grad(whole, parameters), torch.autograd.grad(alone, parameters), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=(0.05 if low else 1e-4) * max(1.0, expected.abs().max().item()))
 
 
 def test_dropout_is_at_the_three_places_and_not_in_the_memory():

@@ -178,9 +178,9 @@ class Counting(BlockScorer):
         super().__init__(lms.scorers, lms.texts, features)
         self.scored = 0
 
-    def score(self, block: Block) -> BlockScores:
+    def score(self, block: Block, margin: float | None = None) -> BlockScores:
         self.scored += 1
-        return super().score(block)
+        return super().score(block, margin)
 
 
 def kenlm(folder: Path, features: tuple[str, ...] = ("kenlm_oov",)) -> Counting:

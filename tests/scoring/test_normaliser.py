@@ -20,6 +20,8 @@ from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.decoder_score import total_without_lms
+from attlm_fairseq.nbest.run.score_cache import ScoreCache
+from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.cache import CacheScorer, UnigramCache
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.context import SentenceWindow
@@ -161,6 +163,31 @@ def test_lists_that_are_close_are_scored_exactly(checkpoint):
         found = BlockScorer([scorer], texts, weights=weights).score(block)
         assert found.values["lm"] == pytest.approx(alone, abs=1e-6)
         assert "close lists" not in found.notes
+
+
+def test_one_margin_serves_a_run_however_it_is_spread_or_interrupted(checkpoint, tmp_path):
+    place, compute = self_normalised(checkpoint, 0.3), DeviceConfig(normaliser="none")
+    config = RunConfig((LMSpec("lm", checkpoints=(place,)),), weights={"lm": 1.0})
+    lms = BlockScorer.load(config, compute)
+    texts, others = ("the cat sat on the mat", "a dog ran", "the dog sat on a mat on the mat", "a cat"), ((2, 2), (None, None))
+    alone = lms.score(Block(texts, *others)).values["lm"]
+    margins = [lms.score(block).margin for block in (close_lists(0.0), Block(texts, *others, rest=(0.0,) * 4))]
+    assert margins[0] != margins[1]
+    # the first list is close by one of the margins, not by the other
+    block = Block(texts, *others, rest=(alone[1] - alone[0] + sum(margins) / 2, 0.0, 1000.0, 0.0))
+    blocks = [close_lists(0.0), block, block]
+    whole = list(OneProcess(lms).score(blocks))
+    assert {scores.margin for scores in whole} == {margins[0]}
+    assert whole[1].values == whole[2].values != lms.score(block).values
+    with Processes(config, [compute, compute]) as workers:
+        assert [scores.values for scores in workers.score(blocks)] == [scores.values for scores in whole]
+    for count in range(1, len(blocks)):
+        cache = ScoreCache(tmp_path / "out.unfinished")
+        stopped = cache.score(OneProcess(lms), blocks)
+        assert len([next(stopped) for _ in range(count)]) == count
+        stopped.close()
+        assert [scores.values for scores in cache.score(OneProcess(lms), blocks)] == [scores.values for scores in whole]
+        cache.finish()
 
 
 def test_hypotheses_far_from_the_best_move_with_it(checkpoint):

@@ -44,8 +44,8 @@ class Limits(NamedTuple):
 NO_LIMIT = 1 << 62
 LIMITS = {
     "cpu": Limits(
-        logits=1 << 21,
-        rounded_logits=3 << 21,
+        logits=1 << 22,
+        rounded_logits=1 << 23,
         softmax=Widths(1024, 2048, 2048),
         rounded_softmax=Widths(512, 5000, 256),
         event_numbers=1 << 21,

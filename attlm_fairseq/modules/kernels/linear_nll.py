@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.low_precision import ROWS, rounded
+from attlm_fairseq.modules.kernels.products import product, round_up_to_few
 from attlm_fairseq.numeric import ceil_div
 
 
@@ -25,6 +26,9 @@ class LossTerms(NamedTuple):
     """Weight of the mean (ln Z)^2 (Devlin et al. 2014), which trains the sum Z of exp(logits) towards 1."""
     balance: float = 0.0
     """Weight of a mixture's squared coefficient of variation (Takase et al. 2018), see ``modules/output/mixture.py``."""
+
+
+ADDED_ROWS = 256  # of a gradient in lower precision, converted at once
 
 
 PLAIN_LOSS = LossTerms()
@@ -231,21 +235,24 @@ class _Products:
 
     def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
         self.features, self.weight, self.bias = features, weight.to(features.dtype), bias
-        self.held = features.new_empty(rows, len(weight))
+        self.some = features.new_zeros(round_up_to_few(rows), features.size(1))  # of a piece, then rows that do not count
         if differentiate:
             self.grad_features = torch.empty_like(features)
-            self.grad_weight = features.new_empty(weight.shape) if len(features) else features.new_zeros(weight.shape)
+            self.grad_weight = features.new_zeros(0 if len(features) else weight.shape)
 
     def logits(self, piece: slice) -> Tensor:
         features = self.features[piece]
-        return torch.addmm(self.bias, features, self.weight.t(), out=self.held[: len(features)])
+        self.some[: len(features)] = features
+        self.some[len(features) :] = 0
+        self.held = product(self.some, self.weight.t()).add_(self.bias)
+        return self.held[: len(features)]
 
     def add_gradients(self, piece: slice, errors: Tensor) -> None:
-        torch.mm(errors, self.weight, out=self.grad_features[piece])
-        if piece.start:
-            self.grad_weight.addmm_(errors.t(), self.features[piece])
-        else:
-            torch.mm(errors.t(), self.features[piece], out=self.grad_weight)
+        """Add those of a piece. ``errors`` have replaced the logits, in their memory."""
+        self.held[len(errors) :] = 0
+        self.grad_features[piece] = product(self.held, self.weight)[: len(errors)]
+        of_piece = product(self.held.t(), self.some)
+        self.grad_weight = self.grad_weight.add_(of_piece) if piece.start else of_piece
 
 
 class _RoundedProducts:
@@ -254,7 +261,7 @@ class _RoundedProducts:
     def __init__(self, features: Tensor, weight: Tensor, bias: Tensor, rows: int, differentiate: bool) -> None:
         self.features, self.weight, self.bias = features, rounded(weight, features.dtype, rows=True), bias
         # Large buffers are reused: getting new memory pages from the system costs more than writing to them.
-        self.low = features.new_zeros(ceil_div(rows, ROWS) * ROWS, len(self.weight))
+        self.low = features.new_zeros(round_up_to_few(rows), len(self.weight))
         self.low_features = features.new_zeros(len(self.low), self.weight.size(1))
         self.held = bias.new_empty(rows, len(weight))
         if differentiate:
@@ -275,7 +282,8 @@ class _RoundedProducts:
         self.low[: len(errors), :words] = errors  # the rows after these belong to padded features, which are 0
         self.grad_features[piece] = (self.low @ self.weight)[: len(errors), :size]
         product = torch.mm(self.low.t(), self.low_features, out=self.product)[:words, :size]
-        if piece.start:
-            self.grad_weight += product
-        else:
+        if not piece.start:
             self.grad_weight.copy_(product)
+            return
+        for some in range(0, words, ADDED_ROWS):  # without an array of all in float32
+            self.grad_weight[some : some + ADDED_ROWS] += product[some : some + ADDED_ROWS]

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.kernels.products import FEW_ROWS, FixedProduct
 from attlm_fairseq.numeric import ceil_div
 
 DTYPE = torch.bfloat16  # dtype of products if a model scores in lower precision
@@ -49,14 +50,16 @@ class Bfloat16Linear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.weight, self.bias = rounded(weight, DTYPE), bias
+        low = rounded(weight.detach(), DTYPE)
+        self._product, self._columns, self.bias = FixedProduct(low, FEW_ROWS), low.size(1), bias
 
     def forward(self, inputs: Tensor) -> Tensor:
         rows = inputs.flatten(0, -2)
-        low = self.weight.new_empty(round_up_rows(len(rows)), self.weight.size(1))
+        few = self._product.fast and len(rows) <= ROWS // 2  # there are few such sizes
+        low = rows.new_empty(len(rows) if few else round_up_rows(len(rows)), self._columns, dtype=DTYPE)
         low[:, rows.size(1) :] = 0
         low[: len(rows), : rows.size(1)] = rows
-        outputs = (low @ self.weight.t())[: len(rows)].to(inputs.dtype)
+        outputs = self._product(low)[: len(rows)].to(inputs.dtype)
         return (outputs if self.bias is None else outputs.add_(self.bias)).unflatten(0, inputs.shape[:-1])
 
 

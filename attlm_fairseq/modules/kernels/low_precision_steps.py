@@ -1,4 +1,4 @@
-"""A language model whose steps compute matrix products in lower precision. Its states are those of the original model.
+"""A language model whose steps compute products fast for few rows, or in lower precision. Its states are the original model's.
 
 Shapes: N rows, H hidden size, E embedding.
 """
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from attlm_fairseq.modules.kernels.int8_linear import Int8Linear
 from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear, MakeLinear
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
+from attlm_fairseq.modules.kernels.products import FixedLinear
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.modules.recurrence.recurrence import with_layers_below
@@ -21,7 +22,7 @@ from attlm_fairseq.modules.recurrence.torch_layers import weights_of
 from attlm_fairseq.modules.state import State
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
-PRECISIONS: dict[str, MakeLinear | None] = {"float32": None, "bfloat16": Bfloat16Linear, "int8": Int8Linear}
+PRECISIONS: dict[str, MakeLinear] = {"float32": FixedLinear, "bfloat16": Bfloat16Linear, "int8": Int8Linear}
 
 
 class LSTMSteps(nn.Module):
@@ -53,7 +54,8 @@ class LSTMSteps(nn.Module):
 def stepping_model(model: LanguageModel, precision: str) -> LanguageModel:
     """Return a model for steps with weights of ``float32``, ``bfloat16`` or ``int8``. It shares all unchanged parts.
 
-    The weights of the LSTM, of all linear layers in other recurrences and in readers, and of full softmaxes are rounded.
+    The weights of the LSTM, of all linear layers in other recurrences and in readers, and of full softmaxes are rounded, or
+    for float32 copied in the layout that is fastest for few rows.
     Embeddings, the plain RNN and the adaptive softmax stay in float32. All states stay in float32 too, so either model can continue
     from a state of the other.
 
@@ -62,9 +64,9 @@ def stepping_model(model: LanguageModel, precision: str) -> LanguageModel:
     """
     if precision not in PRECISIONS:
         raise ValueError(f"precision {precision!r} is not one of: {', '.join(PRECISIONS)}")
-    make = PRECISIONS[precision]
-    if make is None:
+    if precision == "float32" and model.embedding.weight.device.type != "cpu":
         return model
+    make = PRECISIONS[precision]
     if precision == "int8" and (
         model.embedding.weight.device.type != "cpu" or not {"fbgemm", "x86"} & {*torch.backends.quantized.supported_engines}
     ):

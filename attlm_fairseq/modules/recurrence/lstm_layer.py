@@ -5,11 +5,14 @@ Shapes: B sentences in the batch, T positions, E input size, H hidden size.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
-from attlm_fairseq.modules.kernels.bfloat16_lstm import bfloat16_lstm_layer
+from attlm_fairseq.modules.kernels.low_precision import DTYPE
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
+from attlm_fairseq.modules.kernels.lstm_over_time import lstm_over_time
 from attlm_fairseq.modules.recurrence.torch_layers import lstm_layer
 
 
@@ -33,5 +36,5 @@ class LSTMLayer(nn.Module):
         if sequence.size(1) == 1 and not low and not torch.is_grad_enabled():  # a step, of which the layers may be rounded
             hidden, cell = lstm_cell(self.from_input(sequence[:, 0]) + self.from_state(hidden), cell)
             return hidden.unsqueeze(1), hidden, cell
-        read = bfloat16_lstm_layer if low else lstm_layer
+        read = partial(lstm_over_time, dtype=DTYPE) if low else lstm_layer
         return read(sequence, self.from_input.weight, self.from_state.weight, self.from_input.bias, hidden, cell)

@@ -53,10 +53,11 @@ class Recurrence(Protocol):
         """Return the state before the first word for ``rows`` sentences."""
         ...
 
-    def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
+    def read(self, embedded: Tensor, before: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         """Return outputs (B, T, H) and the new state, given embeddings (B, T, E) and the state before them.
 
-        With layers ``below``, outputs are wider: the outputs of these layers follow, after dropout.
+        With layers ``below``, outputs are wider: the outputs of these layers follow, after dropout. ``lengths`` (B,), on the CPU,
+        says how many words each row has, at least 1: what is computed after them is not used, nor is the new state.
         """
         ...
 

@@ -28,7 +28,7 @@ class RNN(BiasesStartAtZero, TorchLayers, nn.RNN):
     def initial(self, rows: int) -> State:
         return (weights_of(self, 0)[1].new_zeros(rows, self.num_layers, self.hidden_size),)
 
-    def layer_reader(self, low: bool) -> ReadLayer:
+    def layer_reader(self, low: bool, lengths: Tensor | None) -> ReadLayer:
         return rnn_layer_by_steps if low else rnn_layer
 
     def read_together(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:

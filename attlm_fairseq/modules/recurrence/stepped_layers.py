@@ -81,7 +81,7 @@ class SteppedLayers(nn.Module):
     def initial(self, rows: int) -> State:
         return self.join([layer.initial(rows) for layer in self.stacked])
 
-    def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
+    def read(self, embedded: Tensor, before: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         sequence, outputs, after = embedded, [], []
         for number, (layer, state) in enumerate(zip(self.stacked, self.split(before), strict=True)):
             if number:

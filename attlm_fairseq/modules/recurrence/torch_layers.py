@@ -37,8 +37,12 @@ class TorchLayers(NoAttention, nn.RNNBase):
                 nn.init.zeros_(parameter).requires_grad_(False)
 
     @abstractmethod
-    def layer_reader(self, low: bool) -> ReadLayer:
-        """Return the function that reads a layer; ``low``: under autocast to bfloat16."""
+    def layer_reader(self, low: bool, lengths: Tensor | None) -> ReadLayer:
+        """Return the function that reads a layer; ``low``: under autocast to bfloat16; ``lengths``: as in ``read``."""
+
+    def skips(self, lengths: Tensor | None) -> bool:
+        """Whether skipping what is after the rows is faster than torch's fused call."""
+        return False
 
     @abstractmethod
     def read_together(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
@@ -57,10 +61,10 @@ class TorchLayers(NoAttention, nn.RNNBase):
             The parts of the new state.
         """
 
-    def read(self, embedded: Tensor, before: State) -> tuple[Tensor, State]:
+    def read(self, embedded: Tensor, before: State, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         low = torch.is_autocast_enabled(embedded.device.type)
-        if low or self.below or (self.training and self.regularisation.needs_layers):
-            return self._read_layers(embedded, before, self.layer_reader(low))
+        if low or self.below or (self.training and self.regularisation.needs_layers) or self.skips(lengths):
+            return self._read_layers(embedded, before, self.layer_reader(low, lengths))
         outputs, after = self.read_together(embedded, tuple(part.transpose(0, 1).contiguous() for part in before))
         return outputs, tuple(part.transpose(0, 1) for part in after)
 

@@ -30,11 +30,14 @@ class BlockScores:
         values: by name of LM or feature, one value per hypothesis.
         oov: unknown words, by LM.
         notes: what the user is told once, by LM.
+        margin: hypotheses whose approximate totals are closer than this to the best of their list were scored exactly; None
+            if nothing was approximated.
     """
 
     values: dict[str, list[float]]
     oov: dict[str, OOVCount]
     notes: dict[str, str]
+    margin: float | None = None
 
 
 class BlockScorer:
@@ -67,7 +70,6 @@ class BlockScorer:
         self.source_texts = self.texts if source_texts is None else tuple(source_texts)
         self.margins = dict(margins or {})
         self.weights = dict(weights or {})
-        self._margin: float | None = None  # once measured: see _largest_error
 
     @classmethod
     def load(cls, config: RunConfig, compute: DeviceConfig, features: Sequence[str] = ()) -> BlockScorer:
@@ -81,16 +83,20 @@ class BlockScorer:
         source_texts = [text.load() for text in config.source_texts.values()]
         return cls(scorers, [text.load() for text in config.texts.values()], features, source_texts, margins, config.weights)
 
-    def score(self, block: Block) -> BlockScores:
-        """Score some hypotheses. A score is the natural log of the probability of the words and the sentence end."""
+    def score(self, block: Block, margin: float | None = None) -> BlockScores:
+        """Score some hypotheses. A score is the natural log of the probability of the words and the sentence end.
+
+        ``margin``: of the run's first block (see ``BlockScores``); None to measure it on this block.
+        """
         scores = self.block(self._columns(block, self.scorers))
         exact = [scorer.exact() for scorer in self.scorers]
         if not block.rest or all(one is other for one, other in zip(exact, self.scorers, strict=True)):
             return scores
         totals = self._totals(block.rest, scores)
-        if self._margin is None:
-            self._margin = self._largest_error(block, totals, exact)
-        near, best = self._contenders(block, totals)
+        if margin is None:
+            margin = self._largest_error(block, totals, exact)
+        scores = replace(scores, margin=margin)
+        near, best = self._contenders(block, totals, margin)
         rows = np.flatnonzero(near).tolist()
         if not rows:
             return scores
@@ -104,7 +110,7 @@ class BlockScorer:
         told = f"{len(rows)} of the first {len(block)} hypotheses are scored exactly: the approximation could decide between them"
         return replace(scores, notes=scores.notes | {"close lists": told})
 
-    def _contenders(self, block: Block, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _contenders(self, block: Block, totals: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
         """Find the hypotheses that may be the best of their list, where there are several.
 
         Returns:
@@ -113,7 +119,7 @@ class BlockScorer:
         near, best = np.zeros(len(block), dtype=bool), np.arange(len(block))
         for rows in block.by_list(np.arange(len(block))):
             of_list = totals[rows]
-            close = of_list >= of_list.max() - self._margin
+            close = of_list >= of_list.max() - margin
             if np.count_nonzero(close) > 1:
                 near[rows] = close if not self.margins else True  # ``scored_if_close`` needs whole lists
                 best[rows] = rows[of_list.argmax()]

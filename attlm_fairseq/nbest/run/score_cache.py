@@ -124,7 +124,7 @@ class ScoreCache:
     def _continued(
         self, database: sqlite3.Connection, path: Path, identity: str, workers: Workers, blocks: Iterator[Block]
     ) -> Iterator[BlockScores]:
-        held = 0
+        held, margin = 0, None
         for block in blocks:
             key = _key(identity, block.digest())
             scores = _looked_up(database, key, len(block))
@@ -133,7 +133,7 @@ class ScoreCache:
                     note(f"note: {path.name} is damaged: everything after {held} hypotheses is scored again")
                 blocks = chain([block], blocks)
                 break
-            held += len(block)
+            held, margin = held + len(block), scores.margin
             yield scores
         if held:
             note(f"continued: the scores of {held} hypotheses were in {path.name} already")
@@ -144,7 +144,7 @@ class ScoreCache:
                 keys.append(_key(identity, block.digest()))
                 yield block
 
-        for scores in workers.score(missing()):  # on the disk before they are handed on
+        for scores in workers.score(missing(), margin):  # on the disk before they are handed on
             _write(database, path, keys.popleft(), scores)
             yield scores
 
@@ -252,7 +252,7 @@ def _delete(path: Path) -> None:
 
 def _as_json(scores: BlockScores) -> dict[str, Any]:
     oov = {name: [count.words, dict(count.unknown), count.examples] for name, count in scores.oov.items()}
-    return {"values": scores.values, "oov": oov, "notes": scores.notes}
+    return {"values": scores.values, "oov": oov, "notes": scores.notes, "margin": scores.margin}
 
 
 def _decoded(text: Any, check: Any, size: int) -> BlockScores | None:
@@ -268,6 +268,7 @@ def _decoded(text: Any, check: Any, size: int) -> BlockScores | None:
             oov[name].words = int(words)
             oov[name].unknown = Counter({word: int(count) for word, count in unknown.items()})
             oov[name].examples = [str(example) for example in examples]
-        return BlockScores(values, oov, {name: str(note) for name, note in content["notes"].items()})
+        margin = None if content["margin"] is None else float(content["margin"])
+        return BlockScores(values, oov, {name: str(note) for name, note in content["notes"].items()}, margin)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return None

@@ -46,8 +46,8 @@ class Workers(Protocol):
     def expand(self, lists: Iterable[NbestList]) -> Iterable[NbestList]:
         """Return the lists, in order, with the candidates of the run if it adds any."""
 
-    def score(self, blocks: Iterable[Block]) -> Iterator[BlockScores]:
-        """Yield the scores of each block, in order."""
+    def score(self, blocks: Iterable[Block], margin: float | None = None) -> Iterator[BlockScores]:
+        """Yield the scores of each block, in order. ``margin``: see ``BlockScorer.score``; None: the first block's is used for all."""
 
     def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
         """Yield the scores of the turns of each group of conversations, in order. See ``walk.walk``."""
@@ -69,8 +69,11 @@ class OneProcess(contextlib.AbstractContextManager):
         spec = self._config.candidates
         return spec.load().expand_all(lists, spec.candidates) if self._config.adds_candidates else lists
 
-    def score(self, blocks: Iterable[Block]) -> Iterator[BlockScores]:
-        return map(self.scorer.score, blocks)
+    def score(self, blocks: Iterable[Block], margin: float | None = None) -> Iterator[BlockScores]:
+        for block in blocks:
+            scores = self.scorer.score(block, margin)
+            margin = scores.margin
+            yield scores
 
     def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
         return (walk(self.scorer, group) for group in groups)
@@ -115,8 +118,16 @@ class Processes(contextlib.AbstractContextManager):
         some = ([*light(dict(enumerate(of_batch))).values()] for of_batch in in_batches(lists))
         return chain.from_iterable(self._in_order(_expand, some))
 
-    def score(self, blocks: Iterable[Block]) -> Iterator[BlockScores]:
-        return self._in_order(partial(_with_lms, BlockScorer.score), blocks)
+    def score(self, blocks: Iterable[Block], margin: float | None = None) -> Iterator[BlockScores]:
+        blocks = iter(blocks)
+        for block in islice(blocks, 1):
+            if not block.rest or margin is not None:
+                blocks = chain([block], blocks)
+                break
+            scores = self._result(self._pool.submit(_with_lms, BlockScorer.score, block))  # the other blocks wait for its margin
+            margin = scores.margin
+            yield scores
+        yield from self._in_order(partial(_with_lms, partial(BlockScorer.score, margin=margin)), blocks)
 
     def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
         return self._in_order(partial(_with_lms, _walk), (replace(group, turns=[light(turn) for turn in group.turns]) for group in groups))

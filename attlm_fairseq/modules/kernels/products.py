@@ -1,0 +1,82 @@
+"""Matrix products by oneDNN's kernels, which on CPUs are faster than ``torch.mm`` for few rows, and in float32 on AMD for many.
+
+Shapes: N rows, K columns of both factors, M outputs.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attlm_fairseq.numeric import ceil_div
+
+FEW_ROWS = 16  # rows of a product in a decoder, about: oneDNN's layouts for 8 to 64 rows hardly differ in speed
+
+
+def round_up_to_few(count: int) -> int:
+    """Round up a number of rows to one of 16 sizes between two powers of two, and to a multiple of 4.
+
+    oneDNN keeps a kernel of 0.7 MB for each size, which it compiles when the size first occurs.
+    """
+    step = max(4, 1 << max(0, (count - 1).bit_length() - 5))
+    return ceil_div(count, step) * step
+
+
+class FixedProduct:
+    """Multiplies rows (N, K) by a matrix (M, K) that stays the same, as in the steps of a recurrence: ``x W^T``.
+
+    On a CPU, oneDNN stores the matrix once in the layout that its kernels read. Otherwise each product rearranges it, which
+    for 16 rows takes as long as the product itself.
+    """
+
+    def __init__(self, weight: Tensor, rows: int) -> None:
+        """Store the matrix. ``rows``: how many a product has, about."""
+        self.fast, self._rows = _has_kernels(weight), rows
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, rows) if self.fast else weight
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Return the product (N, M)."""
+        return _linear(rows, self._weight) if self.fast else rows @ self._weight.t()
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the layout is only valid on this CPU, and cannot be copied
+        return FixedProduct, (self._weight.to_dense() if self.fast else self._weight, self._rows)
+
+
+class FixedLinear(nn.Module):
+    """A linear layer ``y = W x + b`` for decoders, whose steps have few rows."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Store a weight (M, K) and a bias (M,)."""
+        super().__init__()
+        self._product = FixedProduct(weight.detach(), FEW_ROWS)
+        self.bias = None if bias is None else bias.detach()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return outputs (.., M) for inputs (.., K)."""
+        outputs = self._product(inputs.flatten(0, -2))
+        return (outputs if self.bias is None else outputs.add_(self.bias)).unflatten(0, inputs.shape[:-1])
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """Return ``left right`` (N, M), given (N, K) and (K, M), without gradients."""
+    # torch's float32 products are MKL's, which does not use all of AMD's instructions; its bfloat16 products are oneDNN's already
+    return _linear(left, right.t()) if left.dtype == torch.float32 and left.numel() and _has_kernels(left) else left @ right
+
+
+def _linear(rows: Tensor, weight: Tensor) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(rows, weight, None, "none", [], "")
+
+
+def _has_kernels(factor: Tensor) -> bool:
+    return factor.device.type == "cpu" and _kernels_for(factor.dtype)
+
+
+@cache
+def _kernels_for(dtype: torch.dtype) -> bool:
+    """Return whether this CPU and this torch, whose operations have no public names, have kernels for a dtype."""
+    if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())

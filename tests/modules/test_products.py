@@ -1,0 +1,41 @@
+"""Products by oneDNN's kernels: values, copies, and the sizes that they are rounded up to."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from attlm_fairseq.modules.kernels import products
+from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, product, round_up_to_few
+
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.2, torch.float64: 1e-12}
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("rows", [0, 1, 7, 33])
+def test_products_are_those_of_matrices(monkeypatch, kernels, dtype, rows):
+    if not kernels:
+        monkeypatch.setattr(products, "_kernels_for", lambda dtype: False)
+    torch.manual_seed(1)
+    weight, left = torch.randn(26, 13).to(dtype), torch.randn(rows, 13).to(dtype)
+    expected = left.double() @ weight.double().t()
+    fixed = FixedProduct(weight, 16)
+    for made in (fixed, copy.deepcopy(fixed), pickle.loads(pickle.dumps(fixed)), FixedProduct(weight.t().contiguous().t(), 16)):
+        torch.testing.assert_close(made(left).double(), expected, rtol=0, atol=TOLERANCE[dtype])
+    for factor in (left, left.t().contiguous().t()):
+        torch.testing.assert_close(product(factor, weight.t()).double(), expected, rtol=0, atol=TOLERANCE[dtype])
+    layer = FixedLinear(weight, torch.arange(26.0, dtype=dtype))
+    torch.testing.assert_close(
+        layer(left.unsqueeze(1)).double(), (expected + torch.arange(26)).unsqueeze(1), rtol=0, atol=TOLERANCE[dtype] * 2
+    )
+
+
+def test_numbers_of_rows_are_rounded_up_to_few():
+    sizes = [round_up_to_few(count) for count in range(5000)]
+    assert all(count <= size <= max(count + 3, 1.07 * count) for count, size in enumerate(sizes))
+    assert len({size for size in sizes if 512 < size <= 1024}) == 16
+    assert all(round_up_to_few(size) == size for size in sizes)
