@@ -140,9 +140,13 @@ def work(model: str, dtype: str, device: str, text: Path | None) -> None:
         print(json.dumps(value), file=answer, flush=True)
 
     trained = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
-    # every matrix is in one product a word, and in two of the backward pass; but an untied embedding is looked up
+    # every matrix is in one product a word, and in two of the backward pass; but embeddings that the output layer lacks are looked up
     products = sum(parameter.numel() for parameter in trained if parameter.dim() == 2)
-    products -= VOCABULARY * SIZE if "untied" in arguments(model, dtype, Path(), device) else 0
+    if model != BASELINE:
+        own = trainer.model.decoder.model
+        in_output = {id(parameter) for parameter in own.output.parameters()}
+        tables = {id(part.weight): part.weight.numel() for part in own.modules() if isinstance(part, torch.nn.Embedding)}
+        products -= sum(count for table, count in tables.items() if table not in in_output)
     say([sum(map(torch.Tensor.numel, trained)), 3 * 2 * products])
     for line in sys.stdin:
         if line.strip() == "step":

@@ -74,6 +74,18 @@ def test_lstm_and_output_layer_are_found_in_a_profile(benchmark, bf16):
     assert speed.share_outside([event for event in events if event.key not in speed.LSTM_OPERATIONS], "cpu") is None
 
 
+def test_batches_have_the_lengths_of_a_text(benchmark, tmp_path):
+    speed = benchmark("training_speed")
+    text = tmp_path / "text"
+    text.write_text("a b c\na\n" + "a " * 50 + "\n\na b\n")
+    assert speed.lengths_of(text) == [[4, 2], [35, 1]]  # of two sentences; the fifth fills no batch
+    batch = speed.batch_of([4, 2])
+    source, target = batch["net_input"]["src_tokens"], batch["target"]
+    assert batch["ntokens"] == 6 == int((target != 1).sum())
+    assert torch.equal(source == 1, target == 1)
+    assert (source != 1).sum(1).tolist() == [4, 2]
+
+
 def test_every_model_is_one_of_fairseqs_command_line(benchmark, tmp_path):
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
