@@ -34,6 +34,13 @@ def test_products_are_those_of_matrices(monkeypatch, kernels, dtype, rows):
     )
 
 
+def test_layers_for_decoders_stay_in_float32_under_autocast():
+    layer, inputs = FixedLinear(torch.randn(9, 5), None), torch.randn(40, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(inputs.bfloat16()).dtype == torch.float32
+        torch.testing.assert_close(layer(inputs)[3:5], layer(inputs[:36])[3:5])
+
+
 def test_numbers_of_rows_are_rounded_up_to_few():
     sizes = [round_up_to_few(count) for count in range(5000)]
     assert all(count <= size <= max(count + 3, 1.07 * count) for count, size in enumerate(sizes))

@@ -51,12 +51,14 @@ class FixedLinear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         """Store a weight (M, K) and a bias (M,)."""
         super().__init__()
-        self._product = FixedProduct(weight.detach(), FEW_ROWS)
+        self._product, self._dtype = FixedProduct(weight.detach(), FEW_ROWS), weight.dtype
         self.bias = None if bias is None else bias.detach()
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return outputs (.., M) for inputs (.., K)."""
-        outputs = self._product(inputs.flatten(0, -2))
+        rows = inputs.flatten(0, -2).to(self._dtype)  # under autocast it may be another
+        more = round_up_to_few(len(rows)) - len(rows) if len(rows) > 2 * FEW_ROWS else 0  # below that, 4 rows cost more than 1
+        outputs = self._product(nn.functional.pad(rows, (0, 0, 0, more)) if more else rows)[: len(rows)]
         return (outputs if self.bias is None else outputs.add_(self.bias)).unflatten(0, inputs.shape[:-1])
 
 
