@@ -242,4 +242,4 @@ def reference_features(h: list[torch.Tensor], tokens: list[int], reader: torch.n
 
 def set_limits(monkeypatch: pytest.MonkeyPatch, device: str = "cpu", **sizes: Any) -> None:
     """Compute so much at once on a kind of device: small sizes cut small models into pieces."""
-    monkeypatch.setitem(LIMITS, device, LIMITS[device]._replace(**sizes))
+    monkeypatch.setitem(LIMITS, device, LIMITS[device]._replace(**{"loss_rows": 1, **sizes}))

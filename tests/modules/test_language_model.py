@@ -204,8 +204,7 @@ def test_gradients_of_the_loss_can_be_had_again():
 @pytest.mark.parametrize("rows", [1, 3, 100, 250])
 def test_loss_in_lower_precision_rounds_products_alone(monkeypatch, rows):
     """With float32 as the lower precision of a model in float64."""
-    set_limits(monkeypatch, rounded_logits=rows * V)
-    monkeypatch.setattr(linear_nll, "ROWS", 7)
+    set_limits(monkeypatch, rounded_logits=rows * V, loss_rows=7)
     leaves = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((200, SIZE), (V, SIZE), (V,))]
     targets = torch.arange(200) % V
     features, weight, bias = leaves

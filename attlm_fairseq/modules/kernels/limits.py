@@ -26,6 +26,8 @@ class Limits(NamedTuple):
     """Logits that a loss holds at once."""
     rounded_logits: int
     """``logits`` for products in lower precision. On a CPU, adding up gradients then costs more than the products."""
+    loss_rows: int
+    """Predictions that a loss computes at once at least, however large the vocabulary."""
     softmax: Widths
     rounded_softmax: Widths
     """``softmax`` for products in lower precision. The float32 sums are over few enough words for the cache."""
@@ -46,6 +48,7 @@ LIMITS = {
     "cpu": Limits(
         logits=1 << 22,
         rounded_logits=1 << 23,
+        loss_rows=128,
         softmax=Widths(1024, 2048, 2048),
         rounded_softmax=Widths(512, 5000, 256),
         event_numbers=1 << 21,
@@ -57,6 +60,7 @@ LIMITS = {
     "cuda": Limits(
         logits=1 << 26,
         rounded_logits=1 << 26,
+        loss_rows=128,
         softmax=Widths(1024, 4096, 4096),
         rounded_softmax=Widths(1024, 4096, 4096),
         event_numbers=1 << 22,

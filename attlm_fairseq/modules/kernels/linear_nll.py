@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from attlm_fairseq.modules.kernels.limits import limits_of
-from attlm_fairseq.modules.kernels.low_precision import ROWS, rounded
+from attlm_fairseq.modules.kernels.low_precision import rounded
 from attlm_fairseq.modules.kernels.products import product, round_up_to_few
 from attlm_fairseq.numeric import ceil_div
 
@@ -111,7 +111,7 @@ class _LinearNLL(torch.autograd.Function):
         dtype = settings.dtype
         exact = torch.promote_types(weight.dtype, torch.float32)
         limits = limits_of(features.device)
-        most = max(1, limits.logits // len(weight)) if dtype == exact else max(ROWS, limits.rounded_logits // len(weight))
+        most = max(limits.loss_rows, (limits.logits if dtype == exact else limits.rounded_logits) // len(weight))
         pieces = ceil_div(len(features), most)
         components = len(features) // max(1, len(targets))
         rows = ceil_div(ceil_div(len(features), max(1, pieces)), max(1, components)) * components  # pieces of equal size
