@@ -287,7 +287,8 @@ def _length(tokens: Sequence[str] | None, members: Mapping[str, Any]) -> int | N
 def _probability_of_tokens(members: Mapping[str, Any]) -> float | None:
     """Return the sum of the tokens' log-probabilities, from whisper.cpp's ``p`` in the segments or the hypothesis itself."""
     parts = next((members[key] for key in keys.SEGMENTS if isinstance(members.get(key), list)), [members])
-    tokens = [token for part in parts if isinstance(part, dict) for token in part.get("tokens") or ()]
+    lists = (part["tokens"] for part in parts if isinstance(part, dict) and isinstance(part.get("tokens"), list))
+    tokens = [token for of_part in lists for token in of_part]
     found = [float(token["p"]) for token in tokens if isinstance(token, dict) and is_number(token.get("p")) and 0 <= token["p"] <= 1]
     if not found or len(found) < len(tokens):
         return None

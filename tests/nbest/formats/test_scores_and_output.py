@@ -397,6 +397,8 @@ JSON_SCORES = [
     ('{"texts": ["a b"], "sequences_scores": [-0.5], "num_tokens": [4], "score": [-3]}', {"sequences_scores_sum": -2.0, "score": -3.0}),
     ('[[{"text": "a b", "avg_logprob": -0.5, "tokens": [1, 2, 3]}]]', {"logprob": -2.0}),
     ('[[{"text": "a b", "avg_logprob": -0.5, "token_logprobs": [-1, -0.5], "tokens": [1, 2, 3]}]]', {"logprob": -2.0}),
+    ('[[{"text": "a b", "avg_logprob": -0.5, "tokens": 3}]]', {"logprob": -2.0}),
+    ('[[{"text": "a b", "score": -0.5, "tokens": 3}]]', {"score": -0.5}),
     ('[{"hypotheses": [["a", "b"]], "scores": [-0.5]}]', {"score": -1.0}),
     # names
     ('[{"hypotheses": ["a"], "scores": [-0.5]}]', {"score": -0.5}),
