@@ -34,19 +34,12 @@ def lstm_over_time(
     torch's own LSTM under autocast rounds the state to bfloat16 after every step, and these errors add up over a sentence.
     Here ``h`` and ``c`` stay in float32; only the factors and results of products are rounded.
 
-    Args:
-        inputs: (B, T, E).
-        weight: the input matrix (4 H, E).
-        recurrent: the recurrent matrix (4 H, H).
-        bias: (4 H,).
-        hidden: ``h`` before the first position, (B, H).
-        cell: ``c`` before the first position, (B, H).
-        lengths: (B,), at least 1 each, on the CPU: only so many positions of a row are computed, the outputs after them are 0.
-            None: all positions.
-        dtype: of the matrix products.
+    The other arguments and the results are those of ``lstm_layer``.
 
-    Returns:
-        Outputs (B, T, H), and ``h`` and ``c`` after the last position of each row.
+    Args:
+        lengths: number of words of each row (B,), at least 1, on the CPU. Outputs after them are 0, and the states returned are
+            those after the last word of each row. None: all rows have T words.
+        dtype: of the matrix products, float32 or bfloat16.
     """
     outputs, last = _Layer.apply(inputs, weight, recurrent, bias, hidden, cell, lengths, dtype)
     return outputs, outputs[:, -1] if lengths is None else outputs[torch.arange(len(lengths)), lengths - 1], last
@@ -55,7 +48,7 @@ def lstm_over_time(
 class _Packing:
     """The order of the words in which a layer is computed: position by position, at each one the rows that go on, longest first.
 
-    Where rows are skipped, some words follow that do not count, so that products have few distinct sizes.
+    If ``lengths`` are given, the N words are followed by some that do not count, so that products have few distinct sizes.
     """
 
     def __init__(self, batch: int, positions: int, lengths: Tensor | None) -> None:
@@ -137,7 +130,7 @@ class _Layer(torch.autograd.Function):
             low_before[: len(hidden), :size] = packing.pack_rows(hidden)
             for step, after in zip(packing.steps, [*packing.steps[1:], slice(0)], strict=True):
                 of_step = gates[step]
-                of_step += recur(low_before[more(step)])[: len(of_step), : 4 * size]
+                of_step += recur(low_before[_with_later_rows(step)])[: len(of_step), : 4 * size]
                 lstm_cell(of_step, before[: len(of_step)], cells[step], states[step])
                 before, going_on = cells[step], after.stop - (after.start or 0)
                 low_before[after, :size] = states[step][:going_on]
@@ -172,7 +165,7 @@ class _Layer(torch.autograd.Function):
                 if low_slopes is not slopes:
                     low_slopes[step, : 4 * size] = slopes[step]
                 of_cells *= f[step]
-                into_states[:going_on] = recur(low_slopes[more(step)])[:going_on, :size]
+                into_states[:going_on] = recur(low_slopes[_with_later_rows(step)])[:going_on, :size]
             grad_inputs = packing.unpack(product(low_slopes, low_ih)[:, : ctx.input_size].float())
             by_gate = low_slopes.t().contiguous() if low_slopes is slopes else low_slopes.t()  # once: float32 products need it
             grad_ih = product(by_gate, low_inputs)[: 4 * size, : ctx.input_size].float()
@@ -181,8 +174,8 @@ class _Layer(torch.autograd.Function):
         return grad_inputs, grad_ih, grad_hh, slopes.sum(0), grad_hidden, grad_cell, None, None
 
 
-def more(step: slice) -> slice:
-    """Return the slice with rows of later positions, whose products are left out, so that products have few distinct sizes."""
+def _with_later_rows(step: slice) -> slice:
+    """Return the slice lengthened to one of few distinct sizes. The products of the rows added, of later positions, are not used."""
     return slice(step.start, step.start + round_up_to_few(step.stop - step.start))
 
 

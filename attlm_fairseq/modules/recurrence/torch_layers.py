@@ -41,7 +41,7 @@ class TorchLayers(NoAttention, nn.RNNBase):
         """Return the function that reads a layer; ``low``: under autocast to bfloat16; ``lengths``: as in ``read``."""
 
     def skips(self, lengths: Tensor | None) -> bool:
-        """Whether skipping what is after the rows is faster than torch's fused call."""
+        """Return whether skipping padding, given the numbers of words of the rows, is faster than torch's fused call."""
         return False
 
     @abstractmethod
