@@ -19,6 +19,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ resolves the same names from _MODULES
     from attlm_fairseq.cloze.blanking import BlankingOptions as BlankingOptions
     from attlm_fairseq.cloze.questions import ClozeQuestion as ClozeQuestion
+    from attlm_fairseq.decoding.sampling import SamplingOptions as SamplingOptions
     from attlm_fairseq.errors import InputError as InputError
     from attlm_fairseq.nbest.corrections import Corrections as Corrections
     from attlm_fairseq.nbest.decision.decision import Decision as Decision
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.scoring.lm_spec import LMSpec as LMSpec
     from attlm_fairseq.scoring.ngram_estimation import NgramOptions as NgramOptions
     from attlm_fairseq.scoring.ngram_estimation import estimate_ngram as estimate_ngram
+    from attlm_fairseq.scoring.scorer import Scorer as Scorer
     from attlm_fairseq.verbs.attention import AttentionOutput as AttentionOutput
     from attlm_fairseq.verbs.attention import show_attention as show_attention
     from attlm_fairseq.verbs.cloze import ClozeAnswers as ClozeAnswers
@@ -49,6 +51,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.evaluate import evaluate as evaluate
     from attlm_fairseq.verbs.export import export_model as export_model
     from attlm_fairseq.verbs.fit import fit_context as fit_context
+    from attlm_fairseq.verbs.inputs import LM as LM
     from attlm_fairseq.verbs.inputs import NbestFile as NbestFile
     from attlm_fairseq.verbs.inputs import ReferenceFiles as ReferenceFiles
     from attlm_fairseq.verbs.inputs import run_config as run_config
@@ -61,64 +64,71 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.text import load_lm as load_lm
     from attlm_fairseq.verbs.text import perplexity as perplexity
     from attlm_fairseq.verbs.text import score_text as score_text
+    from attlm_fairseq.verbs.tune import NoGainError as NoGainError
     from attlm_fairseq.verbs.tune import TuneOptions as TuneOptions
     from attlm_fairseq.verbs.tune import tune as tune
 
 _MODULES = {
+    "answer_cloze": "verbs.cloze",
     "AttentionOutput": "verbs.attention",
     "BlankingOptions": "cloze.blanking",
     "ClozeAnswers": "verbs.cloze",
     "ClozeQuestion": "cloze.questions",
+    "convert": "verbs.convert",
     "Converted": "verbs.convert",
+    "Corrections": "nbest.corrections",
     "Decision": "nbest.decision.decision",
     "DeviceConfig": "scoring.compute",
-    "Hypothesis": "nbest.nbest_list",
-    "InputError": "errors",
-    "LMSpec": "scoring.lm_spec",
-    "NbestFile": "verbs.inputs",
-    "NbestList": "nbest.nbest_list",
-    "ReferenceFiles": "verbs.inputs",
-    "RescoreOutput": "verbs.rescore",
-    "RunConfig": "nbest.run.config",
-    "TuneOptions": "verbs.tune",
-    "answer_cloze": "verbs.cloze",
-    "convert": "verbs.convert",
     "estimate_mixture": "verbs.mixture",
-    "NgramOptions": "scoring.ngram_estimation",
     "estimate_ngram": "scoring.ngram_estimation",
     "evaluate": "verbs.evaluate",
-    "Corrections": "nbest.corrections",
     "evaluate_corrections": "verbs.corrections",
+    "export_model": "verbs.export",
+    "fit_context": "verbs.fit",
     "from_beams": "nbest.from_decoders",
     "from_ctranslate2": "nbest.from_decoders",
     "from_generate": "nbest.from_decoders",
     "from_nemo": "nbest.from_decoders",
     "from_sherpa": "nbest.from_decoders",
-    "JackknifeOptions": "verbs.corrections",
+    "Hypothesis": "nbest.nbest_list",
+    "InputError": "errors",
     "jackknife": "verbs.corrections",
+    "JackknifeOptions": "verbs.corrections",
     "learn_corrections": "verbs.corrections",
-    "export_model": "verbs.export",
-    "fit_context": "verbs.fit",
+    "LM": "verbs.inputs",
+    "LMSpec": "scoring.lm_spec",
     "load_lm": "verbs.text",
     "make_cloze": "verbs.cloze",
+    "NbestFile": "verbs.inputs",
+    "NbestList": "nbest.nbest_list",
+    "NgramOptions": "scoring.ngram_estimation",
+    "NoGainError": "verbs.tune",
     "perplexity": "verbs.text",
     "read_nbest": "verbs.nbest_files",
+    "ReferenceFiles": "verbs.inputs",
     "rescore": "verbs.rescore",
+    "RescoreOutput": "verbs.rescore",
     "run_config": "verbs.inputs",
+    "RunConfig": "nbest.run.config",
     "sample": "verbs.sample",
+    "SamplingOptions": "decoding.sampling",
     "score_text": "verbs.text",
+    "Scorer": "scoring.scorer",
     "show_attention": "verbs.attention",
     "tune": "verbs.tune",
+    "TuneOptions": "verbs.tune",
     "write_correction_pairs": "verbs.corrections",
     "write_nbest": "verbs.nbest_files",
 }
 __all__ = sorted(_MODULES)
 
 
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+if not TYPE_CHECKING:  # else a type checker would take every name for one of the package's
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

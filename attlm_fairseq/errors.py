@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 MAX_MESSAGE = 2000  # characters
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # C0, DEL and C1
@@ -19,6 +20,12 @@ def require_utf8(text: str, what: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(f"{what} is not UTF-8 (character {error.start + 1})") from None
+
+
+def require_words(sentence: Sequence[str]) -> None:
+    """Raise InputError if a sentence is not a sequence of words. A string would be read as one letter after another."""
+    if isinstance(sentence, str) or (len(sentence) and not isinstance(sentence[0], str)):
+        raise InputError(f"found the sentence {sentence!r}: expected a list of words, such as ['a', 'sentence']")
 
 
 class InputError(Exception):

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 HEAD = 1 << 16  # bytes at the beginning of a file from which its format is recognised
 _PIECE = 1 << 16
 _GZIP_MAGIC = b"\x1f\x8b"
+_NOT_READ = {"bzip2": rb"BZh[1-9]1AY&SY", "xz": rb"\xfd7zXZ\x00", "zstd": rb"\x28\xb5\x2f\xfd", "zip": rb"PK\x03\x04"}
 # /dev/stdout counts, too: opened by name, it would truncate the FILE of `>> FILE`
 STANDARD_OUTPUT = ("-", "/dev/stdout")
 CARRIAGE_RETURNS = "found lines that end in a carriage return alone, as on old Macs: convert the file, for example with tr '\\r' '\\n'"
@@ -52,6 +54,8 @@ class TextSource:
                 self._bytes = gzip.GzipFile(fileobj=self._bytes, mode="rb")
             head = _read_up_to(self._bytes, HEAD)
         self._bytes = _rejoin(head, self._bytes)
+        if packer := next((name for name, magic in _NOT_READ.items() if re.match(magic, head)), None):
+            raise InputError(f"is compressed with {packer}: expected plain text or gzip; decompress the file", path=self.name)
         self.head = self._decoded_head(head)
         if not head:
             raise InputError(f"the file is empty: expected {expected}", path=self.name)
@@ -372,6 +376,31 @@ def sha256(path: Path) -> str:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path) from None
     return digest.hexdigest()
+
+
+class FileHash:
+    """The SHA-256 of a file, read once, when it is first needed. A file that has changed since then is never read again."""
+
+    def __init__(self, path: Path) -> None:
+        """Note the state of the file, which has just been loaded. Raises InputError if it is missing."""
+        self.path = path
+        self._loaded = self._state()
+        self._digest: str | None = None
+
+    def digest(self) -> str:
+        """Return the SHA-256 in hexadecimal. Raises InputError if the file has changed or gone since it was loaded."""
+        if self._digest is None:
+            if self._state() != self._loaded:
+                raise InputError("has changed since it was loaded: load it again", path=self.path)
+            self._digest = sha256(self.path)
+        return self._digest
+
+    def _state(self) -> tuple[int, int]:
+        try:
+            found = self.path.stat()
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", path=self.path) from None
+        return found.st_size, found.st_mtime_ns
 
 
 def _text(binary: BinaryIO | gzip.GzipFile) -> TextIO:

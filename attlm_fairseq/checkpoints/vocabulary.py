@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, require_words
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 BOS, PAD, EOS, UNK = range(4)
@@ -44,7 +44,8 @@ class Vocabulary:
         return hash(self.symbols)
 
     def ids(self, words: Sequence[str]) -> list[int]:
-        """Return the ids of the words; words outside the vocabulary get ``UNK``."""
+        """Return the ids of the words; words outside the vocabulary get ``UNK``. Raises InputError for a string."""
+        require_words(words)
         return [self._ids.get(word, UNK) for word in words]
 
     @classmethod

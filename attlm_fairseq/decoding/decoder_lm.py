@@ -16,8 +16,10 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
 from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
 from attlm_fairseq.decoding.cache import SharedByCopies
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.modules.state import LanguageModelState
+from attlm_fairseq.scoring.compute import require_device
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 
 
@@ -60,12 +62,13 @@ class DecoderLM(SharedByCopies):
             precision: the precision of the weights in steps: ``float32``, ``bfloat16`` or ``int8`` (fastest on CPUs).
 
         Raises:
-            InputError: a file is missing or invalid.
+            InputError: a file is missing or invalid, or there is no such device.
             ValueError: the precision is unknown, or it is int8 and the device is not a CPU.
         """
+        require_device(device)
         return cls(load_model(Path(path), None if dictionary is None else Path(dictionary), device), precision)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write the folder that ``attlm export`` writes, from the files of this model.
 
         Raises:
@@ -73,6 +76,7 @@ class DecoderLM(SharedByCopies):
                 cannot be written.
             OSError: the model was loaded from a folder, and the new folder exists or cannot be written.
         """
+        folder = Path(folder)
         if self.path.is_dir():
             shutil.copytree(self.path, folder)
             return
@@ -86,8 +90,10 @@ class DecoderLM(SharedByCopies):
     def deviation(self, sentences: Sequence[Sequence[str]]) -> Deviation:
         """Measure on a sample of the sentences how far the precision of the weights changes their scores.
 
-        A score is the sum of ln p over words and ``</s>``.
+        A score is the sum of ln p over words and ``</s>``. Raises InputError if there is no sentence.
         """
+        if not sentences:
+            raise InputError("there is no sentence to measure the precision on")
         distinct = list(dict.fromkeys(tuple(self.vocabulary.ids(words)) for words in sentences))
         lms = {self.precision: self} | {"float32": DecoderLM(self.trained)}
         return measured_on(distinct, lambda sample, precision: lms[precision].sentence_log_probs(sample), self.precision)

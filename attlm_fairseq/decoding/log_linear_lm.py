@@ -19,7 +19,7 @@ from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.scoring.kenlm import KenLM
 from attlm_fairseq.text.symbols import UNKNOWN
 
-Files = Mapping[str | Path, float] | str | Path
+Files = Mapping[str, float] | Mapping[Path, float] | Mapping[str | Path, float] | str | Path
 
 State = tuple[Any, ...]
 """One history for each language model: an immutable value that stands for the words so far."""
@@ -125,6 +125,12 @@ class LogLinearLM:
     def knows(self, word: str) -> bool:
         """Return whether every LM knows the word or, for a subword LM, all of its subwords."""
         return all(all(map(lm.knows, parts(word, segment))) for lm, segment in zip(self.lms, self.segment, strict=True))
+
+
+def require_log_linear(lms: object) -> None:
+    """Raise TypeError for anything but a LogLinearLM, such as a file."""
+    if not isinstance(lms, LogLinearLM):
+        raise TypeError(f"the language models are a LogLinearLM, such as LogLinearLM.load('lm.arpa') returns, not a {type(lms).__name__}")
 
 
 def weighted(files: Files) -> dict[Path, float]:

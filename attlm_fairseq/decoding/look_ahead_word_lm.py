@@ -18,7 +18,7 @@ import numpy as np
 
 from attlm_fairseq.decoding.cache import CACHE_BYTES, HistoryCache, SharedByCopies
 from attlm_fairseq.decoding.lexicon_tree import LexiconTree, range_sums
-from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, require_log_linear
 from attlm_fairseq.decoding.shallow_fusion import check_options
 from attlm_fairseq.text.symbols import UNKNOWN
 
@@ -80,6 +80,7 @@ class LookAheadWordLM(SharedByCopies):
                 is nan or inf.
             InputError: an LM cannot list its words.
         """
+        require_log_linear(lms)
         check_options(ends, len(texts), unk_offset)
         for token, text in enumerate(texts):
             if not isinstance(text, bytes | None):

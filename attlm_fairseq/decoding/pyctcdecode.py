@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pyctcdecode.constants import AVG_TOKEN_LEN, DEFAULT_ALPHA, DEFAULT_BETA, DEFAULT_UNK_LOGP_OFFSET
 from pyctcdecode.language_model import AbstractLanguageModel
 
-from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, load_stateful_lm
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, load_stateful_lm, require_log_linear
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import LN_10, is_number
 
@@ -77,6 +77,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
             InputError: an LM cannot list its words and none are given.
             ValueError: a parameter of the wrong kind.
         """
+        require_log_linear(lms)
         if order is not None and (not isinstance(order, int) or order < 1):
             raise ValueError(f"order is the number of words of an n-gram, 1 or more, not {order!r}")
         self.lms = lms

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State
+from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, require_log_linear
 from attlm_fairseq.decoding.shallow_fusion import check_options
 
 
@@ -39,6 +39,7 @@ class TokenFusion:
         Raises:
             ValueError: a token is not a string, an end is not a token, or the offset is nan or inf.
         """
+        require_log_linear(lms)
         check_options(ends, len(tokens), unk_offset)
         for place, symbol in enumerate(tokens):
             if not isinstance(symbol, str | None):

@@ -9,8 +9,9 @@ import inspect
 import math
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -109,12 +110,29 @@ class ErrorRate(_OfText):
         return 100.0 * np.where(length > 0, errors / np.where(length > 0, length, 1.0), errors > 0)
 
 
+class Edits(NamedTuple):
+    """What turns a reference into a hypothesis: numbers of tokens substituted, deleted from it and inserted into it."""
+
+    substitutions: int
+    deletions: int
+    insertions: int
+    length: int
+    """Number of tokens of the reference."""
+
+    @property
+    def errors(self) -> int:
+        return self.substitutions + self.deletions + self.insertions
+
+
 class EditRate(ErrorRate):
     """Levenshtein distance over tokens; substitution, deletion and insertion cost 1 each.
 
     With several references, the one with the fewest errors counts, with its own length; on a tie the longest.
     A list with an empty reference contributes its insertions and no length.
     """
+
+    unit: str
+    """What the tokens are called, in the plural."""
 
     def __init__(self, *, text: TextPipeline = NO_STEPS, lowercase: bool = False) -> None:
         super().__init__(text)
@@ -132,6 +150,17 @@ class EditRate(ErrorRate):
             return min(((Levenshtein.distance(tokens, target), len(target)) for target in targets), key=lambda pair: (pair[0], -pair[1]))
 
         return _each_text_once(compare, hypotheses)
+
+    def edits(self, hypothesis: str, references: Sequence[str]) -> Edits:
+        """Return the edits of one minimal alignment with the reference that ``statistics`` counts."""
+        from rapidfuzz.distance import Levenshtein
+
+        _require(references)
+        encode = self._encoder()
+        tokens, targets = encode(hypothesis), [encode(reference) for reference in references]
+        nearest = min(targets, key=lambda target: (Levenshtein.distance(tokens, target), -len(target)))
+        counts = Counter(edit.tag for edit in Levenshtein.editops(nearest, tokens))
+        return Edits(counts["replace"], counts["delete"], counts["insert"], len(nearest))
 
     def distances(self, texts: Sequence[str]) -> np.ndarray:
         """Return the number of edits between each two of the texts, (n, n) float64."""
@@ -167,6 +196,7 @@ class WER(EditRate):
     """Word error rate. Words are separated by white space. Nothing is normalised, except case if ``lowercase`` is set."""
 
     name = "WER"
+    unit = "words"
 
     def units(self, text: str) -> Sequence[str]:
         return text.split()
@@ -179,6 +209,7 @@ class CER(EditRate):
     """Character error rate over Unicode code points. The space between two words is one character unless ``spaces`` is False."""
 
     name = "CER"
+    unit = "characters"
 
     def __init__(self, *, text: TextPipeline = NO_STEPS, lowercase: bool = False, spaces: bool = True) -> None:
         super().__init__(text=text, lowercase=lowercase)

@@ -25,6 +25,17 @@ class Arithmetic(NamedTuple):
 EXACT = Arithmetic()
 
 
+def require_device(device: str) -> None:
+    """Raise InputError unless ``cpu``, or a CUDA device that torch sees, is named."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise InputError(f"device {device!r}: expected cpu, cuda or cuda:N")
+    if device != "cpu":
+        import torch
+
+        if int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
+            raise InputError(f"device {device!r}: torch sees {torch.cuda.device_count()} CUDA devices here")
+
+
 @dataclass(frozen=True)
 class DeviceConfig:
     """Where neural LMs run. ``device`` is torch's name; ``memory``: bytes for scoring, without models and lists."""
@@ -33,6 +44,15 @@ class DeviceConfig:
     precision: str = "float32"
     memory: int = DEFAULT_MEMORY
     normaliser: str = "exact"
+
+    def __post_init__(self) -> None:
+        """Raise InputError for an unknown name, so that scores are what their record says."""
+        for what, value, known in (("precision", self.precision, PRECISIONS), ("normaliser", self.normaliser, NORMALISERS)):
+            if value not in known:
+                raise InputError(f"{what} {value!r}: expected one of {', '.join(known)}")
+        if not isinstance(self.memory, int):
+            raise InputError(f"memory {self.memory!r}: expected a number of bytes, such as 1 << 30")
+        require_device(self.device)
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -79,12 +99,6 @@ def parse_devices(text: str, precision: str, memory: int, option: str = "--devic
     named = ["cuda:0" if device == "cuda" else device for device in devices if device != "cpu"]
     if len(set(named)) != len(named):
         raise InputError(f"{option} {text!r} names a device twice")
-    if any(device != "cpu" for device in devices):
-        import torch
-
-        for device in devices:
-            if device != "cpu" and int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
-                raise InputError(f"{option} {text!r}: there is no {device} here, torch sees {torch.cuda.device_count()} CUDA devices")
     return tuple(DeviceConfig(device, precision, memory) for device in devices)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import find_dictionary
 from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import sha256
+from attlm_fairseq.files import FileHash
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.fairseq_models import load_models, read_options, task_option
@@ -31,6 +31,7 @@ class FairseqTokenLM(TokenLM):
     def __init__(self, model: Any, path: Path, *, add_bos: bool = False) -> None:
         self.model = model.eval()
         self.path = path
+        self._hash = FileHash(path)
         self.vocabulary = Vocabulary(model.decoder.dictionary.symbols)
         self.start = (BOS, EOS) if add_bos else (EOS,)
         self.end: int | None = EOS
@@ -69,7 +70,7 @@ class FairseqTokenLM(TokenLM):
             "kind": "fairseq",
             "checkpoint": str(self.path),
             "architecture": type(self.model).__name__,
-            "sha256": sha256(self.path),
+            "sha256": self._hash.digest(),
             "start": " ".join(self.vocabulary.symbols[token] for token in self.start),
             "sentence end": END,
             "OOV policy": "p(<unk>), one class for all unknown words",

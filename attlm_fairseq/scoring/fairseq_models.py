@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attlm_fairseq.checkpoints.reading import MISSHAPEN, check_finite, misshapen, read_plain_data
+from attlm_fairseq.checkpoints.reading import MISSHAPEN, check_finite, find_family, misshapen, read_plain_data
 from attlm_fairseq.errors import InputError
 
 
@@ -17,20 +17,39 @@ def read_options(path: Path) -> Mapping[str, Any]:
     """Return the options of a checkpoint: at least ``task`` and ``model``, each a dictionary or a Namespace.
 
     Raises:
-        InputError: fairseq is not installed, or the file holds no model of fairseq-train.
+        InputError: fairseq is not installed, the file holds no model of fairseq-train, or fairseq has no such architecture.
     """
     if importlib.util.find_spec("fairseq") is None:
         raise InputError("is one of fairseq's own models, which need fairseq: pip install 'attlm-fairseq[train]'", path=path)
     content = read_plain_data(path, mapped=True)
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise InputError("holds no model of fairseq-train", path=path)
-    return content.get("cfg") or {"task": content.get("args"), "model": content.get("args")}  # before 2021 one Namespace
+    config = content.get("cfg") or {"task": content.get("args"), "model": content.get("args")}  # before 2021 one Namespace
+    check_architecture(config, path)
+    return config
+
+
+def check_architecture(config: Mapping[str, Any], path: Path) -> None:
+    """Raise InputError if the checkpoint names an architecture that neither fairseq nor this package has."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
+
+    from attlm_fairseq.plugin import register
+
+    register()
+    model = config.get("model")
+    architecture = option(model, "_name") or option(model, "arch")
+    if architecture is not None and architecture not in {*ARCH_MODEL_REGISTRY, *MODEL_DATACLASS_REGISTRY}:
+        find_family(str(architecture), path)
 
 
 def task_option(config: Mapping[str, Any], name: str) -> Any:
     """Return an option of the checkpoint's task; None if it is not there."""
-    task = config.get("task")
-    return task.get(name) if isinstance(task, Mapping) else getattr(task, name, None)
+    return option(config.get("task"), name)
+
+
+def option(options: Any, name: str) -> Any:
+    """Return an option, or None if it is not there. ``options`` is a dictionary or a Namespace."""
+    return options.get(name) if isinstance(options, Mapping) else getattr(options, name, None)
 
 
 def load_models(paths: Sequence[Path], overrides: Mapping[str, object]) -> tuple[list[Any], Any, Any]:

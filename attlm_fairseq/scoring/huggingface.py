@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.reading import check_finite
-from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import sha256
+from attlm_fairseq.errors import InputError, require_words
+from attlm_fairseq.files import FileHash
 from attlm_fairseq.modules.output import EventLogProbs
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.token_lm import Encoded, LogitEvents, TokenLM, TokenScorer, linear_events
@@ -54,6 +54,7 @@ class HuggingFaceTokenLM(TokenLM):
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.folder = folder
+        self._hashes = list(map(FileHash, model_files(folder)))
         start = start or tokenizer.bos_token or tokenizer.eos_token
         if start is None:
             raise InputError(
@@ -90,7 +91,7 @@ class HuggingFaceTokenLM(TokenLM):
             "kind": "huggingface",
             "folder": str(self.folder),
             "architecture": type(self.model).__name__,
-            "sha256": {path.name: sha256(path) for path in model_files(self.folder)},
+            "sha256": {found.path.name: found.digest() for found in self._hashes},
             "start": self.start_text,
             "sentence end": "not scored" if self.end is None else self.end_text,
             "OOV policy": "words are cut into known pieces" if self.tokenizer.unk_token_id is None else "a word with an unknown piece",
@@ -158,6 +159,8 @@ def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[Enc
     """Tokenize sentences, whose words are joined by single spaces."""
     if not sentences:
         return []
+    for words in sentences:
+        require_words(words)
     found = tokenizer([" ".join(words) for words in sentences], add_special_tokens=False, return_offsets_mapping=True)
     return [
         encoded(words, tokens, offsets, tokenizer.unk_token_id)

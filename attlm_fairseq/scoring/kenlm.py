@@ -15,8 +15,8 @@ from weakref import WeakValueDictionary
 import kenlm
 import numpy as np
 
-from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import sha256
+from attlm_fairseq.errors import InputError, require_words
+from attlm_fairseq.files import FileHash
 from attlm_fairseq.numeric import LN_10
 from attlm_fairseq.scoring.kenlm_files import load_kenlm, read_ngram_counts, read_unigrams
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
@@ -137,6 +137,7 @@ class KenLMScorer(Scorer):
         self.lm = KenLM(path)
         self.order = self.lm.order
         self.ngrams = read_ngram_counts(path)
+        self._hash = FileHash(path)
         state = kenlm.State()
         self.lm.model.NullContextWrite(state)
         self._unknown_log10 = self.lm.model.BaseScore(state, UNKNOWN, kenlm.State())
@@ -148,6 +149,7 @@ class KenLMScorer(Scorer):
 
     def _score_sentence(self, words: Sequence[str]) -> SentenceScore:
         # Word by word rather than as one string: then as many words come back as went in, whatever they are made of.
+        require_words(words)
         model = self.lm.model
         state, following = kenlm.State(), kenlm.State()
         model.BeginSentenceWrite(state)
@@ -183,7 +185,7 @@ class KenLMScorer(Scorer):
         return {
             "kind": "kenlm",
             "model": str(self.path),
-            "sha256": sha256(self.path),
+            "sha256": self._hash.digest(),
             "order": self.order,
             "ngrams": list(self.ngrams),
             "vocabulary": self.ngrams[0],

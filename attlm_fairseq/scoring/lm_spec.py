@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import is_number
-from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache
+from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache, parse_neural_cache, parse_unigram_cache
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.context import with_window
 from attlm_fairseq.scoring.lm_files import find_lm, holds_ngrams, load_lm_files
-from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy
+from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy, parse_policy, with_policy
 from attlm_fairseq.scoring.scorer import Scorer
-from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.text import TextPipeline, parse_steps
 
 RESERVED_NAMES = ("words", "rank", "total")
 
@@ -49,7 +51,8 @@ class LMSpec:
         translation: the direction, if the checkpoints are fairseq's translation models, which need source sentences.
         source_text: text steps for source sentences; None for those of hypotheses.
         only_close: score only hypotheses whose decoder score is at most this far (natural log) below the best of the list.
-        loaded: an LM object of the program instead of files. Other processes cannot load it; ``attlm.toml`` cannot name it.
+        loaded: an LM object of the program instead of files. Other processes cannot load it. ``attlm.toml`` can name it only if
+            ``load_lm`` made it, from files.
     """
 
     name: str
@@ -83,6 +86,78 @@ class LMSpec:
         if len(paths) == 1 and holds_ngrams(paths[0]):
             return cls(name, kenlm=paths[0])
         return cls(name, checkpoints=paths)
+
+    @classmethod
+    def of(
+        cls,
+        files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        text: str | TextPipeline | None = None,
+        source_text: str | TextPipeline | None = None,
+        oov: str | OOVPolicy = UNK,
+        dictionary: str | os.PathLike[str] | None = None,
+        adapt: str | os.PathLike[str] | None = None,
+        neural_cache: str | NeuralCache | None = None,
+        unigram_cache: str | UnigramCache | None = None,
+        **others: Any,
+    ) -> LMSpec:
+        """Describe an LM as the options of the command line do: ``LMSpec.of("lm.arpa", text="lowercase", oov="penalty:-12")``.
+
+        Args:
+            files: a file or folder, or several for an ensemble.
+            text: text steps, joined by commas.
+            source_text: text steps for source sentences.
+            oov: ``unk``, ``penalty:X`` or ``spread:N``.
+            dictionary: see the attributes.
+            adapt: see the attributes.
+            neural_cache: as ``--neural-cache`` has it after the LM's name, such as ``500:0.2:0.15``.
+            unigram_cache: as ``--unigram-cache`` has it after the LM's name.
+            others: further attributes by name.
+
+        Raises:
+            InputError: a file is neither a path nor the name of a cached model, or an option has another form.
+        """
+        spec = cls.of_files("lm", [os.fspath(file) for file in ([files] if isinstance(files, str | os.PathLike) else files)])
+        return replace(
+            spec,
+            text=_steps(text),
+            source_text=_steps(source_text),
+            oov=parse_policy(oov) if isinstance(oov, str) else oov,
+            dictionary=None if dictionary is None else Path(dictionary),
+            adapt=None if adapt is None else Path(adapt),
+            neural_cache=parse_neural_cache(neural_cache) if isinstance(neural_cache, str) else neural_cache,
+            unigram_cache=parse_unigram_cache(unigram_cache) if isinstance(unigram_cache, str) else unigram_cache,
+            **others,
+        )
+
+    @classmethod
+    def of_loaded(cls, name: str, scorer: Scorer) -> LMSpec:
+        """Name a loaded LM. One of ``load_lm`` keeps the text steps of its LMSpec."""
+        renamed = copy.copy(scorer)
+        renamed.name = name
+        seen = cls(name) if scorer.spec is None else scorer.spec
+        return cls(name, text=seen.text, source_text=seen.source_text, only_close=seen.only_close, loaded=renamed)
+
+    def in_memory(self, device: DeviceConfig) -> LMSpec:
+        """Return the spec with its LM loaded; itself if it is a mixture or already loaded. Raises InputError as ``load`` does."""
+        if self.loaded is not None or self.mixture:
+            return self
+        scorer = with_policy(self.load(device), self.oov)
+        scorer.spec = self
+        return self.of_loaded(self.name, scorer)
+
+    def by_files(self) -> LMSpec:
+        """Return the spec that loads the same LM from its files.
+
+        Raises:
+            InputError: the LM is an object that ``load_lm`` has not made.
+        """
+        if self.loaded is None:
+            return self
+        if self.loaded.spec is None:
+            raise InputError(f"{self.name} is an object of this program, which attlm.toml cannot name: give the LM as a file")
+        own = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
+        return replace(self.loaded.spec, **{**own, "loaded": None})
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -127,6 +202,10 @@ class LMSpec:
 
             return load_translation_models(self.checkpoints, self.name, self.translation, self.ensemble_weights, self.dictionary, device)
         return load_lm_files(self.files, self.name, self.ensemble_weights, self.dictionary, self.sentence_start, self.sentence_end, device)
+
+
+def _steps(text: str | TextPipeline | None) -> TextPipeline | None:
+    return parse_steps(filter(None, text.split(","))) if isinstance(text, str) else text
 
 
 def check_name(name: str, where: Path | None = None) -> str:

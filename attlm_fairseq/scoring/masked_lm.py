@@ -8,6 +8,7 @@ not in a mixture.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import torch
 
 from attlm_fairseq.batching import padded_batches
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import sha256
+from attlm_fairseq.files import FileHash
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 from attlm_fairseq.scoring.huggingface import cached_folder, encode_words, load_pretrained, model_files, most_positions
@@ -53,6 +54,7 @@ class MaskedLMScorer(Scorer):
         self.compute = compute
         self.deviation: Deviation | None = None
         self._history: tuple[Encoded, ...] = ()
+        self._hashes = list(map(FileHash, model_files(folder)))
         empty = tokenizer("")["input_ids"]
         half = (len(empty) + 1) // 2
         self._before, self._after = empty[:half], empty[half:]
@@ -62,7 +64,7 @@ class MaskedLMScorer(Scorer):
             "kind": "huggingface masked LM",
             "folder": str(self.folder),
             "architecture": type(self.model).__name__,
-            "sha256": {path.name: sha256(path) for path in model_files(self.folder)},
+            "sha256": {found.path.name: found.digest() for found in self._hashes},
             "score": "pseudo-log-likelihood, the tokens of a word from left to right",
             "sentence end": "not scored",
             "OOV policy": "p(unknown token)",
@@ -81,7 +83,7 @@ class MaskedLMScorer(Scorer):
         limit = most_positions(self.model)
         while limit is not None and sum(len(sentence.tokens) for sentence in kept) > limit // 2:
             del kept[0]
-        later = MaskedLMScorer(self.model, self.tokenizer, self.folder, self.name, self.compute)
+        later = copy.copy(self)
         later._history = tuple(kept)
         return later
 

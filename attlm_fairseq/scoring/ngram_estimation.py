@@ -97,7 +97,7 @@ DEFAULT_NGRAM = NgramOptions()
 
 def estimate_ngram(
     text: str | Path | Iterable[str],
-    output: Path,
+    output: Path | str,
     order: int,
     options: NgramOptions = DEFAULT_NGRAM,
     lmplz: Path | None = None,
@@ -122,6 +122,7 @@ def estimate_ngram(
     """
     if order not in ORDERS:
         raise InputError(f"the order must be {ORDERS[0]} to {ORDERS[-1]}, not {order}: KenLM can use no other")
+    output = Path(output)
     target = _target(output)
     if isinstance(text, str):
         text = Path(text)

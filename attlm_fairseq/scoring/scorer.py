@@ -6,11 +6,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from attlm_fairseq.errors import InputError
+
+if TYPE_CHECKING:
+    from attlm_fairseq.scoring.lm_spec import LMSpec
 
 Sentence = Sequence[str]
 
@@ -80,11 +83,13 @@ class Scorer(ABC):
         members: the scorers that this one combines; empty for a single LM.
         left_to_right: whether a word's value is its log-probability given the words before it (and a source sentence).
             Only such LMs can be mixed.
+        spec: the files and options that ``load_lm`` made it from; None for an LM that a program has made itself.
     """
 
     name: str
     members: tuple[Scorer, ...] = ()
     left_to_right: bool = True
+    spec: LMSpec | None = None
 
     @abstractmethod
     def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from attlm_fairseq.checkpoints.reading import find_dictionary
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK, Vocabulary
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import sha256
+from attlm_fairseq.files import FileHash
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 from attlm_fairseq.scoring.fairseq_models import load_models, read_options, task_option
@@ -77,6 +77,7 @@ class TranslationScorer(Scorer):
         self, models: TranslationModels, name: str = "mt", direction: Direction = "forward", compute: DeviceConfig = DEFAULT_DEVICE
     ) -> None:
         self.models = models
+        self._hashes = list(map(FileHash, models.paths))
         self.name = name
         self.direction = direction
         self.compute = compute
@@ -115,7 +116,7 @@ class TranslationScorer(Scorer):
             "kind": "fairseq translation",
             "direction": self.direction,
             "checkpoints": list(map(str, self.models.paths)),
-            "sha256": list(map(sha256, self.models.paths)),
+            "sha256": [found.digest() for found in self._hashes],
             "weights": list(self.models.weights),
             "vocabulary": [len(self.models.source), len(self.models.target)],
             "OOV policy": "p(<unk>), one class for all unknown words",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attlm_fairseq.errors import InputError, UnknownFormatError
+from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics import EditRate, Edits, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.references import TEXT, By, read_further, read_texts
 from attlm_fairseq.nbest.report.report import Report
@@ -21,6 +24,7 @@ from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
 from attlm_fairseq.nbest.run.rescoring import context_of
 from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare, measure_lists
+from attlm_fairseq.nbest.statistics.table import ErrorCounts, as_table, count_errors, error_table
 from attlm_fairseq.nbest.tuning.oracle import oracle
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning.tuning import selection
@@ -33,7 +37,7 @@ from attlm_fairseq.verbs.inputs import (
     ReferenceFiles,
     References,
     is_file,
-    lists_of,
+    lists_as_ordered,
     metric_of,
     reference_files,
     run_config,
@@ -49,7 +53,14 @@ from attlm_fairseq.verbs.run import (
 )
 
 AGAINST = "against the first"
-System: TypeAlias = tuple[str, np.ndarray]  # the label of a row, and the statistics (N, S) of its answers
+
+
+class System(NamedTuple):
+    """The label of a row, the statistics (N, S) of its answers, and their texts (N); None if a row is only measured."""
+
+    label: str
+    statistics: np.ndarray
+    texts: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,7 @@ class Evaluation:
         metric: the metric.
         references: the references of each list.
         run: the LMs, weights and decision that rescored the lists.
+        systems: the answers behind the rows.
         calibration: how well word confidences match reality; None unless requested.
     """
 
@@ -70,6 +82,7 @@ class Evaluation:
     measurement: Measurement = field(repr=False)
     title: str
     notes: list[str] = field(repr=False)
+    systems: Sequence[System] = field(repr=False)
     calibration: Calibration | None = None
 
     @property
@@ -87,12 +100,60 @@ class Evaluation:
         Raises:
             InputError: the file cannot be written, or the LMs have to be loaded again and one cannot be loaded.
         """
-        page = Report(self.title, self.rows, AGAINST, notes=self.notes, calibration=self.calibration)
-        write_report(path, self.run, self.measurement, self.metric, page, command)
+        notes, answers = self.notes, None
+        first, *others = (system for system in self.systems if system.texts is not None)
+        if others:
+            notes = [*notes, f"The changes are those from {first.label} to {others[0].label}."]
+            answers = list(zip(others[0].texts or (), others[0].statistics, strict=True))
+        page = Report(self.title, self.rows, AGAINST, notes=notes, calibration=self.calibration)
+        write_report(path, self.run, self.measurement, self.metric, page, command, answers)
+
+    def errors(self) -> dict[str, ErrorCounts]:
+        """Return the errors of each system whose texts are known: the input order, the rescored answers, the other systems.
+
+        Raises:
+            InputError: the metric counts no single errors of words or characters.
+        """
+        return count_errors(self._answers(), self.references, self._edit_rate())
+
+    def write_errors(self, path: FilePath) -> None:
+        """Write the errors of each list and system as a tab-separated table with a header.
+
+        Raises:
+            InputError: the file cannot be written, or as in ``errors``.
+        """
+        metric = self._edit_rate()
+        with whole_file(os.fspath(path)) as out:
+            table = csv.writer(out, dialect="excel-tab", lineterminator="\n")
+            table.writerow(["id", "system", *Edits._fields, "reference", "answer"])
+            for place, (nbest, references) in enumerate(zip(self.measurement.lists.lists, self.references, strict=True)):
+                for label, texts in self._answers().items():
+                    edits = metric.edits(texts[place], references)
+                    table.writerow([nbest.id, label, *edits, " ||| ".join(references), texts[place]])
+        note(f"wrote {path}")
+
+    def _answers(self) -> dict[str, Sequence[str]]:
+        return {system.label: system.texts for system in self.systems if system.texts is not None}
+
+    def _edit_rate(self) -> EditRate:
+        if not isinstance(self.metric, EditRate):
+            raise InputError(f"{self.metric.name} counts no single errors: expected the metric wer or cer")
+        return self.metric
+
+    def __str__(self) -> str:
+        """Return what ``attlm eval`` prints: the table, the metric's settings, and how good the word confidences are."""
+        lines = [as_table(self.rows, self.metric, AGAINST), f"{len(self.references)} lists; {self.signature}"]
+        if isinstance(self.metric, EditRate):
+            lines.append(error_table(self._answers(), self.references, self.metric))
+        return "\n".join([*lines, *([str(self.calibration)] if self.calibration else [])])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as a JSON-serialisable dictionary."""
-        found = {"metric": self.signature, "lists": len(self.references), "systems": list(map(row_record, self.rows)), "notes": self.notes}
+        systems = list(map(row_record, self.rows))
+        if isinstance(self.metric, EditRate):
+            for label, counts in self.errors().items():
+                next(system for system in systems if system["label"] == label)["errors"] = counts.as_dict()
+        found = {"metric": self.signature, "lists": len(self.references), "systems": systems, "notes": self.notes}
         return found | ({"confidence": self.calibration.as_dict()} if self.calibration else {})
 
 
@@ -143,14 +204,21 @@ def evaluate(
     run, rescored = _rescored(found, metric, run)
     further = _further(others, found, metric, name, files)
     best = f"oracle of {name}" if further else "oracle"
-    of_best = oracle(found.lists.statistics, metric, [statistics for _, statistics in rescored[:1]])
+    of_best = oracle(found.lists.statistics, metric, [system.statistics for system in rescored[:1]])
     in_sample, notes = _in_sample(rescored, further, None if config is None else run, found.lists.references)
     utterances = found.lists.utterances(metric)
     notes += note_samples(utterances, found.lists.groups is not None)
-    systems = [(name, found.lists.first), *rescored, *further, (best, of_best)]
-    rows = compare(systems, metric, seed=seed, unpaired=[best], in_sample=in_sample, groups=utterances.tolist())
+    systems = [System(name, found.lists.first, [texts[0] for texts in found.lists.texts]), *rescored, *further, System(best, of_best)]
+    rows = compare(
+        [(system.label, system.statistics) for system in systems],
+        metric,
+        seed=seed,
+        unpaired=[best],
+        in_sample=in_sample,
+        groups=utterances.tolist(),
+    )
     calibration = calibrate(found.lists, metric, run, utterances) if confidence else None
-    return Evaluation(rows, metric, run, found, title_of("Evaluation", lists), notes, calibration)
+    return Evaluation(rows, metric, run, found, title_of("Evaluation", lists), notes, systems, calibration)
 
 
 def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunConfig, list[System]]:
@@ -158,14 +226,15 @@ def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunCo
 
     Raises InputError if a weight names no feature, or if the decision cannot be made.
     """
-    if run == RunConfig(context=run.context):  # nothing rescores: a context says which lists the bootstrap draws together
+    if not (run.lms or run.weights or run.candidates.anything or run.decision.rule != "max"):  # nothing rescores
         return run, []
     run = replace(run, weights=with_decoder_score(run, run.weights, found.lists.lists[0]))
     answers = answers_of(found.lists, metric, run.weights, run.decision)
     warn_of_unseen({name for name, value in run.weights.items() if value} - {*found.lists.names})
     measured, names = (found.lists.features, found.lists.statistics), found.lists.names
-    alone = [(f"{lm.name} alone", selection(*measured, {lm.name: 1.0}, names=names)) for lm in run.scored]
-    return run, [(f"rescored, {run.decision}", np.array([statistics for _, statistics in answers])), *alone]
+    alone = [System(f"{lm.name} alone", selection(*measured, {lm.name: 1.0}, names=names)) for lm in run.scored]
+    texts, statistics = zip(*answers, strict=True)
+    return run, [System(f"rescored, {run.decision}", np.array(statistics), texts), *alone]
 
 
 def _in_sample(
@@ -178,14 +247,14 @@ def _in_sample(
     if run is not None:
         line = "the weights were tuned on these lists, which flatters them, so there is no p: elsewhere expect tune's cross-validated row"
         # a file with the same answers as these weights was written by them
-        labels = [label for label, statistics in (*rescored, *further) if rescored and np.array_equal(statistics, rescored[0][1])]
+        labels = [one.label for one in (*rescored, *further) if rescored and np.array_equal(one.statistics, rescored[0].statistics)]
     else:
         run = read_config(DEFAULT_CONFIG) if further and DEFAULT_CONFIG.is_file() else RunConfig()
         line = (
             f"the weights of {DEFAULT_CONFIG} were tuned on these lists, which flatters what they have written, so there is no p: "
             "elsewhere expect tune's cross-validated row; --config names another file"
         )
-        labels = [label for label, _ in further]
+        labels = [system.label for system in further]
     if not run.tuned_on_these(run.weights, references):
         return [], []
     note(f"note: {line}")
@@ -198,7 +267,7 @@ def _texts_or_lists(lists: Lists, by: By | None) -> Iterable[NbestList]:
     Raises InputError if the file cannot be read, or if it is standard input and its format is not recognised.
     """
     if not is_file(lists):
-        return lists_of(lists)
+        return lists_as_ordered(lists)
     file = lists if isinstance(lists, NbestFile) else NbestFile(lists)
     if file.format != TEXT:
         try:
@@ -218,13 +287,15 @@ def _further(
     Raises InputError if one cannot be read or is of other utterances.
     """
     systems, first = [], found.lists.lists
+    if not isinstance(others, Mapping) and not all(map(is_file, others)):
+        raise InputError("other systems that are not files need names: expected a dictionary, such as {'rescored': lists}")
     for label, other in others.items() if isinstance(others, Mapping) else [(str(other), other) for other in others]:
-        lists = _lists_of_file(other, first, name, references) if is_file(other) else list(lists_of(other))
+        lists = _lists_of_file(other, first, name, references) if is_file(other) else list(lists_as_ordered(other))
         if len(lists) != len(first):
             raise InputError(f"{len(lists)} lists, but {name} has {len(first)}: compare lists of the same utterances")
         measured = measure_lists([replace(own, references=nbest.references) for own, nbest in zip(lists, first, strict=True)], metric)
         warn_of_subwords(measured.lists, metric)
-        systems.append((label, measured.first))
+        systems.append(System(label, measured.first, [texts[0] for texts in measured.texts]))
     return systems
 
 

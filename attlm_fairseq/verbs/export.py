@@ -19,6 +19,7 @@ from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.text_file import ScoredText, score_text
 from attlm_fairseq.templates import load_template
 from attlm_fairseq.text import TextPipeline
+from attlm_fairseq.verbs.inputs import FilePath
 
 TRAINING_OPTIONS = {
     # section of fairseq's configuration: the options in it that describe the training; None for all
@@ -34,10 +35,10 @@ TRAINING_OPTIONS = {
 
 
 def export_model(
-    checkpoint: Path,
-    folder: Path,
+    checkpoint: FilePath,
+    folder: FilePath,
     *,
-    dictionary: Path | None = None,
+    dictionary: FilePath | None = None,
     texts: Sequence[str] = (),
     pipeline: TextPipeline | None = None,
     card_text: str | None = None,
@@ -64,6 +65,8 @@ def export_model(
     Raises:
         InputError: a file cannot be used, or the folder is not empty.
     """
+    checkpoint, folder = Path(checkpoint), Path(folder)
+    dictionary = None if dictionary is None else Path(dictionary)
     if checkpoint.is_dir():
         raise InputError("is a folder; give a checkpoint of fairseq-train", path=checkpoint)
     content = read_checkpoint(checkpoint)

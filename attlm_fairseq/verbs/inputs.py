@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +33,8 @@ LM: TypeAlias = FilePath | Sequence[FilePath] | Scorer | LMSpec
 # the hypotheses of one list, best first: each a text, or a text with the decoder's score or with named scores
 Hypotheses: TypeAlias = Sequence[str | tuple[str, float | Mapping[str, float]]]
 OnProgress: TypeAlias = Callable[[int], None] | None
+
+_EXAMPLES = {"LMs": "'lm.pt'", "weights": "0.5"}
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,14 @@ def opened_lists(lists: Lists) -> tuple[NbestFormat | NbestFolderFormat | None, 
         lists = NbestFile(lists)
     if isinstance(lists, NbestFile):
         return lists.open()
+    if isinstance(lists, NbestList) or not isinstance(lists, Iterable):
+        raise InputError(f"the lists are {_shown(lists)}: expected a file or a list of n-best lists")
     return None, (_list_of(place, given) for place, given in enumerate(lists))
+
+
+def _shown(value: object) -> str:
+    """Return a value of the wrong type for a message."""
+    return f"{value!r:.60} ({type(value).__name__})"
 
 
 def lists_of(lists: Lists) -> Iterator[NbestList]:
@@ -190,9 +198,17 @@ def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
         nbest = NbestList(str(place), [_hypothesis_of(place, one) for one in _sequence(place, given)])
     if not nbest.hypotheses:
         raise InputError(f"list {nbest.id!r} has no hypotheses: expected at least one")
-    if all(hypothesis.rank for hypothesis in nbest.hypotheses):
-        return nbest
+    return nbest if all(hypothesis.rank for hypothesis in nbest.hypotheses) else _ranked(nbest)
+
+
+def _ranked(nbest: NbestList) -> NbestList:
+    """Return the list with its order as the ranks."""
     return replace(nbest, hypotheses=[replace(hypothesis, rank=rank) for rank, hypothesis in enumerate(nbest.hypotheses, 1)])
+
+
+def lists_as_ordered(lists: Lists) -> Iterator[NbestList]:
+    """Yield the lists of ``lists_of`` to measure. Rescored lists of a program keep their new order, as they do in a file."""
+    return map(_ranked, lists_of(lists))
 
 
 def _sequence(place: int, given: Hypotheses) -> Hypotheses:
@@ -205,11 +221,16 @@ def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, floa
     match given:
         case str():
             return Hypothesis(given)
-        case (str() as text, Mapping() as scores):
+        case (str() as text, Mapping() as scores) if all(map(_is_number, scores.values())):
             return Hypothesis(text, {str(name): float(score) for name, score in scores.items()})
-        case (str() as text, int() | float() as score):
+        case (str() as text, score) if _is_number(score):
             return Hypothesis(text, {"score": float(score)})
     raise InputError(f"list {place} has the hypothesis {given!r}: expected a text, (text, score) or (text, {{name: score}})")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a number of Python, numpy or torch."""
+    return hasattr(value, "__float__") and not getattr(value, "ndim", 0)
 
 
 def with_references(lists: Iterable[NbestList], references: References | None) -> list[NbestList]:
@@ -229,7 +250,9 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
         return files.attach(lists)
     if isinstance(references, Mapping):
         return [_with_own(nbest, references.get(nbest.id), "there is no reference of this id") for nbest in lists]
-    lists, texts = list(lists), cast("Sequence[str | Sequence[str]]", references)  # neither files nor a mapping
+    if not isinstance(references, Iterable):
+        raise InputError(f"the references are {_shown(references)}: expected files, texts in the order of the lists, or texts by id")
+    lists, texts = list(lists), list(cast("Iterable[str | Sequence[str]]", references))  # neither files nor a mapping
     if len(lists) != len(texts):
         raise InputError(f"{len(texts)} references, but there are {len(lists)} lists: expected one per list, in the same order")
     return [_with_own(nbest, given, "its reference is empty") for nbest, given in zip(lists, texts, strict=True)]
@@ -304,6 +327,11 @@ def run_config(
         InputError: a file cannot be read, two LMs have the same name, or a text step or device is unknown.
     """
     run = config if isinstance(config, RunConfig) else RunConfig() if config is None else read_config(Path(config))
+    for what, given in (("LMs", lms), ("weights", weights)):
+        if given is not None and not isinstance(given, Mapping):
+            raise InputError(f"the {what} are {_shown(given)}: expected a dictionary by name, such as {{'lm': {_EXAMPLES[what]}}}")
+    if wrong := [name for name, weight in (weights or {}).items() if not _is_number(weight)]:
+        raise InputError(f"the weight of {wrong[0]} is {_shown((weights or {})[wrong[0]])}: expected a number")
     known = {lm.name for lm in run.lms}
     for name in lms or {}:
         if name in known:
@@ -318,7 +346,7 @@ def run_config(
         changes["devices"] = _devices(devices)
     if context is not None:
         changes["context"] = parse_context(context) if isinstance(context, str) else context
-    run = replace(run, **changes).with_weights(weights or {})
+    run = replace(run, **changes).with_weights({name: float(weight) for name, weight in (weights or {}).items()})
     _require_files(run)
     return run
 
@@ -349,9 +377,7 @@ def lm_spec(name: str, lm: LM) -> LMSpec:
     if isinstance(lm, LMSpec):
         return replace(lm, name=name)
     if isinstance(lm, Scorer):
-        renamed = copy.copy(lm)
-        renamed.name = name
-        return LMSpec(name, loaded=renamed)
+        return LMSpec.of_loaded(name, lm)
     files = [os.fspath(lm)] if isinstance(lm, str | os.PathLike) else [os.fspath(file) for file in lm]
     if not files:
         raise InputError(f"the LM {name!r} names no file")
@@ -368,10 +394,18 @@ def text_lines(text: FilePath | Iterable[str], expected: str = "one sentence per
     Raises InputError if a file cannot be read or holds n-best lists.
     """
     if not isinstance(text, str | os.PathLike):
-        return text
+        if not isinstance(text, Iterable):
+            raise InputError(f"the text is {_shown(text)}: expected a file or {expected}")
+        return map(_line, text)
     source = TextSource(os.fspath(text), expected)
     form = format_of(source.head)
     if form is not None and form.name not in LIKE_TEXT:
         source.close()
         raise InputError(f"holds n-best lists ({form.name}): expected {expected}; `attlm rescore` and `attlm eval` read lists", path=text)
     return source
+
+
+def _line(line: str) -> str:
+    if not isinstance(line, str):
+        raise InputError(f"found the line {_shown(line)}: expected a text")
+    return line

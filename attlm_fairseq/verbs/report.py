@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from attlm_fairseq import __version__
 from attlm_fairseq.files import whole_file
@@ -21,10 +23,19 @@ from attlm_fairseq.verbs.inputs import FilePath
 from attlm_fairseq.verbs.run import Measurement
 
 
-def write_report(path: FilePath, run: RunConfig, found: Measurement, metric: Metric, page: Report, command: str | None = None) -> None:
+def write_report(
+    path: FilePath,
+    run: RunConfig,
+    found: Measurement,
+    metric: Metric,
+    page: Report,
+    command: str | None = None,
+    answers: Sequence[tuple[str, np.ndarray]] | None = None,
+) -> None:
     """Write the report: the ``page`` so far, weights and decision of ``run``, what changed on the lists of ``found``.
 
-    The file appears complete or not at all. The LMs score the words of the utterances shown.
+    ``answers`` are the text and the statistics (S,) of the answer to each list; None: what ``run`` decides. The file
+    appears complete or not at all. The LMs score the words of the utterances shown.
 
     Raises:
         InputError: the file cannot be written, the LMs have to be loaded again and one cannot be loaded, or a weight
@@ -32,7 +43,8 @@ def write_report(path: FilePath, run: RunConfig, found: Measurement, metric: Met
     """
     lms = found.loaded or BlockScorer.load(run, run.devices[0])
     builder = ReportBuilder(metric, [lm.name for lm in run.scored])
-    answers = answers_of(found.lists, metric, run.weights, run.decision)
+    if answers is None:
+        answers = answers_of(found.lists, metric, run.weights, run.decision)
     for nbest, statistics, (text, of_answer) in zip(found.lists.lists, found.lists.statistics, answers, strict=True):
         builder.add(nbest, statistics, text, of_answer)
     facts: dict[str, Any] = {"command": command} if command else {}

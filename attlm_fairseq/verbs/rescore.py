@@ -103,7 +103,7 @@ def rescore(
     *,
     config: RunConfig | FilePath | None = None,
     source: Sources | None = None,
-    output: RescoreOutput | None = None,
+    output: RescoreOutput | FilePath | None = None,
     on_progress: OnProgress = None,
 ) -> Rescored:
     """Score the hypotheses with LMs, combine the scores, and put the best hypothesis of each list first.
@@ -121,7 +121,7 @@ def rescore(
             ``attlm.toml``.
         source: source sentences for translation models: a file, or texts in the order of the lists. All lists are then
             held in memory. None: the lists have their own.
-        output: where to write the lists; None returns them.
+        output: where to write the lists: a RescoreOutput, or a file in the format of the input. None returns them.
         on_progress: called with the number of hypotheses finished since the last call.
 
     Returns:
@@ -131,6 +131,8 @@ def rescore(
         InputError: the input is unreadable or wrong, an LM has no weight, or a weight names no feature. Nothing is
             written then.
     """
+    if isinstance(output, str | os.PathLike):
+        output = RescoreOutput(output)
     form, opened = opened_lists(lists)
     run = run_config(config, lms=lms, weights=weights)
     features = require_weights(run)

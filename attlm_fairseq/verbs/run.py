@@ -101,7 +101,7 @@ def measure(
 def require_lms(run: RunConfig) -> None:
     """Raise InputError if the run has no LM."""
     if not run.lms:
-        raise InputError("no LM given: use --lm or --kenlm, or an attlm.toml in this folder, or --config")
+        raise InputError("no LM given: use --lm or --kenlm (in Python, lms=), or a configuration with LMs (attlm.toml, --config)")
 
 
 def require_weights(run: RunConfig) -> list[str]:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note, note_texts, warn_of_oov
@@ -18,7 +18,7 @@ from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import ScoredText
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, lm_spec, run_config, text_lines
+from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config, text_lines
 from attlm_fairseq.verbs.run import require_lms
 
 
@@ -72,8 +72,8 @@ def load_lm(lm: LM, name: str = "lm", *, device: str = "cpu") -> Scorer:
     Raises:
         InputError: a file cannot be read or is not an LM.
     """
-    run = run_config(lms={name: lm_spec(name, lm)}, devices=device)
-    return run.load(run.device)[0]
+    run = run_config(lms={name: lm}, devices=device).in_memory()
+    return cast(Scorer, run.lms[0].loaded)
 
 
 def score_text(

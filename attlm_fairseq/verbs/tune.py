@@ -28,6 +28,7 @@ from attlm_fairseq.nbest.run.config_file import TUNED_ON, write_config
 from attlm_fairseq.nbest.run.rescoring import Context
 from attlm_fairseq.nbest.run.walk import Choice
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
+from attlm_fairseq.nbest.statistics.table import as_table
 from attlm_fairseq.nbest.tuning.folds import MIN_FOLDS, NOTHING, tuner_of_folds
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 from attlm_fairseq.nbest.tuning.tuned_system import TunedSystem, tune_system
@@ -42,7 +43,7 @@ from attlm_fairseq.verbs.inputs import (
     OnProgress,
     References,
     groups_of,
-    lists_of,
+    lists_as_ordered,
     metric_of,
     run_config,
     title_of,
@@ -162,6 +163,16 @@ class Tuned:
         page = Report(self.title, self.rows, AGAINST, notes=self.notes, influence=influence)
         write_report(path, self.config, self.measurement, self.metric, page, command)
 
+    def __str__(self) -> str:
+        """Return what ``attlm tune`` prints: the table, the weights found, and the scale of each rule tried."""
+        found = self.system.result
+        lines = [as_table(self.rows, self.metric, AGAINST)]
+        lines.append("weights found; those to use are 0, for want of a gain" if self.gain is False else "weights")
+        lines += [f"  {name:16} {value:10.6g}  {found.influence[name]:6.1%} of the decision" for name, value in found.weights.items()]
+        if self.rules:
+            lines += ["scales of the posteriors", *(f"  {name:16} {self.system.decision.scale_of(name):10.6g}" for name in self.rules)]
+        return "\n".join(lines)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the result as a JSON-serialisable dictionary."""
         influence = self.system.result.influence
@@ -223,7 +234,7 @@ def tune(
     intervals = _intervals(options, run)
     if not run.lms and not run.candidates.table:
         note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
-    read = with_references(lists_of(lists), refs)
+    read = with_references(lists_as_ordered(lists), refs)
     groups = _groups(read, run, options.folds_by)
     read = expanded_for_tuning(read, run, metric, options.folds, groups)
     found, names = _measured(read, metric, replace(run, candidates=CandidateSpec()), options, on_progress, groups)
@@ -282,7 +293,10 @@ def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSys
     repeats = note_samples(system.utterances, found.lists.groups is not None, ", and stay in one fold")
     groups = system.utterances.tolist()
     rows = compare(system.systems, metric, seed=options.seed, in_sample=system.in_sample, folds=system.folds, groups=groups)
-    gain = system.setting.trusted if system.gain is not None and options.strength is None else None
+    gain = None
+    if system.gain is not None and options.strength is None:
+        held_out = system.gain.difference.score if metric.higher_is_better else -system.gain.difference.score
+        gain = system.setting.trusted and held_out > 0  # the second is the table's row, of settings chosen without their lists
     weights, decision, candidates = system.weights, system.decision, run.candidates
     if gain is False:
         weights, decision = dict.fromkeys(system.weights, 0.0), Decision(text=compared_text(metric))

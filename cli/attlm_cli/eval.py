@@ -8,13 +8,14 @@ import cloup
 from attlm_cli.decision_options import DecisionChoice, decision_options
 from attlm_cli.options import Results, check_source, measured_reference_options, metric_options, result_options, seed_option
 from attlm_cli.overwriting import check_files
-from attlm_cli.printing import echo_json, hypotheses_bar, print_systems, this_command
+from attlm_cli.printing import echo_json, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import FORMATS
-from attlm_fairseq.nbest.metrics import Metric
+from attlm_fairseq.nbest.metrics import EditRate, Metric
 from attlm_fairseq.nbest.references import TEXT
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.verbs.evaluate import AGAINST, evaluate
+from attlm_fairseq.verbs.evaluate import evaluate
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 
 
@@ -38,6 +39,11 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
     "(ECE). Scale and coverage come from attlm.toml if it was tuned on other lists, else from "
     "cross-validation on these.",
 )
+@cloup.option(
+    "--errors",
+    metavar="FILE",
+    help="Write a tab-separated table of the errors of each list: substitutions, deletions, insertions, reference and answer.",
+)
 @seed_option
 @result_options
 def eval_command(
@@ -47,6 +53,7 @@ def eval_command(
     refs: ReferenceFiles,
     choice: DecisionChoice,
     confidence: bool,
+    errors: str | None,
     seed: int,
     results: Results,
     run: RunConfig | None,
@@ -58,6 +65,8 @@ def eval_command(
     An NBEST file can also be a text with one line per list, such as `attlm rescore --to 1best` writes. If the format of a
     further file can look like plain text, a file with one line per list is read as text. Lines that carry list ids (--to
     1best-kaldi, 1best-sclite) are matched by id. So are further n-best lists with the same ids in another order.
+
+    A second table has the substitutions, deletions and insertions of WER and CER, and how many lists have errors.
 
     Each row is compared with the first: the difference, and the p-value of a paired permutation test. The last row is
     the oracle, the best choice from the first file's lists (for BLEU and chrF a lower bound). Lists that an attlm.toml
@@ -73,16 +82,17 @@ def eval_command(
     if run is not None or choice.weights or results.report or decided.decision.rule != "max":
         run = decided
     inputs = {"the input": nbest, "the references": refs.files, "the configuration": [run.path if run else None]}
-    check_files(inputs, {"--report": results.report}, run)
+    check_files(inputs, {"--report": results.report, "--errors": errors}, run)
+    if errors and not isinstance(metric, EditRate):
+        raise InputError(f"--errors: {metric.name} counts no single errors; it goes with --metric wer or cer")
     first, *others = (NbestFile(path, format_name) for path in nbest)
     with hypotheses_bar(nbest[0] if run else "-", format_name) as bar:
         found = evaluate(first, refs, others, config=run, metric=metric, seed=seed, confidence=confidence, on_progress=bar.update)
     if results.report:  # first: a reader such as `head` may close the pipe before the table ends
         found.write_report(results.report, this_command())
+    if errors:
+        found.write_errors(errors)
     if results.as_json:
         echo_json(found.as_dict())
         return
-    print_systems(found.rows, metric, AGAINST)
-    click.echo(f"{len(found.references)} lists; {found.signature}")
-    if found.calibration:
-        click.echo(str(found.calibration))
+    click.echo(str(found))

@@ -97,24 +97,10 @@ def echo_json(value: Any) -> None:
 
 
 def print_systems(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> None:
-    """Print the table of systems: score, interval, difference from the first row and its p-value.
+    """Print the table of ``as_table``."""
+    from attlm_fairseq.nbest.statistics.table import as_table
 
-    ``against`` heads the column of differences. A system that was tuned on these lists has a note instead of a p-value.
-    """
-    from tabulate import tabulate
-
-    head = ("", metric.name.upper(), "95 % interval", against)
-    click.echo(tabulate([_cells(row) for row in rows], head, "plain", disable_numparse=True, colalign=("left", "right", "left", "left")))
-    if any(row.folds for row in rows):
-        click.echo("p of cross-validated rows allows for folds whose weights were tuned on the same lists")
-
-
-def _cells(row: Row) -> tuple[str, str, str, str]:
-    compared = ""
-    if row.comparison:
-        p_value = "on the lists tuned on" if row.in_sample else f"p = {row.comparison.p_value:.3f}"
-        compared = f"{row.comparison.difference.score:+.2f}, {p_value}"
-    return row.label, f"{row.interval.score:.2f}", f"{row.interval.low:.2f} .. {row.interval.high:.2f}", compared
+    click.echo(as_table(rows, metric, against))
 
 
 def this_command() -> str:

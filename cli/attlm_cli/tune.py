@@ -23,14 +23,14 @@ from attlm_cli.options import (
     warn_of_unused,
 )
 from attlm_cli.overwriting import check_files
-from attlm_cli.printing import echo_json, hypotheses_bar, print_systems, this_command
+from attlm_cli.printing import echo_json, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_cli.types import INTERVAL, WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
-from attlm_fairseq.verbs.tune import AGAINST, NoGainError, Tuned, TuneOptions, tune
+from attlm_fairseq.verbs.tune import NoGainError, Tuned, TuneOptions, tune
 
 
 def _search(interval: tuple, fix: tuple, extra: tuple[str, ...], **options: Any) -> dict[str, Any]:
@@ -175,16 +175,8 @@ def tune_command(
 
 
 def print_tuned(tuned: Tuned, as_json: bool) -> None:
-    """Print the table, the weights, and the scale of each rule tried."""
+    """Print the table and the weights."""
     if as_json:
         echo_json(tuned.as_dict())
         return
-    print_systems(tuned.rows, tuned.metric, AGAINST)
-    result = tuned.system.result
-    click.echo("weights")
-    for name, value in result.weights.items():
-        click.echo(f"  {name:16} {value:10.6g}  {result.influence[name]:6.1%} of the decision")
-    if tuned.rules:
-        click.echo("scales of the posteriors")
-        for name in tuned.rules:
-            click.echo(f"  {name:16} {tuned.system.decision.scale_of(name):10.6g}")
+    click.echo(str(tuned))

@@ -305,7 +305,7 @@ def test_the_report_is_there_though_nobody_reads_the_table(lists, monkeypatch):
     def gone(*_: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr("attlm_cli.eval.print_systems", gone)
+    monkeypatch.setattr("attlm_fairseq.verbs.evaluate.as_table", gone)
     run("eval", "helps.json", "--report", "page.html", code=141)
     assert "</html>" in (lists / "page.html").read_text()
 

@@ -91,6 +91,19 @@ def test_the_command_says_what_is_lost_and_overwrites_nothing(tmp_path, monkeypa
     assert "the first hypothesis of each list alone: 1 others are lost" in result.stderr
 
 
+def test_the_name_of_the_output_gives_its_format(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("in.csv").write_text(CSV)
+    for name in ("out.moses", "out.TSV.gz", "out.jsonl", "out.1best-kaldi"):
+        run("convert", "in.csv", "-o", name)
+    assert Path("out.moses").read_text().startswith("u1 ||| a, b ||| ")
+    assert attlm.read_nbest("out.TSV.gz", format="tsv")[0].references == ("a b",)
+    assert Path("out.1best-kaldi").read_text() == "u1 a, b\nu2 c\n"
+    for name in ("out", "out.txt", "kaldi/"):
+        assert "does not end in the name of a format: say --to with one of moses, " in run("convert", "in.csv", "-o", name, code=2).stderr
+    assert "the output '-' does not end" in run("convert", "in.csv", code=2).stderr
+
+
 def test_rounded_renamed_and_sparse_scores_are_said(tmp_path):
     (tmp_path / "in").write_text(BY_ID)
     lists = attlm.read_nbest(tmp_path / "in")

@@ -48,11 +48,14 @@ def test_every_public_name_is_there_and_documented(name):
     assert getattr(attlm, name).__doc__
 
 
-def test_the_example_of_the_docs_runs(folder, capsys):
-    code = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)[1]
-    assert len(code.strip().splitlines()) <= 15
-    exec(compile(code, str(DOCS), "exec"), {})
+def test_the_examples_of_the_docs_run(folder, capsys):
+    first, service = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert len(first.strip().splitlines()) <= 15
+    exec(compile(first, str(DOCS), "exec"), {})
     assert capsys.readouterr().out.startswith("a cat ran {")
+    run("tune", "dev.json", "--kenlm", "lm.arpa", "--folds", 0, "--restarts", 0)
+    exec(compile(service, str(DOCS), "exec"), {})
+    assert capsys.readouterr().out == "the cat sat\n"
 
 
 def test_rescoring_is_what_the_command_does(folder):

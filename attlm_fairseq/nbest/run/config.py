@@ -150,6 +150,14 @@ class RunConfig:
             raise InputError(f"--normaliser {compute.normaliser} has no effect: it is for this package's neural LMs, and there is none")
         return found
 
+    def in_memory(self) -> RunConfig:
+        """Return the run with its LMs loaded on its device, for a program that rescores again and again.
+
+        Raises:
+            InputError: as in ``load``, or there are several devices.
+        """
+        return replace(self, lms=tuple(lm.in_memory(self.device) for lm in self.lms))
+
     def _members(self, mixture: LMSpec) -> list[tuple[LMSpec, TextPipeline]]:
         """Return the LMs of a mixture with their text steps: their own, else the mixture's, else the run's."""
         members = [next(lm for lm in self.lms if lm.name == name) for name, _ in mixture.mixture]

@@ -179,7 +179,9 @@ def _object(kind: type, entries: Entries, attribute: str = "") -> Entry:
 
 
 TABLES: Entries = {
-    "lm": Entry(_read_lms, lambda lms, folder: {lm.name: written_table(lm, LM_ENTRIES, folder) for lm in lms}, "lms", always=True),
+    "lm": Entry(
+        _read_lms, lambda lms, folder: {lm.name: written_table(lm.by_files(), LM_ENTRIES, folder) for lm in lms}, "lms", always=True
+    ),
     "text": STEPS,
     "weights": Entry(_read_weights, always=True),
     "decision": _object(Decision, DECISION),

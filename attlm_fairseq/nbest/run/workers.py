@@ -157,7 +157,10 @@ class Processes(contextlib.AbstractContextManager):
         try:
             return future.result()
         except BrokenProcessPool:
-            raise InputError("a scoring process has died, perhaps for lack of memory: try fewer --devices or less --memory") from None
+            raise InputError(
+                "a scoring process has died, perhaps for lack of memory: try fewer --devices or less --memory. A Python script that uses "
+                'several devices begins its work below `if __name__ == "__main__":`'
+            ) from None
 
 
 _scorer: BlockScorer | InputError  # of a process of the pool

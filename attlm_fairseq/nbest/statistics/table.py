@@ -1,0 +1,65 @@
+"""The table of a comparison as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from attlm_fairseq.nbest.metrics import EditRate, Edits, ScoreOfSums
+from attlm_fairseq.nbest.statistics.evaluation import Row
+
+
+def as_table(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> str:
+    """Return the table of systems: score, interval, difference from the first row and its p-value.
+
+    ``against`` heads the column of differences. A system that was tuned on these lists has a note instead of a p-value.
+    """
+    from tabulate import tabulate
+
+    head = ("", metric.name.upper(), "95 % interval", against)
+    table = tabulate([_cells(row) for row in rows], head, "plain", disable_numparse=True, colalign=("left", "right", "left", "left"))
+    if any(row.folds for row in rows):
+        table += "\np of cross-validated rows allows for folds whose weights were tuned on the same lists"
+    return table
+
+
+def error_table(answers: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]], metric: EditRate) -> str:
+    """Return the table of ``count_errors`` as text."""
+    from tabulate import tabulate
+
+    head = ("", "sub", "del", "ins", f"of {metric.unit}", "lists with errors")
+    rows = []
+    for label, found in count_errors(answers, references, metric).items():
+        edits = found.edits
+        rows.append((label, *map(str, edits), f"{found.wrong} of {found.lists} ({found.wrong / found.lists:.1%})"))
+    return tabulate(rows, head, "plain", disable_numparse=True, colalign=("left", "right", "right", "right", "right", "right"))
+
+
+@dataclass(frozen=True)
+class ErrorCounts:
+    """The errors of a system: the sums of the edits of its answers, and how many of its lists have errors."""
+
+    edits: Edits
+    wrong: int
+    lists: int
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts as a JSON-serialisable dictionary."""
+        return {**self.edits._asdict(), "lists with errors": self.wrong}
+
+
+def count_errors(answers: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]], metric: EditRate) -> dict[str, ErrorCounts]:
+    """Count the errors of each system, given its answer to each of the N lists, and the references of the lists."""
+    counts = {}
+    for label, texts in answers.items():
+        edits = [metric.edits(text, of_list) for text, of_list in zip(texts, references, strict=True)]
+        counts[label] = ErrorCounts(Edits(*map(sum, zip(*edits, strict=True))), sum(each.errors > 0 for each in edits), len(edits))
+    return counts
+
+
+def _cells(row: Row) -> tuple[str, str, str, str]:
+    compared = ""
+    if row.comparison:
+        p_value = "on the lists tuned on" if row.in_sample else f"p = {row.comparison.p_value:.3f}"
+        compared = f"{row.comparison.difference.score:+.2f}, {p_value}"
+    return row.label, f"{row.interval.score:.2f}", f"{row.interval.low:.2f} .. {row.interval.high:.2f}", compared

@@ -1,0 +1,70 @@
+"""`attlm eval`: the errors of systems, and what changed between two files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+
+import pytest
+from cli_runs import refused, run
+
+import attlm_fairseq as attlm
+from attlm_fairseq.nbest.metrics import CER, WER
+
+FIRST = [["the cat sad on mat", "the cat sat on the mat"], ["a dog", "dog"]]
+OTHER = [["the cat sat on the mat"], ["a a dog ran"]]
+REFERENCES = ["the cat sat on the mat", "dog ran"]
+
+
+@pytest.mark.parametrize("metric", [WER(), CER()])
+def test_edits_sum_to_the_errors_of_the_metric(metric):
+    draw = random.Random(1)
+    for _ in range(200):
+        hypothesis, *references = (" ".join(draw.choices("abc", k=draw.randint(0, 9))) for _ in range(draw.randint(2, 4)))
+        found = metric.edits(hypothesis, references)
+        assert [found.errors, found.length] == metric.statistics([hypothesis], references)[0].tolist()
+        assert found.length - found.deletions + found.insertions == len(metric.units(hypothesis))
+
+
+def test_errors_are_counted_for_each_system(folder):
+    for name, lists in (("first", FIRST), ("other", OTHER)):
+        Path(name).write_text("".join(json.dumps({"id": f"u{place}", "hyps": hyps}) + "\n" for place, hyps in enumerate(lists)))
+    Path("refs").write_text("u0 the cat sat on the mat\nu1 dog ran\n")
+    found = attlm.evaluate(FIRST, REFERENCES, {"other": OTHER})
+    assert {label: counts.as_dict() for label, counts in found.errors().items()} == {
+        "input 1-best": {"substitutions": 1, "deletions": 2, "insertions": 1, "length": 8, "lists with errors": 2},
+        "other": {"substitutions": 0, "deletions": 0, "insertions": 2, "length": 8, "lists with errors": 1},
+    }
+    printed = run("eval", "first", "other", "--refs", "refs", "--errors", "errors.tsv", "--report", "page.html").stdout
+    assert "first 1 2 1 8 2 of 2 (100.0%)" in " ".join(printed.split())
+    rows = list(csv.DictReader(Path("errors.tsv").read_text().splitlines(), dialect="excel-tab"))
+    assert [(row["id"], row["system"], row["deletions"], row["answer"]) for row in rows] == [
+        ("u0", "first", "1", "the cat sad on mat"),
+        ("u0", "other", "0", "the cat sat on the mat"),
+        ("u1", "first", "1", "a dog"),
+        ("u1", "other", "0", "a a dog ran"),
+    ]
+    page = Path("page.html").read_text()
+    assert "The changes are those from first to other." in page
+    as_json = json.loads(run("eval", "first", "other", "--refs", "refs", "--json").stdout)
+    assert [system.get("errors", {}).get("insertions") for system in as_json["systems"]] == [1, 2, None]
+    assert "--errors: BLEU counts no single errors" in refused("eval", "first", "--refs", "refs", "--metric", "bleu", "--errors", "e.tsv")
+
+
+def test_text_steps_of_the_metric_rescore_nothing(folder):
+    assert "rescored" not in run("eval", "dev.json", "--metric-text", "lowercase", "--report", "page.html").stdout
+
+
+def test_weights_are_written_only_if_the_row_of_the_table_gains(folder):
+    """A gain on one list in eight: choosing the strength on the others holds out none."""
+    pairs = [("show me fights", "show me flights"), ("the cat sad", "the cat sat")]
+    lists = [[(wrong, -1.0), (right, -1.2)] for wrong, right in pairs]
+    lists += [[(f"a mat {word}", -1.0), (f"a mad {word}", -1.2)] for word in ["the", "cat", "sat", "on", "dog", "ran"]]
+    references = [right for _, right in pairs] + [nbest[0][0] for nbest in lists[2:]]
+    found = attlm.tune(lists, references, {"n": "lm.arpa"})
+    cross_validated = next(row for row in found.rows if row.folds)
+    assert found.gain is (cross_validated.comparison.difference.score < 0)
+    assert any(found.weights.values()) is found.gain
+    assert ("for want of a gain" in str(found)) is not found.gain
