@@ -187,7 +187,11 @@ def find_family(architecture: str, path: Path) -> str:
     """Return the family of an architecture or preset, a key of ``FAMILIES``. Raises InputError if it is not in this package."""
     family = family_of(architecture)
     if family is None:
-        raise InputError(f"architecture {architecture!r} is none of this package's: {', '.join(FAMILIES)}", path=path)
+        raise InputError(
+            f"architecture {architecture!r} is none of this package's: {', '.join(FAMILIES)}; give one of these, or install the version "
+            "of attlm that has it",
+            path=path,
+        )
     return family
 
 

@@ -2,6 +2,7 @@
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Optional
@@ -22,6 +23,8 @@ from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.output import OUTPUT_LAYERS
 from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.modules.state import LanguageModelState
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -231,6 +234,7 @@ class MemoryLanguageModel(FairseqLanguageModel):
     @classmethod
     def build_model(cls, cfg: LanguageModelConfig, task: FairseqTask) -> "MemoryLanguageModel":
         dictionary = task.target_dictionary
+        warn_of_another_task(task)
         try:
             model = build_language_model(cls.family, cfg, len(dictionary), dictionary.pad())
         except ValueError as error:  # sizes that do not match
@@ -274,6 +278,22 @@ class MemoryLanguageModel(FairseqLanguageModel):
                 found = "nan" if of_target[impossible][0].isnan() else "0"
                 raise InputError(f"the model gives the word {word!r} the probability {found}: a perplexity cannot be computed")
         return probs
+
+
+def warn_of_another_task(task: FairseqTask) -> None:
+    """Log a warning if a checkpoint of this package's tasks is loaded for a task of fairseq.
+
+    ``fairseq-eval-lm`` without ``--task`` takes ``language_modeling``, which gives another perplexity.
+    """
+    # fairseq merges what the checkpoint's task has stored into the state of the task at hand, before it builds the model
+    stored = getattr(getattr(task, "state", None), "state_dict", {})
+    if type(task).__module__.startswith("attlm_fairseq.") or "dictionary" not in stored:
+        return
+    trained_with = stored.get("task") or "sentence_reset_lm (or document_reset_lm)"  # older checkpoints do not say which
+    logger.warning(
+        f"fairseq's {type(task).__name__} reads the text as one stream (except with --sample-break-mode eos), and the model was trained "
+        f"with {trained_with}: give --task {trained_with}"
+    )
 
 
 def preset(name: str, model: type[MemoryLanguageModel], **defaults: Any) -> None:

@@ -68,6 +68,10 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
         raise InputError(f"--average-decay {task.average_decay}: expected a number between 0 and 1, such as 0.999")
     if task.average_window < 1:
         raise InputError(f"--average-window {task.average_window}: expected at least 1 validation")
+    for option, kind in (("average_window", "nt-asgd"), ("average_decay", "ema")):
+        if getattr(task, option) != TrainingOptions.__dataclass_fields__[option].default and str(task.average) != kind:
+            name = f"--{option.replace('_', '-')}"
+            raise InputError(f"{name} has no effect without --average {kind}: give --average {kind}, or leave {name} out")
     for option in ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "skip_remainder_batch"):
         if getattr(task, option):
             raise InputError(

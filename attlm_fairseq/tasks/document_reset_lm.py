@@ -2,6 +2,7 @@
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -20,6 +21,8 @@ from attlm_fairseq.tasks._carried_state import RESUME, CarriedState
 from attlm_fairseq.tasks._document_dataset import DOCUMENT_ORDERS, DocumentDataset, Segment
 from attlm_fairseq.tasks._training_options import TrainingOptions
 from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMTask
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -105,8 +108,12 @@ class DocumentResetLMTask(SentenceResetLMTask):
 
     def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> BaseFairseqModel:
         model = super().build_model(cfg, from_checkpoint)
-        remembers = isinstance(model, MemoryLanguageModel) and model.decoder.model.initial_state(1).has_slots
-        if self.trains and self.cfg.memory_slots and self.of_this_package and not remembers:
+        if not (self.trains and isinstance(model, MemoryLanguageModel)):
+            return model
+        initial = model.decoder.model.initial_state(1)
+        if str(self.cfg.reset) == "memory" and not initial.memory:
+            logger.info("--reset memory is the same as --reset document for this model, which has no memory besides its recurrent state")
+        if self.cfg.memory_slots and not initial.has_slots:
             raise InputError(
                 f"--memory-slots {self.cfg.memory_slots} has no effect on this model, whose memory has no slots: leave it out, or give "
                 "--attention-score combined or dot, --arch amsrn_lm, kvp_lstm_lm or lstmn_lm"

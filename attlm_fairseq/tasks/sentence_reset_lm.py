@@ -26,6 +26,7 @@ from attlm_fairseq.checkpoints.reading import read_plain_data
 from attlm_fairseq.checkpoints.vocabulary import fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
+from attlm_fairseq.modules.memory import PointerReader
 from attlm_fairseq.tasks._averaging import WeightAverage
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
 from attlm_fairseq.tasks._special_words import special_word
@@ -74,6 +75,7 @@ class SentenceResetLMTask(FairseqTask):
         self.dictionary = dictionary
         self.of_this_package: Optional[bool] = None  # the model, once it is built
         self.trains = False  # whether it is built to be trained
+        self._pointer_loss = 0.0  # of a model that is to be trained, if it is not the default
         self._trained: Optional[BaseFairseqModel] = None  # after its first update
         self._judged = False  # whether this validation has been
         self.average = WeightAverage(str(cfg.average), cfg.average_decay, cfg.average_window)
@@ -95,6 +97,9 @@ class SentenceResetLMTask(FairseqTask):
         self.trains = not from_checkpoint
         if self.trains:
             refuse_options(self.cfg, cfg)
+            default = PointerReader.defaults["pointer_loss"]
+            given = getattr(cfg, "pointer_loss", default)
+            self._pointer_loss = 0.0 if given == default else given
             self.compare_dictionaries()
         model = super().build_model(cfg, from_checkpoint)
         self.of_this_package = isinstance(model, MemoryLanguageModel)
@@ -114,11 +119,16 @@ class SentenceResetLMTask(FairseqTask):
             raise InputError("--criterion adaptive_loss is for fairseq's own adaptive softmax: give --criterion lm_cross_entropy")
         if getattr(cfg, "_name", None) == "lm_cross_entropy" and self.of_this_package is False:
             raise InputError("--criterion lm_cross_entropy is for the models of this package: give --criterion cross_entropy")
+        if getattr(cfg, "_name", None) != "lm_cross_entropy" and self._pointer_loss:
+            raise InputError(
+                f"--pointer-loss {self._pointer_loss} has no effect without --criterion lm_cross_entropy: give that criterion, or leave "
+                "--pointer-loss out"
+            )
         return super().build_criterion(cfg, from_checkpoint)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the task's entries in a checkpoint."""
-        return {**super().state_dict(), "dictionary": fingerprint(self.dictionary.symbols)}
+        return {**super().state_dict(), "dictionary": fingerprint(self.dictionary.symbols), "task": getattr(self.cfg, "_name", None)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Raise InputError if the checkpoint has another dictionary. Older checkpoints without this entry are accepted."""

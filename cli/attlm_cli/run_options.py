@@ -30,6 +30,7 @@ from attlm_cli.types import (
     Precision,
 )
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES as DEFAULT_CANDIDATES
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
@@ -306,20 +307,24 @@ def _with_candidates(
 
 
 def _with_models(run: RunConfig, models: Mapping[str, Iterable[Named]]) -> RunConfig:
-    """Return the run with the LMs that the options give added.
+    """Return the run with the LMs that the options give added. If default names are numbered, log which file has which name.
 
     Raises InputError if a name is not allowed or two LMs have it, or if an LM is neither a file nor a cached model.
     """
     lms = {spec.name: spec for spec in run.lms}
+    unnamed: dict[str, str] = {}  # files by default name
     for option, name, files in [(option, *given) for option, of_option in models.items() for given in of_option]:
         if name is None:
             name = next(free for free in numbered(option) if free not in lms)
+            unnamed[name] = ":".join(map(str, files))
         elif check_name(name) in lms:
             raise InputError(f"two LMs are called {name!r}; name them apart: --{option.replace('_', '-')} NAME=FILE")
         direction = TRANSLATIONS.get(option)
         lms[name] = (
             LMSpec.of_files(name, files) if direction is None else LMSpec(name, checkpoints=tuple(map(Path, files)), translation=direction)
         )
+    if unnamed.keys() - models.keys():
+        note(f"note: {', '.join(f'{name} is {files}' for name, files in unnamed.items())}; NAME=FILE gives another name")
     return replace(run, lms=tuple(lms.values()))
 
 

@@ -285,6 +285,14 @@ def test_mixtures_and_ensemble_weights(folder):
         assert message in refused("score", "text", "--lm", "x=lm.pt", "--lm", "y=two/lm.pt", "--mixture", option)
 
 
+def test_several_lms_without_a_name_are_told_apart(folder):
+    write_checkpoint(folder / "two" / "lm.pt", WORDS, seed=2)
+    both = run("ppl", "text", "--lm", "lm.pt", "--lm", "two/lm.pt")
+    assert "note: lm is lm.pt, lm2 is two/lm.pt; NAME=FILE gives another name" in both.stderr
+    for named in (["--lm", "lm.pt"], ["--lm", "lm.pt", "--kenlm", "lm.arpa"], ["--lm", "lm.pt", "--lm", "two=two/lm.pt"]):
+        assert " is lm.pt" not in run("ppl", "text", *named).stderr
+
+
 def test_ppl_compares_lms_over_words_and_subwords(folder):
     (folder / "codes").write_text("#version: 0.2\nt h\nth e</w>\n")
     pieces = parse_steps(["bpe:codes"], folder)

@@ -42,6 +42,7 @@ def stated(name: str, cell: str) -> str:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_option_has_a_row_with_its_default(name):
     for option, field in own_options(CONFIGS[name]).items():
+        assert option in ROWS, f"docs/training.md has no row for --{option}, nor has docs/decoders.md"
         default = stated(name, ROWS[option])
         if field.default in (None, ""):
             assert default.startswith(("none", "as `--")), option

@@ -329,6 +329,18 @@ def test_options_that_fairseq_would_run_are_refused(folder, tmp_path):
     assert not (tmp_path / "mark").exists()
 
 
+@pytest.mark.parametrize("write", [write_checkpoint, lambda path, words: write_fairseq_lm(path, "lstm_lm")])
+def test_an_architecture_that_fairseq_does_not_have_either(tmp_path, write):
+    path = write(tmp_path / "lm.pt", WORDS)
+    content = torch.load(path, weights_only=True)
+    content["cfg"]["model"]["_name"] = "future_lm"
+    torch.save(content, path)
+    Path(tmp_path / "text").write_text("the cat\n")
+    found = refused("ppl", str(tmp_path / "text"), "--lm", str(path))
+    assert "architecture 'future_lm' is none of this package's: attentive_lstm_lm, " in found
+    assert "install the version of attlm that has it" in found
+
+
 def test_fairseq_that_is_not_installed_is_one_line(folder, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"need fairseq: pip install 'attlm-fairseq\[train\]'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -42,6 +43,8 @@ MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
         ({"bf16": True}, {}, "--bf16 .*--compute-dtype bf16"),
         ({"average": "ema", "average_decay": 1.0}, {}, "--average-decay 1.0: expected a number between 0 and 1"),
         ({"average": "nt-asgd", "average_window": 0}, {}, "--average-window 0: expected at least 1"),
+        ({"average_decay": 0.9}, {}, "--average-decay has no effect .*give --average ema, or leave --average-decay out"),
+        ({"average": "ema", "average_window": 3}, {}, "--average-window has no effect .*give --average nt-asgd"),
         ({"curriculum": 2}, {}, "--curriculum .*--batch-order"),
         ({"grouped_shuffling": True}, {}, "--grouped-shuffling .*--batch-order"),
         ({"update_epoch_batch_itr": True}, {}, "--update-epoch-batch-itr .*--batch-order"),
@@ -66,6 +69,8 @@ def test_weights_in_half_precision_are_not_averaged(monkeypatch):
 def test_options_with_effect():
     for model in ({"output_layer": "adaptive", "adaptive_cutoffs": "3,7"}, {"init_from": "b.pt"}):
         refuse_options(OmegaConf.create(TASK), OmegaConf.create(MODEL | model))
+    for task in ({"average": "ema", "average_decay": 0.9}, {"average": "nt-asgd", "average_window": 3}):
+        refuse_options(OmegaConf.create(TASK | task), OmegaConf.create(MODEL))
     refuse_options(OmegaConf.create(TASK | {"finetune_from_model": "a.pt"}), OmegaConf.create({}))  # a model of fairseq's own
 
 
@@ -82,6 +87,10 @@ ADAPTIVE = ["--output-layer", "adaptive", "--adaptive-cutoffs", "5,9", "--decode
             ["adaptive_loss", "give --criterion lm_cross_entropy"],
         ),
         (["--arch", "averaging_lstm_lm", *OURS, "--attention-entropy", "0.1"], ["--attention-entropy", "constants"]),
+        (
+            ["--arch", "pointer_lstm_lm", "--criterion", "cross_entropy", "--pointer-loss", "0.5"],
+            ["--pointer-loss 0.5 has no effect", "--criterion lm_cross_entropy"],
+        ),
         (["--arch", "plain_lstm_lm", *OURS, "--cut-sentences", "-3"], ["--cut-sentences -3"]),
         (["--arch", "plain_lstm_lm", *OURS, "--task", "document_reset_lm", "--max-tokens", "20"], ["--batch-size 16", "--max-tokens 20"]),
         (["--arch", "attentive_lstm_lm", *OURS, "--task", "document_reset_lm", "--memory-slots", "3"], ["--memory-slots 3 has no effect"]),
@@ -89,6 +98,15 @@ ADAPTIVE = ["--output-layer", "adaptive", "--adaptive-cutoffs", "5,9", "--decode
 )
 def test_training_that_cannot_be_what_was_asked_for(data, options, parts):
     expect_one_line(fairseq("train", data / "bin", *SENTENCES, *SHORT, *options, "--save-dir", data / "no", check=False), *parts)
+
+
+def test_options_without_effect_that_are_noted_or_taken(data, tmp_path):
+    documents = [data / "bin", *USER_DIR, "--task", "document_reset_lm", *SHORT, "--reset", "memory", "--save-dir"]
+    note = "--reset memory is the same as --reset document"
+    assert note in fairseq("train", *documents, tmp_path / "plain", *OURS, "--arch", "plain_lstm_lm").stdout
+    assert note not in fairseq("train", *documents, tmp_path / "attentive", *OURS, "--arch", "attentive_lstm_lm").stdout
+    pointer = ["--arch", "pointer_lstm_lm", "--criterion", "cross_entropy", "--pointer-loss", "0"]
+    fairseq("train", data / "bin", *SENTENCES, *SHORT, *pointer, "--save-dir", tmp_path / "pointer")
 
 
 def test_a_validation_line_that_is_too_long(data):
@@ -108,6 +126,18 @@ def trained(data) -> Path:
 def test_a_context_window(data, trained):
     options = ["--path", trained, "--gen-subset", "valid", "--context-window", 2]
     expect_one_line(fairseq("eval-lm", data / "bin", *SENTENCES, *options, check=False), "--context-window does not fit")
+
+
+def test_evaluation_with_a_task_of_fairseqs_is_warned_of(data, trained, tmp_path):
+    """Without --task, fairseq-eval-lm takes language_modeling, which reads the text as one stream."""
+    evaluate = ["eval-lm", data / "bin", *USER_DIR, "--gen-subset", "valid", "--cpu", "--path"]
+    warning = "WARNING.*LanguageModelingTask reads the text as one stream.*give --task sentence_reset_lm"
+    assert re.search(warning + "$", fairseq(*evaluate, trained).stdout, re.MULTILINE)
+    assert "one stream" not in fairseq(*evaluate, trained, "--task", "sentence_reset_lm").stdout
+    old = torch.load(trained, weights_only=False)
+    del old["task_state"]["task"]
+    torch.save(old, tmp_path / "old.pt")
+    assert re.search(warning + r" \(or document_reset_lm\)$", fairseq(*evaluate, tmp_path / "old.pt").stdout, re.MULTILINE)
 
 
 def other_dictionary(data: Path, folder: Path, lines: list[str]) -> Path:
