@@ -19,7 +19,7 @@ TYPES = 300  # the commonest unknown words are tried
 WORTH_SAYING = 0.25  # share of their occurrences that a step must make known
 WORTH_A_SECOND_STEP = 0.1
 
-_SINGLE = ("lowercase", "uppercase", "remove-punctuation", "normalize-punctuation:en", "unicode:nfkc", "tokenize:en")
+_SINGLE = ("lowercase", "uppercase", "remove-punctuation", "normalize-punctuation:en", "unicode:nfkc", "characters", "tokenize:en")
 _DOUBLE = ("remove-punctuation,lowercase", "remove-punctuation,uppercase", "tokenize:en,lowercase", "tokenize:en,uppercase")
 WORTH_NATS = 0.1  # per word, that a step must gain for an LM without unknown words; of several steps for each
 

@@ -25,15 +25,15 @@ class Arithmetic(NamedTuple):
 EXACT = Arithmetic()
 
 
-def require_device(device: str) -> None:
-    """Raise InputError unless ``cpu``, or a CUDA device that torch sees, is named."""
+def require_device(device: str, what: str = "device") -> None:
+    """Raise InputError unless ``cpu``, or a CUDA device that torch sees, is named. ``what`` begins the message."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise InputError(f"device {device!r}: expected cpu, cuda or cuda:N")
+        raise InputError(f"{what} {device!r}: expected cpu, cuda or cuda:N")
     if device != "cpu":
         import torch
 
         if int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
-            raise InputError(f"device {device!r}: torch sees {torch.cuda.device_count()} CUDA devices here")
+            raise InputError(f"{what} {device!r}: there is no {device} here, torch sees {torch.cuda.device_count()} CUDA devices")
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,8 @@ def parse_devices(text: str, precision: str, memory: int, option: str = "--devic
     named = ["cuda:0" if device == "cuda" else device for device in devices if device != "cpu"]
     if len(set(named)) != len(named):
         raise InputError(f"{option} {text!r} names a device twice")
+    for device in devices:
+        require_device(device, option)
     return tuple(DeviceConfig(device, precision, memory) for device in devices)
 
 

@@ -118,6 +118,41 @@ def _truecase(file: str) -> TextFunction:
     return lambda text: truecaser.truecase(" ".join(text.split()), return_str=True)
 
 
+def _replace(file: str) -> TextFunction:
+    """Replace words of a table: at each word the longest entry that begins there; what was put in is not replaced again."""
+    table: dict[str, dict[tuple[str, ...], str]] = {}  # by first word
+    for number, line in enumerate(_lines(file), 1):
+        words, tab, replacement = line.partition("\t")
+        if not line.strip():
+            continue
+        if not tab or "\t" in replacement or not words.split():
+            raise InputError(f"found {line[:60]!r}, expected words, a tab, and what replaces them (or nothing)", path=file, line=number)
+        entry, ends = tuple(words.split()), table.setdefault(words.split()[0], {})
+        if ends.setdefault(entry, replacement) != replacement:
+            raise InputError(f"{words!r} is replaced by {ends[entry]!r} in an earlier line", path=file, line=number)
+    entries = {first: sorted(found.items(), key=lambda item: -len(item[0])) for first, found in table.items()}
+
+    def replaced(text: str) -> str:
+        words, out, place = text.split(), [], 0
+        while place < len(words):
+            found = (item for item in entries.get(words[place], ()) if tuple(words[place : place + len(item[0])]) == item[0])
+            entry, replacement = next(found, (words[place : place + 1], words[place]))
+            out.append(replacement)
+            place += len(entry)
+        return " ".join(out)
+
+    return replaced
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        return Path(file).read_bytes().decode("utf-8-sig").splitlines()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=file) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"is not UTF-8 (byte {error.start})", path=file) from None
+
+
 def _sentencepiece(file: str) -> TextFunction:
     package = _package("sentencepiece", "sentencepiece")
     _require_file(file)
@@ -182,6 +217,7 @@ KINDS: dict[str, StepKind] = {
     "join-characters": StepKind("", _join_characters),
     "unescape": StepKind("", _unescape),
     "truecase": StepKind("FILE", _truecase),
+    "replace": StepKind("FILE", _replace),
     "join-subwords": StepKind("MARK", lambda style: partial(join_subwords, style), JOINED_STYLES),
     "bpe": StepKind("FILE", _bpe, segments=True),
     "sentencepiece": StepKind("FILE", _sentencepiece, segments=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import re
 import tracemalloc
 from dataclasses import replace
@@ -16,6 +17,7 @@ from decision_lists import some_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import RULES, Decider, Decision, compared_text, decide, posterior_weights
 from attlm_fairseq.nbest.decision.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.decision.posterior import posteriors
@@ -372,3 +374,13 @@ def test_votes_over_pieces_make_words_that_are_in_no_list():
     for steps, expected in ([], "ni@@ ghts"), (["join-subwords:bpe"], "night"):
         answer = decide(NbestList("0", hypotheses), {}, Decision("consensus", 0.0, parse_steps(steps))).hypotheses[0]
         assert answer.text == expected
+
+
+def test_long_texts_are_aligned_as_short_ones_are(monkeypatch):
+    draw = random.Random(1)
+    lists = [[" ".join(draw.choices("abcdef", k=draw.randint(0, 12))) for _ in range(5)] for _ in range(100)]
+    expected = list(map(confusion_network, lists))
+    monkeypatch.setattr("attlm_fairseq.nbest.decision.rover.FEW_COSTS", 0)
+    assert list(map(confusion_network, lists)) == expected
+    with pytest.raises(InputError, match="40000 words are too many to align with 30000 others: split such texts into sentences"):
+        confusion_network([" ".join(["a"] * 30_000), " ".join(["b"] * 40_000)])

@@ -43,6 +43,7 @@ def models(tmp_path_factory):
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(CORPUS), model_writer=model, vocab_size=45, model_type="unigram", minloglevel=2
         )
+    (folder / "map").write_text("house\thome\nuh\t\n")
     MosesTruecaser().train([line.split() for line in CORPUS], save_to=str(folder / "truecase"))
     return folder
 
@@ -153,11 +154,9 @@ def test_removing_marks_undoes_segmentation(models, text):
 @settings(max_examples=150, deadline=None)
 @given(any_text)
 def test_any_text_passes_every_step(models, text):
+    files = {"truecase": "truecase", "bpe": "codes", "replace": "map", "sentencepiece": "sp.model"}
     for name, kind in KINDS.items():
-        arguments = (
-            kind.choices
-            or {"LANG": ["en", "de"], "FILE": [{"truecase": "truecase", "bpe": "codes"}.get(name, "sp.model")], "": [""]}[kind.argument]
-        )
+        arguments = kind.choices or {"LANG": ["en", "de"], "FILE": [files.get(name)], "": [""]}[kind.argument]
         for argument in arguments:
             found = words([f"{name}:{argument}" if argument else name], text, models)
             assert all(word and not re.search(r"\s", word) for word in found)
@@ -282,6 +281,11 @@ def test_the_warning_names_rate_and_commonest_words():
     assert "The (2), dog (1)" in warning
     count.add([["cat"] * 96], [[False] * 96])
     assert count.warning() is None
+    count.add([["a", "b", "c", "d"]], [[True, True, False, False]] * 1)
+    assert count.warning() is None  # 5 of 104
+    name = OOVCount("lm")
+    name.add([["call", "zoe", "now"]], [[False, True, False]])
+    assert name.warning() is None  # a name in one utterance is no sign of another text
     assert OOVCount("none").warning() is None
 
 
@@ -295,6 +299,7 @@ def test_the_warning_names_rate_and_commonest_words():
         ("paris", [], "With --text truecase:MODEL it would know 100% of these"),
         ("\uff54\uff48\uff45", [], "With --text unicode:nfkc it would know 100% of these"),
         ("gnu zebra", [], None),
+        ("\u732b\u306e\u732b", [], "With --text characters it would know 100% of these"),
         ("th@@ e c@@ at s@@ at", [], "With --text join-subwords:bpe it would know 100% of the words"),
         ("\u2581the \u2581c at s at", [], "With --text join-subwords:sentencepiece it would know 50% of the words"),
         ("th ##e c ##at gnu", [], "With --text join-subwords:wordpiece it would know 67% of the words"),
@@ -311,7 +316,7 @@ def test_the_warning_advises_the_step_that_helps(text, steps, advice):
         name = "lm"
 
         def score(self, sentences):
-            known = {"the", "cat", "sat", "LONDON", "Paris"}
+            known = {"the", "cat", "sat", "LONDON", "Paris", "\u732b", "\u306e"}
             return [SentenceScore((-1.0,) * (len(words) + 1), tuple(word not in known for word in words)) for words in sentences]
 
         def signature(self):

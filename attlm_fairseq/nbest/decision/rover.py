@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import cast
 
 import numpy as np
 
+from attlm_fairseq.errors import InputError
+
+FEW_COSTS = 1 << 10  # up to so many, loops are faster than numpy
+MAX_COSTS = 1 << 28  # 1 GiB
 TIE = 1e-12  # relative: sums that differ by less are equal, for in another order of summation they would be
 
 
@@ -110,15 +116,7 @@ def _alignment(counts: Sequence[Counter[str]], words: Sequence[str], seen: int) 
         slots_end, words_end = slots_end - 1, words_end - 1
     inner = counts[start:slots_end]
     empty = [seen - count[""] for count in inner]  # costs in hypotheses, so that they are exact
-    costs = [[0]]
-    for cost in empty:
-        costs[0].append(costs[0][-1] + cost)
-    for word in words[start:words_end]:
-        above = costs[-1]
-        row = [above[0] + seen]
-        for k, count in enumerate(inner):
-            row.append(min(above[k] + seen - count[word], row[k] + empty[k], above[k + 1] + seen))
-        costs.append(row)
+    costs = _costs(inner, words[start:words_end], empty, seen)
     places: list[tuple[int | None, str]] = [(slots_end + i, words[words_end + i]) for i in reversed(range(len(words) - words_end))]
     j, k = words_end - start, slots_end - start
     while j or k:
@@ -132,3 +130,43 @@ def _alignment(counts: Sequence[Counter[str]], words: Sequence[str], seen: int) 
             j -= 1
             places.append((None, words[start + j]))
     return [*((i, words[i]) for i in range(start)), *reversed(places)]
+
+
+def _costs(slots: Sequence[Counter[str]], words: Sequence[str], empty: Sequence[int], seen: int) -> Sequence[Sequence[int]]:
+    """Return the least cost of aligning the first j words with the first k slots, W + 1 rows of K + 1 numbers.
+
+    Raises InputError if there are too many words and slots.
+    """
+    skipped = [0, *accumulate(empty)]
+    if len(words) * len(slots) > FEW_COSTS:
+        return _costs_of_many(slots, words, np.array(skipped, dtype=np.int32), seen)
+    costs = [skipped]
+    for word in words:
+        above = costs[-1]
+        row = [above[0] + seen]
+        for k, count in enumerate(slots):
+            row.append(min(above[k] + seen - count[word], row[k] + empty[k], above[k + 1] + seen))
+        costs.append(row)
+    return costs
+
+
+def _costs_of_many(slots: Sequence[Counter[str]], words: Sequence[str], skipped: np.ndarray, seen: int) -> Sequence[Sequence[int]]:
+    """Return the same as ``_costs``, a row at a time. ``skipped`` (K + 1,) are the costs of no word."""
+    if (len(words) + 1) * (len(slots) + 1) > MAX_COSTS:
+        raise InputError(f"{len(words)} words are too many to align with {len(slots)} others: split such texts into sentences")
+    where: dict[str, list[tuple[int, int]]] = {}
+    for slot, count in enumerate(slots):
+        for word, number in count.items():
+            where.setdefault(word, []).append((slot, number))
+    costs = np.empty((len(words) + 1, len(slots) + 1), dtype=np.int32)
+    costs[0] = skipped
+    for above, row, word in zip(costs, costs[1:], words, strict=False):
+        np.add(above, seen, out=row)  # a new slot
+        matched = above[:-1] + seen
+        for slot, number in where.get(word, ()):
+            matched[slot] -= number
+        np.minimum(row[1:], matched, out=row[1:])
+        row -= skipped  # then leaving slots empty costs nothing, and the least cost up to each slot is the answer
+        np.minimum.accumulate(row, out=row)
+        row += skipped
+    return cast("Sequence[Sequence[int]]", costs)

@@ -39,7 +39,8 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
     own = _own_scores(nbest, {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)})
     if not any(weights.get(lm.name) for lm in run.scored) or any(name in weights for name in (*own, "rank")) or not own:
         return dict(weights), ""
-    decoder = main_score(own)
+    everywhere = [name for name in own if nbest.sparse or all(name in hypothesis.scores for hypothesis in nbest.hypotheses)]
+    decoder = main_score(everywhere)
     if decoder is None:
         return dict(weights), f"WARNING: none of the lists' own scores ({', '.join(own)}) has a weight: the LMs decide alone"
     line = f"note: {decoder}, the decoder's own score, has weight 1: give it another one, or 0 to let the LMs decide alone"
