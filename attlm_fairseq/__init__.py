@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.verbs.cloze import ClozeAnswers as ClozeAnswers
     from attlm_fairseq.verbs.cloze import answer_cloze as answer_cloze
     from attlm_fairseq.verbs.cloze import make_cloze as make_cloze
+    from attlm_fairseq.verbs.combine import combine as combine
     from attlm_fairseq.verbs.convert import Converted as Converted
     from attlm_fairseq.verbs.convert import convert as convert
     from attlm_fairseq.verbs.corrections import JackknifeOptions as JackknifeOptions
@@ -74,6 +75,7 @@ _MODULES = {
     "BlankingOptions": "cloze.blanking",
     "ClozeAnswers": "verbs.cloze",
     "ClozeQuestion": "cloze.questions",
+    "combine": "verbs.combine",
     "convert": "verbs.convert",
     "Converted": "verbs.convert",
     "Corrections": "nbest.corrections",

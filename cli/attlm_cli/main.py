@@ -25,6 +25,7 @@ COMMANDS = {
     "corrections": "Learn from lists with references what the lists get wrong.",
     "jackknife": "Score lists with what was learned from the other folds.",
     "eval": "Measure lists or texts against references.",
+    "combine": "Join the lists of several systems for the same utterances.",
     "convert": "Write n-best lists in another format.",
     "score": "Log-probability of each line of a text, or of each word.",
     "ppl": "Perplexity of a text.",

@@ -1,0 +1,95 @@
+"""Join the n-best lists that several systems give for the same utterances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.references import read_further
+from attlm_fairseq.scoring.lm_spec import check_name
+from attlm_fairseq.verbs.inputs import Lists, NbestFile, is_file, lists_of
+
+RANK = "rank"
+
+
+def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
+    """Join the lists of several systems: each list has the hypotheses of all, the best of each system first.
+
+    The scores of a system S are called ``S_NAME``, and ``S_rank`` is minus the rank in its list (0, -1, ..). A
+    hypothesis that a system does not have gets the system's lowest scores in this list and the rank after the last, so that
+    it gains nothing from them. A score that some hypothesis of a list lacks is left out of that list.
+
+    Args:
+        systems: n-best lists by the name of their system. The first one gives ids, order, references and source
+            sentences. Files of the others may also hold one text per line.
+
+    Returns:
+        The joined lists. Tune weights on them to rescore with all systems, or let them vote by ROVER (``consensus``).
+
+    Raises:
+        InputError: there are fewer than two systems, a name is not allowed, a file cannot be read, or the systems have
+            different utterances.
+    """
+    if len(systems) < 2:
+        raise InputError(f"there is {len(systems)} system to combine: expected two or more")
+    (first_name, first), *others = systems.items()
+    for name in systems:
+        check_name(name)
+    lists = list(lists_of(first))
+    columns = [lists, *(_same_utterances(other, lists, str(first) if is_file(first) else first_name) for _, other in others)]
+    return [_joined(list(systems), of_systems) for of_systems in zip(*columns, strict=True)]
+
+
+def _same_utterances(other: Lists, first: Sequence[NbestList], first_name: str) -> list[NbestList]:
+    """Return the lists of another system in the order of the first one's. Raises InputError if they are of other utterances."""
+    if is_file(other):
+        file = other if isinstance(other, NbestFile) else NbestFile(other)
+        return read_further(str(file), file.format, first, first_name)
+    lists = list(lists_of(other))
+    if len(lists) != len(first):
+        raise InputError(f"{len(lists)} lists, but {first_name} has {len(first)}: combine lists of the same utterances")
+    return lists
+
+
+def _joined(names: Sequence[str], of_systems: Sequence[NbestList]) -> NbestList:
+    """Join the lists of one utterance."""
+    systems = [_System(nbest) for nbest in of_systems]
+    in_turn = chain.from_iterable(zip_longest(*(system.by_text for system in systems)))
+    hypotheses = []
+    for rank, text in enumerate(dict.fromkeys(text for text in in_turn if text is not None), 1):
+        scores = {f"{name}_{score}": value for name, system in zip(names, systems, strict=True) for score, value in system.scores(text)}
+        found = next(system.by_text[text] for system in systems if text in system.by_text)
+        hypotheses.append(Hypothesis(found.text, scores, rank, times=found.times))
+    references = next((nbest.references for nbest in of_systems if nbest.references), ())
+    source = next((nbest.source for nbest in of_systems if nbest.source is not None), None)
+    return NbestList(of_systems[0].id, hypotheses, references, source=source)
+
+
+class _System:
+    """A system's list of one utterance: its hypotheses by their words (the first of equal ones), with their scores."""
+
+    def __init__(self, nbest: NbestList) -> None:
+        self.by_text: dict[str, Hypothesis] = {}
+        for hypothesis in nbest.hypotheses:
+            self.by_text.setdefault(" ".join(hypothesis.text.split()), hypothesis)
+        names = [name for name in feature_names(nbest) if name not in COMPUTED]
+        columns = {name: [_value(hypothesis, name) for hypothesis in self.by_text.values()] for name in names}
+        self._scores = columns | {RANK: [float(-place) for place in range(len(self.by_text))]}
+        self._places = {text: place for place, text in enumerate(self.by_text)}
+
+    def scores(self, text: str) -> Iterator[tuple[str, float]]:
+        """Yield the scores of a text by name; of one that the system does not have, the lowest ones and the rank after the last."""
+        place = self._places.get(text)
+        for name, column in self._scores.items():
+            if place is not None:
+                yield name, column[place]
+            else:
+                yield name, -float(len(column)) if name == RANK else min(column)
+
+
+def _value(hypothesis: Hypothesis, name: str) -> float:
+    """Return a score; 0 if a hypothesis of a sparse list does not name it."""
+    return hypothesis.lm_scores.get(name, hypothesis.scores.get(name, 0.0))

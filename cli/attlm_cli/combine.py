@@ -1,0 +1,38 @@
+"""``attlm combine``: join the n-best lists of several systems."""
+
+from __future__ import annotations
+
+import cloup
+
+from attlm_cli.overwriting import check_files
+from attlm_cli.types import SYSTEM
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
+from attlm_fairseq.verbs.combine import combine
+from attlm_fairseq.verbs.nbest_files import write_nbest
+
+
+@cloup.command("combine")
+@cloup.argument("systems", type=SYSTEM, nargs=-1, required=True, help="N-best lists of two or more systems, each with a name.")
+@cloup.option("-o", "--output", default="-", metavar="FILE", help="File to write (jsonl); - is standard output (default). .gz compresses.")
+def combine_command(systems: tuple[tuple[str, str], ...], output: str) -> None:
+    """Join the n-best lists of several SYSTEMS for the same utterances.
+
+    Each list gets the hypotheses of all systems. The scores of the system NAME are called NAME_SCORE, and NAME_rank is minus the
+    rank in its list. A hypothesis that a system does not have gets the system's lowest scores. The first system gives ids, order
+    and references; others are matched by id if both have ids, and may be texts with one line per list.
+
+    `attlm tune` then finds weights for all scores. With --consensus the systems vote word by word (ROVER).
+
+    \b
+    Examples:
+      attlm combine whisper=a.json zipformer=b.jsonl -o both.jsonl
+      attlm tune both.jsonl --refs dev.ref --kenlm lm.arpa --mbr wer
+    """
+    check_files({"the input": [file for _, file in systems]}, {"the output": output})
+    by_name = dict(systems)
+    if len(by_name) < len(systems):
+        raise InputError("two systems have the same name: name them apart")
+    lists = combine(by_name)
+    write_nbest(lists, output)
+    note(f"{len(lists)} lists, {sum(len(nbest.hypotheses) for nbest in lists)} hypotheses")

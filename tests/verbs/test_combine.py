@@ -1,0 +1,64 @@
+"""`attlm combine`: the lists of several systems for the same utterances."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_runs import refused, run
+
+import attlm_fairseq as attlm
+
+A = [[("the cat sad", -1.0), ("the  cat sat", -2.0), ("the cat sad", -9.0)], [("a dog", -1.0)]]
+B = [["the cat sat", "a cat sat"], ["a dog ran"]]
+
+
+def test_lists_are_joined_by_hand():
+    first, second = attlm.combine({"a": A, "b": B})
+    assert [(hypothesis.text, hypothesis.scores) for hypothesis in first.hypotheses] == [
+        ("the cat sad", {"a_score": -1.0, "a_rank": 0.0, "b_rank": -2.0}),
+        ("the  cat sat", {"a_score": -2.0, "a_rank": -1.0, "b_rank": 0.0}),
+        ("a cat sat", {"a_score": -2.0, "a_rank": -2.0, "b_rank": -1.0}),
+    ]
+    assert [hypothesis.rank for hypothesis in first.hypotheses] == [1, 2, 3]
+    assert [hypothesis.scores["a_score"] for hypothesis in second.hypotheses] == [-1.0, -1.0]
+    for system, lists in (("a", A), ("b", B)):  # a system's rank alone gives back its order
+        best = attlm.rescore([first, second], weights={f"{system}_rank": 1.0}).lists
+        of_system = [nbest[0] if isinstance(nbest[0], str) else nbest[0][0] for nbest in lists]
+        assert [nbest.hypotheses[0].text.split() for nbest in best] == [text.split() for text in of_system]
+
+
+def test_files_are_matched_by_id(folder):
+    def write(name, lists, ids, refs=()):
+        entries = [
+            {"id": which, "hyps": [{"text": text, "scores": {"am": -1.5}} for text in hyps]} for which, hyps in zip(ids, lists, strict=True)
+        ]
+        for entry, ref in zip(entries, refs, strict=False):
+            entry["ref"] = ref
+        Path(name).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+    write("a.jsonl", [["the cat sad", "the cat sat"], ["a mad", "a mat"]], ["u", "v"])
+    write("b.jsonl", [["a mat"], ["the cat sat"]], ["v", "u"], ["a mat", "the cat sat"])
+    Path("c.txt").write_text("u the cat ran\nv a mat\n")
+    told = run("combine", "a=a.jsonl", "b=b.jsonl", "c=c.txt", "-o", "all.jsonl").stderr
+    assert "2 lists, 5 hypotheses" in told
+    found = attlm.read_nbest("all.jsonl")
+    assert [nbest.id for nbest in found] == ["u", "v"]
+    assert [nbest.references for nbest in found] == [("the cat sat",), ("a mat",)]
+    assert [hypothesis.text for hypothesis in found[0].hypotheses] == ["the cat sad", "the cat sat", "the cat ran"]
+    assert found[1].hypotheses[0].scores == {"a_am": -1.5, "a_rank": 0.0, "b_am": -1.5, "b_rank": -1.0, "c_rank": -1.0}
+    run("rescore", "all.jsonl", "--consensus", "--weight", "b_rank=1", "-o", "voted.txt")
+    assert Path("voted.txt").read_text().splitlines()[1].endswith("a mat")
+    assert "two systems have the same name" in refused("combine", "a=a.jsonl", "a=b.jsonl")
+    assert "there is 1 system to combine" in refused("combine", "a=a.jsonl")
+    assert "expected NAME=FILE" in refused("combine", "a.jsonl", "b.jsonl")
+    assert "cannot be the name" in refused("combine", "1=a.jsonl", "b=b.jsonl")
+    write("d.jsonl", [["a mat"]], ["w"])
+    assert refused("combine", "a=a.jsonl", "d=d.jsonl", "-o", "none.jsonl")
+    assert not Path("none.jsonl").exists()
+
+
+def test_lists_of_programs_must_be_of_the_same_utterances():
+    with pytest.raises(attlm.InputError, match="1 lists, but a has 2: combine lists of the same utterances"):
+        attlm.combine({"a": A, "b": B[:1]})
