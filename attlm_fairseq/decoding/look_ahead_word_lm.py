@@ -130,6 +130,8 @@ class LookAheadWordLM(SharedByCopies):
     def score(self, state: WordState, token: int) -> tuple[float, WordState]:
         if token in self.ends:
             return self.end(state), WordState(None)
+        if not 0 <= token < len(self.texts):
+            raise IndexError(f"token {token}: expected 0 to {len(self.texts) - 1}")
         text = self.texts[token]
         if state.lms is None or not text:
             return 0.0, state

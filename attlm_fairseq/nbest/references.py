@@ -33,17 +33,16 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_format, format_of, open_nbest
 from attlm_fairseq.nbest.formats.json_text import DECODER, first_value
 from attlm_fairseq.nbest.formats.lines import one_line
+from attlm_fairseq.nbest.formats.table import ReferenceCsv, ReferenceTsv
+from attlm_fairseq.nbest.formats.text import TextFormat, keyed, like_ids, repeated
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 By = Literal["order", "number", "id"]
 JSON = ("json", "jsonl", "hyporadise", "mlm")
 NAMED = (*JSON, "csv", "tsv")  # formats of names, in which references may stand
-TEXT = "text"  # as in ``--format text``: one text per line
+TEXT = TextFormat.name  # one text per line
 REFS_BY = "--refs-by"
 
-_ID_FIRST = re.compile(r"\s*(?P<id>\S+)(?:\s+(?P<text>.*))?", re.DOTALL)  # Kaldi, ESPnet: id text
-_ID_LAST = re.compile(r"(?P<text>.*?)(?:^|(?<=\s))\((?P<id>\S+)\)\s*", re.DOTALL)  # sclite: text (id)
-_LIKE_AN_ID = re.compile(r"(?![0-9]+$)[!-,./:-^`-~]*[0-9_-][!-~]*")  # ASCII with a digit, dash or underscore: words rarely look like this
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)", re.DOTALL)  # the last number of an id
 
 
@@ -86,6 +85,8 @@ def read_references(paths: Sequence[str]) -> list[TextFile]:
 def _reference_file(path: str) -> TextFile:
     source = TextSource(path, "one reference per line")
     form = format_of(source.head)
+    if form is None or form.like_text:  # a header of an id and a reference makes no n-best list
+        form = next((table for table in (ReferenceCsv(), ReferenceTsv()) if table.matches(source.head)), form)
     if form is None or form.name not in NAMED or (form.name in JSON and first_value(source.head) is None):
         return TextFile(path, _without_ends(list(source.lines())))
     text = "".join(source.pieces())
@@ -195,10 +196,10 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
     Raises InputError if only some lines carry ids, or if ``by`` is "id" and they do not.
     """
     problem = ""
-    for keyed in _keyed_of(file):
-        names = [name for name, _ in keyed]
+    for lines in _keyed_of(file):
+        names = [name for name, _ in lines]
         known = set(ids).intersection(names)
-        texts = dict(keyed)
+        texts = dict(lines)
         if by is None and all(map(str.isdecimal, ids)) and not all(map(str.isdecimal, names)):
             known = set()  # a number may be the first word of a text
         if len(texts) == len(names) and len(known) == len(set(ids)) and ids:
@@ -213,7 +214,7 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
             return MatchedLines(file, [texts[name] for name in ids], True, left_over)
         if 2 * len(known) > len(names) or (known and by == "id"):
             problem = problem or _why_not(ids, names)
-        elif by is None and (file.ids is not None or _like_ids(keyed)):
+        elif by is None and (file.ids is not None or like_ids(lines)):
             problem = problem or f"its lines carry ids such as {names[0]!r}, which no list has (the first is {ids[0] if ids else ''!r})"
     if by == "id" or problem:
         expected = "expected 'id text' or 'text (id)' in every line, each id once"
@@ -223,32 +224,15 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
 
 def _why_not(ids: Sequence[str], names: Sequence[str]) -> str:
     """Return why lines with these ids do not give each list exactly one line."""
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        return f"the id {twice!r} is there {names.count(twice)} times"
+    if (twice := repeated(names)) is not None:
+        return twice
     missing = [name for name in ids if name not in set(names)]
     return f"{len(set(ids)) - len(set(missing))} of {len(ids)} lists have a line with their id, list {missing[0]!r} has none"
 
 
 def _keyed_of(file: TextFile) -> list[list[tuple[str, str]]]:
     """Return (id, text) of each line, once for each way in which the file can be read."""
-    return _keyed(file.lines) if file.ids is None else [list(zip(file.ids, file.lines, strict=True))]
-
-
-def _keyed(lines: Sequence[str]) -> list[list[tuple[str, str]]]:
-    """Return (id, text) of each line, once for each of the two forms that fits every line."""
-    ways = []
-    for way in (_ID_LAST, _ID_FIRST):
-        matches = [way.fullmatch(line) for line in lines]
-        if all(matches):
-            ways.append([(match["id"], (match["text"] or "").strip()) for match in matches if match])
-    return ways
-
-
-def _like_ids(keyed: Sequence[tuple[str, str]]) -> bool:
-    """Return whether these look like ids, not words: at least two, all distinct, all of a form that is rare for words."""
-    names = {name for name, _ in keyed}
-    return 1 < len(names) == len(keyed) and all(map(_LIKE_AN_ID.fullmatch, names)) and any(text for _, text in keyed)
+    return keyed(file.lines) if file.ids is None else [list(zip(file.ids, file.lines, strict=True))]
 
 
 def _given(references: Sequence[str]) -> tuple[str, ...]:
@@ -292,19 +276,7 @@ def read_texts(path: str, by: By | None = None) -> list[NbestList]:
     Raises:
         InputError: the file cannot be read, or not every line has an id of its own.
     """
-    file = read_text_file(path)
-    ways = _keyed(file.lines) if by in (None, "id") else []
-    keyed = next((way for way in ways if by == "id" or _like_ids(way)), None)
-    if by == "id" and keyed is None:
-        raise InputError("not every line carries an id: expected 'id text' or 'text (id)'", path=path)
-    if keyed is not None:
-        names = [name for name, _ in keyed]
-        if len(set(names)) < len(names):
-            raise InputError(f"{_why_not((), names)}: expected each id once; {file.force_order}", path=path)
-        if by is None:
-            note(f"note: {path}: the lines' ids, such as {names[0]!r}, do not count as words; {file.force_order}")
-    items = keyed if keyed is not None else zip(_places(file.lines), file.lines, strict=True)
-    return [_one_text(name, text, line) for line, (name, text) in enumerate(items, 1)]
+    return list(TextFormat("order" if by == "number" else by).read(TextSource(path, "one text per line")))
 
 
 def read_further(path: str, format_name: str | None, first: Sequence[NbestList], first_path: str, by: By | None = None) -> list[NbestList]:
@@ -373,5 +345,5 @@ def _without_ends(lines: Sequence[str]) -> list[str]:
     return [line.removesuffix("\n").removesuffix("\r") for line in lines]
 
 
-def _one_text(name: str, text: str, line: int = 0) -> NbestList:
-    return NbestList(name, [Hypothesis(text, rank=1)], line=line)
+def _one_text(name: str, text: str) -> NbestList:
+    return NbestList(name, [Hypothesis(text, rank=1)])

@@ -10,7 +10,7 @@ from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.references import read_further
 from attlm_fairseq.scoring.lm_spec import check_name
-from attlm_fairseq.verbs.inputs import Lists, NbestFile, is_file, lists_of
+from attlm_fairseq.verbs.inputs import Lists, NbestFile, is_file, lists_as_ordered, lists_or_texts
 
 RANK = "rank"
 
@@ -24,7 +24,7 @@ def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
 
     Args:
         systems: n-best lists by the name of their system. The first one gives ids, order, references and source
-            sentences. Files of the others may also hold one text per line.
+            sentences. Files may also hold one text per line.
 
     Returns:
         The joined lists. Tune weights on them to rescore with all systems, or let them vote by ROVER (``consensus``).
@@ -38,7 +38,7 @@ def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
     (first_name, first), *others = systems.items()
     for name in systems:
         check_name(name)
-    lists = list(lists_of(first))
+    lists = list(lists_or_texts(first))
     columns = [lists, *(_same_utterances(other, lists, str(first) if is_file(first) else first_name) for _, other in others)]
     return [_joined(list(systems), of_systems) for of_systems in zip(*columns, strict=True)]
 
@@ -48,7 +48,7 @@ def _same_utterances(other: Lists, first: Sequence[NbestList], first_name: str) 
     if is_file(other):
         file = other if isinstance(other, NbestFile) else NbestFile(other)
         return read_further(str(file), file.format, first, first_name)
-    lists = list(lists_of(other))
+    lists = list(lists_as_ordered(other))
     if len(lists) != len(first):
         raise InputError(f"{len(lists)} lists, but {first_name} has {len(first)}: combine lists of the same utterances")
     return lists

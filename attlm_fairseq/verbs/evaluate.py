@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from attlm_fairseq.errors import InputError, UnknownFormatError
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.metrics import EditRate, Edits, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.references import TEXT, By, read_further, read_texts
+from attlm_fairseq.nbest.references import read_further
 from attlm_fairseq.nbest.report.report import Report
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
@@ -38,6 +38,7 @@ from attlm_fairseq.verbs.inputs import (
     References,
     is_file,
     lists_as_ordered,
+    lists_or_texts,
     metric_of,
     reference_files,
     run_config,
@@ -199,7 +200,7 @@ def evaluate(
     features = require_weights(run)
     name = str(lists) if is_file(lists) else "input 1-best"
     files = reference_files(refs) or ReferenceFiles()
-    read = with_references(_texts_or_lists(lists, files.by), refs)
+    read = with_references(lists_or_texts(lists, files.by), refs)
     found = measure(read, metric, run, features, on_progress, context_of(run, read[0] if read else None), run.groups(read))
     run, rescored = _rescored(found, metric, run)
     further = _further(others, found, metric, name, files)
@@ -259,24 +260,6 @@ def _in_sample(
         return [], []
     note(f"note: {line}")
     return labels, [f"{line[:1].upper()}{line[1:]}."]
-
-
-def _texts_or_lists(lists: Lists, by: By | None) -> Iterable[NbestList]:
-    """Return the lists; the lines of a file as texts if its format is not recognised.
-
-    Raises InputError if the file cannot be read, or if it is standard input and its format is not recognised.
-    """
-    if not is_file(lists):
-        return lists_as_ordered(lists)
-    file = lists if isinstance(lists, NbestFile) else NbestFile(lists)
-    if file.format != TEXT:
-        try:
-            return file.open()[1]
-        except UnknownFormatError:
-            if str(file) == "-":
-                raise
-        note(f"note: {file} is not an n-best list: read as one text per line")
-    return read_texts(str(file), by)
 
 
 def _further(

@@ -10,14 +10,24 @@ from typing import Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 
-from attlm_fairseq.errors import InputError
+from attlm_fairseq.errors import InputError, UnknownFormatError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.external_metric import with_source
 from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, NbestFormat, format_of, open_nbest
 from attlm_fairseq.nbest.metrics import Metric, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references import REFS_BY, By, attach_references, match_lines, read_references, read_text_file
+from attlm_fairseq.nbest.references import (
+    REFS_BY,
+    TEXT,
+    By,
+    attach_references,
+    match_lines,
+    read_references,
+    read_text_file,
+    read_texts,
+)
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices
@@ -28,8 +38,8 @@ from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text import TextPipeline, parse_steps
 
 FilePath: TypeAlias = str | os.PathLike[str]
-# a checkpoint, exported folder, ARPA or KenLM file; several checkpoints (an ensemble); a loaded LM; or a full LMSpec
 LM: TypeAlias = FilePath | Sequence[FilePath] | Scorer | LMSpec
+"""An LM: a checkpoint, exported folder, ARPA or KenLM file; several checkpoints (an ensemble); a loaded LM; or an ``LMSpec``."""
 # the hypotheses of one list, best first: each a text, or a text with the decoder's score or with named scores
 Hypotheses: TypeAlias = Sequence[str | tuple[str, float | Mapping[str, float]]]
 OnProgress: TypeAlias = Callable[[int], None] | None
@@ -209,6 +219,24 @@ def _ranked(nbest: NbestList) -> NbestList:
 def lists_as_ordered(lists: Lists) -> Iterator[NbestList]:
     """Yield the lists of ``lists_of`` to measure. Rescored lists of a program keep their new order, as they do in a file."""
     return map(_ranked, lists_of(lists))
+
+
+def lists_or_texts(lists: Lists, by: By | None = None) -> Iterable[NbestList]:
+    """Return the lists; the lines of a file as texts if its format is not recognised.
+
+    Raises InputError if the file cannot be read, or if it is standard input and its format is not recognised.
+    """
+    if not is_file(lists):
+        return lists_as_ordered(lists)
+    file = lists if isinstance(lists, NbestFile) else NbestFile(lists)
+    if file.format != TEXT:
+        try:
+            return file.open()[1]
+        except UnknownFormatError:
+            if str(file) == "-":
+                raise
+        note(f"note: {file} is not an n-best list: read as one text per line")
+    return read_texts(str(file), by)
 
 
 def _sequence(place: int, given: Hypotheses) -> Hypotheses:

@@ -237,6 +237,8 @@ def tune(
     read = with_references(lists_as_ordered(lists), refs)
     groups = _groups(read, run, options.folds_by)
     read = expanded_for_tuning(read, run, metric, options.folds, groups)
+    if all(len({hypothesis.text for hypothesis in nbest.hypotheses}) == 1 for nbest in read):
+        note("WARNING: no list has two different hypotheses: there is nothing to choose between; corrections add hypotheses")
     found, names = _measured(read, metric, replace(run, candidates=CandidateSpec()), options, on_progress, groups)
     system = _system(found, metric, names, options, intervals)
     return _judged(found, metric, run, system, options, title_of("Tuning", lists))

@@ -20,7 +20,7 @@ def combine_command(systems: tuple[tuple[str, str], ...], output: str) -> None:
 
     Each list gets the hypotheses of all systems. The scores of the system NAME are called NAME_SCORE, and NAME_rank is minus the
     rank in its list. A hypothesis that a system does not have gets the system's lowest scores. The first system gives ids, order
-    and references; others are matched by id if both have ids, and may be texts with one line per list.
+    and references; others are matched by id if both have ids. Systems of one answer may be texts with one line per utterance.
 
     `attlm tune` then finds weights for all scores. With --consensus the systems vote word by word (ROVER).
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import cloup
 
 from attlm_cli.options import format_option
 from attlm_cli.overwriting import check_files
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.verbs.convert import TARGETS, convert
 from attlm_fairseq.verbs.inputs import NbestFile
@@ -18,8 +21,12 @@ from attlm_fairseq.verbs.inputs import NbestFile
     "-o", "--output", default="-", metavar="FILE", help="New file or folder to write; - is standard output (default). .gz compresses."
 )
 @format_option
-@cloup.option("--to", type=click.Choice(TARGETS, case_sensitive=False), required=True, help="Format to write.")
-def convert_command(nbest: str, output: str, format_name: str | None, to: str) -> None:
+@cloup.option(
+    "--to",
+    type=click.Choice(TARGETS, case_sensitive=False),
+    help="Format to write. Default: the end of FILE's name, if that is the name of a format, as in lists.csv or lists.moses.gz.",
+)
+def convert_command(nbest: str, output: str, format_name: str | None, to: str | None) -> None:
     """Convert the lists of NBEST to another format.
 
     One line on standard error names each kind of information that the new format cannot hold. Existing files are never
@@ -27,10 +34,18 @@ def convert_command(nbest: str, output: str, format_name: str | None, to: str) -
 
     \b
     Examples:
-      attlm convert whisper.json -o lists.jsonl --to jsonl
-      attlm convert nbest.csv -o nbest.moses.gz --to moses
+      attlm convert whisper.json -o lists.jsonl
+      attlm convert nbest.csv -o nbest.moses.gz
       attlm convert lists.jsonl -o kaldi/ --to kaldi
     """
     check_files({"the input": [nbest]}, {"the output": output.rstrip("/") or output})
-    found = convert(NbestFile(nbest, format_name), output, to)
+    found = convert(NbestFile(nbest, format_name), output, to or _format_of_name(output))
     note(f"{found.list_count} lists, {found.hypothesis_count} hypotheses")
+
+
+def _format_of_name(output: str) -> str:
+    """Return the format that an output's name ends in. Raises InputError if it ends in none."""
+    ending = Path(output.removesuffix(".gz")).suffix[1:].lower()
+    if ending not in TARGETS:
+        raise InputError(f"the output {output!r} does not end in the name of a format: say --to with one of {', '.join(TARGETS)}")
+    return ending

@@ -13,7 +13,6 @@ from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.metrics import EditRate, Metric
-from attlm_fairseq.nbest.references import TEXT
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.evaluate import evaluate
 from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
@@ -25,8 +24,8 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
     "--format",
     "format_name",
     metavar="NAME",
-    help=f"Format of every NBEST: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size), or {TEXT} for "
-    "one text per line. Default: recognised by content.",
+    help=f"Format of every NBEST: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size). text is one text per line. "
+    "Default: recognised by content.",
 )
 @measured_reference_options
 @metric_options()

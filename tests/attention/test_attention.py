@@ -341,7 +341,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(folder):
     assert "no neural LM" in refused("the cat")
     assert "an n-gram LM (kenlm) has no attention weights" in refused("the cat", "--kenlm", "lm.arpa")
     assert "2 are given" in refused("the cat", "--lm", "lm.pt:lm.pt")
-    assert "2 are given" in refused("the cat", "--lm", "lm.pt", "--lm", "lm.pt")
+    assert "2 are given" in run("the cat", "--lm", "lm.pt", "--lm", "lm.pt", code=2).stderr  # after a note on their names
     assert sorted(folder.iterdir()) == before
     for family in ("plain_lstm_lm", "ngram_rnn_lm"):
         write_checkpoint(folder / "none.pt", WORDS, _name=family)

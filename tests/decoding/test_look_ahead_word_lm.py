@@ -215,6 +215,13 @@ def test_ends_that_are_no_units_and_offsets_that_are_no_numbers_are_refused(lms,
             fusion(lms, units, ends=[2], unk_offset=offset)
 
 
+def test_a_token_outside_the_vocabulary_is_refused(lms):
+    fusion = LookAheadWordLM(lms, [b" at", b" tea", None], ends=[2])
+    for token in (-1, 3):
+        with pytest.raises(IndexError, match=f"token {token}: expected 0 to 2"):
+            fusion.score(fusion.start(), token)
+
+
 @pytest.mark.parametrize(
     ("fusion", "tokens", "found"), [(LookAheadWordLM, ["a", " b"], "text of token 0 is 'a', expected bytes"), (TokenFusion, [b"a"], "b'a'")]
 )

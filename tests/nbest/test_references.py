@@ -224,7 +224,7 @@ def test_texts_as_the_first_file(tmp_path):
         path.write_text(text)
         with collected() as told:
             assert [(n.id, n.hypotheses[0].text) for n in read_texts(str(path))] == [("u-2", "a"), ("u-1", "b")]
-        assert "the lines' ids, such as 'u-2', do not count as words; --refs-by order" in told[0]
+        assert "the lines' ids, such as 'u-2', do not count as words; --format text:order" in told[0]
         assert [n.id for n in read_texts(str(path), "order")] == ["0", "1"]
     path.write_text("x a\ny b\n")
     assert [(n.id, n.hypotheses[0].text) for n in read_texts(str(path), "id")] == [("x", "a"), ("y", "b")]
@@ -339,6 +339,10 @@ def test_every_line_goes_to_one_list_or_the_file_is_refused(lines, by):
         '{"id": "u2", "nbest": ["x", "y"], "ref": "c d"}\n{"id": "u1", "nbest": ["x"], "ref": "a b"}\n',
         'ref,id,text\nc d,u2,x\n"a b",u1,y\n',
         "id\ttext\nu2\tc d\nu1\ta b\n",
+        "id,ref\nu2,c d\nu1,a b\n",
+        "\nutt;reference\nu2;c d\nu1;a b\n",
+        "id\tref\nu2\tc d\nu1\ta b\n",
+        "id\tspeaker\tReference\nu2\ts\tc d\nu1\ts\ta b\n",
     ],
 )
 def test_references_by_the_names_of_json_and_tables(text, tmp_path):

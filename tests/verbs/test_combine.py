@@ -62,3 +62,14 @@ def test_files_are_matched_by_id(folder):
 def test_lists_of_programs_must_be_of_the_same_utterances():
     with pytest.raises(attlm.InputError, match="1 lists, but a has 2: combine lists of the same utterances"):
         attlm.combine({"a": A, "b": B[:1]})
+
+
+def test_systems_of_one_answer_vote_word_by_word(folder):
+    for name, text in (("a", "the cat sad on a mat"), ("b", "the cat sat on the mat"), ("c", "a cat sat on a mat")):
+        Path(f"{name}.txt").write_text(f"{text}\n\n")
+    told = run("combine", "a=a.txt", "b=b.txt", "c=c.txt", "-o", "all.jsonl").stderr
+    assert told.count("read as one text per line") == 3
+    found = attlm.read_nbest("all.jsonl")
+    assert [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in found][1] == [""]
+    run("rescore", "all.jsonl", "--consensus", *(f"--weight={name}_rank=0.01" for name in "abc"), "-o", "voted.txt", "--to", "1best")
+    assert Path("voted.txt").read_text() == "the cat sat on a mat\n\n"

@@ -137,6 +137,10 @@ def test_decoders_score_has_weight_1_unless_said_otherwise(folder):
 def test_what_a_newcomer_meets(folder):
     assert "no LM given: only the lists' own scores are tuned" in run("tune", "dev.json").stderr
     assert "wrote attlm.toml: there is no LM in it" in run("tune", "dev.json").stderr
+    (folder / "one.txt").write_text("the cat sat\nthe dog\n")
+    (folder / "two.txt").write_text("the cat\nthe dog\n")
+    told = run("tune", "one.txt", "--format", "text", "--refs", "two.txt", "--kenlm", "lm.arpa", "-o", "none.toml").stderr
+    assert "no list has two different hypotheses" in told
     assert "dev.json: holds n-best lists (hyporadise)" in refused("ppl", "dev.json", "--kenlm", "lm.arpa")
     assert "--file text shows its text" in refused("attention", "text", "--lm", "lm.pt")
     assert "text" in run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "--to", "1BEST").stderr

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError, UnknownFormatError
-from attlm_fairseq.files import HEAD, TextSource, whole_file, whole_folder
+from attlm_fairseq.files import TextSource, whole_file, whole_folder
 from attlm_fairseq.nbest.formats.espnet import EspnetFolder
 from attlm_fairseq.nbest.formats.fairseq import FairseqFormat
 from attlm_fairseq.nbest.formats.hyporadise import HyporadiseFormat
@@ -19,6 +19,7 @@ from attlm_fairseq.nbest.formats.icefall import IcefallFormat
 from attlm_fairseq.nbest.formats.json_lists import JsonFormat
 from attlm_fairseq.nbest.formats.jsonl import JsonlFormat
 from attlm_fairseq.nbest.formats.kaldi import KaldiFolder, KaldiFormat
+from attlm_fairseq.nbest.formats.lines import whole_lines
 from attlm_fairseq.nbest.formats.mlm import MlmFormat
 from attlm_fairseq.nbest.formats.moses import MosesFormat
 from attlm_fairseq.nbest.formats.nemo import NemoFormat
@@ -27,6 +28,7 @@ from attlm_fairseq.nbest.formats.plain import PlainFormat
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.srilm import SrilmFolder, SrilmFormat
 from attlm_fairseq.nbest.formats.table import CsvFormat, TsvFormat
+from attlm_fairseq.nbest.formats.text import TextFormat
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 __all__ = [
@@ -59,12 +61,13 @@ _FILE_FORMATS: dict[str, NbestFormat] = {
         JsonlFormat(),
         JsonFormat(),
         CsvFormat(),
-        TsvFormat(),
         IcefallFormat(),
         SrilmFormat(),
         NemoFormat(),
+        TsvFormat(),
         KaldiFormat(),
         PlainFormat(),
+        TextFormat(),
     )
 }
 
@@ -149,8 +152,7 @@ def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> 
 
 def format_of(head: str) -> NbestFormat | None:
     """Return the format of a file that begins with ``head`` (``TextSource.head``); None if no format fits."""
-    if len(head.encode()) > HEAD - 8 and "\n" in head:  # perhaps cut in the middle of a line
-        head = head[: head.rindex("\n") + 1]
+    head = whole_lines(head)
     return next((candidate for candidate in _FILE_FORMATS.values() if candidate.matches(head)), None) if head.strip() else None
 
 
@@ -160,5 +162,6 @@ def _recognise(source: TextSource) -> NbestFormat:
     found = format_of(source.head)
     if found is not None:
         return found
-    tried = ", ".join(_FILE_FORMATS)
-    raise UnknownFormatError(f"not recognised as an n-best list (tried {tried}): name its format with --format", path=source.name)
+    tried = ", ".join(name for name in _FILE_FORMATS if name != TextFormat.name)
+    advice = f"name its format with --format; {TextFormat.name} is one text per line"
+    raise UnknownFormatError(f"not recognised as an n-best list (tried {tried}): {advice}", path=source.name)

@@ -77,7 +77,7 @@ def _nbest_list(item: Item, number: int, path: str) -> NbestList:
         raise place.error(f'is {quoted(item.raw)}: expected {{"input": [hypotheses], "output": reference}}{shapes}')
     texts = value["input"]
     if not isinstance(texts, list) or not texts:
-        raise place.error(f"is {quoted(json.dumps(texts))}: expected a list of at least one hypothesis", "input")
+        raise place.error(f'is {quoted(json.dumps(texts))}: expected a list of at least one hypothesis ("" for silence)', "input")
     hypotheses = [Hypothesis(place.text(text, "input", i), rank=i + 1) for i, text in enumerate(texts)]
     for key in _score_keys(value):
         scores = value[place.score_name(key)]

@@ -119,7 +119,7 @@ def framing_of(head: str) -> str:
         return LINES
     if layout_of(value) is not None and not (isinstance(value, list) and all(isinstance(item, str | dict) for item in value)):
         return ONE
-    if isinstance(value, dict) and (Batch.of(value) is not None or _wrapping_key(value) is not None or _is_faulty_list(value)):
+    if isinstance(value, dict) and (Batch.of(value) is not None or _wrapping_keys(value) or _is_faulty_list(value)):
         return ONE
     return ARRAY if opening == "[" else OBJECT
 
@@ -149,10 +149,22 @@ def _wrapping_key(value: dict[str, Any]) -> str | None:
     return None
 
 
+def _wrapping_keys(value: dict[str, Any]) -> tuple[str, ...]:
+    """Return the keys that lead to the utterances of a document, one or two (Amazon's results.segments); none if it has none."""
+    for key in keys.UTTERANCES:
+        found = value.get(key)
+        if isinstance(found, dict) and (inner := _wrapping_key(found)) is not None:
+            return key, inner
+    found = _wrapping_key(value)
+    return () if found is None else (found,)
+
+
 def _wrapped(item: Item) -> tuple[int, int] | None:
     """Return the first character and the end of the array or object of utterances in a document; None if there is none."""
-    key = _wrapping_key(item.value) if isinstance(item.value, dict) else None
-    return next(((child.value, child.end) for child in children(item.raw) if child.key == key), None) if key else None
+    begin = end = 0
+    for key in _wrapping_keys(item.value) if isinstance(item.value, dict) else ():
+        begin, end = next((child.value, child.end) for child in children(item.raw, begin) if child.key == key)
+    return (begin, end) if end else None
 
 
 def _items_within(item: Item, file: FileText, path: str, begin: int, end: int) -> Iterator[Item]:

@@ -88,8 +88,8 @@ def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:
         raise InputError(f"not valid JSON ({error}): expected one whole object per line{shapes}", path=path, line=line) from None
     place = Place(f"list {count}", body.lstrip(" \t\r"), path, line)
     if not isinstance(value, dict) or not isinstance(value.get("hyps"), list) or not value["hyps"]:
-        expected = f'expected {{"id": ..., "hyps": [{{"text": ...}}, ...]}} with at least one hypothesis{shapes}'
-        raise place.error(f"is {quoted(body)}: {expected}")
+        at_least = 'with at least one hypothesis ({"text": ""} for silence)'
+        raise place.error(f'is {quoted(body)}: expected {{"id": ..., "hyps": [{{"text": ...}}, ...]}} {at_least}{shapes}')
     hypotheses = [_hypothesis(found, i, place) for i, found in enumerate(value["hyps"])]
     sparse = value.get("sparse", False)
     if not isinstance(sparse, bool):

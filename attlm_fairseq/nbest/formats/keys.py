@@ -17,10 +17,13 @@ IDS = (
 # what holds the hypotheses of an utterance; "text" and the like if their value is a list
 HYPOTHESES = (
     *("hyps", "hypotheses", "nbest", "n_best", "nbest_hyps", "beams", "candidates", "alternatives", "texts", "pred_texts", "hyp_texts"),
-    *("predictions", "sequences", "input", "text", "pred_text", "transcriptions"),
+    *("predictions", "sequences", "input", "text", "pred_text", "transcriptions", "NBest", "nBest"),
 )
 # the text of a hypothesis; the second names are its reference if one of the first is there, or if the hypotheses stand in a list
-TEXTS = ("hyp", "hypothesis", "pred_text", "prediction", "predicted", "pred", "hyp_text", "rec_text", "translation")
+TEXTS = (
+    *("hyp", "hypothesis", "pred_text", "prediction", "predicted", "pred", "hyp_text", "rec_text", "translation"),
+    *("Lexical", "lexical", "Display", "display"),
+)
 TEXTS_OR_REFERENCES = ("text", "transcription", "transcript", "sentence")
 # "text" next to a list of hypotheses is the reference only in a manifest, told by one of these; elsewhere it is the 1-best
 MANIFEST = ("pred_text", "audio_filepath", "audio_path")
@@ -30,7 +33,8 @@ REFERENCES = (
 )
 TOKENS = ("tokens", "sequence", "words")  # a hypothesis' text as a list of its tokens, if it has no other
 SEGMENTS = ("segments", "transcription")  # a hypothesis' text in pieces, if it has no other
-UTTERANCES = ("utts", "utterances", "results", "items", "samples", "examples", "data", "lists")  # what holds the utterances of a document
+# what holds the utterances of a document
+UTTERANCES = ("utts", "utterances", "results", "items", "samples", "examples", "data", "lists", "recognizedPhrases")
 SCORES = "scores"  # an object in a hypothesis: {name: value}
 # how many tokens a hypothesis has: a number, or a list of them
 LENGTHS = ("num_tokens", "n_tokens", "token_count", "lengths", "token_ids", "sequences_ids", "y_sequence", "tokens", "sequence")

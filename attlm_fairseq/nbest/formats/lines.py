@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TextIO
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import TextSource
+from attlm_fairseq.files import HEAD, TextSource
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
@@ -126,6 +126,11 @@ def fresh_names(names: Iterable[str], taken: Iterable[str], legal: Callable[[str
         used.add(candidate)
         fresh[name] = candidate
     return fresh
+
+
+def whole_lines(head: str) -> str:
+    """Return the beginning of a file (``TextSource.head``) without its last line, if that may be cut short."""
+    return head[: head.rindex("\n") + 1] if len(head.encode()) > HEAD - 8 and "\n" in head else head
 
 
 def one_word(name: str) -> str:

@@ -27,7 +27,8 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
 
-_MATCHES = re.compile(r'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\{\s*"(hyp_|ref")')
+# the first utterance has a key hyp_N, perhaps after other keys, such as ref, whose values are no objects
+_MATCHES = re.compile(r'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*?"hyp_[0-9]+"\s*:')
 _HYPOTHESIS = re.compile(r"hyp_0*([0-9]+)")
 
 

@@ -44,6 +44,9 @@ class PlainFormat(NbestFormat):
             if bool(tab) != with_ids:
                 expected = "id<TAB>text like the lines before" if with_ids else "text without a tab like the lines before"
                 raise InputError(f"found {quoted(body)}: expected {expected}", path=source.name, line=line)
+            if "\t" in text:
+                expected = "expected id<TAB>text; a table of more columns needs a header line, such as id<TAB>hyp<TAB>score"
+                raise InputError(f"found {quoted(body)}: {expected}", path=source.name, line=line)
             if not with_ids:
                 block += after_blank or block < 0
                 return str(block), Hypothesis(body)

@@ -237,7 +237,7 @@ class Reader:
 
 def _fault_in(values: Sequence[Any], place: Place, steps: tuple[str, ...]) -> Exception:
     if not values:
-        return place.error("is an empty list: expected at least one hypothesis", *steps)
+        return place.error("is an empty list: expected at least one hypothesis (an empty text for silence)", *steps)
     at = next((i for i, value in enumerate(values) if (isinstance(value, list) and _are_texts(value)) or not _is_hypothesis(value)), 0)
     found = quoted(json.dumps(values[at], ensure_ascii=False))
     return place.error(f"is {found}: expected a hypothesis: a text, [text, score] or an object with a text", *steps, at)

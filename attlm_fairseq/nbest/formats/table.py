@@ -26,6 +26,7 @@ from attlm_fairseq.nbest.formats.lines import (
     split_end,
     text_of,
     text_of_hypothesis,
+    whole_lines,
 )
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.formats.records import Reader
@@ -48,11 +49,11 @@ class Columns:
     extras: list[str] = field(default_factory=list)
 
     @staticmethod
-    def of(header: Sequence[str]) -> Columns | None:
-        """Return what a header says; None if it names no id or no text."""
+    def of(header: Sequence[str], known_texts: Sequence[str] = _TEXTS) -> Columns | None:
+        """Return what a header says; None if it names no id or no text. The first of ``known_texts`` in it is the text."""
         names = [name.strip().lower() for name in header]
         first = {name: names.index(name) for name in names}
-        ids, texts = ([first[name] for name in known if name in first] for known in (keys.IDS, _TEXTS))
+        ids, texts = ([first[name] for name in known if name in first] for known in (keys.IDS, known_texts))
         if not ids or not texts or len(first) < len(names):
             return None
         reference = next((first[name] for name in keys.REFERENCES if name in first and first[name] != texts[0]), None)
@@ -93,20 +94,21 @@ class TableFormat(NbestFormat):
 
     holds = Holds(references=True, scores=True, score_name=keys.as_member)
     delimiters: ClassVar[str]
+    texts: ClassVar[Sequence[str]] = _TEXTS  # names of the column of the text
 
     def matches(self, head: str) -> bool:
         return self._delimiter(head) is not None
 
     def _delimiter(self, head: str) -> str | None:
         first = next((line for line in head.split("\n") if line.strip()), "")
-        return next((mark for mark in self.delimiters if Columns.of(_fields(first, mark)) is not None), None)
+        return next((mark for mark in self.delimiters if Columns.of(_fields(first, mark), self.texts) is not None), None)
 
     def read(self, source: TextSource) -> Iterator[NbestList]:
         delimiter = self._delimiter(source.head) or self.delimiters[0]
         file = FileText(self.name, framing=delimiter)
         rows = _rows(source, file, delimiter)
         header = next(rows, None)
-        columns = Columns.of(header.fields) if header is not None else None
+        columns = Columns.of(header.fields, self.texts) if header is not None else None
         if header is None or columns is None:
             found = quoted(header.raw if header else "")
             message = f"found the header {found}: expected names of columns, among them an id (id, utt, ..) and a text (hyp, text, ..)"
@@ -122,7 +124,7 @@ class TableFormat(NbestFormat):
             text = text_of(nbest, self.name)
             if table is None:
                 table = _Table.of(nbest, text, self.delimiters[0])
-                lines.put(table.header)
+                out.write(table.header)  # a whole line, or a byte order mark alone
             if (text is None) != table.is_new:
                 own_text(nbest, self.name)
             lines.put(text.before if text is not None else "")
@@ -138,8 +140,47 @@ class CsvFormat(TableFormat):
 
 
 class TsvFormat(TableFormat):
+    """A table with tabs. It needs no header if it has three columns: the id, then the text and one number, in either order.
+
+    A header is written if columns are added.
+    """
+
     name = "tsv"
     delimiters = "\t"
+
+    def matches(self, head: str) -> bool:
+        return super().matches(head) or _header_of(head) is not None
+
+    def read(self, source: TextSource) -> Iterator[NbestList]:
+        header = None if super().matches(source.head) else _header_of(whole_lines(source.head))
+        columns = Columns.of(header) if header is not None else None
+        if header is None or columns is None:
+            return super().read(source)
+        file = FileText(self.name, framing="\t".join(("", *header)))
+        return _lists(_rows(source, file, "\t"), columns, file, source.name)
+
+
+class ReferenceCsv(CsvFormat):
+    """A table of references: the text may have the name of a reference."""
+
+    texts = (*_TEXTS, *keys.REFERENCES)
+
+
+class ReferenceTsv(TsvFormat):
+    """As ``ReferenceCsv``."""
+
+    texts = ReferenceCsv.texts
+
+
+def _header_of(head: str) -> tuple[str, str, str] | None:
+    """Return the header that a table without one lacks; None if it is unclear which column is the text and which the score."""
+    rows = [_fields(line, "\t") for line in head.split("\n") if line.strip()]
+    if not rows or any(len(row) != 3 or not row[0] or re.search(r"\s", row[0]) for row in rows):
+        return None  # what has a space in it is rather a text than an id
+    score_second, score_third = (all(is_number(row[place]) for row in rows) for place in (1, 2))
+    if score_second == score_third:
+        return None
+    return ("id", "score", "hyp") if score_second else ("id", "hyp", "score")
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
@@ -244,10 +285,10 @@ class _Table:
             total = -1 if best.total is not None else None
             header = ["id", "hyp", "ref", *names.values(), *added.values(), *([TOTAL] if total else [])]
             return _Table(True, _line(header, delimiter, "\n"), delimiter, "\n", added, total, own)
-        delimiter = text.file.framing
+        delimiter, missing_header = text.file.framing[0], text.file.framing[1:]
         head, end = split_end(text.file.start.removeprefix("\ufeff"))
         end = end or "\n"
-        names_read = _fields(head.lstrip("\r\n"), delimiter)
+        names_read = _fields(missing_header or head.lstrip("\r\n"), delimiter)
         lowered = [name.strip().lower() for name in names_read]
         added = fresh_names(best.lm_scores, names_read, keys.as_member)
         total = None if best.total is None else lowered.index(TOTAL) if TOTAL in lowered else -1

@@ -74,7 +74,7 @@ MLM = """\
 }
 """
 PLAIN_BLOCKS = "a b\na\n\nc d\nc d\n\n\n e\n"
-PLAIN_IDS = "u1\ta b\nu1\t\nu2\tc\td\nu2\tc\n"
+PLAIN_IDS = "u1\ta b\nu1\t\nu2\tc d\nu2\tc\n"
 SRILM = "-123.5 -20.25 3 a b c\n-124.0 -19 2 a b\n-130 -1.5 0\n"
 SRILM_MARKED = "-123.5 -20.25 3 <s> a b c </s>\n-124.0 -19 4 <s>  a b </s> \n-130 -1.5 0 <s> </s>\n"
 NEMO = 'a b\t-12.5\nnull\t-13.25\n\t-9.5e-05\n"c\t-1.0\n'
@@ -137,13 +137,33 @@ WRAPPED = """\
 WAV2VEC2 = """\
 {"text": [["a b", "a"], ["c d", "c"]], "logit_score": [[-1, -2], [-3, -4]],
  "lm_score": [[-5, -6], [-7, -8]], "word_offsets": null}"""
+AZURE = """\
+{"Id": "1f", "RecognitionStatus": "Success", "DisplayText": "A b.", "Offset": 10, "Duration": 9, "NBest": [
+  {"Confidence": 0.75, "Lexical": "a b", "ITN": "a b", "MaskedITN": "a b", "Display": "A b."},
+  {"Confidence": 0.5, "Lexical": "a", "ITN": "a", "MaskedITN": "a", "Display": "A."}]}
+"""
+AZURE_BATCH = """\
+{"source": "u1.wav", "combinedRecognizedPhrases": [{"channel": 0, "lexical": "a b"}], "recognizedPhrases": [
+  {"channel": 0, "offset": "PT0.1S", "nBest": [
+    {"confidence": 0.75, "lexical": "a b", "display": "A b."}, {"confidence": 0.5, "lexical": "a", "display": "A."}]},
+  {"channel": 0, "offset": "PT1S", "nBest": [{"confidence": 0.25, "lexical": "c", "display": "C."}]}]}
+"""
+AMAZON = """\
+{"jobName": "x", "results": {"transcripts": [{"transcript": "a b c"}], "items": [
+    {"start_time": "0.1", "alternatives": [{"confidence": "0.9", "content": "a"}], "type": "pronunciation"}],
+  "segments": [
+    {"start_time": "0.1", "alternatives": [{"transcript": "a b", "items": [{"content": "a"}]}, {"transcript": "a", "items": []}]},
+    {"start_time": "1.5", "alternatives": [{"transcript": "c", "items": []}]}]}, "status": "COMPLETED"}
+"""
 CSV = 'id,hyp,score,ref,duration\nu1,"a, b",-1.5,a b,1.0\nu1,"a ""q""",-2.5,a b,1.0\nu2,c,-3.5,c,2.0\n'
+TSV_WITHOUT_HEADER = "u1\ta b\t-1.5\nu1\t7\t-2.5\nu2\tc\t-3\n"
+TSV_SCORE_FIRST = "u1\t-1.5\ta b\n\nu1\t-2.5\ta\nu2\t-3\tc\n"
 TSV = "utt\ttext\tscore\nu1\ta b\t-1.5\nu1\ta\t-2.5\n"
 ICEFALL = "u-1:\tref=['A', 'B']\nu-1:\thyp=['A', \"IT'S\"]\nu-2:\tref=['C']\nu-2:\thyp=[]\n"
 
 JSON = [
     *(GENERATE, GENERATE_ONE, GENERATE_BATCH, GENERATE_FLAT, LISTS, PAIRS, BY_ID, PYCTCDECODE, MANIFEST, REFERENCE_NBEST, WHISPER),
-    *(WHISPER_CPP, FASTER_WHISPER, CTRANSLATE2, SHERPA, ROWS, ROW_ARRAY, WRAPPED, WAV2VEC2),
+    *(WHISPER_CPP, FASTER_WHISPER, CTRANSLATE2, SHERPA, ROWS, ROW_ARRAY, WRAPPED, WAV2VEC2, AZURE, AZURE_BATCH, AMAZON),
 ]
 BARE_LISTS = (LISTS, PAIRS, PYCTCDECODE)  # which have no place for scores
 
@@ -159,7 +179,7 @@ SAMPLES = {
     "kaldi": [KALDI],
     "json": JSON,
     "csv": [CSV],
-    "tsv": [TSV],
+    "tsv": [TSV, TSV_WITHOUT_HEADER, TSV_SCORE_FIRST],
     "icefall": [ICEFALL],
 }
 ALL_SAMPLES = [(name, sample) for name, samples in SAMPLES.items() for sample in samples]

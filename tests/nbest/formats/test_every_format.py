@@ -8,7 +8,8 @@ import pytest
 from nbest_samples import ALL_SAMPLES, BARE_LISTS, read, write
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats import FOLDER_FORMATS, FORMATS, find_format, open_nbest
+from attlm_fairseq.nbest.formats import CONVERTIBLE, FOLDER_FORMATS, FORMATS, find_format, open_nbest
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 samples = pytest.mark.parametrize(("name", "sample"), ALL_SAMPLES, ids=[f"{name}-{i}" for i, (name, _) in enumerate(ALL_SAMPLES)])
 
@@ -156,12 +157,101 @@ def test_a_file_without_a_list_is_an_error(name):
             read(text, "nemo:2" if name == "nemo" else name)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "u1\ta\t-1\nu1\t7\t-2\n",  # one text of digits among others
+        "u1\t-1\ta\nu1\t-2\t\n",
+        "u-1\ta\t-1\nu-1\tb\t-2\n",  # a key as Kaldi's
+    ],
+)
+def test_a_table_needs_no_header_if_its_columns_are_clear(text, tmp_path):
+    (tmp_path / "list").write_text(text)
+    form, lists = open_nbest(str(tmp_path / "list"))
+    (nbest,) = lists
+    assert (form.name, [h.scores for h in nbest.hypotheses]) == ("tsv", [{"score": -1}, {"score": -2}])
+    assert nbest.hypotheses[0].text == "a"
+    nbest.hypotheses[0].total = nbest.hypotheses[1].total = 0.5
+    assert write([nbest], "tsv").splitlines()[0] in ("id\thyp\tscore\ttotal", "id\tscore\thyp\ttotal")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "u1\t7\t-1\n",
+        "u1\ta\t-1\nu1\tb\n",
+        "u1\ta\tb\n",
+        "u1\ta\t-1\t-2\n",
+        "a b\tu1\t-1\n",
+        "utt_nr\tbest\tprob\nu1\ta\t-1\n",
+        "u1\ta\nu1\tb\t-1\n",
+    ],
+)
+def test_a_table_of_unclear_columns_is_never_read_as_texts(text, tmp_path):
+    (tmp_path / "list").write_text(text)
+    with pytest.raises(
+        InputError, match=r"expected id<TAB>text; a table of more columns needs a header line, such as id<TAB>hyp<TAB>score"
+    ):
+        list(open_nbest(str(tmp_path / "list"))[1])
+
+
+TEXTS = {"0": "a b", "1": "", "2": "c"}
+
+
+@pytest.mark.parametrize(
+    ("name", "sample", "expected"),
+    [
+        ("text", "a b\n\nc\n", TEXTS),
+        ("text", "\ufeffa b\r\n\r\nc", TEXTS),
+        ("text", "u-1 a b\nu-2\nu-3\tc\n", {"u-1": "a b", "u-2": "", "u-3": "c"}),
+        ("text", "a b (u-1)\n(u-2)\nc (u-3)\n", {"u-1": "a b", "u-2": "", "u-3": "c"}),
+        ("text:order", "u-1 a\nu-2\n", {"0": "u-1 a", "1": "u-2"}),
+        ("text:id", "x a\ny b\n", {"x": "a", "y": "b"}),
+    ],
+)
+def test_one_text_per_line_is_a_list_of_one_hypothesis(name, sample, expected, tmp_path):
+    (tmp_path / "list").write_bytes(sample.encode())
+    form, lists = open_nbest(str(tmp_path / "list"), name)
+    found = list(lists)
+    assert {nbest.id: [h.text for h in nbest.hypotheses] for nbest in found} == {key: [text] for key, text in expected.items()}
+    assert [nbest.line for nbest in found] == list(range(1, len(expected) + 1))
+    assert write(found, form.name) == sample
+    found[0].hypotheses.append(found[0].hypotheses[0])
+    with pytest.raises(InputError, match="has 2 hypotheses: text has one per line; write jsonl instead"):
+        write(found, form.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "sample", "message"),
+    [
+        ("text:id", "x a\n\n", "not every line carries an id: expected 'id text' or 'text \\(id\\)'"),
+        ("text:id", "x a\nx b\n", "the id 'x' is there 2 times: expected each id once; --format text:order"),
+        ("text", "\n\n", "nothing but blank lines: expected one text per line"),
+    ],
+)
+def test_texts_that_are_refused(name, sample, message):
+    with pytest.raises(InputError, match=f"^FILE: {message}"):
+        read(sample, name)
+
+
+@pytest.mark.parametrize("target", sorted(name for name in CONVERTIBLE if find_format(name).holds.references))
+@pytest.mark.parametrize("references", [("x y",), ("x y", "x {z"), ()])
+def test_what_a_format_writes_with_references_is_recognised_and_read(target, references, tmp_path):
+    if target in ("csv", "tsv") and len(references) > 1:
+        return  # one column of references
+    lists = [NbestList(name, [Hypothesis("x y", {"am": -1.0}), Hypothesis("x z", {"am": -2.0})], references) for name in ("u1", "u2")]
+    (tmp_path / "list").write_text(write(lists, target))
+    form, again = open_nbest(str(tmp_path / "list"))
+    assert form.name == target
+    assert [nbest.references for nbest in again] == [references] * 2
+
+
 def test_the_names_of_the_registry_are_those_of_the_formats():
     assert all(form.name == name for name, form in [*FORMATS.items(), *FOLDER_FORMATS.items()])
-    others = {"json", "csv", "tsv", "icefall"}
+    others = {"json", "csv", "tsv", "icefall", "text"}
     assert set(FORMATS) == {"moses", "fairseq", "hyporadise", "jsonl", "plain", "kaldi", "mlm", "espnet", "srilm", "nemo", *others}
     assert find_format("nemo:8").beam == 8
-    for name in ("nemo:0", "nemo:x", "csv9", ""):
+    for name in ("nemo:0", "nemo:x", "text:number", "csv9", ""):
         with pytest.raises(InputError, match="unknown n-best format"):
             find_format(name)
     with pytest.raises(InputError, match="the format moses takes no argument: found moses:3"):

@@ -16,7 +16,7 @@ READING = """
 import sys
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import open_nbest
-from attlm_fairseq.nbest import references
+from attlm_fairseq.nbest.formats import text
 from attlm_fairseq.scoring.kenlm_files import gist
 from attlm_fairseq.text.pipeline import parse_steps
 
@@ -39,8 +39,9 @@ def joined(text):
         "listed('srilm', '-1 -2 1 a s>' + SPACES + 'b')",
         "listed('srilm', '-1 -2 1 a' + SPACES + 's> b')",
         "joined('a' + SPACES + 'b')",
-        "references._LIKE_AN_ID.fullmatch('1' * 200_000 + 'é')",
+        "text._LIKE_AN_ID.fullmatch('1' * 200_000 + 'é')",
         "gist('a' * 200_000)",
+        "listed('json', '{\"u\": {' + '\"a\": 1, ' * 20_000 + '\"b')",
     ],
 )
 def test_nothing_takes_for_ever(tmp_path, work):

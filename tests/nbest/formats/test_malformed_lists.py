@@ -60,7 +60,7 @@ BROKEN = [
     ("hyporadise", '[{"input": ["a"]},\n]', 2, "item 2 is not valid JSON: Expecting value"),
     ("hyporadise", '[{"input": ["a"]},\n{"output": "b"}]', 2, 'item 2: is \'{"output": "b"}\': expected {"input"'),
     ("hyporadise", '[{"input": ["a"]},\n 3]', 2, "item 2: is '3': expected"),
-    ("hyporadise", '[{"input":\n []}]', 2, "item 1: input is '[]': expected a list of at least one hypothesis"),
+    ("hyporadise", '[{"input":\n []}]', 2, "item 1: input is '[]': expected a list of at least one hypothesis (\"\" for silence)"),
     ("hyporadise", '[{"input":\n "a"}]', 2, "item 1: input is '\"a\"': expected a list"),
     ("hyporadise", '[{"input":\n ["a",\n null]}]', 3, "item 1: input[1] is 'null': expected a text"),
     ("hyporadise", '[{"input":\n ["a",\n "\\ud800"]}]', 3, "item 1: input[1] holds one half of a surrogate pair"),
@@ -78,7 +78,7 @@ BROKEN = [
     # JSONL
     ("jsonl", FIRST + '{"hyps": [{"text": "a"}\n', 2, "not valid JSON"),
     ("jsonl", FIRST + '{"id": "x"}\n', 2, "with at least one hypothesis"),
-    ("jsonl", FIRST + '{"hyps": []}\n', 2, "with at least one hypothesis"),
+    ("jsonl", FIRST + '{"hyps": []}\n', 2, 'with at least one hypothesis ({"text": ""} for silence)'),
     ("jsonl", FIRST + '["a"]\n', 2, "with at least one hypothesis"),
     ("jsonl", FIRST + '{"hyps": ["a"]}\n', 2, "list 1: hyps[0] is '\"a\"': expected"),
     ("jsonl", FIRST + '{"hyps": [{"text": 3}]}\n', 2, "list 1: hyps[0].text is '3': expected a text"),
@@ -93,7 +93,7 @@ BROKEN = [
     ("jsonl", FIRST + '{"id": [1], "hyps": [{"text": "a"}]}\n', 2, "id is '[1]': expected a text"),
     ("jsonl", FIRST + '{"ref": 1, "hyps": [{"text": "a"}]}\n', 2, "ref is '1': expected a text"),
     ("jsonl", FIRST[:-1] + FIRST, 1, "not valid JSON"),
-    ("jsonl", '{"text": " hi", "segments": [{"text": " hi"}], "language": "en"}', 1, "with at least one hypothesis" + SHAPES),  # Whisper's
+    ("jsonl", '{"text": " hi", "segments": [{"text": " hi"}], "language": "en"}', 1, '({"text": ""} for silence)' + SHAPES),  # Whisper's
     ("jsonl", '{\n "id": "a",\n "hyps": [{"text": "a"}]\n}\n', 1, "expected one whole object per line" + SHAPES),
     ("hyporadise", '[{"text": "hi", "score": -1}]', 1, '"output": reference}' + SHAPES),
     # mlm-scoring
@@ -118,6 +118,9 @@ BROKEN = [
     ("plain", "u1\ta\n\tb\n", 2, "the id before the tab is empty"),
     ("plain", "u1\ta\nu2\tb\nu1\tc\n", 3, "the list of id u1 continues here after other ids"),
     ("plain", "u1\ta\n\nu1\tb\n", 2, "blank line inside the list of id u1"),
+    # tables without a header of which it is unclear what the columns are
+    ("plain", "u1\ta\t-1\t-2\n", 1, "expected id<TAB>text; a table of more columns needs a header line, such as id<TAB>hyp<TAB>score"),
+    ("tsv", "u1\ta\t-1\nu2\tb\t-1\nu1\tc\t-1\n", 3, "the list of id u1 continues here after other ids"),
     # Kaldi
     ("kaldi", "u-1 a\nu b\n", 2, "found the key 'u': expected UTTERANCE-NUMBER"),
     ("kaldi", "u-1 a\n b\n", 2, "expected a key at the beginning of the line"),
@@ -141,7 +144,7 @@ BROKEN = [
     ("nemo", NEMO, None, "give the beam size, --format nemo:BEAM"),
     # JSON of any shape
     ("json", '["a b", "c d"]', 1, "texts alone: put the hypotheses of each utterance into a list, [[..], [..]]"),
-    ("json", '[["a"],\n []]', 2, "item 2: is an empty list: expected at least one hypothesis"),
+    ("json", '[["a"],\n []]', 2, "item 2: is an empty list: expected at least one hypothesis (an empty text for silence)"),
     ("json", '[["a"],\n {"x": 1}]', 2, "item 2: is '{\"x\": 1}': expected hypotheses like those before"),
     ("json", '{"u1": ["a"],\n "u2": ["b",\n 3]}', 3, "utterance 'u2': [1] is '3': expected a hypothesis"),
     ("json", '{"u1": ["a"],\n "u1": ["b"]}', 2, "the utterance 'u1' is there twice"),

@@ -310,11 +310,11 @@ def test_plain_lists():
     assert [nbest.id for nbest in (first, second, third)] == ["0", "1", "2"]
     assert [nbest.line for nbest in (first, second, third)] == [1, 4, 8]
     assert [texts(nbest) for nbest in (first, second, third)] == [["a b", "a"], ["c d", "c d"], [" e"]]
-    assert [(nbest.id, texts(nbest)) for nbest in read(PLAIN_IDS, "plain")] == [("u1", ["a b", ""]), ("u2", ["c\td", "c"])]
+    assert [(nbest.id, texts(nbest)) for nbest in read(PLAIN_IDS, "plain")] == [("u1", ["a b", ""]), ("u2", ["c d", "c"])]
 
 
 def test_plain_output():
-    assert swapped(PLAIN_IDS, "plain") == "u1\t\nu1\ta b\nu2\tc\td\nu2\tc\n"
+    assert swapped(PLAIN_IDS, "plain") == "u1\t\nu1\ta b\nu2\tc d\nu2\tc\n"
     assert swapped("a\nb\n\nc", "plain") == "b\na\n\nc"
 
 
