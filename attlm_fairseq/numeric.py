@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
-from typing import Any
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, NamedTuple
 
 LN_10 = math.log(10.0)  # ARPA files and SRILM write base-10 logs: times LN_10 they are natural logs
+
+
+class Allowed(NamedTuple):
+    """The values that an argument or an entry of a file may have.
+
+    Attributes:
+        is_right: whether a value is one of them.
+        expected: what they are, for messages.
+        convert: returns the value as it is kept.
+    """
+
+    is_right: Callable[[Any], bool]
+    expected: str
+    convert: Callable[[Any], Any] = lambda value: value
 
 
 def ceil_div(count: int, size: int) -> int:
@@ -17,3 +32,11 @@ def ceil_div(count: int, size: int) -> int:
 def is_number(value: Any) -> bool:
     """Return whether a value from JSON or TOML is a number, finite or not. Booleans are not numbers."""
     return isinstance(value, (int, float, Real)) and not isinstance(value, bool)
+
+
+FINITE = Allowed(lambda value: is_number(value) and math.isfinite(value), "a finite number", float)
+NOT_NEGATIVE = Allowed(lambda value: is_number(value) and 0 <= value < math.inf, "a finite number that is not negative", float)
+POSITIVE = Allowed(lambda value: is_number(value) and 0 < value < math.inf, "a number above 0, such as 0.95", float)
+WHOLE_NUMBER = Allowed(
+    lambda value: isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0, "a whole number, not negative", int
+)

@@ -19,7 +19,7 @@ from attlm_fairseq.decoding.cache import SharedByCopies
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.modules.state import LanguageModelState
-from attlm_fairseq.scoring.compute import require_device
+from attlm_fairseq.scoring.compute import device_name
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 
 
@@ -52,7 +52,9 @@ class DecoderLM(SharedByCopies):
         self.device = trained.model.embedding.weight.device
 
     @classmethod
-    def load(cls, path: Path | str, dictionary: Path | str | None = None, device: str = "cpu", precision: str = "float32") -> DecoderLM:
+    def load(
+        cls, path: Path | str, dictionary: Path | str | None = None, device: str | torch.device = "cpu", precision: str = "float32"
+    ) -> DecoderLM:
         """Load a model.
 
         Args:
@@ -65,8 +67,7 @@ class DecoderLM(SharedByCopies):
             InputError: a file is missing or invalid, or there is no such device.
             ValueError: the precision is unknown, or it is int8 and the device is not a CPU.
         """
-        require_device(device)
-        return cls(load_model(Path(path), None if dictionary is None else Path(dictionary), device), precision)
+        return cls(load_model(Path(path), None if dictionary is None else Path(dictionary), device_name(device)), precision)
 
     def save(self, folder: Path | str) -> None:
         """Write the folder that ``attlm export`` writes, from the files of this model.

@@ -131,7 +131,7 @@ class EditRate(ErrorRate):
     A list with an empty reference contributes its insertions and no length.
     """
 
-    unit: str
+    unit: str = "tokens"
     """What the tokens are called, in the plural."""
 
     def __init__(self, *, text: TextPipeline = NO_STEPS, lowercase: bool = False) -> None:

@@ -32,14 +32,15 @@ from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_format, format_of, open_nbest
 from attlm_fairseq.nbest.formats.json_text import DECODER, first_value
-from attlm_fairseq.nbest.formats.lines import one_line
+from attlm_fairseq.nbest.formats.lines import one_line, whole_lines
 from attlm_fairseq.nbest.formats.table import ReferenceCsv, ReferenceTsv
 from attlm_fairseq.nbest.formats.text import TextFormat, keyed, like_ids, repeated
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 By = Literal["order", "number", "id"]
 JSON = ("json", "jsonl", "hyporadise", "mlm")
-NAMED = (*JSON, "csv", "tsv")  # formats of names, in which references may stand
+TABLES = (ReferenceCsv.name, ReferenceTsv.name)
+NAMED = (*JSON, *TABLES)  # formats of names, in which references may stand
 TEXT = TextFormat.name  # one text per line
 REFS_BY = "--refs-by"
 
@@ -85,8 +86,8 @@ def read_references(paths: Sequence[str]) -> list[TextFile]:
 def _reference_file(path: str) -> TextFile:
     source = TextSource(path, "one reference per line")
     form = format_of(source.head)
-    if form is None or form.like_text:  # a header of an id and a reference makes no n-best list
-        form = next((table for table in (ReferenceCsv(), ReferenceTsv()) if table.matches(source.head)), form)
+    if form is None or form.like_text or form.name in TABLES:  # a header of an id and a reference makes no n-best list
+        form = next((table for table in (ReferenceCsv(), ReferenceTsv()) if table.matches(whole_lines(source.head))), form)
     if form is None or form.name not in NAMED or (form.name in JSON and first_value(source.head) is None):
         return TextFile(path, _without_ends(list(source.lines())))
     text = "".join(source.pieces())
@@ -226,7 +227,8 @@ def _why_not(ids: Sequence[str], names: Sequence[str]) -> str:
     """Return why lines with these ids do not give each list exactly one line."""
     if (twice := repeated(names)) is not None:
         return twice
-    missing = [name for name in ids if name not in set(names)]
+    known = set(names)
+    missing = [name for name in ids if name not in known]
     return f"{len(set(ids)) - len(set(missing))} of {len(ids)} lists have a line with their id, list {missing[0]!r} has none"
 
 
@@ -284,6 +286,7 @@ def read_further(path: str, format_name: str | None, first: Sequence[NbestList],
 
     A file holds texts if its format is not recognised or ``format_name`` is "text". It also does if its format can look
     like plain lines and it has one line per list, unless ``format_name`` names that format and it gives as many lists.
+    "text:id" and "text:order" are formats like any other: their lists are matched like n-best lists.
 
     Lists are matched by id if the ids are the same, else by order if one side has no ids of its own. Texts are matched
     by the rule in the module docstring.
@@ -296,18 +299,19 @@ def read_further(path: str, format_name: str | None, first: Sequence[NbestList],
     """
     named = find_format(format_name) if format_name not in (None, TEXT) else None
     if (path != "-" and Path(path).is_dir()) or isinstance(named, NbestFolderFormat):
-        return _in_order_of(first, list(open_nbest(path, format_name)[1]), path, first_path)
+        return in_order_of(first, list(open_nbest(path, format_name)[1]), path, first_path)
     source = TextSource(path)
     form = None if format_name == TEXT else named or format_of(source.head)
     text = "".join(source.pieces())
     lines = list(TextSource(path, text=text).lines())
-    if form is not None and (form.name not in LIKE_TEXT or len(lines) != len(first)):
-        return _in_order_of(first, list(form.read(TextSource(path, text=text))), path, first_path)
+    if form is not None and (isinstance(form, TextFormat) or form.name not in LIKE_TEXT or len(lines) != len(first)):
+        return in_order_of(first, list(form.read(TextSource(path, text=text))), path, first_path)
     if named is not None:
+        lists: list[NbestList] = []
         with contextlib.suppress(InputError):
             lists = list(named.read(TextSource(path, text=text)))
-            if len(lists) == len(first):
-                return _in_order_of(first, lists, path, first_path)
+        if len(lists) == len(first):
+            return in_order_of(first, lists, path, first_path)
     ids = [nbest.id for nbest in first]
     try:
         found = match_lines(ids, TextFile(path, _without_ends(lines)), "order" if by == "order" else None)
@@ -318,15 +322,16 @@ def read_further(path: str, format_name: str | None, first: Sequence[NbestList],
     return [_one_text(name, text) for name, text in zip(ids, found.texts, strict=True)]
 
 
-def _in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, first_path: str) -> list[NbestList]:
+def in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, first_path: str) -> list[NbestList]:
     """Return the lists in the order of ``first``: by id if the ids are the same, else as they are if one side has no ids."""
     ids, ids_of_first = ([nbest.id for nbest in of_file] for of_file in (lists, first))
     if sorted(ids) == sorted(ids_of_first) and len(set(ids)) == len(ids):
         by_id = {nbest.id: nbest for nbest in lists}
         return [by_id[name] for name in ids_of_first]
     if len(first) > 1 and all(of_file != _places(of_file) and len(set(of_file)) == len(of_file) for of_file in (ids, ids_of_first)):
-        missing = [name for name in ids_of_first if name not in set(ids)]
-        unknown = [name for name in ids if name not in set(ids_of_first)]
+        known, known_of_first = set(ids), set(ids_of_first)
+        missing = [name for name in ids_of_first if name not in known]
+        unknown = [name for name in ids if name not in known_of_first]
         raise InputError(
             f"not the lists of {first_path}: {len(missing)} of its ids are missing{_first(missing)}, {len(unknown)} are unknown there"
             f"{_first(unknown)}; compare lists of the same utterances",

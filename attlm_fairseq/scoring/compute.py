@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from attlm_fairseq.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
 
 PRECISIONS = ("float32", "bfloat16")
 NORMALISERS = ("exact", "sampled", "none")
@@ -25,8 +28,13 @@ class Arithmetic(NamedTuple):
 EXACT = Arithmetic()
 
 
-def require_device(device: str, what: str = "device") -> None:
-    """Raise InputError unless ``cpu``, or a CUDA device that torch sees, is named. ``what`` begins the message."""
+def device_name(given: str | torch.device, what: str = "device") -> str:
+    """Return torch's name of a device: ``cpu``, or a CUDA device that torch sees.
+
+    Raises:
+        InputError: it is another device. The message begins with ``what``.
+    """
+    device = str(given)
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise InputError(f"{what} {device!r}: expected cpu, cuda or cuda:N")
     if device != "cpu":
@@ -34,11 +42,15 @@ def require_device(device: str, what: str = "device") -> None:
 
         if int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
             raise InputError(f"{what} {device!r}: there is no {device} here, torch sees {torch.cuda.device_count()} CUDA devices")
+    return device
 
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """Where neural LMs run. ``device`` is torch's name; ``memory``: bytes for scoring, without models and lists."""
+    """Where neural LMs run. ``memory``: bytes for scoring, without models and lists.
+
+    ``device`` is torch's name; a ``torch.device`` is kept as its name.
+    """
 
     device: str = "cpu"
     precision: str = "float32"
@@ -52,7 +64,7 @@ class DeviceConfig:
                 raise InputError(f"{what} {value!r}: expected one of {', '.join(known)}")
         if not isinstance(self.memory, int):
             raise InputError(f"memory {self.memory!r}: expected a number of bytes, such as 1 << 30")
-        require_device(self.device)
+        object.__setattr__(self, "device", device_name(self.device))
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -99,9 +111,7 @@ def parse_devices(text: str, precision: str, memory: int, option: str = "--devic
     named = ["cuda:0" if device == "cuda" else device for device in devices if device != "cpu"]
     if len(set(named)) != len(named):
         raise InputError(f"{option} {text!r} names a device twice")
-    for device in devices:
-        require_device(device, option)
-    return tuple(DeviceConfig(device, precision, memory) for device in devices)
+    return tuple(DeviceConfig(device_name(device, option), precision, memory) for device in devices)
 
 
 def parse_device(text: str) -> str:

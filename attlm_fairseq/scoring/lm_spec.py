@@ -6,26 +6,55 @@ import copy
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.numeric import is_number
+from attlm_fairseq.numeric import NOT_NEGATIVE, POSITIVE, WHOLE_NUMBER, Allowed, is_number
 from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache, parse_neural_cache, parse_unigram_cache
 from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.context import with_window
 from attlm_fairseq.scoring.lm_files import find_lm, holds_ngrams, load_lm_files
 from attlm_fairseq.scoring.oov_policy import UNK, OOVPolicy, parse_policy, with_policy
 from attlm_fairseq.scoring.scorer import Scorer
-from attlm_fairseq.text import TextPipeline, parse_steps
+from attlm_fairseq.text import TextPipeline, text_pipeline
 
 RESERVED_NAMES = ("words", "rank", "total")
 
 Direction = Literal["forward", "right-to-left", "reverse"]
 """The score of a translation model: ln p(hypothesis | source), the same right to left, or ln p(source | hypothesis)."""
 DIRECTIONS: tuple[Direction, ...] = ("forward", "right-to-left", "reverse")
+
+_TOKEN = Allowed(lambda value: isinstance(value, str), "a token of the LM")
+ALLOWED: dict[str, Allowed] = {
+    "ensemble_weights": Allowed(
+        lambda value: isinstance(value, list | tuple) and are_shares(value, len(value)),
+        "a list of numbers, none negative, not all zero",
+        lambda value: tuple(map(float, value)),
+    ),
+    "sentence_start": _TOKEN,
+    "sentence_end": _TOKEN,
+    "context_sentences": WHOLE_NUMBER,
+    "temperature": POSITIVE,
+    "translation": Allowed(lambda value: value in DIRECTIONS, f"one of {', '.join(DIRECTIONS)}"),
+    "only_close": NOT_NEGATIVE,
+    "dictionary": Allowed(lambda value: isinstance(value, Path), "a file"),
+    "adapt": Allowed(lambda value: isinstance(value, Path), "a file"),
+    "text": Allowed(lambda value: isinstance(value, TextPipeline), "text steps"),
+    "source_text": Allowed(lambda value: isinstance(value, TextPipeline), "text steps"),
+    "oov": Allowed(lambda value: isinstance(value, OOVPolicy), "a policy such as 'penalty:-12'"),
+    "neural_cache": Allowed(lambda value: isinstance(value, NeuralCache), "SIZE:THETA:WEIGHT, such as '500:0.7:0.1'"),
+    "unigram_cache": Allowed(lambda value: isinstance(value, UnigramCache), "SIZE:WEIGHT or SIZE:WEIGHT:DECAY, such as '500:0.1:0.99'"),
+}
+"""The values of the attributes of an LMSpec, besides their defaults."""
+_OF_CHECKPOINTS = ("ensemble_weights", "dictionary", "sentence_start", "sentence_end", "translation", "source_text")
+NOT_OF = {
+    "kenlm": _OF_CHECKPOINTS,
+    "mixture": (*_OF_CHECKPOINTS, "context_sentences", "temperature", "adapt", "neural_cache", "unigram_cache"),
+}
+"""The attributes that an LMSpec with ``kenlm`` or ``mixture`` does not have."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +104,38 @@ class LMSpec:
     only_close: float | None = None
     loaded: Scorer | None = None
 
-    @classmethod
-    def of_files(cls, name: str, files: Sequence[str]) -> LMSpec:
-        """Name an LM by its files, folders or cached Hugging Face models, recognised by their content.
+    def __post_init__(self) -> None:
+        """Convert values to the types above.
 
         Raises:
-            InputError: a name is neither a path nor that of a cached model.
+            InputError: a value is wrong, or this kind of LM does not have the attribute.
         """
-        paths = tuple(find_lm(file) for file in files)
+        given = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not field.default}
+        for name, allowed in ALLOWED.items():
+            if name not in given:
+                continue
+            if not allowed.is_right(given[name]):
+                raise InputError(f"{name} is {given[name]!r}, expected {allowed.expected}")
+            object.__setattr__(self, name, allowed.convert(given[name]))
+        for kind, refused in NOT_OF.items():
+            if kind in given and (wrong := [name for name in refused if name in given]):
+                raise InputError(f"{wrong[0]} is not for {'an ARPA or KenLM file' if kind == 'kenlm' else 'a mixture: give it to its LMs'}")
+        if self.ensemble_weights is not None and len(self.ensemble_weights) != len(self.checkpoints):
+            raise InputError(f"ensemble_weights needs {len(self.checkpoints)} numbers, none negative, not all zero")
+
+    @classmethod
+    def of_files(cls, name: str, files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> LMSpec:
+        """Name an LM by its file, folder or cached Hugging Face model, recognised by its content, or by several of them.
+
+        Raises:
+            InputError: no file is given, or one that is neither a path nor the name of a cached model.
+        """
+        several = [files] if isinstance(files, str | os.PathLike) or not isinstance(files, Sequence) else files
+        if wrong := [file for file in several if not isinstance(file, str | os.PathLike)]:
+            raise InputError(f"the LM {name!r} is {wrong[0]!r:.60}: expected a file, a list of checkpoints, an LMSpec or a Scorer")
+        if not several:
+            raise InputError(f"the LM {name!r} names no file")
+        paths = tuple(find_lm(os.fspath(file)) for file in several)
         if len(paths) == 1 and holds_ngrams(paths[0]):
             return cls(name, kenlm=paths[0])
         return cls(name, checkpoints=paths)
@@ -92,8 +145,8 @@ class LMSpec:
         cls,
         files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
-        text: str | TextPipeline | None = None,
-        source_text: str | TextPipeline | None = None,
+        text: str | Iterable[str] | TextPipeline | None = None,
+        source_text: str | Iterable[str] | TextPipeline | None = None,
         oov: str | OOVPolicy = UNK,
         dictionary: str | os.PathLike[str] | None = None,
         adapt: str | os.PathLike[str] | None = None,
@@ -105,7 +158,7 @@ class LMSpec:
 
         Args:
             files: a file or folder, or several for an ensemble.
-            text: text steps, joined by commas.
+            text: text steps, joined by commas or as a list.
             source_text: text steps for source sentences.
             oov: ``unk``, ``penalty:X`` or ``spread:N``.
             dictionary: see the attributes.
@@ -115,16 +168,16 @@ class LMSpec:
             others: further attributes by name.
 
         Raises:
-            InputError: a file is neither a path nor the name of a cached model, or an option has another form.
+            InputError: a file is neither a path nor the name of a cached model, or an option has another form or is for
+                another kind of LM.
         """
-        spec = cls.of_files("lm", [os.fspath(file) for file in ([files] if isinstance(files, str | os.PathLike) else files)])
         return replace(
-            spec,
-            text=_steps(text),
-            source_text=_steps(source_text),
+            cls.of_files("lm", files),
+            text=None if text is None else text_pipeline(text),
+            source_text=None if source_text is None else text_pipeline(source_text),
             oov=parse_policy(oov) if isinstance(oov, str) else oov,
-            dictionary=None if dictionary is None else Path(dictionary),
-            adapt=None if adapt is None else Path(adapt),
+            dictionary=Path(dictionary) if isinstance(dictionary, str | os.PathLike) else dictionary,
+            adapt=Path(adapt) if isinstance(adapt, str | os.PathLike) else adapt,
             neural_cache=parse_neural_cache(neural_cache) if isinstance(neural_cache, str) else neural_cache,
             unigram_cache=parse_unigram_cache(unigram_cache) if isinstance(unigram_cache, str) else unigram_cache,
             **others,
@@ -133,35 +186,51 @@ class LMSpec:
     @classmethod
     def of_loaded(cls, name: str, scorer: Scorer) -> LMSpec:
         """Name a loaded LM. One of ``load_lm`` keeps the text steps of its LMSpec."""
-        renamed = copy.copy(scorer)
-        renamed.name = name
         seen = cls(name) if scorer.spec is None else scorer.spec
-        return cls(name, text=seen.text, source_text=seen.source_text, only_close=seen.only_close, loaded=renamed)
+        return cls(name, text=seen.text, source_text=seen.source_text, only_close=seen.only_close, loaded=_renamed(scorer, name))
 
     def in_memory(self, device: DeviceConfig) -> LMSpec:
-        """Return the spec with its LM loaded; itself if it is a mixture or already loaded. Raises InputError as ``load`` does."""
-        if self.loaded is not None or self.mixture:
+        """Return the spec with its LM and text steps loaded, so that their files may change or go.
+
+        Raises:
+            InputError: as in ``load``, or the file of a text step is wrong.
+        """
+        if self.loaded is not None:
             return self
-        scorer = with_policy(self.load(device), self.oov)
-        scorer.spec = self
+        texts = {name: text.in_memory() for name in ("text", "source_text") if (text := getattr(self, name)) is not None}
+        if self.mixture:
+            return replace(self, **texts)
+        paths = {name: path.absolute() for name in ("kenlm", "dictionary", "adapt") if (path := getattr(self, name)) is not None}
+        checkpoints = tuple(path.absolute() for path in self.checkpoints)
+        plain = replace(self, **texts, **paths, checkpoints=checkpoints, loaded=self._loaded(device))
+        scorer = copy.copy(with_policy(plain.load(device), self.oov))
+        scorer.signature()  # hashes the files
+        scorer.spec, scorer.changed, scorer.loaded_on = plain, False, device if self.kenlm is None else None
         return self.of_loaded(self.name, scorer)
+
+    def unpacked(self) -> LMSpec:
+        """Return the spec of an LM of ``load_lm`` with its files and options, and as ``loaded`` the LM without these options."""
+        if self.loaded is None or self.loaded.changed or (made := self.loaded.spec) is None or made.loaded is None:
+            return self
+        own = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
+        return replace(made, **{**own, "loaded": _renamed(made.loaded, self.name)})
 
     def by_files(self) -> LMSpec:
         """Return the spec that loads the same LM from its files.
 
         Raises:
-            InputError: the LM is an object that ``load_lm`` has not made.
+            InputError: the LM is an object that ``load_lm`` has not made, or has made but the program has changed.
         """
-        if self.loaded is None:
-            return self
-        if self.loaded.spec is None:
+        found = replace(self.unpacked(), loaded=None)
+        if self.loaded is not None and not found.files:
             raise InputError(f"{self.name} is an object of this program, which attlm.toml cannot name: give the LM as a file")
-        own = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
-        return replace(self.loaded.spec, **{**own, "loaded": None})
+        return found
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Return the files and folders of the LM itself, without its dictionary and adaptation."""
+        """Return the files and folders to load the LM itself from, without its dictionary and adaptation."""
+        if self.loaded is not None:
+            return ()
         return self.checkpoints if self.kenlm is None else (self.kenlm,)
 
     @property
@@ -204,19 +273,21 @@ class LMSpec:
         return load_lm_files(self.files, self.name, self.ensemble_weights, self.dictionary, self.sentence_start, self.sentence_end, device)
 
 
-def _steps(text: str | TextPipeline | None) -> TextPipeline | None:
-    return parse_steps(filter(None, text.split(","))) if isinstance(text, str) else text
+def _renamed(scorer: Scorer, name: str) -> Scorer:
+    renamed = copy.copy(scorer)
+    renamed.name, renamed.changed = name, scorer.changed
+    return renamed
 
 
 def check_name(name: str, where: Path | None = None) -> str:
     """Return the name if every output format can contain it. Raises InputError otherwise."""
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name in RESERVED_NAMES:
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name in RESERVED_NAMES:
         raise InputError(
             f"{name!r} cannot be the name of an LM: a letter, then letters, digits, _ and -; not {', '.join(RESERVED_NAMES)}", path=where
         )
     return name
 
 
-def are_shares(weights: list, count: int) -> bool:
+def are_shares(weights: Sequence[Any], count: int) -> bool:
     """Return whether ``weights`` are ``count`` numbers that can be normalised: none is negative, and not all are 0."""
     return len(weights) == count and all(is_number(weight) and weight >= 0 for weight in weights) and 0 < sum(weights) < math.inf

@@ -13,6 +13,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 
 if TYPE_CHECKING:
+    from attlm_fairseq.scoring.compute import DeviceConfig
     from attlm_fairseq.scoring.lm_spec import LMSpec
 
 Sentence = Sequence[str]
@@ -84,12 +85,21 @@ class Scorer(ABC):
         left_to_right: whether a word's value is its log-probability given the words before it (and a source sentence).
             Only such LMs can be mixed.
         spec: the files and options that ``load_lm`` made it from; None for an LM that a program has made itself.
+        changed: whether it is a changed copy of the LM that ``spec`` describes: after a history, or with another normaliser.
+        loaded_on: the device of a neural LM that ``load_lm`` made; None for any other LM.
     """
 
     name: str
     members: tuple[Scorer, ...] = ()
     left_to_right: bool = True
     spec: LMSpec | None = None
+    changed: bool = False
+    loaded_on: DeviceConfig | None = None
+
+    def __copy__(self) -> Scorer:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__, changed=True)  # a copy is made to change it
+        return copied
 
     @abstractmethod
     def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:

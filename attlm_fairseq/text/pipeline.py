@@ -30,6 +30,23 @@ class Step:
     def needs_file(self) -> bool:
         return self.kind.argument == "FILE"
 
+    @cached_property
+    def function(self) -> TextFunction:
+        """Return the function of the step, built when it is first needed. Raises InputError for a bad file or a missing package."""
+        return self.kind.build(self.argument)
+
+    @cached_property
+    def signature(self) -> str:
+        """Return the step, with the SHA-256 of its file if it has one. The file is hashed once."""
+        return f"{self} (sha256 {sha256(Path(self.argument))})" if self.needs_file else str(self)
+
+    def absolute(self) -> Step:
+        """Return the step with the absolute path of its file, if it has one."""
+        return Step(self.name, str(Path(self.argument).absolute())) if self.needs_file else self
+
+    def __reduce__(self) -> tuple:
+        return Step, (self.name, self.argument)  # another process builds the function itself: most cannot be pickled
+
     def __str__(self) -> str:
         return f"{self.name}:{self.argument}" if self.argument else self.name
 
@@ -45,19 +62,22 @@ class TextPipeline:
 
     steps: tuple[Step, ...] = ()
 
-    @cached_property
-    def _functions(self) -> list[TextFunction]:
-        return [step.kind.build(step.argument) for step in self.steps]
-
     def load(self) -> TextPipeline:
         """Read the files of the steps now instead of at the first text. Raises InputError for a bad file or a missing package."""
-        _ = self._functions
+        for step in self.steps:
+            _ = step.function
         return self
+
+    def in_memory(self) -> TextPipeline:
+        """Return the pipeline with its files read and hashed, so that they may change or go. Raises InputError as ``load`` does."""
+        found = TextPipeline(tuple(step.absolute() for step in self.steps)).load()
+        found.signature()
+        return found
 
     def words(self, text: str) -> list[str]:
         """Return the words of a text; none is empty."""
-        for function in self._functions:
-            text = function(text)
+        for step in self.steps:
+            text = step.function(text)
         return text.split()
 
     def prepared(self, text: str) -> str:
@@ -75,7 +95,7 @@ class TextPipeline:
 
     def signature(self) -> list[str]:
         """Return the steps, with the SHA-256 of their files, so that results can be reproduced."""
-        return [f"{step} (sha256 {sha256(Path(step.argument))})" if step.needs_file else str(step) for step in self.steps]
+        return [step.signature for step in self.steps]
 
     def __str__(self) -> str:
         return " -> ".join([*map(str, self.steps), "split at white space"])
@@ -96,6 +116,20 @@ def parse_steps(texts: Iterable[str], folder: Path | None = None) -> TextPipelin
         if step.kind.segments:
             raise InputError(f"text step {step}: cutting into subwords comes last, but {steps[-1]} follows")
     return TextPipeline(steps)
+
+
+def text_pipeline(text: str | Iterable[str] | TextPipeline) -> TextPipeline:
+    """Return a pipeline itself, or parse it from its steps: joined by commas, or one by one.
+
+    Raises:
+        InputError: as in ``parse_steps``, or the value is neither of these.
+    """
+    if isinstance(text, TextPipeline):
+        return text
+    steps = text.split(",") if isinstance(text, str) else list(text) if isinstance(text, Iterable) else [text]
+    if wrong := [step for step in steps if not isinstance(step, str)]:
+        raise InputError(f"found the text step {wrong[0]!r}: expected steps such as 'unicode:nfc,lowercase'")
+    return parse_steps(filter(None, steps))
 
 
 def parse_step(text: str, folder: Path | None = None) -> Step:

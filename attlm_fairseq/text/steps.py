@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Literal
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
 from attlm_fairseq.text.subwords import JOINED_STYLES, join_subwords
 
 TextFunction = Callable[[str], str]
@@ -121,7 +122,8 @@ def _truecase(file: str) -> TextFunction:
 def _replace(file: str) -> TextFunction:
     """Replace words of a table: at each word the longest entry that begins there; what was put in is not replaced again."""
     table: dict[str, dict[tuple[str, ...], str]] = {}  # by first word
-    for number, line in enumerate(_lines(file), 1):
+    for number, line in enumerate(TextSource(file, "words, a tab, and what replaces them").lines(), 1):
+        line = line.rstrip("\r\n")
         words, tab, replacement = line.partition("\t")
         if not line.strip():
             continue
@@ -142,15 +144,6 @@ def _replace(file: str) -> TextFunction:
         return " ".join(out)
 
     return replaced
-
-
-def _lines(file: str) -> list[str]:
-    try:
-        return Path(file).read_bytes().decode("utf-8-sig").splitlines()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=file) from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"is not UTF-8 (byte {error.start})", path=file) from None
 
 
 def _sentencepiece(file: str) -> TextFunction:

@@ -101,7 +101,7 @@ def _the_lm(run: RunConfig) -> LMSpec:
 
     Raises InputError if there is none, or if there are more checkpoints.
     """
-    neural = [lm for lm in run.lms if lm.checkpoints or lm.loaded is not None]
+    neural = [lm for lm in map(LMSpec.unpacked, run.lms) if lm.kenlm is None and not lm.mixture]
     if not neural:
         given = f"; an n-gram LM ({run.lms[0].name}) has no attention weights" if run.lms else ""
         raise InputError(f"no neural LM given: use --lm CHECKPOINT{given}")

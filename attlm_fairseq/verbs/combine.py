@@ -8,9 +8,9 @@ from itertools import chain, zip_longest
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
-from attlm_fairseq.nbest.references import read_further
 from attlm_fairseq.scoring.lm_spec import check_name
-from attlm_fairseq.verbs.inputs import Lists, NbestFile, is_file, lists_as_ordered, lists_or_texts
+from attlm_fairseq.verbs.inputs import Lists, is_file, lists_or_texts
+from attlm_fairseq.verbs.systems import lists_of_system
 
 RANK = "rank"
 
@@ -31,7 +31,7 @@ def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
 
     Raises:
         InputError: there are fewer than two systems, a name is not allowed, a file cannot be read, or the systems have
-            different utterances.
+            different utterances or references.
     """
     if len(systems) < 2:
         raise InputError(f"there is {len(systems)} system to combine: expected two or more")
@@ -39,19 +39,10 @@ def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
     for name in systems:
         check_name(name)
     lists = list(lists_or_texts(first))
-    columns = [lists, *(_same_utterances(other, lists, str(first) if is_file(first) else first_name) for _, other in others)]
+    label = str(first) if is_file(first) else first_name
+    labels = (str(other) if is_file(other) else name for name, other in others)
+    columns = [lists, *(lists_of_system(name, other, lists, label) for name, (_, other) in zip(labels, others, strict=True))]
     return [_joined(list(systems), of_systems) for of_systems in zip(*columns, strict=True)]
-
-
-def _same_utterances(other: Lists, first: Sequence[NbestList], first_name: str) -> list[NbestList]:
-    """Return the lists of another system in the order of the first one's. Raises InputError if they are of other utterances."""
-    if is_file(other):
-        file = other if isinstance(other, NbestFile) else NbestFile(other)
-        return read_further(str(file), file.format, first, first_name)
-    lists = list(lists_as_ordered(other))
-    if len(lists) != len(first):
-        raise InputError(f"{len(lists)} lists, but {first_name} has {len(first)}: combine lists of the same utterances")
-    return lists
 
 
 def _joined(names: Sequence[str], of_systems: Sequence[NbestList]) -> NbestList:
@@ -60,12 +51,17 @@ def _joined(names: Sequence[str], of_systems: Sequence[NbestList]) -> NbestList:
     in_turn = chain.from_iterable(zip_longest(*(system.by_text for system in systems)))
     hypotheses = []
     for rank, text in enumerate(dict.fromkeys(text for text in in_turn if text is not None), 1):
-        scores = {f"{name}_{score}": value for name, system in zip(names, systems, strict=True) for score, value in system.scores(text)}
+        pairs = [(f"{name}_{score}", value) for name, system in zip(names, systems, strict=True) for score, value in system.scores(text)]
+        scores = dict(pairs)
+        if len(scores) < len(pairs):
+            twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
+            raise InputError(f"list {of_systems[0].id!r}: the score {twice!r} is that of two systems: give one of them another name")
         found = next(system.by_text[text] for system in systems if text in system.by_text)
         hypotheses.append(Hypothesis(found.text, scores, rank, times=found.times))
     references = next((nbest.references for nbest in of_systems if nbest.references), ())
     source = next((nbest.source for nbest in of_systems if nbest.source is not None), None)
-    return NbestList(of_systems[0].id, hypotheses, references, source=source)
+    sparse = any(nbest.sparse for nbest in of_systems)
+    return NbestList(of_systems[0].id, hypotheses, references, source=source, sparse=sparse)
 
 
 class _System:

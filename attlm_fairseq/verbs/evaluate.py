@@ -14,8 +14,6 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.metrics import EditRate, Edits, Metric
-from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.references import read_further
 from attlm_fairseq.nbest.report.report import Report
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
@@ -24,7 +22,7 @@ from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
 from attlm_fairseq.nbest.run.rescoring import context_of
 from attlm_fairseq.nbest.statistics.calibration import Calibration
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare, measure_lists
-from attlm_fairseq.nbest.statistics.table import ErrorCounts, as_table, count_errors, error_table
+from attlm_fairseq.nbest.statistics.table import ErrorCounts, as_table, error_table
 from attlm_fairseq.nbest.tuning.oracle import oracle
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of
 from attlm_fairseq.nbest.tuning.tuning import selection
@@ -37,7 +35,6 @@ from attlm_fairseq.verbs.inputs import (
     ReferenceFiles,
     References,
     is_file,
-    lists_as_ordered,
     lists_or_texts,
     metric_of,
     reference_files,
@@ -52,6 +49,7 @@ from attlm_fairseq.verbs.run import (
     require_weights,
     warn_of_subwords,
 )
+from attlm_fairseq.verbs.systems import lists_of_system
 
 AGAINST = "against the first"
 
@@ -115,7 +113,7 @@ class Evaluation:
         Raises:
             InputError: the metric counts no single errors of words or characters.
         """
-        return count_errors(self._answers(), self.references, self._edit_rate())
+        return {label: ErrorCounts.of(edits) for label, _, edits in self._answers()}
 
     def write_errors(self, path: FilePath) -> None:
         """Write the errors of each list and system as a tab-separated table with a header.
@@ -123,29 +121,27 @@ class Evaluation:
         Raises:
             InputError: the file cannot be written, or as in ``errors``.
         """
-        metric = self._edit_rate()
+        answers = self._answers()
         with whole_file(os.fspath(path)) as out:
             table = csv.writer(out, dialect="excel-tab", lineterminator="\n")
             table.writerow(["id", "system", *Edits._fields, "reference", "answer"])
             for place, (nbest, references) in enumerate(zip(self.measurement.lists.lists, self.references, strict=True)):
-                for label, texts in self._answers().items():
-                    edits = metric.edits(texts[place], references)
-                    table.writerow([nbest.id, label, *edits, " ||| ".join(references), texts[place]])
+                for label, texts, edits in answers:
+                    table.writerow([nbest.id, label, *edits[place], " ||| ".join(references), texts[place]])
         note(f"wrote {path}")
 
-    def _answers(self) -> dict[str, Sequence[str]]:
-        return {system.label: system.texts for system in self.systems if system.texts is not None}
-
-    def _edit_rate(self) -> EditRate:
+    def _answers(self) -> list[tuple[str, Sequence[str], list[Edits]]]:
+        """Return the label, the answers and their edits of each system whose answers are known. Raises InputError as in ``errors``."""
         if not isinstance(self.metric, EditRate):
             raise InputError(f"{self.metric.name} counts no single errors: expected the metric wer or cer")
-        return self.metric
+        answers = [(system.label, system.texts) for system in self.systems if system.texts is not None]
+        return [(label, texts, list(map(self.metric.edits, texts, self.references))) for label, texts in answers]
 
     def __str__(self) -> str:
         """Return what ``attlm eval`` prints: the table, the metric's settings, and how good the word confidences are."""
         lines = [as_table(self.rows, self.metric, AGAINST), f"{len(self.references)} lists; {self.signature}"]
         if isinstance(self.metric, EditRate):
-            lines.append(error_table(self._answers(), self.references, self.metric))
+            lines.append(error_table(self.errors(), self.metric.unit))
         return "\n".join([*lines, *([str(self.calibration)] if self.calibration else [])])
 
     def as_dict(self) -> dict[str, Any]:
@@ -203,13 +199,15 @@ def evaluate(
     read = with_references(lists_or_texts(lists, files.by), refs)
     found = measure(read, metric, run, features, on_progress, context_of(run, read[0] if read else None), run.groups(read))
     run, rescored = _rescored(found, metric, run)
-    further = _further(others, found, metric, name, files)
+    given = refs is not None and (refs is not files or files.paths)  # then the lists' own references do not count
+    further = _further(_by_name(others), found, metric, name, files, not given)
     best = f"oracle of {name}" if further else "oracle"
     of_best = oracle(found.lists.statistics, metric, [system.statistics for system in rescored[:1]])
     in_sample, notes = _in_sample(rescored, further, None if config is None else run, found.lists.references)
     utterances = found.lists.utterances(metric)
     notes += note_samples(utterances, found.lists.groups is not None)
     systems = [System(name, found.lists.first, [texts[0] for texts in found.lists.texts]), *rescored, *further, System(best, of_best)]
+    _require_distinct(systems)
     rows = compare(
         [(system.label, system.statistics) for system in systems],
         metric,
@@ -263,31 +261,32 @@ def _in_sample(
 
 
 def _further(
-    others: Sequence[NbestFile | FilePath] | Mapping[str, Lists], found: Measurement, metric: Metric, name: str, references: ReferenceFiles
+    others: Mapping[str, Lists], found: Measurement, metric: Metric, name: str, files: ReferenceFiles, compare_references: bool
 ) -> list[System]:
     """Return the further systems with the statistics of their 1-best hypotheses. ``name``: of the first.
 
     Raises InputError if one cannot be read or is of other utterances.
     """
     systems, first = [], found.lists.lists
-    if not isinstance(others, Mapping) and not all(map(is_file, others)):
-        raise InputError("other systems that are not files need names: expected a dictionary, such as {'rescored': lists}")
-    for label, other in others.items() if isinstance(others, Mapping) else [(str(other), other) for other in others]:
-        lists = _lists_of_file(other, first, name, references) if is_file(other) else list(lists_as_ordered(other))
-        if len(lists) != len(first):
-            raise InputError(f"{len(lists)} lists, but {name} has {len(first)}: compare lists of the same utterances")
+    for label, other in others.items():
+        lists = lists_of_system(label, other, first, name, files.by, compare_references)
         measured = measure_lists([replace(own, references=nbest.references) for own, nbest in zip(lists, first, strict=True)], metric)
         warn_of_subwords(measured.lists, metric)
         systems.append(System(label, measured.first, [texts[0] for texts in measured.texts]))
     return systems
 
 
-def _lists_of_file(file: NbestFile | FilePath, first: Sequence[NbestList], first_name: str, references: ReferenceFiles) -> list[NbestList]:
-    """Return another system's lists in the order of ``first``. Raises InputError if they are of other utterances."""
-    file = file if isinstance(file, NbestFile) else NbestFile(file)
-    lists = read_further(str(file), file.format, first, first_name, references.by)
-    for own, nbest in zip(lists, first, strict=True):
-        if own.references and not references.paths and own.references != nbest.references:
-            message = f"the reference of list {own.id!r} is not that of {first_name}; compare the same utterances in the same order"
-            raise InputError(message, path=file, line=own.line)
-    return lists
+def _by_name(others: Sequence[NbestFile | FilePath] | Mapping[str, Lists]) -> Mapping[str, Lists]:
+    """Return the other systems by name, which is a file's path. Raises InputError for lists without a name."""
+    if isinstance(others, Mapping):
+        return others
+    if not all(map(is_file, others)):
+        raise InputError("other systems that are not files need names: expected a dictionary, such as {'rescored': lists}")
+    return {str(other): other for other in others}
+
+
+def _require_distinct(systems: Sequence[System]) -> None:
+    """Raise InputError if two systems have the same label."""
+    labels = [system.label for system in systems]
+    if twice := [label for place, label in enumerate(labels) if label in labels[:place]]:
+        raise InputError(f"two systems are called {twice[0]!r}: give each a name of its own")

@@ -134,7 +134,7 @@ def fit_context(
     require_lms(run)
     if unknown := [name for name in find if name not in FINDABLE]:
         raise InputError(f"{unknown[0]!r} cannot be found: expected {', '.join(FINDABLE)}")
-    run = replace(run, context=run.context or ContextSpec("all"))
+    run = replace(run, lms=tuple(lm.unpacked() for lm in run.lms), context=run.context or ContextSpec("all"))
     source = text_lines(text)
     read = list(islice(read_lines(source) if isinstance(source, TextSource) else source, lines))
     texts = {lm.name: lm.text or run.text for lm in run.lms}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard, cast
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 
@@ -35,7 +37,10 @@ from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_files import EXPECTED
 from attlm_fairseq.scoring.lm_spec import LMSpec, check_name
 from attlm_fairseq.scoring.scorer import Scorer
-from attlm_fairseq.text import TextPipeline, parse_steps
+from attlm_fairseq.text import TextPipeline, text_pipeline
+
+if TYPE_CHECKING:
+    import torch
 
 FilePath: TypeAlias = str | os.PathLike[str]
 LM: TypeAlias = FilePath | Sequence[FilePath] | Scorer | LMSpec
@@ -43,6 +48,7 @@ LM: TypeAlias = FilePath | Sequence[FilePath] | Scorer | LMSpec
 # the hypotheses of one list, best first: each a text, or a text with the decoder's score or with named scores
 Hypotheses: TypeAlias = Sequence[str | tuple[str, float | Mapping[str, float]]]
 OnProgress: TypeAlias = Callable[[int], None] | None
+Devices: TypeAlias = "str | torch.device | DeviceConfig | Sequence[str | torch.device | DeviceConfig]"
 
 _EXAMPLES = {"LMs": "'lm.pt'", "weights": "0.5"}
 
@@ -167,7 +173,8 @@ def opened_lists(lists: Lists) -> tuple[NbestFormat | NbestFolderFormat | None, 
     """Return the format, if the lists are in a file, and an iterator over the lists.
 
     A list of strings becomes an ``NbestList`` whose id is its position from 0. A single number next to a hypothesis
-    becomes its score ``score``.
+    becomes its score ``score``. The ranks of a program's lists are their present order, as if they had been written to a
+    file: rescored lists count as rescored.
 
     Raises:
         InputError: as in ``NbestFile.open``. From the iterator: a list of Python objects has no hypotheses, or one
@@ -177,14 +184,31 @@ def opened_lists(lists: Lists) -> tuple[NbestFormat | NbestFolderFormat | None, 
         lists = NbestFile(lists)
     if isinstance(lists, NbestFile):
         return lists.open()
+    return None, map(_ranked, lists_as_given(lists))
+
+
+def lists_as_given(lists: Lists) -> Iterator[NbestList]:
+    """Yield lists to write. The ranks of a program's lists stay: they tell which text of the file read belongs to a hypothesis.
+
+    Raises:
+        InputError: as in ``opened_lists``.
+    """
+    if is_file(lists):
+        return lists_of(lists)
     if isinstance(lists, NbestList) or not isinstance(lists, Iterable):
         raise InputError(f"the lists are {_shown(lists)}: expected a file or a list of n-best lists")
-    return None, (_list_of(place, given) for place, given in enumerate(lists))
+    return (_list_of(place, given) for place, given in enumerate(lists))
 
 
 def _shown(value: object) -> str:
     """Return a value of the wrong type for a message."""
     return f"{value!r:.60} ({type(value).__name__})"
+
+
+def require_type(what: str, value: object, types: type | tuple[type, ...], expected: str) -> None:
+    """Raise InputError, which says ``what`` the value is, unless it is of these types."""
+    if not isinstance(value, types):
+        raise InputError(f"the {what} is {_shown(value)}: expected {expected}")
 
 
 def lists_of(lists: Lists) -> Iterator[NbestList]:
@@ -203,7 +227,7 @@ def title_of(what: str, lists: Lists) -> str:
 
 def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
     if isinstance(given, NbestList):
-        nbest = given
+        nbest = _with_plain_scores(given)
     else:
         nbest = NbestList(str(place), [_hypothesis_of(place, one) for one in _sequence(place, given)])
     if not nbest.hypotheses:
@@ -211,14 +235,23 @@ def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
     return nbest if all(hypothesis.rank for hypothesis in nbest.hypotheses) else _ranked(nbest)
 
 
+def _with_plain_scores(nbest: NbestList) -> NbestList:
+    """Return the list with scores that are Python's numbers, as files hold them. Raises InputError for a score that is not a number."""
+    scores = [item for hypothesis in nbest.hypotheses for item in hypothesis.scores.items()]
+    if all(type(score) in (float, int) for _, score in scores):
+        return nbest
+    if wrong := [f"{name} = {score!r}" for name, score in scores if not _is_number(score)]:
+        raise nbest.error(f"list {nbest.id!r} has the score {wrong[0]}: expected a number")
+    plain = [{name: float(score) for name, score in hypothesis.scores.items()} for hypothesis in nbest.hypotheses]
+    return replace(nbest, hypotheses=[replace(one, scores=scores) for one, scores in zip(nbest.hypotheses, plain, strict=True)])
+
+
 def _ranked(nbest: NbestList) -> NbestList:
-    """Return the list with its order as the ranks."""
-    return replace(nbest, hypotheses=[replace(hypothesis, rank=rank) for rank, hypothesis in enumerate(nbest.hypotheses, 1)])
-
-
-def lists_as_ordered(lists: Lists) -> Iterator[NbestList]:
-    """Yield the lists of ``lists_of`` to measure. Rescored lists of a program keep their new order, as they do in a file."""
-    return map(_ranked, lists_of(lists))
+    """Return the list with its order as the ranks. If these change, it is as if made by a program: no text of a file belongs to it."""
+    if [hypothesis.rank for hypothesis in nbest.hypotheses] == list(range(1, len(nbest.hypotheses) + 1)):
+        return nbest
+    hypotheses = [replace(hypothesis, rank=rank, verbatim=None) for rank, hypothesis in enumerate(nbest.hypotheses, 1)]
+    return replace(nbest, hypotheses=hypotheses, verbatim=None)
 
 
 def lists_or_texts(lists: Lists, by: By | None = None) -> Iterable[NbestList]:
@@ -227,11 +260,14 @@ def lists_or_texts(lists: Lists, by: By | None = None) -> Iterable[NbestList]:
     Raises InputError if the file cannot be read, or if it is standard input and its format is not recognised.
     """
     if not is_file(lists):
-        return lists_as_ordered(lists)
+        return lists_of(lists)
     file = lists if isinstance(lists, NbestFile) else NbestFile(lists)
     if file.format != TEXT:
         try:
-            return file.open()[1]
+            form, opened = file.open()
+            if form.name == "plain" and file.format is None:
+                note(f"note: {file} is read as lists of several texts (plain); if it has one text per line, say --format {TEXT}")
+            return opened
         except UnknownFormatError:
             if str(file) == "-":
                 raise
@@ -257,8 +293,8 @@ def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, floa
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a number of Python, numpy or torch."""
-    return hasattr(value, "__float__") and not getattr(value, "ndim", 0)
+    """Return whether a value is a real number of Python, numpy or torch."""
+    return isinstance(value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value, Real)
 
 
 def with_references(lists: Iterable[NbestList], references: References | None) -> list[NbestList]:
@@ -300,7 +336,9 @@ def reference_files(references: References | None) -> ReferenceFiles | None:
 
 
 def _with_own(nbest: NbestList, given: str | Sequence[str] | None, problem: str) -> NbestList:
-    found = (given,) if isinstance(given, str) else tuple(given or ())
+    found = (given,) if isinstance(given, str) or not isinstance(given, Iterable | None) else tuple(given or ())
+    if wrong := [one for one in found if not isinstance(one, str)]:
+        raise nbest.error(f"list {nbest.id!r}: its reference is {_shown(wrong[0])}: expected a text or several")
     if not found:
         raise nbest.error(f"list {nbest.id!r}: {problem}")
     return replace(nbest, references=found)
@@ -310,8 +348,10 @@ def metric_of(metric: str | Metric) -> Metric:
     """Return the metric itself, or make it from its name.
 
     Raises:
-        InputError: there is no metric of this name, or ``external:`` has no usable command.
+        InputError: there is no metric of this name, ``external:`` has no usable command, or the value is not a Metric.
     """
+    if not isinstance(metric, str) and not hasattr(metric, "statistics"):
+        raise InputError(f"the metric is {_shown(metric)}: expected a name such as 'wer', or a Metric")
     return make_metric(metric) if isinstance(metric, str) else metric
 
 
@@ -332,7 +372,7 @@ def run_config(
     weights: Mapping[str, float] | None = None,
     text: str | Iterable[str] | TextPipeline | None = None,
     decision: Decision | None = None,
-    devices: str | DeviceConfig | Sequence[DeviceConfig] | None = None,
+    devices: Devices | None = None,
     context: str | ContextSpec | None = None,
 ) -> RunConfig:
     """Build the configuration of a run: an optional base configuration, changed by the other arguments.
@@ -344,7 +384,8 @@ def run_config(
         weights: weights of LMs, scores of the lists, ``words`` and ``rank``. Weights of ``config`` not named here stay.
         text: text steps for all LMs that have no steps of their own, such as ``"tokenize:en,lowercase"``.
         decision: the decision rule, such as ``Decision("mbr-wer", scale=2.0)``.
-        devices: where neural LMs run: ``"cpu"``, ``"cpu:4"`` (four processes), ``"cuda:0,cuda:1"``, or DeviceConfigs.
+        devices: where neural LMs run: ``"cpu"``, ``"cpu:4"`` (four processes), ``"cuda:0,cuda:1"``, or one name or
+            DeviceConfig per process. LMs that are loaded stay on their device.
         context: which lists or lines form one conversation: ``"all"``, ``"id:REGEX"``, ``"file:FILE"``, ``"blank"``, or
             a ContextSpec.
 
@@ -352,8 +393,12 @@ def run_config(
         The configuration.
 
     Raises:
-        InputError: a file cannot be read, two LMs have the same name, or a text step or device is unknown.
+        InputError: a file cannot be read, two LMs have the same name, a text step or device is unknown, an argument is of
+            another type, or an LM is already loaded on another device.
     """
+    require_type("configuration", config, (RunConfig, str, os.PathLike, NoneType), "a RunConfig or an attlm.toml")
+    require_type("decision", decision, (Decision, NoneType), "a Decision, such as Decision('mbr-wer')")
+    require_type("context", context, (str, ContextSpec, NoneType), "a text such as 'all', or a ContextSpec")
     run = config if isinstance(config, RunConfig) else RunConfig() if config is None else read_config(Path(config))
     for what, given in (("LMs", lms), ("weights", weights)):
         if given is not None and not isinstance(given, Mapping):
@@ -366,8 +411,7 @@ def run_config(
             raise InputError(f"two LMs are called {name!r}; give them different names")
     changes: dict[str, Any] = {"lms": (*run.lms, *(lm_spec(name, lm) for name, lm in (lms or {}).items()))}
     if text is not None:
-        steps = text.split(",") if isinstance(text, str) else text
-        changes["text"] = steps if isinstance(steps, TextPipeline) else parse_steps(filter(None, steps))
+        changes["text"] = text_pipeline(text)
     if decision is not None:
         changes["decision"] = decision
     if devices is not None:
@@ -376,6 +420,8 @@ def run_config(
         changes["context"] = parse_context(context) if isinstance(context, str) else context
     run = replace(run, **changes).with_weights({name: float(weight) for name, weight in (weights or {}).items()})
     _require_files(run)
+    if devices is not None:
+        _require_devices_of_loaded(run)
     return run
 
 
@@ -388,28 +434,33 @@ def _require_files(run: RunConfig) -> None:
                 raise InputError(f"there is no such file; {EXPECTED}{named}", path=file)
 
 
-def _devices(devices: str | DeviceConfig | Sequence[DeviceConfig]) -> tuple[DeviceConfig, ...]:
-    if isinstance(devices, str):
-        return parse_devices(devices, DEFAULT_DEVICE.precision, DEFAULT_DEVICE.memory)
-    return (devices,) if isinstance(devices, DeviceConfig) else tuple(devices)
+def _require_devices_of_loaded(run: RunConfig) -> None:
+    """Raise InputError if a loaded LM is on another device than those of the run, which would have no effect on it."""
+    for lm in run.lms:
+        if lm.loaded is not None and lm.loaded.loaded_on not in (None, *run.devices):
+            raise InputError(f"{lm.name} is loaded already, with {lm.loaded.loaded_on}: to change its device, load it from its files")
+
+
+def _devices(devices: Devices) -> tuple[DeviceConfig, ...]:
+    several = devices if isinstance(devices, Sequence) and not isinstance(devices, str) else [devices]
+    if several and all(isinstance(one, DeviceConfig) for one in several):
+        return tuple(cast("Sequence[DeviceConfig]", several))
+    return parse_devices(",".join(map(str, several)), DEFAULT_DEVICE.precision, DEFAULT_DEVICE.memory)
 
 
 def lm_spec(name: str, lm: LM) -> LMSpec:
     """Return the LMSpec of an LM under this name. The kind of a file is recognised by its content.
 
     Raises:
-        InputError: the name is not allowed for an LM, no file is given, or a file is neither a path nor the name of
-            a cached model.
+        InputError: the name is not allowed for an LM, the LM is none of these, no file is given, or a file is neither
+            a path nor the name of a cached model.
     """
     check_name(name)
     if isinstance(lm, LMSpec):
         return replace(lm, name=name)
     if isinstance(lm, Scorer):
         return LMSpec.of_loaded(name, lm)
-    files = [os.fspath(lm)] if isinstance(lm, str | os.PathLike) else [os.fspath(file) for file in lm]
-    if not files:
-        raise InputError(f"the LM {name!r} names no file")
-    return LMSpec.of_files(name, files)
+    return LMSpec.of_files(name, lm)
 
 
 def text_name(text: FilePath | Iterable[str]) -> str:

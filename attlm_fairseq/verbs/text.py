@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note, note_texts, warn_of_oov
@@ -20,6 +20,9 @@ from attlm_fairseq.scoring.text_file import ScoredText
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config, text_lines
 from attlm_fairseq.verbs.run import require_lms
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Perplexity:
         return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in asdict(self).items()}
 
 
-def load_lm(lm: LM, name: str = "lm", *, device: str = "cpu") -> Scorer:
+def load_lm(lm: LM, name: str = "lm", *, device: str | torch.device = "cpu") -> Scorer:
     """Load a language model that scores sentences.
 
     Args:

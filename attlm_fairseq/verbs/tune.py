@@ -43,8 +43,9 @@ from attlm_fairseq.verbs.inputs import (
     OnProgress,
     References,
     groups_of,
-    lists_as_ordered,
+    lists_of,
     metric_of,
+    require_type,
     run_config,
     title_of,
     with_references,
@@ -230,11 +231,13 @@ def tune(
         InputError: the input is unreadable or wrong, references do not fit, or an option names no feature.
         NoGainError: cross-validation shows no gain and ``options.no_gain`` is ``"fail"``.
     """
-    options, metric, run = options or TuneOptions(), metric_of(metric), run_config(config, lms=lms)
+    options = TuneOptions() if options is None else options
+    require_type("value of options", options, TuneOptions, "TuneOptions(..)")
+    metric, run = metric_of(metric), run_config(config, lms=lms)
     intervals = _intervals(options, run)
     if not run.lms and not run.candidates.table:
         note("WARNING: no LM given: only the lists' own scores are tuned; --lm or --kenlm adds one")
-    read = with_references(lists_as_ordered(lists), refs)
+    read = with_references(lists_of(lists), refs)
     groups = _groups(read, run, options.folds_by)
     read = expanded_for_tuning(read, run, metric, options.folds, groups)
     if all(len({hypothesis.text for hypothesis in nbest.hypotheses}) == 1 for nbest in read):

@@ -6,11 +6,12 @@ import click
 import cloup
 
 from attlm_cli.options import given_option, json_option, seed_option
-from attlm_cli.printing import echo_json, print_systems, progress
+from attlm_cli.printing import echo_json, progress
 from attlm_cli.run_options import run_options
 from attlm_cli.types import WEIGHT
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.nbest.statistics.table import as_table
 from attlm_fairseq.verbs.cloze import Accuracy, answer_cloze
 from attlm_fairseq.verbs.evaluate import AGAINST
 
@@ -47,6 +48,6 @@ def cloze_command(questions: str, weights: tuple[tuple[str, float], ...], seed: 
     if as_json:
         echo_json(found.as_dict())
         return
-    print_systems(found.rows, Accuracy(), AGAINST)
+    click.echo(as_table(found.rows, Accuracy(), AGAINST))
     unknown = ", ".join(f"{count} to {name}" for name, count in found.unknown.items())
     click.echo(f"{len(found.questions)} questions; answers unknown: {unknown}")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import cloup
 
+from attlm_cli.options import format_option
 from attlm_cli.overwriting import check_files
 from attlm_cli.types import SYSTEM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.verbs.combine import combine
+from attlm_fairseq.verbs.inputs import NbestFile
 from attlm_fairseq.verbs.nbest_files import write_nbest
 
 
 @cloup.command("combine")
 @cloup.argument("systems", type=SYSTEM, nargs=-1, required=True, help="N-best lists of two or more systems, each with a name.")
 @cloup.option("-o", "--output", default="-", metavar="FILE", help="File to write (jsonl); - is standard output (default). .gz compresses.")
-def combine_command(systems: tuple[tuple[str, str], ...], output: str) -> None:
+@format_option
+def combine_command(systems: tuple[tuple[str, str], ...], output: str, format_name: str | None) -> None:
     """Join the n-best lists of several SYSTEMS for the same utterances.
 
     Each list gets the hypotheses of all systems. The scores of the system NAME are called NAME_SCORE, and NAME_rank is minus the
@@ -30,7 +33,7 @@ def combine_command(systems: tuple[tuple[str, str], ...], output: str) -> None:
       attlm tune both.jsonl --refs dev.ref --kenlm lm.arpa --mbr wer
     """
     check_files({"the input": [file for _, file in systems]}, {"the output": output})
-    by_name = dict(systems)
+    by_name = {name: NbestFile(file, format_name) for name, file in systems}
     if len(by_name) < len(systems):
         raise InputError("two systems have the same name: name them apart")
     lists = combine(by_name)

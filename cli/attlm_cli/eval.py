@@ -6,12 +6,11 @@ import click
 import cloup
 
 from attlm_cli.decision_options import DecisionChoice, decision_options
-from attlm_cli.options import Results, check_source, measured_reference_options, metric_options, result_options, seed_option
+from attlm_cli.options import Results, check_source, format_option, measured_reference_options, metric_options, result_options, seed_option
 from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_json, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.nbest.formats import FORMATS
 from attlm_fairseq.nbest.metrics import EditRate, Metric
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.verbs.evaluate import evaluate
@@ -20,13 +19,7 @@ from attlm_fairseq.verbs.inputs import NbestFile, ReferenceFiles
 
 @cloup.command("eval")
 @cloup.argument("nbest", nargs=-1, required=True, help="N-best lists or texts of the same utterances; - is standard input.")
-@cloup.option(
-    "--format",
-    "format_name",
-    metavar="NAME",
-    help=f"Format of every NBEST: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size). text is one text per line. "
-    "Default: recognised by content.",
-)
+@format_option
 @measured_reference_options
 @metric_options()
 @run_options(several_devices=True, only_if_named=True, candidates=True, lists=True)
@@ -84,6 +77,8 @@ def eval_command(
     check_files(inputs, {"--report": results.report, "--errors": errors}, run)
     if errors and not isinstance(metric, EditRate):
         raise InputError(f"--errors: {metric.name} counts no single errors; it goes with --metric wer or cer")
+    if errors == "-" and results.as_json:
+        raise InputError("--errors - and --json both go to standard output: name a file for the errors")
     first, *others = (NbestFile(path, format_name) for path in nbest)
     with hypotheses_bar(nbest[0] if run else "-", format_name) as bar:
         found = evaluate(first, refs, others, config=run, metric=metric, seed=seed, confidence=confidence, on_progress=bar.update)

@@ -6,7 +6,7 @@ import json
 import logging
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,6 @@ import click
 
 from attlm_fairseq.errors import visible
 from attlm_fairseq.messages import LOGGER
-from attlm_fairseq.nbest.metrics import ScoreOfSums
-from attlm_fairseq.nbest.statistics.evaluation import Row
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -94,13 +92,6 @@ def echo_fields(*fields: object) -> None:
 
 def echo_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
-
-
-def print_systems(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> None:
-    """Print the table of ``as_table``."""
-    from attlm_fairseq.nbest.statistics.table import as_table
-
-    click.echo(as_table(rows, metric, against))
 
 
 def this_command() -> str:

@@ -395,6 +395,10 @@ def _is_plain(lm: LMSpec) -> bool:
     return not lm.mixture
 
 
+def _has_checkpoints(lm: LMSpec) -> bool:
+    return bool(lm.checkpoints)
+
+
 def _holds(kind: str) -> Callable[[LMSpec], bool]:
     """Return whether all checkpoints of an LM are of this kind. A translation model is of no kind."""
     return lambda lm: bool(lm.checkpoints) and not lm.translation and all(lm_kind(path) == kind for path in lm.checkpoints)
@@ -407,8 +411,8 @@ LM_CHANGES = (
     LMChange("unigram_cache", _is_plain),
     LMChange("temperature", _is_plain, _holds("attlm")),
     LMChange("adapt", _is_plain, _holds("attlm")),
-    LMChange("sentence_start", by_default=_holds("huggingface"), expected="LM of Hugging Face"),
-    LMChange("sentence_end", by_default=_holds("huggingface"), expected="LM of Hugging Face"),
+    LMChange("sentence_start", _has_checkpoints, _holds("huggingface"), "LM of Hugging Face"),
+    LMChange("sentence_end", _has_checkpoints, _holds("huggingface"), "LM of Hugging Face"),
     LMChange("source_text", lambda lm: lm.translation is not None, expected="translation model"),
     LMChange("only_close", by_default=_holds("masked"), expected="masked LM; for another LM give NAME=NUMBER"),
 )

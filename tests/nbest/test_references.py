@@ -282,6 +282,23 @@ def test_lists_of_one_hypothesis_are_lists_if_their_format_is_named(tmp_path):
     assert further(tmp_path / "t", "a\t1.5\nb\t2.5\n", "nemo:1", first=of_texts(u="", v="")) == [("0", "a"), ("1", "b")]
 
 
+def test_texts_whose_format_says_how_their_ids_stand_are_read_by_it(tmp_path):
+    assert further(tmp_path / "t", "spk-3 c\nspk-1 a b\nspk-2\n", "text:id") == paired("a b", "", "c")
+    assert further(tmp_path / "t", "x-1 c\nx-2 a b\nx-3\n", "text:order") == [("0", "x-1 c"), ("1", "x-2 a b"), ("2", "x-3")]
+    for text, message in (
+        ("spk-3 c\n\nspk-2\n", "not every line carries an id"),
+        ("spk-3 c\nspk-1 a b\nspk-1\n", "the id 'spk-1' is there 2 times"),
+        ("spk-3 c\nspk-1 a b\nspk-4\n", "not the lists of FIRST: 1 of its ids are missing \\(first: 'spk-2'\\), 1 are unknown"),
+    ):
+        with pytest.raises(InputError, match=f"t: {message}"):
+            further(tmp_path / "t", text, "text:id")
+
+
+def test_lists_whose_format_is_named_are_of_the_same_utterances(tmp_path):
+    with pytest.raises(InputError, match="t: not the lists of FIRST: 1 of its ids are missing"):
+        further(tmp_path / "t", "spk-3-1 c\nspk-1-1 a b\nspk-4-1\n", "kaldi")
+
+
 def test_lists_of_the_same_ids_in_another_order_go_by_them(tmp_path):
     assert further(tmp_path / "t", "spk-2-1 x\nspk-2-2 y\nspk-3-1 z\nspk-1-1\n") == paired("", "x", "z")
     numbered = lists(*"120")
@@ -353,6 +370,19 @@ def test_references_by_the_names_of_json_and_tables(text, tmp_path):
         assert [nbest.references for nbest in found] == [("a b",), ("c d",)]
     with pytest.raises(InputError, match=r"refs: its lines carry ids such as 'u2', which no list has"):
         attach_references([NbestList("v", lists[0].hypotheses)] * 2, read_references([str(tmp_path / "refs")]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id,hyp,ref\nu1,a b,\nu2,c,d\n",
+        "id\thyp\tref\nu1\ta b\t\nu2\tc\td\n",
+        '{"id": "u1", "hyp": "a b", "ref": ""}\n{"id": "u2", "text": "d"}\n',
+    ],
+)
+def test_a_blank_reference_is_silence_and_never_the_hypothesis(text, tmp_path):
+    (tmp_path / "refs").write_text(text)
+    assert attach_references(lists("u1", "u2"), read_references([str(tmp_path / "refs")]))[0].references == ("",)
 
 
 def test_references_in_json_without_ids_go_by_order(tmp_path):

@@ -68,6 +68,12 @@ def test_mixtures_are_numbered_and_named():
         changed_by(CONFIG, mixture=("a:1,c:3", "mix:1,b:1"))
 
 
+def test_tokens_are_for_checkpoints():
+    assert spec(with_lm_changes(CONFIG, sentence_start=(("b", "<s>"),)), "b").sentence_start == "<s>"
+    with pytest.raises(InputError, match=r"--sentence-start a=\.\.: there is no LM of Hugging Face"):
+        with_lm_changes(CONFIG, sentence_start=(("a", "<s>"),))
+
+
 typed = st.text("ab=:,.-1e /", max_size=12) | st.sampled_from(
     ["a=unk", "b=1:2", "1:2", "a:1,b:1", "unk", "lowercase", "nan:1", "b=inf:1", "a:nan"]
 )

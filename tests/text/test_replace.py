@@ -45,7 +45,7 @@ def test_spellings_that_the_table_maps_are_no_errors(table):
         (b"a\tb\n\tb\n", 2, "expected words, a tab"),
         (b"a\tb\tc\n", 1, "expected words, a tab"),
         (b"a\tb\na\tc\n", 2, "'a' is replaced by 'b' in an earlier line"),
-        (b"a\t\xff\n", None, "is not UTF-8"),
+        (b"a\t\xff\n", 1, "not UTF-8"),
     ],
 )
 def test_a_wrong_table_is_refused(tmp_path, content, line, message):

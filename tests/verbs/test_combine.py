@@ -60,7 +60,7 @@ def test_files_are_matched_by_id(folder):
 
 
 def test_lists_of_programs_must_be_of_the_same_utterances():
-    with pytest.raises(attlm.InputError, match="1 lists, but a has 2: combine lists of the same utterances"):
+    with pytest.raises(attlm.InputError, match=r"b: 1 lists, but a has 2: .* lists of the same utterances"):
         attlm.combine({"a": A, "b": B[:1]})
 
 
@@ -73,3 +73,27 @@ def test_systems_of_one_answer_vote_word_by_word(folder):
     assert [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in found][1] == [""]
     run("rescore", "all.jsonl", "--consensus", *(f"--weight={name}_rank=0.01" for name in "abc"), "-o", "voted.txt", "--to", "1best")
     assert Path("voted.txt").read_text() == "the cat sat on a mat\n\n"
+
+
+def test_systems_of_other_utterances_or_with_scores_of_one_name_are_refused():
+    def lists(texts):
+        return [attlm.NbestList(str(place), [attlm.Hypothesis(text)], (text,)) for place, text in enumerate(texts)]
+
+    with_references, others = lists(["a b", "c d"]), lists(["c d", "a b"])
+    with pytest.raises(attlm.InputError, match="b: the reference of list '0' is not that of a; compare the same utterances"):
+        attlm.combine({"a": with_references, "b": others})
+    with pytest.raises(attlm.InputError, match="list '0': the score 'a_b_am' is that of two systems: give one of them another name"):
+        attlm.combine({"a": [[("x", {"b_am": -1.0})]], "a_b": [[("x", {"am": -7.0})]]})
+
+
+def test_scores_that_lists_may_lack_stay_so(folder):
+    Path("sparse").write_text("0 ||| a ||| am= -1 sp= 2 ||| 0\n0 ||| b ||| am= -2 ||| 0\n1 ||| c ||| am= -1 ||| 0\n")
+    assert all(nbest.sparse for nbest in attlm.combine({"a": "sparse", "b": [["a"], ["c"]]}))
+
+
+def test_the_format_can_be_said(folder):
+    Path("a.txt").write_text("the cat sat\n\na dog\n\nthe cow\n")
+    Path("b.txt").write_text("the cat sad\n\na dog\n\na cow\n")
+    guessed = run("combine", "a=a.txt", "b=b.txt", "-o", "blocks.jsonl").stderr
+    assert "a.txt is read as lists of several texts (plain); if it has one text per line, say --format text" in guessed
+    assert "5 lists, 7 hypotheses" in run("combine", "a=a.txt", "b=b.txt", "--format", "text", "-o", "texts.jsonl").stderr

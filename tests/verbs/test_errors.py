@@ -68,3 +68,26 @@ def test_weights_are_written_only_if_the_row_of_the_table_gains(folder):
     assert found.gain is (cross_validated.comparison.difference.score < 0)
     assert any(found.weights.values()) is found.gain
     assert ("for want of a gain" in str(found)) is not found.gain
+
+
+def test_systems_of_programs_are_matched_by_id():
+    def lists(*pairs, refs=False):
+        return [attlm.NbestList(which, [attlm.Hypothesis(text)], (text,) if refs else ()) for which, text in pairs]
+
+    first = lists(("u1", "a b"), ("u2", "c d"), refs=True)
+    swapped = lists(("u2", "c d"), ("u1", "a b"))
+    assert attlm.evaluate(first, others={"other": swapped}).rows[1].interval.score == 0
+    with pytest.raises(attlm.InputError, match=r"other: not the lists of input 1-best: 1 of its ids are missing \(first: 'u2'\)"):
+        attlm.evaluate(first, others={"other": lists(("u1", "a b"), ("u3", "c d"))})
+    numbered = lists(("0", "c d"), ("1", "a b"), refs=True)
+    with pytest.raises(attlm.InputError, match="other: the reference of list '0' is not that of input 1-best"):
+        attlm.evaluate(first, others={"other": numbered})
+    assert attlm.evaluate(first, ["a b", "c d"], {"other": numbered}).rows[1].interval.score == 100  # references given: those count
+
+
+def test_systems_need_names_of_their_own(folder):
+    for name in ("input 1-best", "oracle of input 1-best"):
+        with pytest.raises(attlm.InputError, match=f"two systems are called '{name}'"):
+            attlm.evaluate(FIRST, REFERENCES, {name: OTHER})
+    assert "two systems are called 'dev.json'" in refused("eval", "dev.json", "dev.json")
+    assert "--errors - and --json both go to standard output" in refused("eval", "dev.json", "--errors", "-", "--json")

@@ -16,8 +16,11 @@ from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
 from attlm_fairseq.decoding.pyctcdecode import PyctcdecodeLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
-from attlm_fairseq.nbest.run.config_file import read_config
+from attlm_fairseq.files import sha256
+from attlm_fairseq.nbest.run.config_file import read_config, write_config
+from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
+from attlm_fairseq.text import parse_steps
 
 LISTS = [[("sat the cat", -0.2), ("the cat sat", -0.3)], [("mat a", -0.2), ("a mat", -0.3)]]
 REFERENCES = ["the cat sat", "a mat"]
@@ -56,6 +59,43 @@ def test_an_lm_loaded_once_is_saved_by_its_file(folder, file):
     assert [nbest.hypotheses[0].lm_scores for nbest in of_files] == [nbest.hypotheses[0].lm_scores for nbest in of_memory]
 
 
+def test_an_lm_loaded_in_another_folder_is_saved_by_its_file(folder, monkeypatch):
+    Path("map.tsv").write_text("feline\tcat\n")
+    config = attlm.run_config(lms={"n": attlm.LMSpec.of("lm.arpa", text="replace:map.tsv")}, text="replace:map.tsv").in_memory()
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    write_config(Path("saved.toml"), config, {})
+    saved = read_config(Path("saved.toml"))
+    assert saved.lms[0].files == (folder / "lm.arpa",)
+    assert saved.text == saved.lms[0].text == parse_steps([f"replace:{folder / 'map.tsv'}"])
+    weights = {"n": 1.0, "score": 0.0}
+    of_files, of_memory = (attlm.rescore(LISTS, config=of, weights=weights).lists for of in (saved, config))
+    assert [nbest.hypotheses for nbest in of_files] == [nbest.hypotheses for nbest in of_memory]
+
+
+@pytest.mark.parametrize("options", [{}, {"unigram_cache": "500:0.3"}, {"oov": "penalty:-7", "context_sentences": 1}])
+def test_an_lm_after_a_history_cannot_be_saved(folder, options):
+    later = attlm.load_lm(attlm.LMSpec.of("lm.pt", **options)).after([["the", "cat"]])
+    tuned = attlm.tune(LISTS, REFERENCES, {"n": later}, options=QUICK)
+    with pytest.raises(attlm.InputError, match=r"n is an object of this program"):
+        tuned.save("saved.toml")
+    with pytest.raises(attlm.InputError, match=r"n is an object of this program"):
+        attlm.fit_context(["the cat sat"] * 3, {"n": later}, find=("unigram-cache",)).save("saved.toml")
+    assert attlm.load_lm("lm.arpa").after([["the", "cat"]]).spec is not None  # an n-gram LM has no history
+
+
+@pytest.mark.parametrize("options", [{}, {"unigram_cache": "500:0.3", "temperature": 3.0, "oov": "penalty:-7", "text": "lowercase"}])
+def test_a_loaded_lm_is_fitted_as_its_file_is(folder, options):
+    lines, spec = ["the cat sat on the mat", "a dog ran", "the dog sat"] * 3, attlm.LMSpec.of("lm.pt", **options)
+    find = ("temperature", "unigram-cache")
+    of_file, of_memory = (attlm.fit_context(lines, {"a": lm}, find=find) for lm in (spec, attlm.load_lm(spec)))
+    assert of_file.rows == of_memory.rows
+    for name, fitted in (("file.toml", of_file), ("memory.toml", of_memory)):
+        fitted.save(name)
+        assert attlm.perplexity(lines, config=name) == attlm.perplexity(lines, config=fitted.config)
+    assert Path("file.toml").read_text() == Path("memory.toml").read_text()
+
+
 def test_an_object_cannot_be_saved(folder):
     tuned = attlm.tune(LISTS, REFERENCES, {"own": Nothing()}, options=QUICK)
     with pytest.raises(attlm.InputError, match=r"own is an object of this program.* give the LM as a file"):
@@ -76,16 +116,49 @@ def test_a_service_loads_its_lms_once(folder, monkeypatch):
     assert service.in_memory() == service
 
 
+@pytest.mark.parametrize("file", ["lm.arpa", "lm.pt"])
+@pytest.mark.parametrize("changed", ["change", "go", "folder"])
+def test_files_may_change_or_go_once_they_are_loaded(folder, monkeypatch, file, changed):
+    Path("map.tsv").write_text("feline\tcat\n")
+    spec = attlm.LMSpec.of(file, text="replace:map.tsv")
+    lists = [[("the feline sat", -0.2), ("sat feline", -0.3)]]
+    config = attlm.run_config(lms={"n": spec}, text="replace:map.tsv", weights={"n": 1.0, "score": 0.0})
+    expected, service = attlm.rescore(lists, config=config), config.in_memory()
+    for name in (file, "map.tsv"):
+        if changed == "change":
+            Path(name).rename(f"{name}.old")
+            Path(name).write_text("the\tdog\n")
+        elif changed == "go":
+            Path(name).unlink()
+    if changed == "folder":
+        Path("elsewhere").mkdir()
+        monkeypatch.chdir("elsewhere")
+    for _ in range(2):
+        found = attlm.rescore(lists, config=service)
+        assert [nbest.hypotheses for nbest in found.lists] == [nbest.hypotheses for nbest in expected.lists]
+        record = found.record["lm"]["n"]
+        assert record["sha256"] == expected.record["lm"]["n"]["sha256"]
+        assert record["text"] == [step.replace("map.tsv", str(folder / "map.tsv")) for step in expected.record["lm"]["n"]["text"]]
+
+
+def test_the_attention_of_the_one_neural_lm(folder):
+    config = attlm.run_config(lms={"kenlm": "lm.arpa", "n": attlm.LMSpec.of("lm.pt", oov="penalty:-7")})
+    for name, run_of in (("files.json", config), ("memory.json", config.in_memory())):
+        attlm.show_attention("the cat sat", config=run_of, output=attlm.AttentionOutput((name,)))
+    assert Path("files.json").read_bytes() == Path("memory.json").read_bytes()
+    two = attlm.run_config(config.in_memory(), lms={"m": "lm.pt"})
+    with pytest.raises(attlm.InputError, match="the attention of one model is shown, 2 are given"):
+        attlm.show_attention("the cat sat", config=two)
+
+
 def test_the_hash_is_that_of_the_file_that_was_loaded(folder):
     shutil.copy("lm.arpa", "moving.arpa")
-    lm = attlm.load_lm("moving.arpa")
+    lm, later = attlm.load_lm("moving.arpa"), KenLMScorer(Path("moving.arpa"))
     Path("moving.arpa").write_text(Path("moving.arpa").read_text() + "\n")
     with pytest.raises(attlm.InputError, match=r"moving\.arpa: has changed since it was loaded"):
-        lm.signature()
-    lm = attlm.load_lm("moving.arpa")
-    known = lm.signature()["sha256"]
+        later.signature()
     Path("moving.arpa").unlink()
-    assert lm.signature()["sha256"] == known
+    assert lm.signature()["sha256"] == sha256(Path("lm.arpa"))
 
 
 def test_scores_of_other_libraries(folder):
@@ -97,6 +170,83 @@ def test_scores_of_other_libraries(folder):
             attlm.rescore([[("the cat", wrong)]], weights={"score": 1.0})
 
 
+@pytest.mark.parametrize("number", [np.float32(-1.5), np.float64(-1.5), np.int64(-2), torch.tensor(-1.5), -2])
+def test_scores_of_other_libraries_are_written(folder, number):
+    best = attlm.rescore([scored(number)], weights={"am": 1.0}).lists
+    for lists in (best, [scored(number)]):
+        attlm.write_nbest(lists, "np.jsonl", "jsonl")
+        [nbest] = attlm.read_nbest("np.jsonl")
+        assert nbest.hypotheses[0].scores["am"] == float(number)
+
+
+def scored(number):
+    return attlm.NbestList("u", [attlm.Hypothesis("the cat", {"am": number}, rank=1)])
+
+
+@pytest.mark.parametrize("number", [2, 2.5, np.float32(2.5), np.int64(2)])
+def test_options_of_other_libraries_are_saved(folder, number):
+    spec = attlm.LMSpec.of(["lm.pt", "lm.pt"], temperature=number, ensemble_weights=[number, 1], only_close=number)
+    write_config(Path("saved.toml"), attlm.run_config(lms={"n": spec}), {})
+    [saved] = read_config(Path("saved.toml")).lms
+    assert (saved.temperature, saved.ensemble_weights, saved.only_close) == (number, (number, 1.0), number)
+
+
+WRONG_OPTIONS = [
+    ("lm.arpa", {"dictionary": "nofile"}, "dictionary is not for an ARPA or KenLM file"),
+    ("lm.arpa", {"source_text": "lowercase"}, "source_text is not for an ARPA or KenLM file"),
+    ("lm.arpa", {"translation": "forward"}, "translation is not for an ARPA or KenLM file"),
+    ("lm.arpa", {"only_close": -1.0}, "only_close is -1.0, expected a finite number that is not negative"),
+    ("lm.pt", {"translation": "backwards"}, "translation is 'backwards', expected one of forward, right-to-left, reverse"),
+    ("lm.pt", {"temperature": "2.0"}, "temperature is '2.0', expected a number above 0"),
+    ("lm.pt", {"temperature": 0}, "temperature is 0, expected a number above 0"),
+    ("lm.pt", {"context_sentences": -1}, "context_sentences is -1, expected a whole number, not negative"),
+    ("lm.pt", {"sentence_start": 3}, "sentence_start is 3, expected a token"),
+    ("lm.pt", {"oov": None}, "oov is None, expected a policy"),
+    ("lm.pt", {"dictionary": 3}, "dictionary is 3, expected a file"),
+    ("lm.pt", {"text": [3]}, "found the text step 3"),
+    ("lm.pt", {"neural_cache": 500}, "neural_cache is 500, expected SIZE:THETA:WEIGHT"),
+    (["lm.pt", "lm.pt"], {"ensemble_weights": [1, 2, 3]}, "ensemble_weights needs 2 numbers"),
+    (["lm.pt", "lm.pt"], {"ensemble_weights": [1, -2]}, r"ensemble_weights is \[1, -2\], expected a list of numbers, none negative"),
+    ([], {}, "the LM 'lm' names no file"),
+    (None, {}, "the LM 'lm' is None: expected a file, a list of checkpoints"),
+    (Nothing(), {}, "the LM 'lm' is .*Nothing object"),
+]
+
+
+@pytest.mark.parametrize(("files", "options", "message"), WRONG_OPTIONS)
+def test_options_of_lms_are_checked(folder, files, options, message):
+    with pytest.raises(attlm.InputError, match=f"^{message}"):
+        attlm.LMSpec.of(files, **options)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("kenlm = 'a'\nonly_close = -1", r"only_close = -1, expected a finite number that is not negative"),
+        ("kenlm = 'a'\ncontext_sentences = 1.5", r"context_sentences = 1.5, expected a whole number, not negative"),
+        ("checkpoint = 'a'\ntemperature = 0", r"temperature: found '0', expected a number above 0"),
+        ("checkpoint = 'lm.pt'\nensemble_weights = [1, 2]", r"ensemble_weights needs 1 numbers"),
+        (
+            "mixture = { n = 1 }\ncontext_sentences = 1",
+            r"'context_sentences' is not an entry of \[lm.x\]; known are mixture, only_close, oov",
+        ),
+    ],
+)
+def test_options_in_files_are_checked_in_the_same_way(tmp_path, entry, message):
+    path = tmp_path / "attlm.toml"
+    path.write_text(f"[lm.x]\n{entry}\n")
+    with pytest.raises(attlm.InputError, match=message) as error:
+        read_config(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "[lm.x]" in str(error.value)
+
+
+def test_text_steps_may_be_a_list(folder):
+    steps = ["unicode:nfc", "lowercase"]
+    assert attlm.LMSpec.of("lm.arpa", text=steps) == attlm.LMSpec.of("lm.arpa", text=",".join(steps))
+    assert attlm.run_config(text=iter(steps)).text == attlm.LMSpec.of("lm.arpa", text=steps).text
+
+
 @pytest.mark.parametrize("file", ["lm.arpa", "lm.pt"])
 def test_a_sentence_is_a_list_of_words(folder, file):
     lm = attlm.load_lm(file)
@@ -104,6 +254,28 @@ def test_a_sentence_is_a_list_of_words(folder, file):
         with pytest.raises(attlm.InputError, match=r"expected a list of words, such as \['a', 'sentence'\]"):
             lm.score(wrong)
     assert lm.score([(), ("the", "cat")])[1].words == 2
+
+
+def test_devices_of_torch():
+    cpu = torch.device("cpu")
+    assert attlm.DeviceConfig(cpu) == attlm.DeviceConfig("cpu")
+    for devices in (cpu, [cpu], ["cpu"], attlm.DeviceConfig(cpu)):
+        assert attlm.run_config(devices=devices).devices == (attlm.DeviceConfig(),)
+    assert len(attlm.run_config(devices=["cpu", "cpu:2"]).devices) == 3
+
+
+def test_lms_are_loaded_to_devices_of_torch(folder):
+    sentence = [("the", "cat")]
+    assert attlm.load_lm("lm.pt", device=torch.device("cpu")).score(sentence) == attlm.load_lm("lm.pt").score(sentence)
+    assert DecoderLM.load("lm.pt", device=torch.device("cpu")).device == torch.device("cpu")
+
+
+def test_the_device_of_a_loaded_lm_stays(folder):
+    config = attlm.run_config(lms={"n": "lm.pt", "kenlm": "lm.arpa"}).in_memory()
+    assert attlm.run_config(config, devices="cpu").devices == config.devices
+    with pytest.raises(attlm.InputError, match=r"n is loaded already, with DeviceConfig\(device='cpu', precision='float32'"):
+        attlm.run_config(config, devices=attlm.DeviceConfig(precision="bfloat16"))
+    attlm.run_config(lms={"own": Nothing(), "kenlm": attlm.load_lm("lm.arpa")}, devices=attlm.DeviceConfig(precision="bfloat16"))
 
 
 def test_devices_are_checked():
@@ -128,6 +300,20 @@ def test_wrong_arguments_are_named(folder):
         r"found the line \['a'": lambda: attlm.perplexity([["a", "b"]], {"n": "lm.arpa"}),
         "there is no sentence to measure": lambda: DecoderLM.load("lm.pt").deviation([]),
         "device 'gpu'": lambda: DecoderLM.load("lm.pt", device="gpu"),
+        "the decision is 'mbr-wer'": lambda: attlm.run_config(decision="mbr-wer"),
+        "the context is 5": lambda: attlm.run_config(context=5),
+        "the configuration is {}": lambda: attlm.rescore(LISTS, config={}),
+        "found the text step 5": lambda: attlm.run_config(text=5),
+        "--devices '4': expected cpu": lambda: attlm.run_config(devices=4),
+        "the LM 'n' is None": lambda: attlm.rescore(LISTS, {"n": None}, {"n": 1.0}),
+        "1 cannot be the name of an LM": lambda: attlm.rescore(LISTS, {1: "lm.arpa"}, {1: 1.0}),
+        "the weight of n is 'x'": lambda: attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": np.str_("x")}),
+        "the weight of n is .*1j": lambda: attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": np.complex128(1j)}),
+        "the metric is None": lambda: attlm.evaluate(LISTS, REFERENCES, metric=None),
+        "the value of options is {'folds': 0}": lambda: attlm.tune(LISTS, REFERENCES, options={"folds": 0}),
+        "list '0': its reference is 3": lambda: attlm.evaluate(LISTS, [3, "a"]),
+        "list '0': its reference is 4": lambda: attlm.evaluate(LISTS, [["a", 4], "a"]),
+        "list 'u' has the score am = 'x'": lambda: attlm.rescore([scored("x")], weights={"am": 1.0}),
     }
     for message, call in cases.items():
         with pytest.raises(attlm.InputError, match=message):
@@ -147,6 +333,9 @@ def test_outputs_may_be_names(folder):
     assert Path("out.json").read_bytes() == Path("again.json").read_bytes()
     attlm.estimate_ngram("text", "small.arpa", 2, attlm.NgramOptions(discount_fallback=True))
     attlm.export_model("lm.pt", "exported")
+    attlm.learn_corrections(LISTS, REFERENCES, lm=Path("small.arpa")).save("table.tsv")
+    attlm.Corrections.load("table.tsv").save("again.tsv")
+    assert Path("table.tsv").read_bytes() == Path("again.tsv").read_bytes()
     DecoderLM.load("exported").save("copied")
     assert {path.name for path in Path("copied").iterdir()} == {path.name for path in Path("exported").iterdir()}
 

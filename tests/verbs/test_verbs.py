@@ -174,3 +174,21 @@ def test_an_interrupted_command_ends_with_130(folder, monkeypatch):
     monkeypatch.setattr("attlm_fairseq.verbs.rescore.write_nbest", interrupted)
     result = run("rescore", "dev.json", "--kenlm", "lm.arpa", "--weight", "kenlm=1", "-o", "out", code=130)
     assert "the same command continues: the scores so far are in" in result.stderr.splitlines()[-1]
+
+
+def test_rescored_lists_of_a_program_keep_their_order_wherever_nothing_decides(folder):
+    lists = [[("a b c", -1.0), ("y b c", -2.0)], [("a x", -1.0), ("a b", -1.5), ("b", -3.0)]]
+    turned = attlm.rescore(lists, weights={"score": -1.0}).lists
+    attlm.write_nbest(turned, "turned.jsonl")
+    for nothing in ({"score": 0.0, "rank": 0.0}, {"score": 0.0, "rank": -1.0}):
+        config = attlm.run_config(weights=nothing)
+        of_program, of_file = (attlm.rescore(given, config=config) for given in (turned, attlm.read_nbest("turned.jsonl")))
+        answers = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in of_program.lists]
+        assert answers == [["y b c", "a b c"], ["b", "a b", "a x"]]
+        assert answers == [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in of_file.lists]
+        assert of_program.changed == of_file.changed == 0
+    more = '{"id": "u", "hyps": [{"text": "a", "scores": {"am": -1}, "more": 1}, {"text": "b", "scores": {"am": 0}}]}\n'
+    Path("more.jsonl").write_text(more)
+    read = attlm.read_nbest("more.jsonl")
+    attlm.write_nbest(attlm.rescore(read, weights={"am": 1.0}).lists, "again.jsonl")
+    assert '"more": 1' in Path("again.jsonl").read_text()  # what was read with a hypothesis goes with it

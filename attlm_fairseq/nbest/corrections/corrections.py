@@ -109,14 +109,14 @@ class Corrections(Table):
 
         return KenLMSearch(load_kenlm(self.lm))
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table. An LM estimated from the references is written next to it, as NAME.arpa.
 
         Raises:
             InputError: there is no LM, a file cannot be written, or the LM was estimated from the references and
                 ``path`` is a stream.
         """
-        lm = self.lm
+        lm, path = self.lm, Path(path)
         if lm is None:
             raise InputError("corrections without an LM and a table are not written: they are the phrase list alone", path=path)
         if self._folder is not None:
@@ -130,14 +130,14 @@ class Corrections(Table):
         write_table(path, self, lm)
 
     @classmethod
-    def load(cls, path: Path) -> Corrections:
+    def load(cls, path: str | os.PathLike[str]) -> Corrections:
         """Read a table and find its LM.
 
         Raises:
             InputError: the file cannot be read, is not a table of corrections or names no LM, its LM is not there, or
                 a line is wrong. The message names the line.
         """
-        table = read_table(path)
+        table = read_table(Path(path))
         if not os.path.isfile(str(table.lm)):  # noqa: PTH113 - Path.is_file raises for a name that is too long
             raise InputError(f"its LM {table.lm} is not there: mend the line '# lm =', or learn again", path=path)
         return cls(**vars(table))

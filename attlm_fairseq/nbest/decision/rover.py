@@ -154,17 +154,21 @@ def _costs_of_many(slots: Sequence[Counter[str]], words: Sequence[str], skipped:
     """Return the same as ``_costs``, a row at a time. ``skipped`` (K + 1,) are the costs of no word."""
     if (len(words) + 1) * (len(slots) + 1) > MAX_COSTS:
         raise InputError(f"{len(words)} words are too many to align with {len(slots)} others: split such texts into sentences")
-    where: dict[str, list[tuple[int, int]]] = {}
+    found: dict[str, tuple[list[int], list[int]]] = {}
     for slot, count in enumerate(slots):
         for word, number in count.items():
-            where.setdefault(word, []).append((slot, number))
+            places, numbers = found.setdefault(word, ([], []))
+            places.append(slot)
+            numbers.append(number)
+    where = {word: (np.array(places), np.array(numbers)) for word, (places, numbers) in found.items()}
     costs = np.empty((len(words) + 1, len(slots) + 1), dtype=np.int32)
     costs[0] = skipped
     for above, row, word in zip(costs, costs[1:], words, strict=False):
         np.add(above, seen, out=row)  # a new slot
         matched = above[:-1] + seen
-        for slot, number in where.get(word, ()):
-            matched[slot] -= number
+        if word in where:  # each slot once
+            places_of_word, numbers_of_word = where[word]
+            matched[places_of_word] -= numbers_of_word
         np.minimum(row[1:], matched, out=row[1:])
         row -= skipped  # then leaving slots empty costs nothing, and the least cost up to each slot is the answer
         np.minimum.accumulate(row, out=row)

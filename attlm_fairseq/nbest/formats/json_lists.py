@@ -153,10 +153,15 @@ def _wrapping_keys(value: dict[str, Any]) -> tuple[str, ...]:
     """Return the keys that lead to the utterances of a document, one or two (Amazon's results.segments); none if it has none."""
     for key in keys.UTTERANCES:
         found = value.get(key)
-        if isinstance(found, dict) and (inner := _wrapping_key(found)) is not None:
+        if isinstance(found, dict) and not _is_by_id(found) and (inner := _wrapping_key(found)) is not None:
             return key, inner
     found = _wrapping_key(value)
     return () if found is None else (found,)
+
+
+def _is_by_id(value: dict[str, Any]) -> bool:
+    """Return whether an object has utterances by id: all members are utterances, and not all keys are names of what holds utterances."""
+    return not value.keys() <= {*keys.UTTERANCES, *keys.SEGMENTS} and all(layout_of(member) is not None for member in value.values())
 
 
 def _wrapped(item: Item) -> tuple[int, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
@@ -14,10 +15,12 @@ from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     fresh_names,
     grouped,
+    is_as_read,
     number,
     one_line,
     own_text,
     quoted,
+    split_end,
     text_of,
     text_of_hypothesis,
     write_lines,
@@ -57,7 +60,7 @@ class KaldiFormat(NbestFormat):
             yield nbest
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
-        write_lines(lists, out, self.name, lambda nbest: [_line(nbest, hypothesis) for hypothesis in nbest.hypotheses])
+        write_lines(lists, out, self.name, lambda nbest: [_line(nbest, hypothesis) for hypothesis in _as_written(nbest)])
 
 
 class KaldiFolder(NbestFolderFormat):
@@ -100,7 +103,7 @@ class KaldiFolder(NbestFolderFormat):
         with TableWriter(folder) as files:
             for nbest in lists:
                 text = text_of(nbest, self.name)
-                for hypothesis in nbest.hypotheses:
+                for hypothesis in _as_written(nbest):
                     _put(files, text.file_name if text is not None else TEXTS[0], nbest, hypothesis)
 
 
@@ -112,16 +115,29 @@ def _parse(keyed: KeyedLine, path: str) -> tuple[str, Hypothesis]:
 
 
 def _set_ranks(nbest: NbestList, path: str) -> None:
-    """From the numbers in the keys to places from 1: of the file, whose order is that of the last rescoring, or of the numbers."""
+    """Replace the numbers in the keys by ranks from 1: places in the file, whose order is that of the last rescoring.
+
+    If the keys are sorted as text, the hypotheses get the order of the numbers, and the list keeps its own text.
+    """
     numbers = [hypothesis.rank for hypothesis in nbest.hypotheses]
     if len(set(numbers)) < len(numbers):
-        twice = next(number for number in numbers if numbers.count(number) > 1) - 1
+        twice = next(number for number, count in Counter(numbers).items() if count > 1) - 1
         raise InputError(f"the list of {nbest.id} has the key {nbest.id}-{twice} twice", path=path, line=nbest.line)
     texts = [str(number - 1) for number in numbers]
-    by_number = len(texts) > _BY_CHANCE and texts == sorted(texts)
-    places = sorted(nbest.hypotheses, key=lambda hypothesis: hypothesis.rank) if by_number else nbest.hypotheses
-    for rank, hypothesis in enumerate(places, 1):
+    if len(texts) > _BY_CHANCE and texts == sorted(texts):
+        own_text(nbest, KaldiFormat.name).own = "".join(text_of_hypothesis(nbest, hypothesis).own for hypothesis in nbest.hypotheses)
+        nbest.hypotheses.sort(key=lambda hypothesis: hypothesis.rank)
+    for rank, hypothesis in enumerate(nbest.hypotheses, 1):
         hypothesis.rank = rank
+
+
+def _as_written(nbest: NbestList) -> list[Hypothesis]:
+    """Return the hypotheses in their order; those of a list that is as read in the order of its file, so that it keeps its bytes."""
+    text = text_of(nbest, KaldiFormat.name)
+    if text is None or not text.own or not is_as_read(nbest, text):
+        return nbest.hypotheses
+    places = {split_end(line)[0]: place for place, line in enumerate(text.own.split("\n"))}
+    return sorted(nbest.hypotheses, key=lambda hypothesis: places[split_end(text_of_hypothesis(nbest, hypothesis).own)[0]])
 
 
 def _line(nbest: NbestList, hypothesis: Hypothesis) -> str:

@@ -20,11 +20,10 @@ HYPOTHESES = (
     *("predictions", "sequences", "input", "text", "pred_text", "transcriptions", "NBest", "nBest"),
 )
 # the text of a hypothesis; the second names are its reference if one of the first is there, or if the hypotheses stand in a list
-TEXTS = (
-    *("hyp", "hypothesis", "pred_text", "prediction", "predicted", "pred", "hyp_text", "rec_text", "translation"),
-    *("Lexical", "lexical", "Display", "display"),
-)
+TEXTS = ("hyp", "hypothesis", "pred_text", "prediction", "predicted", "pred", "hyp_text", "rec_text", "translation")
 TEXTS_OR_REFERENCES = ("text", "transcription", "transcript", "sentence")
+FORMS_OF_TEXT = ("Lexical", "lexical", "Display", "display")  # the text if it has no other name; next to another it is no second text
+ALL_TEXTS = (*TEXTS, *TEXTS_OR_REFERENCES, *FORMS_OF_TEXT)
 # "text" next to a list of hypotheses is the reference only in a manifest, told by one of these; elsewhere it is the 1-best
 MANIFEST = ("pred_text", "audio_filepath", "audio_path")
 REFERENCES = (
@@ -118,7 +117,7 @@ def is_score_column(key: str) -> bool:
 
 def as_member(name: str) -> str:
     """Return the key under which a score is written, so that it is read back as a score of that value."""
-    taken = name in NORMALISED or name in COSTS or name == SCORES or name in (*TEXTS, *TEXTS_OR_REFERENCES, *REFERENCES, *HYPOTHESES)
+    taken = name in NORMALISED or name in COSTS or name == SCORES or name in (*ALL_TEXTS, *REFERENCES, *HYPOTHESES)
     return name if is_score(name) and not taken else f"{name}_score"
 
 

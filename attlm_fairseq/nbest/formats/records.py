@@ -79,7 +79,7 @@ def text_of_value(value: Any) -> str | None:
         return _text_of_list(value)
     if not isinstance(value, dict):
         return None
-    for key in (*keys.TEXTS, *keys.TEXTS_OR_REFERENCES):
+    for key in keys.ALL_TEXTS:
         if isinstance(value.get(key), str):
             return str(value[key])
     for key in keys.SEGMENTS:
@@ -296,7 +296,7 @@ def _probability_of_tokens(members: Mapping[str, Any]) -> float | None:
 
 
 def _text_keys(members: Mapping[str, Any]) -> set[str | None]:
-    for key in (*keys.TEXTS, *keys.TEXTS_OR_REFERENCES):
+    for key in keys.ALL_TEXTS:
         if isinstance(members.get(key), str):
             return {key}
     return {next((key for key in (*keys.SEGMENTS, *keys.TOKENS) if isinstance(members.get(key), list)), None)}

@@ -1,4 +1,4 @@
-"""Tables with a header, CSV or tab-separated: one hypothesis per row."""
+"""Tables, CSV or tab-separated: one hypothesis per row. A table with tabs and three clear columns needs no header."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from typing import ClassVar, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     SeenIds,
     WholeLines,
+    filled_lines,
     fresh_names,
     is_number,
     number,
     numbered,
+    one_line,
     own_text,
     quoted,
     split_end,
@@ -33,7 +36,7 @@ from attlm_fairseq.nbest.formats.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
-_TEXTS = (*keys.TEXTS, *keys.TEXTS_OR_REFERENCES)
+_QUOTING = "a field that begins with a quote needs quotes around it, and its own ones doubled"
 
 
 @dataclass(slots=True)
@@ -49,7 +52,7 @@ class Columns:
     extras: list[str] = field(default_factory=list)
 
     @staticmethod
-    def of(header: Sequence[str], known_texts: Sequence[str] = _TEXTS) -> Columns | None:
+    def of(header: Sequence[str], known_texts: Sequence[str] = keys.ALL_TEXTS) -> Columns | None:
         """Return what a header says; None if it names no id or no text. The first of ``known_texts`` in it is the text."""
         names = [name.strip().lower() for name in header]
         first = {name: names.index(name) for name in names}
@@ -94,7 +97,8 @@ class TableFormat(NbestFormat):
 
     holds = Holds(references=True, scores=True, score_name=keys.as_member)
     delimiters: ClassVar[str]
-    texts: ClassVar[Sequence[str]] = _TEXTS  # names of the column of the text
+    texts: ClassVar[Sequence[str]] = keys.ALL_TEXTS  # names of the column of the text
+    blank_references: ClassVar[bool] = False  # whether a blank reference is one, of silence, or none
 
     def matches(self, head: str) -> bool:
         return self._delimiter(head) is not None
@@ -114,7 +118,7 @@ class TableFormat(NbestFormat):
             message = f"found the header {found}: expected names of columns, among them an id (id, utt, ..) and a text (hyp, text, ..)"
             raise InputError(message, path=source.name, line=header.line if header else None)
         file.start += header.before + header.raw
-        return _lists(rows, columns, file, source.name)
+        return _lists(rows, columns, file, source.name, self.blank_references)
 
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         table: _Table | None = None
@@ -142,11 +146,13 @@ class CsvFormat(TableFormat):
 class TsvFormat(TableFormat):
     """A table with tabs. It needs no header if it has three columns: the id, then the text and one number, in either order.
 
-    A header is written if columns are added.
+    Without a header a quote is a character like any other. A header is written if columns are added; only then a field
+    that begins with a quote gets quotes around it, so that it is read back as it was.
     """
 
     name = "tsv"
     delimiters = "\t"
+    holds = Holds(references=True, scores=True, score_name=keys.as_member, one_line=True)
 
     def matches(self, head: str) -> bool:
         return super().matches(head) or _header_of(head) is not None
@@ -156,31 +162,42 @@ class TsvFormat(TableFormat):
         columns = Columns.of(header) if header is not None else None
         if header is None or columns is None:
             return super().read(source)
+        note(f"note: {source.name} has no header: read as {', '.join(header)}")
         file = FileText(self.name, framing="\t".join(("", *header)))
-        return _lists(_rows(source, file, "\t"), columns, file, source.name)
+        return _lists(_rows_without_header(source, file), columns, file, source.name, self.blank_references)
 
 
 class ReferenceCsv(CsvFormat):
-    """A table of references: the text may have the name of a reference."""
+    """A table of references: the text may have the name of a reference, and a blank reference is one."""
 
-    texts = (*_TEXTS, *keys.REFERENCES)
+    texts = (*keys.ALL_TEXTS, *keys.REFERENCES)
+    blank_references = True
 
 
 class ReferenceTsv(TsvFormat):
     """As ``ReferenceCsv``."""
 
     texts = ReferenceCsv.texts
+    blank_references = True
 
 
 def _header_of(head: str) -> tuple[str, str, str] | None:
-    """Return the header that a table without one lacks; None if it is unclear which column is the text and which the score."""
-    rows = [_fields(line, "\t") for line in head.split("\n") if line.strip()]
+    """Return the header that a table without one lacks; None if it is unclear which column is the text and which the number.
+
+    Numbers that count up by one in every list, all from 0 or all from 1, are ranks: as scores they would turn the lists
+    upside down. Lists of one row each with the same 0 or 1 count as such, because no order depends on their number.
+    """
+    rows = [_split(line) for line in head.split("\n") if line.strip(" \t\r")]
     if not rows or any(len(row) != 3 or not row[0] or re.search(r"\s", row[0]) for row in rows):
         return None  # what has a space in it is rather a text than an id
-    score_second, score_third = (all(is_number(row[place]) for row in rows) for place in (1, 2))
-    if score_second == score_third:
+    second, third = (all(is_number(row[place]) for row in rows) for place in (1, 2))
+    if second == third:
         return None
-    return ("id", "score", "hyp") if score_second else ("id", "hyp", "score")
+    numbers = [(row[0], float(row[1 if second else 2])) for row in rows]
+    lists = [[value for _, value in of_list] for _, of_list in itertools.groupby(numbers, lambda pair: pair[0])]
+    counted = any(all(values == list(range(first, first + len(values))) for values in lists) for first in (0, 1))
+    name = "rank" if counted else "score"
+    return ("id", name, "text") if second else ("id", "text", name)
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
@@ -205,9 +222,12 @@ def _rows(source: TextSource, file: FileText, delimiter: str) -> Iterator[_Row]:
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            raise InputError(f"not a row of a table: {error}", path=source.name, line=taken[0][0] if taken else None) from None
+            raise InputError(f"not a row of a table: {error}; {_QUOTING}", path=source.name, line=taken[0][0] if taken else None) from None
         if fields is None:
             break
+        if delimiter == "\t" and len(taken) > 1:  # most tables with tabs are written without quoting, by "\t".join
+            found = f"a quote opens here and is closed on line {taken[-1][0]}: expected one line per row; {_QUOTING}"
+            raise InputError(found, path=source.name, line=taken[0][0])
         raw = "".join(line for _, line in taken)
         if fields:
             yield _Row(fields, raw, before, taken[0][0])
@@ -216,19 +236,32 @@ def _rows(source: TextSource, file: FileText, delimiter: str) -> Iterator[_Row]:
     file.end = before
 
 
-def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str) -> Iterator[NbestList]:
+def _rows_without_header(source: TextSource, file: FileText) -> Iterator[_Row]:
+    """Yield the rows of a table with tabs in which quotes have no meaning."""
+    for before, line, line_number in filled_lines(source, file):
+        yield _Row(_split(line), line, before, line_number)
+
+
+def _split(line: str) -> list[str]:
+    return split_end(line)[0].split("\t")
+
+
+def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str, blank_references: bool) -> Iterator[NbestList]:
     seen = SeenIds()
     reader = Reader(path)
     found_any = False
-    for name, group in itertools.groupby(_whole(rows, len(columns.names), path), lambda row: row.fields[columns.id]):
+    for name, group in itertools.groupby(_whole(rows, len(columns.names), not file.framing[1:], path), lambda row: row.fields[columns.id]):
         of_list = list(group)
         first, found_any = of_list[0], True
         if not seen.add(name):
             raise InputError(f"the list of id {name} continues here after other ids: put its rows together", path=path, line=first.line)
         columns.decide([row.fields for row in of_list])
-        reference = "" if columns.reference is None else first.fields[columns.reference]
+        references: tuple[str, ...] = ()
+        if columns.reference is not None:
+            reference = next(filter(None, (row.fields[columns.reference] for row in of_list)), "")
+            references = (reference,) if reference or blank_references else ()
         text = ListText(file, first.before, size=len(of_list), extras=tuple(columns.extras))
-        nbest = NbestList(name, [], (reference,) if reference else (), first.line, text, path=path)
+        nbest = NbestList(name, [], references, first.line, text, path=path)
         for rank, row in enumerate(of_list, 1):
             raw = HypothesisText((row.before if rank > 1 else "") + row.raw)
             nbest.hypotheses.append(Hypothesis(row.fields[columns.text], _scores(row, columns, reader), rank, verbatim=raw))
@@ -237,12 +270,13 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str) ->
         raise InputError("no n-best list in it: a header alone", path=path)
 
 
-def _whole(rows: Iterator[_Row], width: int, path: str) -> Iterator[_Row]:
-    """Yield the rows, each with as many fields as the header."""
+def _whole(rows: Iterator[_Row], width: int, has_header: bool, path: str) -> Iterator[_Row]:
+    """Yield the rows. Raises InputError for one that does not have ``width`` fields."""
+    where = "the header; a field with the separator needs quotes" if has_header else "the first rows"
     for row in rows:
         if len(row.fields) != width:
-            found = f"found {len(row.fields)} fields: expected {width} as in the header; a field with the separator needs quotes"
-            raise InputError(found, path=path, line=row.line)
+            expected = f"expected {width} as in {where}"
+            raise InputError(f"found {len(row.fields)} fields: {expected}", path=path, line=row.line)
         yield row
 
 
@@ -264,14 +298,24 @@ def _scores(row: _Row, columns: Columns, reader: Reader) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Table:
-    """The columns of a written table. ``added``: column names by LM; ``own``: the score columns of a new table."""
+    """The columns of a written table.
+
+    Attributes:
+        is_new: the lists come from another format.
+        header: the text before the first row.
+        quotes: the rows read are quoted, so that they have to be parsed as such.
+        added: column names by LM.
+        total: the column of the total, of those that were read; -1: a new one.
+        own: the score columns of a new table.
+    """
 
     is_new: bool
     header: str
     delimiter: str
     end: str
+    quotes: bool
     added: dict[str, str]
-    total: int | None = None  # the column of the total, of those that were read; -1: a new one
+    total: int | None = None
     own: tuple[str, ...] = ()
 
     @staticmethod
@@ -284,19 +328,23 @@ class _Table:
             added = fresh_names(best.lm_scores, ["id", "hyp", "ref", TOTAL, *names.values()], keys.as_member)
             total = -1 if best.total is not None else None
             header = ["id", "hyp", "ref", *names.values(), *added.values(), *([TOTAL] if total else [])]
-            return _Table(True, _line(header, delimiter, "\n"), delimiter, "\n", added, total, own)
+            return _Table(True, _line(header, delimiter, "\n"), delimiter, "\n", True, added, total, own)
         delimiter, missing_header = text.file.framing[0], text.file.framing[1:]
         head, end = split_end(text.file.start.removeprefix("\ufeff"))
+        if missing_header:  # its line end is that of the rows, of which the last may have none
+            ends = (split_end(text_of_hypothesis(nbest, hypothesis).own)[1] for hypothesis in nbest.hypotheses)
+            end = next(filter(None, ends), "")
         end = end or "\n"
-        names_read = _fields(missing_header or head.lstrip("\r\n"), delimiter)
+        names_read = missing_header.split("\t") if missing_header else _fields(head.lstrip("\r\n"), delimiter)
         lowered = [name.strip().lower() for name in names_read]
         added = fresh_names(best.lm_scores, names_read, keys.as_member)
         total = None if best.total is None else lowered.index(TOTAL) if TOTAL in lowered else -1
         new = [*added.values(), *([TOTAL] if total == -1 else [])]
         if not new and total is None:
-            return _Table(False, text.file.start, delimiter, end, added)
+            return _Table(False, text.file.start, delimiter, end, not missing_header, added)
         start = text.file.start[: len(text.file.start) - len(head.lstrip("\r\n")) - len(split_end(text.file.start)[1])]
-        return _Table(False, start + _line([*names_read, *new], delimiter, end), delimiter, end, added, total)
+        header_line = _line([*names_read, *new], delimiter, end)
+        return _Table(False, start + header_line, delimiter, end, not missing_header, added, total)
 
     def row(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
         if not self.is_new and not self.added and self.total is None:
@@ -306,20 +354,33 @@ class _Table:
             raise nbest.error(f"list {nbest.id} has the score {sorted(unknown)[0]}, which the first list has not: a table needs the same")
         new = [repr(float(hypothesis.lm_scores[name])) if name in hypothesis.lm_scores else "" for name in self.added]
         total = "" if hypothesis.total is None else repr(float(hypothesis.total))
-        if self.is_new:
-            own = [repr(float(hypothesis.scores[name])) if name in hypothesis.scores else "" for name in self.own]
-            if len(nbest.references) > 1:
-                raise nbest.error(f"list {nbest.id} has {len(nbest.references)} references: a table has one column for them")
-            fields = [nbest.id, hypothesis.text, *(nbest.references or ("",)), *own]
-        else:
-            raw = text_of_hypothesis(nbest, hypothesis).own
-            fields = next(row for row in csv.reader(io.StringIO(raw, newline=""), delimiter=self.delimiter, strict=True) if row)
-            if self.total is not None and self.total >= 0:
-                fields[self.total] = total
-        return _line([*fields, *new, *([total] if self.total == -1 else [])], self.delimiter, self.end)
+        fields = self._new_fields(nbest, hypothesis) if self.is_new else self._fields_read(text_of_hypothesis(nbest, hypothesis).own)
+        if self.total is not None and self.total >= 0:
+            fields[self.total] = total
+        cells = [*fields, *new, *([total] if self.total == -1 else [])]
+        return _line(cells, self.delimiter, self.end) if self.quotes else "\t".join(map(_cell, cells)) + self.end
+
+    def _new_fields(self, nbest: NbestList, hypothesis: Hypothesis) -> list[str]:
+        """Return id, text, reference and scores of a list from another format."""
+        if len(nbest.references) > 1:
+            raise nbest.error(f"list {nbest.id} has {len(nbest.references)} references: a table has one column for them")
+        texts = [nbest.id, hypothesis.text, *(nbest.references or ("",))]
+        own = [repr(float(hypothesis.scores[name])) if name in hypothesis.scores else "" for name in self.own]
+        return [*(map(one_line, texts) if self.delimiter == "\t" else texts), *own]
+
+    def _fields_read(self, raw: str) -> list[str]:
+        """Return the fields of a row, whose text may begin with blank lines."""
+        if not self.quotes:
+            return _split(split_end(raw)[0].rpartition("\n")[2])
+        return next(row for row in csv.reader(io.StringIO(raw, newline=""), delimiter=self.delimiter, strict=True) if row)
 
 
 def _line(fields: Sequence[str], delimiter: str, end: str) -> str:
     out = io.StringIO(newline="")
     csv.writer(out, delimiter=delimiter, lineterminator="\r\n").writerow(fields)  # so that a field with either of them is quoted
     return out.getvalue()[:-2] + end
+
+
+def _cell(field: str) -> str:
+    """Return a field without a tab for a table with a header: in quotes only if it would be read as another one without."""
+    return '"' + field.replace('"', '""') + '"' if field.startswith('"') or "\r" in field else field

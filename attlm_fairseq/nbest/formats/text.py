@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TextIO, cast
@@ -97,7 +98,5 @@ def like_ids(keyed_lines: Sequence[tuple[str, str]]) -> bool:
 
 def repeated(names: Sequence[str]) -> str | None:
     """Return a clause on the first id that occurs several times; None if all are distinct."""
-    if len(set(names)) == len(names):
-        return None
-    twice = next(name for name in names if names.count(name) > 1)
-    return f"the id {twice!r} is there {names.count(twice)} times"
+    found = next(((name, count) for name, count in Counter(names).items() if count > 1), None)
+    return None if found is None else f"the id {found[0]!r} is there {found[1]} times"

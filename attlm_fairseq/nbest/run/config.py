@@ -153,10 +153,13 @@ class RunConfig:
     def in_memory(self) -> RunConfig:
         """Return the run with its LMs loaded on its device, for a program that rescores again and again.
 
+        The files of LMs and text steps are read and hashed now. Those of candidates and of the context are read by each call.
+
         Raises:
-            InputError: as in ``load``, or there are several devices.
+            InputError: as in ``load``, there are several devices, or the file of a text step is wrong.
         """
-        return replace(self, lms=tuple(lm.in_memory(self.device) for lm in self.lms))
+        lms = tuple(lm.in_memory(self.device) for lm in self.lms)
+        return replace(self, lms=lms, text=self.text.in_memory(), decision=replace(self.decision, text=self.decision.text.in_memory()))
 
     def _members(self, mixture: LMSpec) -> list[tuple[LMSpec, TextPipeline]]:
         """Return the LMs of a mixture with their text steps: their own, else the mixture's, else the run's."""

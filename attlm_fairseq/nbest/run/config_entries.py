@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attlm_fairseq import numeric
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.numeric import is_number
 from attlm_fairseq.text import Step, TextPipeline, parse_steps
 
 
@@ -158,9 +157,9 @@ def relative(path: Path, folder: Path) -> str:
     return written
 
 
-NUMBER = checked(lambda value: is_number(value) and math.isfinite(value), "a finite number", float)
-NOT_NEGATIVE = checked(lambda value: is_number(value) and 0 <= value < math.inf, "a finite number that is not negative", float)
-WHOLE_NUMBER = checked(lambda value: type(value) is int and value >= 0, "a whole number, not negative")
+NUMBER = checked(*numeric.FINITE)
+NOT_NEGATIVE = checked(*numeric.NOT_NEGATIVE)
+WHOLE_NUMBER = checked(*numeric.WHOLE_NUMBER)
 _STEPS: Entries = {"steps": Entry(checked(is_texts, 'a list such as ["unicode:nfc", "lowercase"]'))}
 
 

@@ -35,7 +35,7 @@ from attlm_fairseq.nbest.run.config_entries import (
 )
 from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
-from attlm_fairseq.scoring.lm_spec import DIRECTIONS, LMSpec, are_shares, check_name
+from attlm_fairseq.scoring.lm_spec import ALLOWED, NOT_OF, LMSpec, are_shares, check_name
 from attlm_fairseq.scoring.oov_policy import parse_policy
 
 if TYPE_CHECKING:
@@ -68,44 +68,33 @@ def _as_text(value: object, folder: Path) -> str:
     return str(value)
 
 
-_TOKEN = Entry(checked(is_text, "a token of the LM"))
-_SHARES = checked(
-    lambda value: isinstance(value, list) and are_shares(value, len(value)),
-    "a list of numbers, none negative, not all zero",
-    lambda value: tuple(map(float, value)),
-)
 _MIXTURE = checked(
     lambda value: isinstance(value, dict) and are_shares(list(value.values()), max(1, len(value))),
     "{NAME = WEIGHT, ..}: names of LMs with weights, none negative, not all zero",
     lambda value: tuple((member, float(weight)) for member, weight in value.items()),
 )
-KINDS: dict[str, Entries] = {
-    "kenlm": {"kenlm": FILE},
-    "mixture": {"mixture": Entry(_MIXTURE, _written_mixture)},
-    "checkpoint": {
-        "checkpoint": Entry(_read_files, _written_files, "checkpoints"),
-        "ensemble_weights": Entry(_SHARES, lambda weights, folder: list(weights)),
-        "dict": Entry(FILE.read, FILE.write, "dictionary"),
-        "sentence_start": _TOKEN,
-        "sentence_end": _TOKEN,
-        "translation": Entry(checked(lambda value: value in DIRECTIONS, f"one of {', '.join(DIRECTIONS)}")),
-        "source_text": STEPS,
-    },
+KINDS: Entries = {
+    "kenlm": FILE,
+    "mixture": Entry(_MIXTURE, _written_mixture),
+    "checkpoint": Entry(_read_files, _written_files, "checkpoints"),
 }
-CONTEXT_ENTRIES: Entries = {
+LM_OPTIONS: Entries = {
+    "ensemble_weights": Entry(checked(*ALLOWED["ensemble_weights"]), lambda weights, folder: list(weights)),
+    "dict": Entry(FILE.read, FILE.write, "dictionary"),
+    "sentence_start": Entry(checked(*ALLOWED["sentence_start"])),
+    "sentence_end": Entry(checked(*ALLOWED["sentence_end"])),
+    "translation": Entry(checked(*ALLOWED["translation"])),
+    "source_text": STEPS,
+    "only_close": Entry(checked(*ALLOWED["only_close"])),
+    "oov": Entry(parsed(parse_policy, 'a policy such as "penalty:-12"'), _as_text),
+    "context_sentences": Entry(checked(*ALLOWED["context_sentences"])),
     "temperature": Entry(parsed(parse_temperature)),
     "adapt": FILE,
     "neural_cache": Entry(parsed(parse_neural_cache), _as_text),
     "unigram_cache": Entry(parsed(parse_unigram_cache), _as_text),
-}
-ANY_KIND: Entries = {
-    "only_close": Entry(NOT_NEGATIVE),
-    "oov": Entry(parsed(parse_policy, 'a policy such as "penalty:-12"'), _as_text),
-    "context_sentences": Entry(WHOLE_NUMBER),
-    **CONTEXT_ENTRIES,
     "text": STEPS,
 }
-LM_ENTRIES: Entries = {name: entry for entries in (*KINDS.values(), ANY_KIND) for name, entry in entries.items()}
+LM_ENTRIES: Entries = {**KINDS, **LM_OPTIONS}
 
 
 def _read_lms(value: Any, place: Place) -> tuple[LMSpec, ...]:
@@ -116,12 +105,13 @@ def _read_lm(name: str, entry: Any, place: Place) -> LMSpec:
     place = Place(place.path, f"lm.{name}")
     if not isinstance(entry, dict) or len(kinds := KINDS.keys() & entry.keys()) != 1:
         raise place.problem(" needs either `kenlm`, `checkpoint` or `mixture`")
-    spec = LMSpec(name, **read_table(entry, {**KINDS[kinds.pop()], **ANY_KIND}, place))
-    if spec.ensemble_weights is not None and len(spec.ensemble_weights) != len(spec.checkpoints):
-        raise place.problem(f" ensemble_weights needs {len(spec.checkpoints)} numbers, none negative, not all zero")
-    if spec.mixture and (given := [name for name in CONTEXT_ENTRIES if name in entry]):
-        raise place.problem(f" {given[0]} is for the LMs of the mixture, not for the mixture")
-    return spec
+    kind = kinds.pop()
+    options = {name: option for name, option in LM_OPTIONS.items() if (option.attribute or name) not in NOT_OF.get(kind, {})}
+    attributes = read_table(entry, {kind: KINDS[kind], **options}, place)
+    try:
+        return LMSpec(name, **attributes)
+    except InputError as error:
+        raise place.error(error) from None
 
 
 def _read_weights(value: Any, place: Place) -> dict[str, float]:

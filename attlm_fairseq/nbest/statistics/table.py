@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from attlm_fairseq.nbest.metrics import EditRate, Edits, ScoreOfSums
+from attlm_fairseq.nbest.metrics import Edits, ScoreOfSums
 from attlm_fairseq.nbest.statistics.evaluation import Row
 
 
@@ -23,18 +23,6 @@ def as_table(rows: Sequence[Row], metric: ScoreOfSums, against: str) -> str:
     return table
 
 
-def error_table(answers: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]], metric: EditRate) -> str:
-    """Return the table of ``count_errors`` as text."""
-    from tabulate import tabulate
-
-    head = ("", "sub", "del", "ins", f"of {metric.unit}", "lists with errors")
-    rows = []
-    for label, found in count_errors(answers, references, metric).items():
-        edits = found.edits
-        rows.append((label, *map(str, edits), f"{found.wrong} of {found.lists} ({found.wrong / found.lists:.1%})"))
-    return tabulate(rows, head, "plain", disable_numparse=True, colalign=("left", "right", "right", "right", "right", "right"))
-
-
 @dataclass(frozen=True)
 class ErrorCounts:
     """The errors of a system: the sums of the edits of its answers, and how many of its lists have errors."""
@@ -43,18 +31,25 @@ class ErrorCounts:
     wrong: int
     lists: int
 
+    @staticmethod
+    def of(edits: Sequence[Edits]) -> ErrorCounts:
+        """Sum the edits of the answers to each list."""
+        return ErrorCounts(Edits(*map(sum, zip(*edits, strict=True))), sum(each.errors > 0 for each in edits), len(edits))
+
     def as_dict(self) -> dict[str, int]:
         """Return the counts as a JSON-serialisable dictionary."""
         return {**self.edits._asdict(), "lists with errors": self.wrong}
 
 
-def count_errors(answers: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]], metric: EditRate) -> dict[str, ErrorCounts]:
-    """Count the errors of each system, given its answer to each of the N lists, and the references of the lists."""
-    counts = {}
-    for label, texts in answers.items():
-        edits = [metric.edits(text, of_list) for text, of_list in zip(texts, references, strict=True)]
-        counts[label] = ErrorCounts(Edits(*map(sum, zip(*edits, strict=True))), sum(each.errors > 0 for each in edits), len(edits))
-    return counts
+def error_table(counts: Mapping[str, ErrorCounts], unit: str) -> str:
+    """Return the table of the systems' errors as text. ``unit``: what the references are counted in, such as words."""
+    from tabulate import tabulate
+
+    head = ("", "sub", "del", "ins", f"of {unit}", "lists with errors")
+    rows = []
+    for label, found in counts.items():
+        rows.append((label, *map(str, found.edits), f"{found.wrong} of {found.lists} ({found.wrong / found.lists:.1%})"))
+    return tabulate(rows, head, "plain", disable_numparse=True, colalign=("left", "right", "right", "right", "right", "right"))
 
 
 def _cells(row: Row) -> tuple[str, str, str, str]:

@@ -172,7 +172,7 @@ def test_a_table_needs_no_header_if_its_columns_are_clear(text, tmp_path):
     assert (form.name, [h.scores for h in nbest.hypotheses]) == ("tsv", [{"score": -1}, {"score": -2}])
     assert nbest.hypotheses[0].text == "a"
     nbest.hypotheses[0].total = nbest.hypotheses[1].total = 0.5
-    assert write([nbest], "tsv").splitlines()[0] in ("id\thyp\tscore\ttotal", "id\tscore\thyp\ttotal")
+    assert write([nbest], "tsv").splitlines()[0] in ("id\ttext\tscore\ttotal", "id\tscore\ttext\ttotal")
 
 
 @pytest.mark.parametrize(
@@ -256,3 +256,12 @@ def test_the_names_of_the_registry_are_those_of_the_formats():
             find_format(name)
     with pytest.raises(InputError, match="the format moses takes no argument: found moses:3"):
         find_format("moses:3")
+
+
+def test_utterances_by_id_one_of_which_is_called_like_what_holds_utterances():
+    for results, ids in (
+        ('{"u1": ["a", "b"], "items": ["c"], "z": ["d"]}', ["u1", "items", "z"]),
+        ('{"items": [{"id": "u1", "text": "a"}, {"id": "u1", "text": "b"}], "status": "done"}', ["u1"]),
+        ('{"items": [{"id": "u1", "text": "a"}, {"id": "u1", "text": "b"}]}', ["u1"]),
+    ):
+        assert [nbest.id for nbest in read(f'{{"results": {results}}}', "json")] == ids

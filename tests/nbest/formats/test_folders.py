@@ -206,3 +206,16 @@ def test_a_folder_is_never_written_over_and_never_half(tmp_path):
         write_nbest(broken(), form, str(tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
     assert contents(tmp_path / "in") == KALDI
+
+
+def test_a_kaldi_folder_whose_keys_are_sorted_as_text_has_the_order_of_their_numbers(tmp_path):
+    keys = sorted(f"u-{number}" for number in range(1, 12))
+    files = {"text": "".join(f"{key} x{key[2:]}\n" for key in keys), "ac_cost": "".join(f"{key} {key[2:]}\n" for key in keys)}
+    form, lists = open_nbest(make(tmp_path / "in", files))
+    (nbest,) = lists
+    assert [(h.text, h.rank, h.scores["ac_cost"]) for h in nbest.hypotheses] == [(f"x{i}", i, -i) for i in range(1, 12)]
+    write_nbest([nbest], form, str(tmp_path / "out"))
+    assert contents(tmp_path / "out") == files
+    nbest.hypotheses.reverse()
+    write_nbest([nbest], form, str(tmp_path / "again"))
+    assert [h.text for h in next(open_nbest(str(tmp_path / "again"))[1]).hypotheses] == [f"x{i}" for i in range(11, 0, -1)]

@@ -17,6 +17,8 @@ import sys
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.formats import text
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+from attlm_fairseq.nbest.references import TextFile, match_lines, read_further
 from attlm_fairseq.scoring.kenlm_files import gist
 from attlm_fairseq.text.pipeline import parse_steps
 
@@ -25,6 +27,17 @@ def listed(format, text):
     open("list", "w").write(text)
     try:
         return list(open_nbest("list", format)[1])
+    except InputError:
+        return []
+def matched(ids, lines):
+    try:
+        return match_lines(ids, TextFile("refs", lines))
+    except InputError:
+        return []
+def further(text, ids):
+    open("list", "w").write(text)
+    try:
+        return read_further("list", None, [NbestList(name, [Hypothesis("a")]) for name in ids], "first")
     except InputError:
         return []
 def joined(text):
@@ -42,6 +55,9 @@ def joined(text):
         "text._LIKE_AN_ID.fullmatch('1' * 200_000 + 'é')",
         "gist('a' * 200_000)",
         "listed('json', '{\"u\": {' + '\"a\": 1, ' * 20_000 + '\"b')",
+        "listed('text:id', ''.join(f'u{i} a\\n' for i in range(100_000)) + 'u99999 b\\n')",
+        "matched([f'u{i}' for i in range(100_000)], [f'u{i} a' for i in range(40_000, 140_000)])",
+        "further(''.join(f'u{i}\\ta\\n' * 2 for i in range(50_000)), [f'v{i}' for i in range(50_000)])",
     ],
 )
 def test_nothing_takes_for_ever(tmp_path, work):

@@ -366,9 +366,12 @@ def test_kaldi_ranks_go_by_the_number_in_the_key():
     text = "".join(f"a-b-{i} x{i}\n" for i in sorted(map(str, range(1, 12))))
     (nbest,) = read(text, "kaldi")
     assert nbest.id == "a-b"
-    assert {hypothesis.text: hypothesis.rank for hypothesis in nbest.hypotheses} == {f"x{i}": i for i in range(1, 12)}
-    assert nbest.hypotheses[1].text == "x10"
-    assert write([nbest], "kaldi") == text
+    assert [(hypothesis.text, hypothesis.rank) for hypothesis in nbest.hypotheses] == [(f"x{i}", i) for i in range(1, 12)]
+    assert texts(read(write([nbest], "jsonl"), "jsonl")[0]) == texts(nbest)
+    for same in (text, text.replace("\n", "\r\n"), text[:-1], text + "a-c-1 y\n"):
+        assert write(read(same, "kaldi"), "kaldi") == same
+    nbest.hypotheses.append(nbest.hypotheses.pop(0))
+    assert texts(read(write([nbest], "kaldi"), "kaldi")[0]) == texts(nbest)
 
 
 def test_a_few_kaldi_hypotheses_in_the_order_of_their_keys_may_have_been_rescored():

@@ -1,0 +1,109 @@
+"""Tables: quotes, tables without a header, ranks, line ends, names of texts."""
+
+from __future__ import annotations
+
+import pytest
+from nbest_samples import read, write
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import collected
+from attlm_fairseq.nbest.formats import open_nbest
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
+
+QUOTES = 'u1\t"hello" he said\t-1.0\nu1\t"hello"\t-1.5\nu1\tsay "hi" now\t-2.0\nu2\t"hi\t-2.0\nu2\t5" disk"\t-3.0\n'
+
+
+def texts(lists: list[NbestList]) -> list[str]:
+    return [hypothesis.text for nbest in lists for hypothesis in nbest.hypotheses]
+
+
+def scored(lists: list[NbestList]) -> list[NbestList]:
+    for nbest in lists:
+        for hypothesis in nbest.hypotheses:
+            hypothesis.lm_scores = {"lm": -0.5}
+            hypothesis.total = -1.0
+    return lists
+
+
+def test_without_a_header_quotes_are_text(tmp_path):
+    (tmp_path / "list").write_text(QUOTES)
+    form, opened = open_nbest(str(tmp_path / "list"))
+    lists = list(opened)
+    expected = ['"hello" he said', '"hello"', 'say "hi" now', '"hi', '5" disk"']
+    assert (form.name, texts(lists)) == ("tsv", expected)
+    assert write(lists, "tsv") == QUOTES
+    written = write(scored(lists), "tsv")
+    assert 'u1\tsay "hi" now\t-2.0\t-0.5\t-1.0\n' in written  # only what begins with a quote needs some
+    assert texts(read(written, "tsv")) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('u1\t"a\t-1\nu1\tb"\t-2\n', "FILE:2: a quote opens here and is closed on line 3: expected one line per row; a field that begins"),
+        ('u1\t"a\t-1\nu1\tb\t-2\n', "FILE:2: not a row of a table: unexpected end of data; a field that begins with a quote needs quotes"),
+    ],
+)
+def test_with_a_header_a_row_is_one_line(text, message):
+    with pytest.raises(InputError, match=f"^{message}"):
+        read("id\thyp\tscore\n" + text, "tsv")
+    csv = "id,hyp,score\n" + 'u1,"a\nb",-1\n'
+    assert texts(read(csv, "csv")) == ["a\nb"]
+
+
+def test_line_breaks_become_spaces_in_a_table_with_tabs():
+    lists = [NbestList("u1", [Hypothesis("a\nb\tc")], ("d\ne",))]
+    assert write(lists, "tsv") == "id\thyp\tref\nu1\ta b c\td e\n"
+    assert texts(read(write(lists, "csv"), "csv")) == ["a\nb\tc"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "scores"),
+    [
+        ("u1\t1\tthe cat\nu1\t2\tthe mat\nu2\t1\ta\n", "id, rank, text", {}),
+        ("u1\tthe cat\t0\nu1\tthe mat\t1\nu2\ta\t0\n", "id, text, rank", {}),
+        ("u1\t1\tone alone\n", "id, rank, text", {}),
+        ("u1\t2\tthe cat\nu1\t1\tthe mat\n", "id, score, text", {"score": 2.0}),  # best first: it goes down
+        ("u1\t1\tthe cat\nu1\t2\tthe mat\nu2\t0\ta\n", "id, score, text", {"score": 1.0}),
+        ("u1\t1\tthe cat\nu1\t3\tthe mat\n", "id, score, text", {"score": 1.0}),
+        ("u1\tthe cat\t-1\n", "id, text, score", {"score": -1.0}),
+    ],
+)
+def test_numbers_that_count_the_hypotheses_are_ranks(rows, columns, scores):
+    with collected() as told:
+        lists = read(rows, "tsv")
+    assert told == [f"note: FILE has no header: read as {columns}"]
+    assert lists[0].hypotheses[0].scores == scores
+    again = read(write(scored(lists), "tsv"), "tsv")
+    assert [hypothesis.scores for hypothesis in again[0].hypotheses] == [h.scores | {"lm": -0.5} for h in lists[0].hypotheses]
+
+
+@pytest.mark.parametrize("last", ["\r\n", ""])
+def test_line_ends_of_a_table_without_a_header_stay(last):
+    lists = scored(read(f"u1\ta\t-1\r\n\r\nu1\tb\t-2{last}", "tsv"))
+    lists[0].hypotheses.reverse()
+    assert write(lists, "tsv") == "id\ttext\tscore\tlm\ttotal\r\nu1\tb\t-2\t-0.5\t-1.0\r\nu1\ta\t-1\t-0.5\t-1.0\r\n"
+
+
+def test_rows_of_another_width():
+    for header, where in (("", "the first rows"), ("id\thyp\tscore\n", "the header; a field with the separator needs quotes")):
+        with pytest.raises(InputError, match=f"found 4 fields: expected 3 as in {where}$"):
+            read(header + "u1\ta b\t-1\n" * 9000 + "u1\ta\tb\t-1\n", "tsv")
+
+
+def test_the_reference_may_stand_in_any_row():
+    assert [nbest.references for nbest in read("id,hyp,ref\nu1,a,\nu1,b,c\nu2,a,\n", "csv")] == [("c",), ()]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected", "references"),
+    [
+        ("csv", "id,text,display,score\nu1,a b,A b.,-1\n", "a b", ()),
+        ("csv", "id,display,ref,score\nu1,A b.,a c,-1\n", "A b.", ("a c",)),
+        ("json", '[{"id": "u1", "display": "A b.", "text": "a b"}]', "a b", ()),
+        ("json", '[{"id": "u1", "nbest": [{"Display": "A b.", "Lexical": "a b"}]}]', "a b", ()),
+    ],
+)
+def test_another_form_of_the_text_is_no_second_text(name, text, expected, references):
+    (nbest,) = read(text, name)
+    assert (nbest.hypotheses[0].text, nbest.references) == (expected, references)
