@@ -124,6 +124,18 @@ keep_to() {
     echo "$2" >"$1/options"
 }
 
+# train OPTION ..: fairseq-train with these options. PROCESSES=N are N processes of this machine's CPU, each with its own batches; their
+# gradients are added up.
+train() {
+    if [[ ${PROCESSES:-1} -eq 1 ]]; then
+        fairseq-train "$@"
+    else
+        torchrun --standalone --nproc-per-node "$PROCESSES" --no-python bash -c 'exec fairseq-train "$@" --cpu --distributed-no-spawn \
+            --distributed-world-size "$WORLD_SIZE" --distributed-rank "$RANK" --distributed-init-method env:// --distributed-backend gloo \
+            --ddp-backend legacy_ddp' fairseq-train "$@"
+    fi
+}
+
 # train_model NAME BEGINNING OPTION ..: fairseq-train with these options into the folder NAME, unless it is done; the log is NAME.log. Stops
 # if the folder holds a model of other options. BEGINNING, kept with the options, says what model it begins with.
 train_model() {
@@ -132,7 +144,7 @@ train_model() {
     keep_to "$name" "$*$beginning"
     [ ! -e "$name/done" ] || return 0
     echo "== $name"
-    fairseq-train "$@" 2>&1 | tee "$name.log" | grep -E "train_inner|initialised|valid on|done training|rror" || { tail -5 "$name.log"; return 1; }
+    train "$@" 2>&1 | tee "$name.log" | grep -E "train_inner|initialised|valid on|done training|rror" || { tail -5 "$name.log"; return 1; }
     touch "$name/done"
 }
 

@@ -21,9 +21,11 @@ from attlm_fairseq.errors import InputError, NoDictionaryError
 from attlm_fairseq.files import sha256
 from attlm_fairseq.modules.families import FAMILIES, build_language_model, family_of
 from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.state import EVERYTHING, Carried
 
 TORCH_MAGIC = (b"PK", b"\x80")  # zip files and older pickles
 WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the LanguageModel
+CARRIED_OPTIONS = ("memory_slots", "reset")  # options of document_reset_lm that a model keeps after training
 FINGERPRINT = "decoder.dictionary_version"  # and the numbers of its dictionary; fairseq averages no weights with "version" in their name
 # what it raises to take a file's content for a model's where parts are missing, of another kind or of another size
 MISSHAPEN = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
@@ -43,8 +45,8 @@ class TrainedModel:
     """A language model in evaluation mode, the words it knows and where it came from.
 
     Attributes:
-        memory_slots: how many of the newest slots its memory carries to the next sentence of a conversation, as in training
-            (``--memory-slots``); 0: all.
+        carried: what goes from one sentence of a conversation to the next, as from segment to segment in training
+            (``--memory-slots``, ``--reset memory``).
     """
 
     model: LanguageModel
@@ -52,7 +54,7 @@ class TrainedModel:
     path: Path
     architecture: str
     sha256: str
-    memory_slots: int = 0
+    carried: Carried = EVERYTHING
 
 
 def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", content: Any = None) -> TrainedModel:
@@ -76,13 +78,14 @@ def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", 
         check_sizes(stored, family)
         model = build_language_model(family, stored.options, len(stored.vocabulary), PAD)
         model.load_state_dict(stored.weights)
-        memory_slots = stored.options.get("memory_slots", 0)
-        if type(memory_slots) is not int or memory_slots < 0:  # True is an int, too
-            raise ValueError(f"memory_slots is {memory_slots!r}, expected a whole number, 0 or more")
+        slots = stored.options.get("memory_slots", 0)
+        if type(slots) is not int or slots < 0:  # True is an int, too
+            raise ValueError(f"memory_slots is {slots!r}, expected a whole number, 0 or more")
+        carried = Carried(slots, memory=stored.options.get("reset") != "memory" or not model.initial_state(1).memory)
     except MISSHAPEN as error:
         raise misshapen(error, path) from None
     check_finite(model, path)
-    return TrainedModel(model.to(device).eval(), stored.vocabulary, path, stored.architecture, stored.sha256, memory_slots)
+    return TrainedModel(model.to(device).eval(), stored.vocabulary, path, stored.architecture, stored.sha256, carried)
 
 
 def misshapen(error: Exception, path: Path) -> InputError:
@@ -157,8 +160,8 @@ def stored_in_checkpoint(path: Path, dictionary: Path | None, content: Any = Non
     """Read a checkpoint and its ``dict.txt``. ``content`` is the checkpoint's content, if it has already been read."""
     checkpoint = read_checkpoint(path, content)
     options, task = checkpoint["cfg"]["model"], checkpoint["cfg"].get("task")
-    if isinstance(task, dict) and task.get("memory_slots"):
-        options = {**options, "memory_slots": task["memory_slots"]}
+    if isinstance(task, dict) and task.get("_name") == "document_reset_lm":
+        options = {**options, **{name: task[name] for name in CARRIED_OPTIONS if name in task}}
     weights = {name.removeprefix(WEIGHTS_PREFIX): value for name, value in checkpoint["model"].items() if name.startswith(WEIGHTS_PREFIX)}
     architecture = str(options["_name"])
     find_family(architecture, path)  # a foreign model is named before its dictionary is looked for

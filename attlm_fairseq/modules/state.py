@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -95,6 +95,41 @@ class LanguageModelState(NamedTuple):
     def without_unused_slots(self) -> LanguageModelState:
         """Return this state without the leading slots that no row uses."""
         return LanguageModelState(*map(drop_unused_slots, self))
+
+
+class HasInitialState(Protocol):
+    def initial_state(self, batch: int) -> LanguageModelState: ...
+
+
+class Carried(NamedTuple):
+    """What of a state is carried from one segment of a document, or sentence of a conversation, to the next.
+
+    Attributes:
+        slots: number of newest slots; 0: all.
+        memory: whether the memory is carried. If not, it is empty again, and only the recurrent state goes on.
+    """
+
+    slots: int = 0
+    memory: bool = True
+
+    @property
+    def limit(self) -> int | None:
+        """The largest number of slots that are carried; None if there is no limit."""
+        return (self.slots or None) if self.memory else 0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of ``document_reset_lm`` that differ from carrying everything."""
+        return {**({"memory_slots": self.slots} if self.slots else {}), **({} if self.memory else {"reset": "memory"})}
+
+    def of(self, state: LanguageModelState, model: HasInitialState) -> LanguageModelState:
+        """Return what is carried of the state (B rows) of a model."""
+        if not self.memory:
+            state = state._replace(memory=model.initial_state(len(state.recurrent[0])).memory)
+        return state.truncate(self.slots) if self.slots else state
+
+
+EVERYTHING = Carried()
 
 
 def has_slots(parts: State | Memory) -> bool:

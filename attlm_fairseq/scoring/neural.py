@@ -21,7 +21,7 @@ from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.memory import Read
-from attlm_fairseq.modules.state import LanguageModelState
+from attlm_fairseq.modules.state import EVERYTHING, Carried, LanguageModelState
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, EXACT, SMALLEST_MEMORY, Arithmetic, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
 from attlm_fairseq.scoring.prefix_tree import PrefixTree, build_prefix_tree
@@ -136,7 +136,8 @@ class NeuralScorer(Scorer):
             "precision": self.compute.precision,
             **({} if self.compute.normaliser == "exact" else {"normaliser": self.compute.normaliser}),
             **({} if self.temperature == 1.0 else {"temperature": self.temperature}),
-            **({"memory slots": self._memory_slots} if any(self._memory_slots) else {}),
+            **({"memory slots": slots} if any(slots := [carried.slots for carried in self._carried]) else {}),
+            **({} if all(kept := [carried.memory for carried in self._carried]) else {"memory kept between sentences": kept}),
         }
 
     def notes(self) -> list[str]:
@@ -161,8 +162,8 @@ class NeuralScorer(Scorer):
         """Return the LM with state and memory after these sentences, each of which begins with ``</s>``.
 
         The task ``document_reset_lm`` trains on such streams of sentences. An LM that was trained with an empty memory at
-        each sentence start has not seen such states. A memory without a limit grows with the history; an LM trained with
-        ``--memory-slots`` N keeps the newest N slots at each sentence end.
+        each sentence start has not seen such states. A memory without a limit grows with the history. At each sentence end,
+        an LM trained with ``--memory-slots`` N keeps the newest N slots, and one trained with ``--reset memory`` none.
         """
         return self.after_many([(self, history)])[0]
 
@@ -180,7 +181,8 @@ class NeuralScorer(Scorer):
         found = [Walked([], [], scorer) for scorer, _ in requests]
         longest = max((len(sentences) for _, sentences in requests), default=0)
         # a limit of the memory holds at each sentence end: then sentences are read one by one
-        stretches = [slice(number, number + 1) for number in range(longest)] if any(self._memory_slots) else [slice(None)]
+        limited = any(carried != EVERYTHING for carried in self._carried)
+        stretches = [slice(number, number + 1) for number in range(longest)] if limited else [slice(None)]
         for stretch in stretches:
             going_on = [(walked, sentences[stretch]) for walked, (_, sentences) in zip(found, requests, strict=True) if sentences[stretch]]
             ids = [[self.vocabulary.ids(words) for words in sentences] for _, sentences in going_on]
@@ -218,17 +220,17 @@ class NeuralScorer(Scorer):
             self.deviation = measured_on(distinct, lambda some, kind: self._log_probs(scorers, some, kinds[kind]), "as asked for")
 
     @property
-    def _memory_slots(self) -> list[int]:
-        """How many slots each model carries from sentence to sentence; 0: all."""
-        return [member.memory_slots for member in self.models]
+    def _carried(self) -> list[Carried]:
+        """What each model carries from sentence to sentence."""
+        return [member.carried for member in self.models]
 
     def _later(self, read: Sequence[int], states: list[LanguageModelState]) -> NeuralScorer:
         """Return the LM after the tokens ``read``; ``states`` are the models' states after them."""
         later = copy.copy(self)
-        states = list(map(_limited, states, self._memory_slots))
         later._history = (*self._history, read)
-        later._before = {self.compute.arithmetic: states}
-        later.tree_memory = self.tree_memory.after(len(read), max(self._memory_slots) if all(self._memory_slots) else None)
+        later._before = {self.compute.arithmetic: self._carry(states, self._models(self.compute.arithmetic))}
+        limits = [carried.limit for carried in self._carried]
+        later.tree_memory = self.tree_memory.after(len(read), None if None in limits else max(filter(None, limits), default=0))
         return later
 
     def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
@@ -311,9 +313,14 @@ class NeuralScorer(Scorer):
             states = [initial_state(model) for model in models]
             for read in self._history:
                 after = [read_sequences(model, [read], [state], False)[0].state for model, state in zip(models, states, strict=True)]
-                states = list(map(_limited, after, self._memory_slots))
+                states = self._carry(after, models)
             self._before[arithmetic] = states
         return self._before[arithmetic]
+
+    @torch.inference_mode()
+    def _carry(self, states: Sequence[LanguageModelState], models: Sequence[ScoringModel]) -> list[LanguageModelState]:
+        """Return what goes from the end of a sentence, with these states of the models, to the next one."""
+        return [carried.of(state, model) for carried, state, model in zip(self._carried, states, models, strict=True)]
 
     @torch.inference_mode()
     def _of_part(
@@ -368,11 +375,6 @@ def event_log_probs(
     values = model.events(features, *of_events, check, read).double().cpu().numpy()
     first, steps = starts[2], tree.size - starts[2]
     return np.concatenate((np.zeros(first), values[:steps])), values[steps:], features.cpu().numpy()
-
-
-def _limited(state: LanguageModelState, slots: int) -> LanguageModelState:
-    """Return the state with the newest ``slots`` memory slots; 0: all."""
-    return state.truncate(slots) if slots else state
 
 
 def initial_state(model: ScoringModel) -> LanguageModelState:

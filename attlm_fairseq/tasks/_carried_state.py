@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel
-from attlm_fairseq.modules.state import LanguageModelState
+from attlm_fairseq.modules.state import EVERYTHING, Carried, LanguageModelState
 
 RESUME = "resume with the options and the data of before, or give --reset-dataloader to begin with the first epoch again"
 
@@ -20,14 +20,9 @@ class CarriedState:
     One object serves one stream of batches (training or one validation set) and any number of models.
     """
 
-    def __init__(self, slots: int = 0, memory: bool = True) -> None:
-        """Start with no states.
-
-        Args:
-            slots: the number of newest memory slots to carry between batches; 0 means all.
-            memory: whether to carry the memory at all.
-        """
-        self.slots, self.memory = slots, memory
+    def __init__(self, carried: Carried = EVERYTHING) -> None:
+        """Start with no states. ``carried``: what of a state goes from one batch to the next."""
+        self.carried = carried
         self._states: dict[LanguageModel | None, tuple[Tensor, LanguageModelState]] = {}
 
     def take(self, model: LanguageModel, rows: Tensor, starts: Tensor) -> LanguageModelState:
@@ -54,9 +49,7 @@ class CarriedState:
         going = (~ends).nonzero().squeeze(1)
         if len(going):
             state = state.detach() if len(going) == len(rows) else state.detach().select(going)
-            if not self.memory:
-                state = state._replace(memory=model.initial_state(len(going)).memory)
-            self._states[model] = (rows[going], state.truncate(self.slots) if self.slots else state)
+            self._states[model] = (rows[going], self.carried.of(state, model))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows and tensors of the trained model; empty if no document continues, as at the end of an epoch."""

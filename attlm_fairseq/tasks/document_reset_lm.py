@@ -17,6 +17,7 @@ from torch import Tensor
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
+from attlm_fairseq.modules.state import Carried
 from attlm_fairseq.tasks._carried_state import RESUME, CarriedState
 from attlm_fairseq.tasks._document_dataset import DOCUMENT_ORDERS, DocumentDataset, Segment
 from attlm_fairseq.tasks._training_options import TrainingOptions
@@ -172,7 +173,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
         return iterators.CountingIterator(self.carrying(batches, self.carried_state()), start=0, total=len(batches))
 
     def carried_state(self) -> CarriedState:
-        return CarriedState(self.cfg.memory_slots, memory=str(self.cfg.reset) != "memory")
+        return CarriedState(Carried(self.cfg.memory_slots, memory=str(self.cfg.reset) != "memory"))
 
     def carrying(self, batches: Iterator[dict[str, Any]], state: CarriedState) -> Iterator[dict[str, Any]]:
         """Yield the batches, each with the state after the batch before it."""

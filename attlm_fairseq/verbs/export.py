@@ -78,7 +78,7 @@ def export_model(
     training = training_record(content, checkpoint)
     # named_parameters yields a tied matrix only once, under its first name
     weights = {name: parameter.detach() for name, parameter in trained.model.named_parameters()}
-    options = plain(content["cfg"]["model"]) | ({"memory_slots": trained.memory_slots} if trained.memory_slots else {})
+    options = plain(content["cfg"]["model"]) | trained.carried.options
     stored = StoredModel(trained.architecture, options, trained.vocabulary, weights, trained.sha256)
     card = model_card(folder.name, trained, stored, training, checkpoint, measured=measured, pipeline=pipeline, text=card_text)
     with whole_folder(str(folder)) as place:

@@ -24,6 +24,7 @@ from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
 from attlm_fairseq.modules.families import FAMILIES
+from attlm_fairseq.modules.state import Carried
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.verbs.export import export_model
 
@@ -121,7 +122,12 @@ def test_the_training_record_of_a_real_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("reset", "state"), [("document", "carried from line to line until a document ends"), ("segment", "reset every 20 tokens")]
+    ("reset", "state"),
+    [
+        ("document", ": state and memory carried from line to line until a document ends."),
+        ("segment", ": state and memory reset every 20 tokens."),
+        ("memory", ": state carried from line to line until a document ends, memory reset every 20 tokens."),
+    ],
 )
 def test_the_card_tells_how_documents_were_read(tmp_path, reset, state):
     checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
@@ -136,7 +142,9 @@ def test_the_card_tells_how_documents_were_read(tmp_path, reset, state):
     for option, value in (options | {"document_marker": "(empty)"}).items():
         assert f"| task: {option} | {value} |" in card
     [told] = [line for line in card.splitlines() if state in line]
-    assert "attlm's commands reset it at each line" in told
+    assert "attlm's commands reset both at each line" in told
+    carried = load_model(tmp_path / "exported").carried
+    assert carried == load_model(checkpoint).carried == Carried(memory=reset != "memory")
 
 
 @pytest.mark.parametrize(

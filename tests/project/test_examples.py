@@ -232,3 +232,15 @@ def test_techniques(corpus, tmp_path):
     for technique in ("--weight-drop", "--average ema", "--document-order rotated", "--adversarial-softmax", "--dropout-words"):
         assert technique in options
     assert "ROWS: none is not known" in run("techniques", corpus, *toy, work=tmp_path / "trained", ROWS="none", code=2)
+
+
+def test_two_hours(corpus, tmp_path):
+    """Two processes train; what was trained in one is not taken for it."""
+    toy = ["--decoder-embed-dim", "4", "--decoder-hidden-size", "12"]
+    settings = {"EPOCHS": "1", "LINES": "8", "KINDS": "context both"}
+    printed = run("two_hours", corpus, *toy, work=tmp_path / "trained", **settings)
+    assert "distributed init (rank 1)" in (tmp_path / "trained" / "model.log").read_text()
+    tests = re.findall(r"^== test, (.*): ppl ([\d.]+)$", printed, re.MULTILINE)
+    assert [kind for kind, _ in tests] == ["context", "both"]
+    assert all(float(perplexity) > 1 for _, perplexity in tests)
+    assert "was trained with other options" in run("two_hours", corpus, *toy, work=tmp_path / "trained", code=2, PROCESSES="1", **settings)

@@ -12,6 +12,7 @@ from small_models import LAYERS, SIZE, VARIANTS, make_model
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryDecoder
 from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.state import Carried
 from attlm_fairseq.tasks import document_reset_lm
 from attlm_fairseq.tasks._carried_state import CarriedState
 from attlm_fairseq.tasks._document_dataset import DocumentDataset, Stretch, random_length, rotate
@@ -134,7 +135,7 @@ def test_rotation_reads_around():
 
 def test_the_memory_alone_starts_again(dictionary):
     model, made = make_model("combined"), dataset(dictionary, TEXT, segment=3)
-    carried = CarriedState(memory=False)
+    carried = CarriedState(Carried(memory=False))
     for indices in made.batches("corpus", 1, 2)[:2]:
         inputs = made.collater([made[index] for index in indices])["net_input"]
         before = carried.take(model, inputs["rows"], inputs["starts"])
@@ -246,7 +247,7 @@ def test_memory_slots_bound_what_is_carried(dictionary, variant):
     model = make_model(variant)
     made = dataset(dictionary, "a b c d e f g h i j\n" * 3, segment=3)
     batches = made.batches("corpus", 1, 1)
-    (everything, most), (enough, same), (two, bounded) = (read(model, made, batches, CarriedState(slots)) for slots in (0, 34, 2))
+    (everything, most), (enough, same), (two, bounded) = (read(model, made, batches, CarriedState(Carried(slots))) for slots in (0, 34, 2))
     torch.testing.assert_close(enough, everything, rtol=0, atol=0)  # 33 tokens and the initial state of AMSRN
     assert same == most
     if variant in SLOTS:
