@@ -18,20 +18,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.reading import TrainedModel
-from attlm_fairseq.checkpoints.vocabulary import EOS
+from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256, whole_file
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.state import LanguageModelState
 from attlm_fairseq.scoring.neural import NeuralScorer
-from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
+from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore, Walked
 
 EPSILON = 1e-5
 Scales = Mapping[str, Tensor]
@@ -52,20 +52,16 @@ class Adaptation:
         """The mean of ``s`` over all weights of each model."""
         return [float(torch.cat([scale.flatten() for scale in scales.values()]).mean(dtype=torch.float64)) for scales in self.scales]
 
-    def updated(
-        self, member: TrainedModel, trained: TrainedModel, tokens: Sequence[int], state: LanguageModelState, place: int
-    ) -> TrainedModel:
+    def updated(self, member: TrainedModel, trained: TrainedModel, gradients: Mapping[str, Tensor], place: int) -> TrainedModel:
         """Return the model after one update on a sentence.
 
         Args:
             member: the model before the update.
             trained: the model as it was trained.
-            tokens: the sentence.
-            state: the state before the sentence.
+            gradients: those of ``read_sentence``; they are overwritten.
             place: the index of the model in the LM.
         """
         model = copy.deepcopy(member.model)
-        gradients = sentence_gradients(model, tokens, state)
         scales, origins = self.scales[place], dict(trained.model.named_parameters())
         steps = {name: gradient.div_(scales[name] + EPSILON) for name, gradient in gradients.items()}
         rate = self.rate / max(1.0, root_mean_square(steps.values()))
@@ -77,17 +73,34 @@ class Adaptation:
         return replace(member, model=model)
 
 
-def sentence_gradients(model: LanguageModel, tokens: Sequence[int], state: LanguageModelState) -> dict[str, Tensor]:
-    """Return gradients by parameter name of a sentence's negative log-probability (sum over words and ``</s>``)."""
+class SentenceRead(NamedTuple):
+    """What a model makes of a sentence of E - 1 words.
+
+    Attributes:
+        log_probs: natural-log probabilities (E,) of the words and ``</s>``.
+        features: those of the output layer (E, F).
+        state: the state after the last word, one row.
+        gradients: of the sum of ``-log_probs``, by parameter name.
+    """
+
+    log_probs: np.ndarray
+    features: np.ndarray
+    state: LanguageModelState
+    gradients: dict[str, Tensor]
+
+
+def read_sentence(model: LanguageModel, tokens: Sequence[int], state: LanguageModelState) -> SentenceRead:
+    """Read a sentence after ``state`` (one row), forwards and backwards."""
     device = model.embedding.weight.device
     names = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     with torch.inference_mode(False), torch.enable_grad():
         inputs = torch.tensor([[EOS, *tokens]], device=device)
-        features, read, _ = model.read(inputs, state.map(Tensor.clone))
+        features, read, after = model.read(inputs, state.map(Tensor.clone))
         events = read and read.at(torch.ones_like(inputs, dtype=torch.bool))
-        loss = model.output.nll(features[0], torch.tensor([*tokens, EOS], device=device), events)
-        found = torch.autograd.grad(loss, list(names.values()), materialize_grads=True)
-    return dict(zip(names, found, strict=True))
+        log_probs = model.output.log_probs_of(features[0], torch.tensor([*tokens, EOS], device=device), events)
+        found = torch.autograd.grad(-log_probs.sum(), list(names.values()), materialize_grads=True)
+    values, of_events = (part.detach().cpu().numpy() for part in (log_probs.double(), features[0]))
+    return SentenceRead(values, of_events, after.detach().without_unused_slots(), dict(zip(names, found, strict=True)))
 
 
 def root_mean_square(tensors: Collection[Tensor]) -> float:
@@ -123,16 +136,31 @@ class AdaptingScorer(Scorer):
         return [cast(AdaptingScorer, scorer).lm.score_with_features([(scorer.members[0], sentences)])[0] for scorer, sentences in requests]
 
     def after(self, history: Sequence[Sentence]) -> Scorer:
+        return self._walked(history, features=False).later
+
+    def walk(self, requests: Sequence[tuple[Scorer, Sequence[Sentence]]], features: bool = False) -> list[Walked]:
+        """See ``Scorer.walk``. A sentence is read once: its scores, its gradients and the state after it are found together."""
+        return [cast(AdaptingScorer, scorer)._walked(sentences, features) for scorer, sentences in requests]
+
+    def _walked(self, sentences: Sequence[Sentence], features: bool) -> Walked:
+        walked = Walked([], [], self)
         lm = self.lm
-        for words in history:
-            tokens = self.lm.vocabulary.ids(words)
+        for words in sentences:
+            tokens = lm.vocabulary.ids(words)
+            read = [read_sentence(member.model, tokens, state) for member, state in zip(lm.models, lm.states(), strict=True)]
+            log_probs = lm.averaged([of_model.log_probs for of_model in read])
+            walked.scores.append(SentenceScore(tuple(log_probs.tolist()), tuple(token == UNK for token in tokens)))
+            walked.features.append(np.concatenate([of_model.features for of_model in read], axis=1)[:, : None if features else 0])
             models = [
-                self.adaptation.updated(member, trained, tokens, state, place)
-                for place, (member, trained, state) in enumerate(zip(lm.models, self.trained.models, lm.states(), strict=True))
+                self.adaptation.updated(member, trained, of_model.gradients, place)
+                for place, (member, trained, of_model) in enumerate(zip(lm.models, self.trained.models, read, strict=True))
             ]
-            later = cast(NeuralScorer, lm.after([words])) if self.carries else lm  # state of the weights before the update
-            lm = later.with_models(models)
-        return self if lm is self.lm else AdaptingScorer(lm, self.adaptation, self.carries, self.trained)
+            if self.carries:  # the state of the weights before the update
+                lm = lm.later([EOS, *tokens], [of_model.state for of_model in read])
+            lm = lm.with_models(models)
+        if lm is not self.lm:
+            walked.later = AdaptingScorer(lm, self.adaptation, self.carries, self.trained)
+        return walked
 
     def signature(self) -> dict[str, object]:
         adapts = {"rate": self.adaptation.rate, "decay": self.adaptation.decay, "scales": self.adaptation.source}
@@ -153,7 +181,7 @@ def gradient_scales(lm: NeuralScorer, documents: Iterable[Iterable[Sentence]], c
         later = lm
         for words in document:
             for member, state, of_model in zip(lm.models, later.states(), squares, strict=True):
-                for name, gradient in sentence_gradients(member.model, lm.vocabulary.ids(words), state).items():
+                for name, gradient in read_sentence(member.model, lm.vocabulary.ids(words), state).gradients.items():
                     of_model[name].addcmul_(gradient, gradient)
             later = cast(NeuralScorer, later.after([words])) if carries else later
             count += 1

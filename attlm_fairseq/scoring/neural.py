@@ -191,17 +191,21 @@ class NeuralScorer(Scorer):
             for (walked, _), of_request, sequence, read in zip(going_on, ids, sequences, of_models, strict=True):
                 if events:
                     self._add_events(walked, of_request, read, features)
-                walked.later = cast(NeuralScorer, walked.later)._later(sequence, [of_model.state for of_model in read])
+                walked.later = cast(NeuralScorer, walked.later).later(sequence, [of_model.state for of_model in read])
         return found
 
     def _add_events(self, walked: Walked, sentences: Sequence[Sequence[int]], read: Sequence[ReadSequence], features: bool) -> None:
         """Add what the models have read of consecutive sentences, given as tokens."""
         begins = np.cumsum([len(tokens) + 1 for tokens in sentences])[:-1]
-        log_probs = np.logaddexp.reduce([of_model.log_probs + weight for of_model, weight in zip(read, self.log_weights, strict=True)])
+        log_probs = self.averaged([of_model.log_probs for of_model in read])
         joined = np.concatenate([of_model.features for of_model in read], axis=1)[:, : None if features else 0]
         for tokens, of_sentence in zip(sentences, np.split(log_probs, begins), strict=True):
             walked.scores.append(SentenceScore(tuple(of_sentence.tolist()), tuple(token == UNK for token in tokens)))
         walked.features.extend(np.split(joined, begins))
+
+    def averaged(self, log_probs: Sequence[np.ndarray]) -> np.ndarray:
+        """Return ln of the weighted mean of the models' probabilities, given their logs (E,)."""
+        return np.logaddexp.reduce([of_model + weight for of_model, weight in zip(log_probs, self.log_weights, strict=True)])
 
     def _read(self, scorers: Sequence[NeuralScorer], sequences: Sequence[Sequence[int]], events: bool) -> list[tuple[ReadSequence, ...]]:
         """Return what each model reads, for each scorer and its sequence of tokens."""
@@ -224,8 +228,8 @@ class NeuralScorer(Scorer):
         """What each model carries from sentence to sentence."""
         return [member.carried for member in self.models]
 
-    def _later(self, read: Sequence[int], states: list[LanguageModelState]) -> NeuralScorer:
-        """Return the LM after the tokens ``read``; ``states`` are the models' states after them."""
+    def later(self, read: Sequence[int], states: Sequence[LanguageModelState]) -> NeuralScorer:
+        """Return the LM after a sentence, read as the tokens ``[</s>, *words]``; ``states`` are the models' states after them."""
         later = copy.copy(self)
         later._history = (*self._history, read)
         later._before = {self.compute.arithmetic: self._carry(states, self._models(self.compute.arithmetic))}
@@ -287,11 +291,14 @@ class NeuralScorer(Scorer):
         """Return the state of each model after the history, one row each."""
         return self._states(self.compute.arithmetic)
 
+    @torch.inference_mode()
     def with_models(self, models: Sequence[TrainedModel]) -> NeuralScorer:
-        """Return the LM with other models after the same history. The states do not change."""
+        """Return the LM with other models after the same history. The states and what was written to the memory do not change."""
         later = copy.copy(self)
         later.models = tuple(models)
-        later._before = {self.compute.arithmetic: self.states()}
+        pairs = zip(models, self.states(), strict=True)
+        states = [state._replace(memory=member.model.reader.updated_memory(state.memory)) for member, state in pairs]
+        later._before = {self.compute.arithmetic: states}
         later._scoring = {}
         return later
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from cli_runs import folder, refused, run  # noqa: F401 - folder is a fixture
@@ -18,7 +19,7 @@ from attlm_fairseq.scoring.neural import NeuralScorer
 LINES = [["the", "cat", "sat"], ["a", "zebra", "ran"], [], ["the", "cat", "ran"]]
 
 
-@pytest.mark.parametrize("variant", ["plain_lstm_lm", "averaging_lstm_lm", "kvp_lstm_lm", "adaptive"])
+@pytest.mark.parametrize("variant", ["plain_lstm_lm", "averaging_lstm_lm", "kvp_lstm_lm", "combined", "adaptive"])
 def test_each_sentence_is_scored_before_it_is_learned(variant, tmp_path):
     """The loop: gradients of the whole forward pass, of the last sentence's events alone, states before it as constants."""
     options = VARIANTS.get(variant, {"_name": variant})
@@ -52,6 +53,33 @@ def test_each_sentence_is_scored_before_it_is_learned(variant, tmp_path):
     assert 0 < limited < len(LINES)
     for name, parameter in lm.models[0].model.named_parameters():
         assert torch.equal(parameter, trained[name])  # the trained LM has not changed
+
+
+@pytest.mark.parametrize(
+    "variant", ["attentive_lstm_lm", "combined", "kvp_lstm_lm", "pointer_lstm_lm", "rm_lm", "lstmn_lm", "adaptive", "MoS", "DOC"]
+)
+def test_a_walk_is_score_and_after_sentence_by_sentence(variant, tmp_path):
+    """An ensemble, cooled; with and without the state of the sentences before."""
+    options = VARIANTS.get(variant, {"_name": variant})
+    paths = [write_checkpoint(tmp_path / f"lm{seed}.pt", WORDS, seed=seed, **options) for seed in (1, 2)]
+    lm = NeuralScorer.load(paths, weights=[0.3, 0.7]).with_temperature(1.3)
+    adaptation = Adaptation(0.02, 0.1, gradient_scales(lm, [LINES]))
+    for carries in (True, False):
+        scorer = AdaptingScorer(lm, adaptation, carries)
+        begun = scorer.after(LINES[:1])
+        for features in (True, False):
+            found = scorer.walk([(scorer, LINES), (begun, LINES[:2]), (begun, [])], features)
+            assert found[2].later is begun
+            for walked, later, sentences in zip(found, (scorer, begun, begun), (LINES, LINES[:2], []), strict=True):
+                for score, of_events, words in zip(walked.scores, walked.features, sentences, strict=True):
+                    [[(expected, expected_features)]] = scorer.score_with_features([(later, [words])])
+                    assert score.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
+                    assert score.oov == expected.oov
+                    assert of_events.shape == (len(words) + 1, expected_features.shape[1] if features else 0)
+                    assert np.allclose(of_events, expected_features[:, : of_events.shape[1]], atol=1e-5)
+                    later = later.after([words])
+                [[expected], [score]] = later.score(LINES[:1]), walked.later.score(LINES[:1])
+                assert score.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
 
 
 def test_histories_do_not_meet(tmp_path):

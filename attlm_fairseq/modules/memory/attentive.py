@@ -158,6 +158,12 @@ class AttentiveReader(BiasesStartAtZero, MemoryReader):
         entering, known = entering[:, : states.size(1)], known[:, : states.size(1)]
         return *self.added((largest, norm, total), entering, self.scores(entering).masked_fill(known == 0, -torch.inf)), *later
 
+    def updated_memory(self, memory: Memory) -> Memory:
+        if self.query is None:
+            return memory
+        past, _, present = memory
+        return past, self.state_scores(past), present
+
     @staticmethod
     def added(sums: Memory, states: Tensor, scores: Tensor) -> Memory:
         """Return the running sums with states (B, T, H) of the given scores (B, T) added."""

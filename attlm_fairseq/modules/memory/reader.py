@@ -100,6 +100,9 @@ class Reader(Protocol):
     def read_on(self, states: Tensor, tokens: Tensor, memory: Memory, need_read: bool = False) -> tuple[Tensor, Read | None, Memory]:
         """Return what a call and ``advance`` with these arguments return."""
 
+    def updated_memory(self, memory: Memory) -> Memory:
+        """Return the memory for new weights of the reader: products of stored states and weights, which it keeps for speed, are renewed."""
+
 
 class MemoryReader(nn.Module):
     """Base of the readers. A reader whose features and memory share computation overrides ``read_on``."""
@@ -109,6 +112,9 @@ class MemoryReader(nn.Module):
 
     def read_on(self, states: Tensor, tokens: Tensor, memory: Memory, need_read: bool = False) -> tuple[Tensor, Read | None, Memory]:
         return *self(states, tokens, memory, need_read), self.advance(states, tokens, memory)
+
+    def updated_memory(self, memory: Memory) -> Memory:
+        return memory
 
 
 def visible_columns(present: Tensor, length: int, before: int, nearest: int, oldest: int | None = None) -> Tensor:
