@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -30,7 +30,7 @@ from attlm_fairseq.verbs.inputs import LM, FilePath, run_config, text_lines, tex
 from attlm_fairseq.verbs.run import require_lms
 
 if TYPE_CHECKING:
-    from attlm_fairseq.scoring.dynamic_evaluation import Adaptation
+    from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer
     from attlm_fairseq.scoring.neural import NeuralScorer
 
 FINDABLE = ("temperature", "neural-cache", "unigram-cache", "adaptation")
@@ -112,8 +112,9 @@ def fit_context(
     """Fit the temperature and the caches that make a text most probable, for every LM that is not a mixture.
 
     Sizes, thetas and decays are searched on a grid, and each setting gets its best cache weight. For the neural cache
-    the search runs over theta at a middle size, then over the size, then over theta again. A cache or an adaptation that
-    does not help is left out.
+    the search runs over theta at a middle size, then over the size, then over theta again. Caches are fitted on the LM
+    with its temperature and its adaptation; with an adaptation, on the lines that it was fitted on. A cache or an
+    adaptation that does not help is left out.
 
     Args:
         text: a file or lines, one sentence each, that no LM was trained on.
@@ -137,43 +138,57 @@ def fit_context(
     run = replace(run, lms=tuple(lm.unpacked() for lm in run.lms), context=run.context or ContextSpec("all"))
     source = text_lines(text)
     read = list(islice(read_lines(source) if isinstance(source, TextSource) else source, lines))
-    texts = {lm.name: lm.text or run.text for lm in run.lms}
-    rows: list[FittedRow] = []
-    adaptations: dict[str, Adaptation] = {}
-    found = [lm if lm.mixture else _fitted(lm, run, texts[lm.name], read, find, rows) for lm in run.lms]
-    for lm in found if "adaptation" in find else ():
-        if not lm.mixture:
-            adaptation = _best_adaptation(lm, run, texts[lm.name], read[:ADAPTATION_LINES], rows)
-            if adaptation.rate:
-                adaptations[lm.name] = adaptation
-            else:
-                note(f"{lm.name}: dynamic evaluation does not help and is left out")
+    fitting = _Fitting(run, read, find)
+    found = [lm if lm.mixture else fitting.fitted(lm) for lm in run.lms]
     record = {
         "text": text_name(text),
         "lines": len(read),
-        "ppl": {f"{row.lm} {row.setting}": round(row.ppl, 4) for row in rows},
+        "ppl": {f"{row.lm} {row.setting}": round(row.ppl, 4) for row in fitting.rows},
         "attlm": __version__,
     }
-    return Fitted(replace(run, lms=tuple(found)), rows, record, adaptations)
+    return Fitted(replace(run, lms=tuple(found)), fitting.rows, record, fitting.adaptations)
 
 
-def _fitted(lm: LMSpec, run: RunConfig, text: TextPipeline, lines: list[str], find: Sequence[str], rows: list[FittedRow]) -> LMSpec:
-    spec = replace(lm, neural_cache=None, unigram_cache=None, adapt=None)
-    assert run.context is not None, "fit_context gives one"
-    if "temperature" in find:
-        spec = replace(spec, temperature=_best_temperature(spec, run, text, lines[:TEMPERATURE_LINES]))
-    documents = list(read_documents(spec.load(run.device), text, run.context, lines, "neural-cache" in find))
-    rows.append(FittedRow(lm.name, f"temperature {spec.temperature:g}" if spec.temperature else "alone", _ppl(documents)))
-    if "neural-cache" in find:
-        neural, ppl = _best_neural(documents)
-        rows.append(FittedRow(lm.name, f"neural cache {neural}", ppl))
-        spec = replace(spec, neural_cache=neural if neural.weight else None)
-    if "unigram-cache" in find:
-        tried = ((UnigramCache(size, 0.0, decay), size) for size in SIZES for decay in DECAYS)
-        unigram, ppl = min((_weighted(cache, documents) for cache, _ in tried), key=lambda one: one[1])
-        rows.append(FittedRow(lm.name, f"unigram cache {unigram}", ppl))
-        spec = replace(spec, unigram_cache=unigram if isinstance(unigram, UnigramCache) and unigram.weight else None)
-    return spec
+@dataclass
+class _Fitting:
+    """What is found for the LMs of a run on the lines of a text."""
+
+    run: RunConfig
+    lines: list[str]
+    find: Sequence[str]
+    rows: list[FittedRow] = field(default_factory=list)
+    adaptations: dict[str, Adaptation] = field(default_factory=dict)
+
+    def fitted(self, lm: LMSpec) -> LMSpec:
+        """Return the LM with its temperature and caches. Each is found for the LM with what was found before it."""
+        assert self.run.context is not None, "fit_context gives one"
+        text = lm.text or self.run.text
+        spec = replace(lm, neural_cache=None, unigram_cache=None, adapt=None)
+        if "temperature" in self.find:
+            spec = replace(spec, temperature=_best_temperature(spec, self.run, text, self.lines[:TEMPERATURE_LINES]))
+        read = partial(read_documents, text=text, context=self.run.context, features="neural-cache" in self.find)
+        documents = list(read(spec.load(self.run.device), lines=self.lines))
+        self.add(lm, f"temperature {spec.temperature:g}" if spec.temperature else "alone", _ppl(documents))
+        adapted = ""
+        if "adaptation" in self.find and (adapting := _best_adaptation(spec, self, text)):
+            self.adaptations[lm.name] = adapting.adaptation
+            if not {"neural-cache", "unigram-cache"}.isdisjoint(self.find):
+                documents = list(read(adapting, lines=self.lines[:ADAPTATION_LINES]))
+                adapted = f"adaptation, lines 1 to {len(self.lines[:ADAPTATION_LINES])}"
+                self.add(lm, adapted, _ppl(documents))
+        if "neural-cache" in self.find:
+            neural, ppl = _best_neural(documents)
+            self.add(lm, ", ".join(filter(None, (adapted, f"neural cache {neural}"))), ppl)
+            spec = replace(spec, neural_cache=neural if neural.weight else None)
+        if "unigram-cache" in self.find:
+            tried = (UnigramCache(size, 0.0, decay) for size in SIZES for decay in DECAYS)
+            unigram, ppl = min((_weighted(cache, documents) for cache in tried), key=lambda one: one[1])
+            self.add(lm, ", ".join(filter(None, (adapted, f"unigram cache {unigram}"))), ppl)
+            spec = replace(spec, unigram_cache=unigram if unigram.weight else None)
+        return spec
+
+    def add(self, lm: LMSpec, setting: str, ppl: float) -> None:
+        self.rows.append(FittedRow(lm.name, setting, ppl))
 
 
 def read_documents(lm: Scorer, text: TextPipeline, context: ContextSpec, lines: Iterable[str], features: bool) -> Iterator[Events]:
@@ -226,16 +241,17 @@ def _best_neural(documents: Sequence[Events]) -> tuple[NeuralCache, float]:
     return best(replace(cache, theta=round(cache.theta * factor, 4)) for factor in (0.8, 1.0, 1.25))
 
 
-def _best_adaptation(lm: LMSpec, run: RunConfig, text: TextPipeline, lines: list[str], rows: list[FittedRow]) -> Adaptation:
+def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> AdaptingScorer | None:
     """Find gradient scales on the first half of the lines, then the best learning rate and decay on the second half.
 
     On the lines of the scales, no gradient is much larger than its scale, so that a rate may look good there and fail on
-    other text. If adaptation does not help, the rate is 0.
+    other text. Returns None if adaptation does not help.
     """
     from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer, check_adaptable, gradient_scales
 
     if lm.context_sentences:
         raise InputError(f"{lm.name}: dynamic evaluation goes with the state of all sentences, or of none (0)")
+    run, lines = fitting.run, fitting.lines[:ADAPTATION_LINES]
     if len(lines) < 2:
         raise InputError(f"{lm.name}: dynamic evaluation needs at least 2 lines: one half for gradients, the other for rate and decay")
     carries, context = lm.context_sentences is None, run.context or ContextSpec("all")
@@ -254,10 +270,12 @@ def _best_adaptation(lm: LMSpec, run: RunConfig, text: TextPipeline, lines: list
     rate = min((0.0, *RATES), key=lambda rate: ppl(rate, FIRST_PULL))
     decay = min(PULLS, key=lambda decay: ppl(rate, decay)) if rate else FIRST_PULL
     read = f"lines {len(first) + 1} to {len(lines)}"
-    rows.append(FittedRow(lm.name, f"alone, {read}", ppl(0.0, FIRST_PULL)))
-    if rate:
-        rows.append(FittedRow(lm.name, f"adaptation {rate:g}:{decay:g}, {read}", ppl(rate, decay)))
-    return Adaptation(rate, decay, scales)
+    fitting.add(lm, f"alone, {read}", ppl(0.0, FIRST_PULL))
+    if not rate:
+        note(f"{lm.name}: dynamic evaluation does not help and is left out")
+        return None
+    fitting.add(lm, f"adaptation {rate:g}:{decay:g}, {read}", ppl(rate, decay))
+    return AdaptingScorer(trained, Adaptation(rate, decay, scales), carries)
 
 
 def _adaptation_path(path: FilePath, name: str) -> Path:

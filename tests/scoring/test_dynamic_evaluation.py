@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -148,3 +150,18 @@ def test_fit_finds_it_and_the_commands_use_it(folder):  # noqa: F811
     lists = ("rescore", "dev.json", "--lm", "lm=lm.pt", "--weight", "lm=1", "--context", "all")
     assert run(*lists, "--adapt", "lm.adaptation").stdout != run(*lists).stdout
     assert "all sentences, or of none" in refused(*command, "--context-sentences", "2")
+
+
+def test_caches_are_fitted_on_the_adapting_lm(folder):  # noqa: F811
+    (folder / "valid").write_text("the cat sat on the cat\nthe cat cat ran\na dog ran\na dog dog dog\na dog ran\n" * 5)
+    found = attlm.fit_context("valid", {"lm": "lm.pt"}, find=("neural-cache", "adaptation", "unigram-cache"))
+    found.save("attlm.toml")
+    spec = attlm.run_config("attlm.toml").lms[0]
+    assert None not in (spec.adapt, spec.neural_cache)
+    alone, _, _, adapted, neural, unigram = found.rows
+    assert adapted.setting == "adaptation, lines 1 to 25"
+    assert neural.setting == f"{adapted.setting}, neural cache {spec.neural_cache}"
+    assert unigram.setting.startswith(f"{adapted.setting}, unigram cache")
+    assert neural.ppl < adapted.ppl < alone.ppl
+    (folder / "neural.toml").write_text(re.sub("(?m)^unigram_cache.*\n", "", (folder / "attlm.toml").read_text()))
+    assert attlm.perplexity("valid", config="neural.toml")[0].ppl == pytest.approx(neural.ppl, rel=1e-4)
