@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(slots=True)
@@ -29,6 +31,7 @@ class ListText:
         size: number of hypotheses as read.
         file_name: for folders, the name of the file that holds the texts.
         extras: names of data that only this format can write back, such as time stamps. Other formats lose it.
+        id: the list's id as read.
     """
 
     file: FileText
@@ -37,6 +40,19 @@ class ListText:
     size: int = 0
     file_name: str = ""
     extras: tuple[str, ...] = ()
+    id: str = ""
+
+
+class Content(NamedTuple):
+    """What a hypothesis was when it was read: the text of its list, its own, and its scores by name."""
+
+    of: ListText
+    text: str
+    scores: tuple[tuple[str, float], ...]
+
+    def is_of(self, of: ListText, text: str, scores: Mapping[str, float]) -> bool:
+        """Return whether this is a hypothesis of that list, with this text and these scores."""
+        return self.of is of and self.text == text and self.scores == tuple(scores.items())
 
 
 @dataclass(slots=True)
@@ -44,9 +60,14 @@ class HypothesisText:
     """The text of a hypothesis in the file that it was read from.
 
     Attributes:
-        own: its line with the line end, or its lines if the format has several per hypothesis (fairseq).
+        own: its line with the line end, or its lines if the format has several per hypothesis (fairseq); empty if it
+            stands in the text of its list (JSON).
         elsewhere: for folders, its line in each other file, by file name.
+        place: its place among the hypotheses of its list as read, from 0.
+        content: what it was when it was read.
     """
 
-    own: str
+    own: str = ""
     elsewhere: dict[str, str] = field(default_factory=dict)
+    place: int = 0
+    content: Content | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from attlm_fairseq.nbest import formats
 from attlm_fairseq.nbest.formats import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.lines import one_line
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, lists_as_given
+from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, lists_to_write
 from attlm_fairseq.verbs.rescore import ONE_BEST
 
 _NEGLIGIBLE = 1e-12  # what rounding of binary fractions leaves
@@ -53,7 +53,7 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
         raise InputError("already exists and is not overwritten: name another file", path=path)
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
-    source, opened = lists.open() if isinstance(lists, NbestFile) else (None, lists_as_given(lists))
+    source, opened = lists.open() if isinstance(lists, NbestFile) else (None, lists_to_write(lists))
     if to in ONE_BEST:
         losses = _Losses(to, Holds(ids=to != "1best"), only_first=True)
         formats.write_one_best(losses.watch(opened), path, style=ONE_BEST[to])
@@ -63,7 +63,8 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
     if holds is None:
         raise InputError(f"{to} cannot hold lists from another format: expected one of {', '.join(TARGETS)}")
     losses = _Losses(to, holds)
-    formats.write_nbest(losses.watch(opened), target, path)
+    watched = losses.watch(opened)
+    formats.write_nbest(list(watched) if isinstance(lists, Sequence) else watched, target, path)
     return losses.told()
 
 

@@ -184,17 +184,22 @@ def opened_lists(lists: Lists) -> tuple[NbestFormat | NbestFolderFormat | None, 
         lists = NbestFile(lists)
     if isinstance(lists, NbestFile):
         return lists.open()
-    return None, map(_ranked, lists_as_given(lists))
+    return None, map(_ranked, _of_program(cast(Iterable, lists)))
 
 
-def lists_as_given(lists: Lists) -> Iterator[NbestList]:
-    """Yield lists to write. The ranks of a program's lists stay: they tell which text of the file read belongs to a hypothesis.
+def lists_to_write(lists: Lists) -> Iterable[NbestList]:
+    """Return lists to write, as a sequence if they are one. Ranks of a program's lists stay, because formats may write them.
 
     Raises:
         InputError: as in ``opened_lists``.
     """
     if is_file(lists):
         return lists_of(lists)
+    given = _of_program(cast(Iterable, lists))
+    return list(given) if isinstance(lists, Sequence) else given
+
+
+def _of_program(lists: Iterable[NbestList | Hypotheses]) -> Iterator[NbestList]:
     if isinstance(lists, NbestList) or not isinstance(lists, Iterable):
         raise InputError(f"the lists are {_shown(lists)}: expected a file or a list of n-best lists")
     return (_list_of(place, given) for place, given in enumerate(lists))
@@ -232,7 +237,8 @@ def _list_of(place: int, given: NbestList | Hypotheses) -> NbestList:
         nbest = NbestList(str(place), [_hypothesis_of(place, one) for one in _sequence(place, given)])
     if not nbest.hypotheses:
         raise InputError(f"list {nbest.id!r} has no hypotheses: expected at least one")
-    return nbest if all(hypothesis.rank for hypothesis in nbest.hypotheses) else _ranked(nbest)
+    ranks = {hypothesis.rank for hypothesis in nbest.hypotheses}
+    return _ranked(nbest) if 0 in ranks or len(ranks) < len(nbest.hypotheses) else nbest
 
 
 def _with_plain_scores(nbest: NbestList) -> NbestList:
@@ -247,11 +253,8 @@ def _with_plain_scores(nbest: NbestList) -> NbestList:
 
 
 def _ranked(nbest: NbestList) -> NbestList:
-    """Return the list with its order as the ranks. If these change, it is as if made by a program: no text of a file belongs to it."""
-    if [hypothesis.rank for hypothesis in nbest.hypotheses] == list(range(1, len(nbest.hypotheses) + 1)):
-        return nbest
-    hypotheses = [replace(hypothesis, rank=rank, verbatim=None) for rank, hypothesis in enumerate(nbest.hypotheses, 1)]
-    return replace(nbest, hypotheses=hypotheses, verbatim=None)
+    """Return the list with its order as the ranks."""
+    return replace(nbest, hypotheses=[replace(hypothesis, rank=rank) for rank, hypothesis in enumerate(nbest.hypotheses, 1)])
 
 
 def lists_or_texts(lists: Lists, by: By | None = None) -> Iterable[NbestList]:

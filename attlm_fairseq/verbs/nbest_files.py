@@ -7,7 +7,7 @@ import os
 from attlm_fairseq.nbest import formats
 from attlm_fairseq.nbest.formats import find_format
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, References, lists_as_given, with_references
+from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, References, lists_to_write, with_references
 from attlm_fairseq.verbs.rescore import ONE_BEST
 
 
@@ -44,6 +44,6 @@ def write_nbest(lists: Lists, path: FilePath, format: str = "jsonl") -> None:
         InputError: the format cannot hold a list, or the file cannot be written.
     """
     if format in ONE_BEST:
-        formats.write_one_best(lists_as_given(lists), os.fspath(path), style=ONE_BEST[format])
+        formats.write_one_best(lists_to_write(lists), os.fspath(path), style=ONE_BEST[format])
     else:
-        formats.write_nbest(lists_as_given(lists), find_format(format), os.fspath(path))
+        formats.write_nbest(lists_to_write(lists), find_format(format), os.fspath(path))

@@ -781,7 +781,8 @@ def test_the_metric_may_see_another_text(folder):
     (folder / "gen").write_text(PIECES, encoding="utf-8")
     (folder / "refs").write_text("the cafe\u0301 is open\n", encoding="utf-8")
     steps = "join-subwords:bpe,unicode:nfc"
-    result = run("eval", "gen", "gen", "--refs", "refs")
+    (folder / "again").write_text(PIECES, encoding="utf-8")
+    result = run("eval", "gen", "again", "--refs", "refs")
     assert wers(result) == ["75.00"] * 2
     warning = (
         "WARNING: the hypotheses of 1 of 1 lists carry subword marks (@@), their references do not: WER compares pieces with words; "
@@ -885,18 +886,18 @@ def test_eval_takes_the_weights_of_sparse_lists(folder):
 def test_pieces_are_measured_as_words_where_asked(folder, kind, pieces):
     (folder / "pieces").write_text(f"{pieces}\n\n{pieces} {pieces}\n", encoding="utf-8")
     (folder / "refs").write_text("the cat sat\nthe cat sat the cat sat\n")
-    result = run("eval", "pieces", "--refs", "refs", "--metric-text", f"join-subwords:{kind}")
+    result = run("eval", "pieces", "--format", "plain", "--refs", "refs", "--metric-text", f"join-subwords:{kind}")
     assert (wers(result), result.stderr) == (["0.00"], "")
-    result = run("eval", "pieces", "--refs", "refs")
+    result = run("eval", "pieces", "--format", "plain", "--refs", "refs")
     assert "their references do not" in result.stderr
     assert f"--metric-text join-subwords:{kind} joins them" in result.stderr
     (folder / "refs").write_text(f"{pieces}\n{pieces} {pieces}\n", encoding="utf-8")  # as fairseq's T-lines without --remove-bpe
     assert re.fullmatch(
         rf"note: hypotheses and references are both in subwords \(.*\): figures are of pieces; --metric-text join-subwords:{kind} "
         "measures words\n",
-        run("eval", "pieces", "--refs", "refs").stderr,
+        run("eval", "pieces", "--format", "plain", "--refs", "refs").stderr,
     )
-    assert run("eval", "pieces", "--refs", "refs", "--metric-text", f"join-subwords:{kind}").stderr == ""
+    assert run("eval", "pieces", "--format", "plain", "--refs", "refs", "--metric-text", f"join-subwords:{kind}").stderr == ""
     result = run("rescore", "pieces", "--kenlm", "lm.arpa", "--weight", "kenlm=1")
     assert f"With --text join-subwords:{kind} it would know 100% of the words" in result.stderr
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError, UnknownFormatError
 from attlm_fairseq.files import TextSource, whole_file, whole_folder
+from attlm_fairseq.nbest.formats.as_read import all_current
 from attlm_fairseq.nbest.formats.espnet import EspnetFolder
 from attlm_fairseq.nbest.formats.fairseq import FairseqFormat
 from attlm_fairseq.nbest.formats.hyporadise import HyporadiseFormat
@@ -127,8 +128,11 @@ def write_nbest(lists: Iterable[NbestList], fmt: NbestFormat | NbestFolderFormat
     """Write the lists in a format. ``path`` is ``-`` for standard output, a file (compressed if its name ends in .gz) or a new folder.
 
     It appears under its name, or a file replaces another, only when it is whole; whether a file may be replaced is for
-    the caller to ask. Raises InputError if the format cannot hold a list, or for what the file system refuses.
+    the caller to ask. If the lists are a sequence, and one has changed since it was read, all are written as new lists.
+    Raises InputError if the format cannot hold a list, or for what the file system refuses.
     """
+    if isinstance(lists, Sequence):
+        lists = all_current(lists)
     if isinstance(fmt, NbestFolderFormat):
         if path == "-":
             raise InputError(f"{fmt.name} is written as a folder, not to standard output: give a name for the folder")

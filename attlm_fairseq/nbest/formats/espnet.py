@@ -31,7 +31,7 @@ class EspnetFolder(NbestFolderFormat):
     def matches_folder(self, folder: Path) -> bool:
         return (folder / "1best_recog" / _TEXT).is_file()
 
-    def read_folder(self, folder: Path) -> Iterator[NbestList]:
+    def parse_folder(self, folder: Path) -> Iterator[NbestList]:
         places = sorted(int(match[1]) for path in folder.iterdir() if (match := _FOLDER.fullmatch(path.name)))
         if not places or places != list(range(1, len(places) + 1)):
             found = ", ".join(f"{place}best_recog" for place in places) or "none"
@@ -63,7 +63,7 @@ class EspnetFolder(NbestFolderFormat):
             for table in place.values():
                 table.require_end()
 
-    def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
+    def put_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         with TableWriter(folder) as files:
             for nbest in lists:
                 lines_of = _lines if text_of(nbest, self.name) is not None else _new_lines

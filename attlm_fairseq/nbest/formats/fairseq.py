@@ -49,7 +49,7 @@ class FairseqFormat(NbestFormat):
     def matches(self, head: str) -> bool:
         return _MATCHES.search(head) is not None
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
         seen = SeenIds()
         with_p: bool | None = None
@@ -75,7 +75,7 @@ class FairseqFormat(NbestFormat):
         if with_p is None:
             raise InputError("no n-best list in it: no H-line", path=path)
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, self._lines)
 
     def _lines(self, nbest: NbestList) -> Iterator[str]:

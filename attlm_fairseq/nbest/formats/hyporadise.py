@@ -26,7 +26,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     with_members,
     with_values,
 )
-from attlm_fairseq.nbest.formats.lines import fresh_names, is_as_read, own_text, quoted
+from attlm_fairseq.nbest.formats.lines import fresh_names, is_as_read, own_text, place_of, quoted
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
@@ -48,18 +48,18 @@ class HyporadiseFormat(NbestFormat):
         first = first_value(head)
         return isinstance(first.get("input"), list) if isinstance(first, dict) else '"input"' in head
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
         for number, item in enumerate(stream_items(source, file, "[")):
             nbest = _nbest_list(item, number, source.name)
             nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses))
             yield nbest
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         repeating: dict[str, None] = {}
 
         def text(nbest: NbestList) -> str:
-            if not repeating and nbest.hypotheses[0].rank != 1:
+            if not repeating and place_of(nbest, nbest.hypotheses[0]):
                 repeating.update(dict.fromkeys(_repeating_keys(nbest)))
             return _text(nbest)
 
@@ -123,7 +123,7 @@ def _text(nbest: NbestList) -> str:
     for key in ["input", *_score_keys(value)]:
         column = own_member(text, key)
         texts = values_of(column)
-        new[key] = with_values(column, [texts[hypothesis.rank - 1] for hypothesis in hypotheses])
+        new[key] = with_values(column, [texts[place_of(nbest, hypothesis)] for hypothesis in hypotheses])
     return with_members(with_members(text, new), added_columns(nbest, value, _score_key))
 
 

@@ -27,7 +27,7 @@ class IcefallFormat(NbestFormat):
     def matches(self, head: str) -> bool:
         return _LINE.fullmatch(head.partition("\n")[0]) is not None
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         path = source.name
         file = FileText(self.name)
         text = ListText(file)
@@ -63,7 +63,7 @@ class IcefallFormat(NbestFormat):
         file.end = before
         yield _with_hypotheses(current)
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, _lines)
 
 

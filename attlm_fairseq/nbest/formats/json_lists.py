@@ -37,6 +37,7 @@ from attlm_fairseq.nbest.formats.lines import (
     is_as_read,
     is_rescored,
     own_text,
+    place_of,
     quoted,
     split_end,
     text_of,
@@ -72,7 +73,7 @@ class JsonFormat(NbestFormat):
     def matches(self, head: str) -> bool:
         return _MATCHES.match(head) is not None
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         framing = framing_of(source.head)
         file = FileText(self.name, framing=framing)
         reader = Reader(source.name)
@@ -92,7 +93,7 @@ class JsonFormat(NbestFormat):
         file.framing = WRAPPED
         return _lists(_items_within(item, file, source.name, *found), file, reader)
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         first, given = peeked(lists)
         if first is None:
             return
@@ -295,7 +296,7 @@ class _Writer:
 
     def lines(self, nbest: NbestList) -> list[str]:
         own = own_text(nbest, JsonFormat.name)
-        if nbest.hypotheses[0].verbatim is not None:
+        if text_of_hypothesis(nbest, nbest.hypotheses[0]).own:
             return [self._row(nbest, hypothesis) for hypothesis in nbest.hypotheses]
         if is_as_read(nbest, own):
             return [own.own]
@@ -315,10 +316,10 @@ class _Writer:
         own = own_text(nbest, JsonFormat.name)
         if is_as_read(nbest, own):
             return own.own
-        if nbest.hypotheses[0].verbatim is None:
+        if not text_of_hypothesis(nbest, nbest.hypotheses[0]).own:
             return self.edited(own.own, nbest)
         rows = values_of(f"[{own.own}]")
-        changed = [_with_scores(rows[hypothesis.rank - 1], nbest, hypothesis) for hypothesis in nbest.hypotheses]
+        changed = [_with_scores(rows[place_of(nbest, hypothesis)], nbest, hypothesis) for hypothesis in nbest.hypotheses]
         return with_values(f"[{own.own}]", changed)[1:-1]
 
     def edited(self, text: str, nbest: NbestList) -> str:
@@ -332,7 +333,7 @@ class _Writer:
         values = text if layout.container is None else own_member(text, layout.container)
         are_objects = all(isinstance(value, dict) for value in layout.hypotheses)
         found = values_of(values)
-        now = [found[hypothesis.rank - 1] for hypothesis in hypotheses]
+        now = [found[place_of(nbest, hypothesis)] for hypothesis in hypotheses]
         if are_objects:
             now = [_with_scores(value, nbest, hypothesis) for value, hypothesis in zip(now, hypotheses, strict=True)]
         values = with_values(values, now)
@@ -344,7 +345,7 @@ class _Writer:
         for key in layout.columns:
             column = own_member(text, key)
             found = values_of(column)
-            new[key] = with_values(column, [found[hypothesis.rank - 1] for hypothesis in hypotheses])
+            new[key] = with_values(column, [found[place_of(nbest, hypothesis)] for hypothesis in hypotheses])
         return with_members(text, new if are_objects else new | added_columns(nbest, layout.columns, keys.as_column))
 
     def _tell(self, nbest: NbestList) -> None:

@@ -29,6 +29,7 @@ from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     filled_lines,
     is_as_read,
+    place_of,
     quoted,
     split_end,
     text_of,
@@ -58,7 +59,7 @@ class JsonlFormat(NbestFormat):
         hypotheses = first.get("hyps") if isinstance(first, dict) else None
         return _are_own(hypotheses) if isinstance(first, dict) else '"hyps"' in head
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
         count = 0
         for count, (before, line, line_number) in enumerate(filled_lines(source, file), 1):
@@ -68,7 +69,7 @@ class JsonlFormat(NbestFormat):
         if not count:
             raise InputError("no n-best list in it", path=source.name)
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, lambda nbest: [_line(nbest)])
 
 
@@ -138,7 +139,7 @@ def _line(nbest: NbestList) -> str:
     text = body.lstrip(" \t\r")
     column = own_member(text, "hyps")
     texts = values_of(column)
-    changed = [_changed(nbest, hypothesis, texts[hypothesis.rank - 1]) for hypothesis in nbest.hypotheses]
+    changed = [_changed(nbest, hypothesis, texts[place_of(nbest, hypothesis)]) for hypothesis in nbest.hypotheses]
     return body[: len(body) - len(text)] + with_members(text, {"hyps": with_values(column, changed)} | _confidences(nbest)) + end
 
 

@@ -51,7 +51,7 @@ class KaldiFormat(NbestFormat):
         keys = [re.split(r"[ \r]", line, maxsplit=1)[0] for line in lines]
         return any(key.endswith("-1") for key in keys) and all(_KEY.fullmatch(key) and "\t" not in key for key in keys)
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         def parse(whole: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
             return _parse(parse_keyed(whole, source.name, line), source.name)
 
@@ -59,7 +59,7 @@ class KaldiFormat(NbestFormat):
             _set_ranks(nbest, source.name)
             yield nbest
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, lambda nbest: [_line(nbest, hypothesis) for hypothesis in _as_written(nbest)])
 
 
@@ -72,7 +72,7 @@ class KaldiFolder(NbestFolderFormat):
     def matches_folder(self, folder: Path) -> bool:
         return any((folder / text).is_file() and _KEY.match(head_of(folder / text)) is not None for text in TEXTS)
 
-    def read_folder(self, folder: Path) -> Iterator[NbestList]:
+    def parse_folder(self, folder: Path) -> Iterator[NbestList]:
         text = next((folder / name for name in TEXTS if (folder / name).is_file()), None)
         if text is None:
             raise InputError(f"no file {' or '.join(TEXTS)} in it: expected a Kaldi n-best folder", path=folder)
@@ -99,7 +99,7 @@ class KaldiFolder(NbestFolderFormat):
         for table in others.values():
             table.require_end()
 
-    def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
+    def put_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         with TableWriter(folder) as files:
             for nbest in lists:
                 text = text_of(nbest, self.name)

@@ -30,7 +30,8 @@ def own_text(nbest: NbestList, format_name: str) -> ListText:
     """
     text = text_of(nbest, format_name)
     if text is None:
-        raise InputError(f"list {nbest.id}: only a list read from {format_name} can be written as {format_name}; write jsonl instead")
+        message = f"only a list that was read from {format_name}, with its id, texts and scores unchanged, can be written as {format_name}"
+        raise nbest.error(f"list {nbest.id}: {message}; write jsonl instead")
     return text
 
 
@@ -65,10 +66,15 @@ def is_rescored(hypothesis: Hypothesis) -> bool:
     return bool(hypothesis.lm_scores) or hypothesis.total is not None
 
 
+def place_of(nbest: NbestList, hypothesis: Hypothesis) -> int:
+    """Return the place of a hypothesis among those of its list as read, from 0."""
+    return text_of_hypothesis(nbest, hypothesis).place
+
+
 def is_as_read(nbest: NbestList, text: ListText) -> bool:
     """Return whether a list is still what its text says."""
     hypotheses = nbest.hypotheses
-    in_order = all(hypothesis.rank == i for i, hypothesis in enumerate(hypotheses, 1))
+    in_order = all(place_of(nbest, hypothesis) == place for place, hypothesis in enumerate(hypotheses))
     return in_order and len(hypotheses) == text.size and not any(map(is_rescored, hypotheses))
 
 

@@ -21,7 +21,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     with_members,
     with_values,
 )
-from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, is_as_read, own_text, quoted, required_main_score
+from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, is_as_read, own_text, place_of, quoted, required_main_score
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
@@ -44,7 +44,7 @@ class MlmFormat(NbestFormat):
     def matches(self, head: str) -> bool:
         return _MATCHES.match(head) is not None
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
         seen = SeenIds()
         for item in stream_items(source, file, "{"):
@@ -54,7 +54,7 @@ class MlmFormat(NbestFormat):
             nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses))
             yield nbest
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_document(lists, out, self.name, _text, "{}", _new_item)
 
 
@@ -88,7 +88,7 @@ def _text(nbest: NbestList) -> str:
     found = [text[child.value : child.end] for child in sorted(filter(_is_hypothesis, children(text)), key=_order)]
     values = []
     for hypothesis in nbest.hypotheses:
-        value = found[hypothesis.rank - 1]
+        value = found[place_of(nbest, hypothesis)]
         taken = [child.key for child in children(value) if child.key is not None]
         values.append(with_members(value, added_members(hypothesis, nbest, taken)))
     return with_values(text, values, _is_hypothesis, _order)

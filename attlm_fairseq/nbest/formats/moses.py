@@ -55,7 +55,7 @@ class MosesFormat(NbestFormat):
     def matches(self, head: str) -> bool:
         return _FIRST_LINE.match(head) is not None
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         shape: tuple[int, bool, bool] | None = None
 
         def parse(text: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
@@ -72,7 +72,7 @@ class MosesFormat(NbestFormat):
             nbest.sparse = not any(_BARE.fullmatch(name) for hypothesis in nbest.hypotheses for name in hypothesis.scores)
             yield nbest
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         names = _Names()
         write_lines(lists, out, self.name, lambda nbest: [self._line(nbest, hypothesis, names) for hypothesis in nbest.hypotheses])
 

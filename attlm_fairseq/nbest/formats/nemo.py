@@ -50,7 +50,7 @@ class NemoFormat(NbestFormat):
             raise InputError(f"unknown n-best format 'nemo:{argument}': expected nemo:BEAM with the beam size")
         return NemoFormat(int(argument))
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         if self.beam is None:
             raise InputError(
                 "text<TAB>score lines as NeMo writes them have no ids: give the beam size, --format nemo:BEAM", path=source.name
@@ -85,7 +85,7 @@ class NemoFormat(NbestFormat):
                 raise InputError(message, path=path, line=nbest.line)
             yield nbest
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         beam = self.beam
 
         def lines(nbest: NbestList) -> list[str]:

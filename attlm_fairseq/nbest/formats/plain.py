@@ -32,7 +32,7 @@ class PlainFormat(NbestFormat):
             return False
         return all(tabs) or (not any(tabs) and len(tabs) < len(lines))
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         with_ids: bool | None = None
         block = -1
 
@@ -56,7 +56,7 @@ class PlainFormat(NbestFormat):
 
         return grouped(source, self.name, parse)
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, self._lines, self._separator)
 
     def _lines(self, nbest: NbestList) -> Iterator[str]:

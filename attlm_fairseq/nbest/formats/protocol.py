@@ -10,6 +10,7 @@ from typing import ClassVar, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
+from attlm_fairseq.nbest.formats.as_read import current, remembered
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 
@@ -45,22 +46,30 @@ class NbestFormat(_Named, ABC):
     def matches(self, head: str) -> bool:
         """Return whether a file that begins with ``head`` (up to 64 KiB of text, perhaps cut mid-line) is in this format."""
 
-    @abstractmethod
     def read(self, source: TextSource) -> Iterator[NbestList]:
-        """Yield the lists of a file in order, as ``source.lines()`` or ``source.pieces()`` gives its text.
+        """Yield the lists of a file in order.
 
         Raises:
             InputError: the file cannot be read or is not in this format, or a text, id or score in it is wrong. The
                 message has ``source.name`` and the line number.
         """
+        return remembered(self.parse(source))
 
-    @abstractmethod
     def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
         """Write the lists in the order and with the hypotheses in the order given, with ``lm_scores`` and ``total`` where set.
 
-        Lists that were read in this format and not changed come out byte for byte. Raises InputError if the format
-        cannot hold a list.
+        Lists that were read in this format and not changed come out byte for byte; changed ones are written like those
+        of another format. Raises InputError if the format cannot hold a list.
         """
+        self.put(current(lists), out)
+
+    @abstractmethod
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
+        """Yield the lists for ``read``, as ``source.lines()`` or ``source.pieces()`` gives the text."""
+
+    @abstractmethod
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
+        """Write for ``write``. A list with ``verbatim`` has only hypotheses that were read with it, none twice and none changed."""
 
     def with_argument(self, argument: str) -> NbestFormat:
         """Return the format that ``--format NAME:ARGUMENT`` means.
@@ -78,7 +87,6 @@ class NbestFolderFormat(_Named, ABC):
     def matches_folder(self, folder: Path) -> bool:
         """Return whether the folder holds this format."""
 
-    @abstractmethod
     def read_folder(self, folder: Path) -> Iterator[NbestList]:
         """Yield the lists in order.
 
@@ -86,7 +94,16 @@ class NbestFolderFormat(_Named, ABC):
             InputError: a file cannot be read or is not in this format, or the files do not fit each other. The
                 message has file and line number.
         """
+        return remembered(self.parse_folder(folder))
 
-    @abstractmethod
     def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         """Fill the empty ``folder``, as ``NbestFormat.write`` does a file."""
+        self.put_folder(current(lists), folder)
+
+    @abstractmethod
+    def parse_folder(self, folder: Path) -> Iterator[NbestList]:
+        """Yield the lists for ``read_folder``."""
+
+    @abstractmethod
+    def put_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
+        """Write for ``write_folder``, see ``NbestFormat.put``."""

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource, head_of, whole_file
+from attlm_fairseq.nbest.formats.as_read import remembered
 from attlm_fairseq.nbest.formats.keyed import file_name
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
@@ -50,7 +51,7 @@ class SrilmFormat(NbestFormat):
             len(line) >= 3 and is_number(line[0]) and is_number(line[1]) and _COUNT.fullmatch(line[2]) for line in lines
         )
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         path = source.name
         name = "0" if path == "<stdin>" else _list_id(path)
 
@@ -69,7 +70,7 @@ class SrilmFormat(NbestFormat):
 
         return grouped(source, self.name, parse)
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(
             _only_one(lists), out, self.name, lambda nbest: [text_of_hypothesis(nbest, hypothesis).own for hypothesis in nbest.hypotheses]
         )
@@ -96,22 +97,26 @@ class SrilmFolder(NbestFolderFormat):
         first = next(iter(_files(folder)), None)
         return first is not None and SrilmFormat().matches(head_of(first))
 
-    def read_folder(self, folder: Path) -> Iterator[NbestList]:
+    def parse_folder(self, folder: Path) -> Iterator[NbestList]:
         if not _files(folder):
             raise InputError("no n-best list in it: expected one file for each list", path=folder)
         directories = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-        return self.read_files(_files(folder), directories)
+        return self._parse_files(_files(folder), directories)
 
-    def read_files(self, files: Sequence[Path], score_directories: Sequence[Path] = ()) -> Iterator[NbestList]:
+    def read_files(self, files: Sequence[Path]) -> Iterator[NbestList]:
+        """Yield the lists of several files. Raises InputError as in ``read_folder``."""
+        return remembered(self._parse_files(files))
+
+    def _parse_files(self, files: Sequence[Path], score_directories: Sequence[Path] = ()) -> Iterator[NbestList]:
         for path in files:
             source = TextSource(str(path))
-            for nbest in SrilmFormat().read(source):
+            for nbest in SrilmFormat().parse(source):
                 own_text(nbest, self.name).file_name = path.name
                 for directory in score_directories:
                     _read_scores(directory, nbest)
                 yield nbest
 
-    def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
+    def put_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         names: list[str] = []
         for nbest in lists:
             own = text_of(nbest, self.name)

@@ -107,7 +107,7 @@ class TableFormat(NbestFormat):
         first = next((line for line in head.split("\n") if line.strip()), "")
         return next((mark for mark in self.delimiters if Columns.of(_fields(first, mark), self.texts) is not None), None)
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         delimiter = self._delimiter(source.head) or self.delimiters[0]
         file = FileText(self.name, framing=delimiter)
         rows = _rows(source, file, delimiter)
@@ -120,7 +120,7 @@ class TableFormat(NbestFormat):
         file.start += header.before + header.raw
         return _lists(rows, columns, file, source.name, self.blank_references)
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         table: _Table | None = None
         lines = WholeLines(out)
         end = ""
@@ -132,8 +132,8 @@ class TableFormat(NbestFormat):
             if (text is None) != table.is_new:
                 own_text(nbest, self.name)
             lines.put(text.before if text is not None else "")
-            for hypothesis in nbest.hypotheses:
-                lines.put(table.row(nbest, hypothesis))
+            for place, hypothesis in enumerate(nbest.hypotheses):
+                lines.put(table.row(nbest, hypothesis, place))
             end = text.file.end if text is not None else ""
         lines.put(end)
 
@@ -157,11 +157,11 @@ class TsvFormat(TableFormat):
     def matches(self, head: str) -> bool:
         return super().matches(head) or _header_of(head) is not None
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         header = None if super().matches(source.head) else _header_of(whole_lines(source.head))
         columns = Columns.of(header) if header is not None else None
         if header is None or columns is None:
-            return super().read(source)
+            return super().parse(source)
         note(f"note: {source.name} has no header: read as {', '.join(header)}")
         file = FileText(self.name, framing="\t".join(("", *header)))
         return _lists(_rows_without_header(source, file), columns, file, source.name, self.blank_references)
@@ -307,6 +307,7 @@ class _Table:
         added: column names by LM.
         total: the column of the total, of those that were read; -1: a new one.
         own: the score columns of a new table.
+        rank: the column of the ranks in a table without a header.
     """
 
     is_new: bool
@@ -317,6 +318,7 @@ class _Table:
     added: dict[str, str]
     total: int | None = None
     own: tuple[str, ...] = ()
+    rank: int | None = None
 
     @staticmethod
     def of(nbest: NbestList, text: ListText | None, delimiter: str) -> _Table:
@@ -341,14 +343,16 @@ class _Table:
         total = None if best.total is None else lowered.index(TOTAL) if TOTAL in lowered else -1
         new = [*added.values(), *([TOTAL] if total == -1 else [])]
         if not new and total is None:
-            return _Table(False, text.file.start, delimiter, end, not missing_header, added)
+            rank = names_read.index("rank") if missing_header and "rank" in names_read else None
+            return _Table(False, text.file.start, delimiter, end, not missing_header, added, rank=rank)
         start = text.file.start[: len(text.file.start) - len(head.lstrip("\r\n")) - len(split_end(text.file.start)[1])]
         header_line = _line([*names_read, *new], delimiter, end)
         return _Table(False, start + header_line, delimiter, end, not missing_header, added, total)
 
-    def row(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
+    def row(self, nbest: NbestList, hypothesis: Hypothesis, place: int) -> str:
+        """Return the line of a hypothesis, at a place of its list from 0."""
         if not self.is_new and not self.added and self.total is None:
-            return text_of_hypothesis(nbest, hypothesis).own
+            return self._renumbered(text_of_hypothesis(nbest, hypothesis), place)
         unknown = hypothesis.lm_scores.keys() - self.added.keys() or (hypothesis.scores.keys() - {*self.own} if self.is_new else set())
         if unknown:
             raise nbest.error(f"list {nbest.id} has the score {sorted(unknown)[0]}, which the first list has not: a table needs the same")
@@ -359,6 +363,16 @@ class _Table:
             fields[self.total] = total
         cells = [*fields, *new, *([total] if self.total == -1 else [])]
         return _line(cells, self.delimiter, self.end) if self.quotes else "\t".join(map(_cell, cells)) + self.end
+
+    def _renumbered(self, text: HypothesisText, place: int) -> str:
+        """Return the line of a hypothesis as read. In a table without a header its rank is the new one: others would be read as scores."""
+        if self.rank is None or place == text.place:
+            return text.own
+        before, line = text.own[: -len(text.own.lstrip("\r\n"))], text.own.lstrip("\r\n")
+        body, end = split_end(line)
+        fields = body.split("\t")
+        fields[self.rank] = str(int(float(fields[self.rank])) - text.place + place)  # what ranks count from stays
+        return before + "\t".join(fields) + end
 
     def _new_fields(self, nbest: NbestList, hypothesis: Hypothesis) -> list[str]:
         """Return id, text, reference and scores of a list from another format."""

@@ -44,7 +44,7 @@ class TextFormat(NbestFormat):
             raise InputError(f"unknown n-best format 'text:{argument}': expected text, text:order or text:id")
         return TextFormat(cast(Literal["order", "id"], argument))
 
-    def read(self, source: TextSource) -> Iterator[NbestList]:
+    def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
         raw = [line for _, line in numbered(source, file)]
         if not any(map(str.strip, raw)):
@@ -70,13 +70,13 @@ class TextFormat(NbestFormat):
             note(f"note: {path}: the lines' ids, such as {names[0]!r}, do not count as words; {as_they_are}")
         return found
 
-    def write(self, lists: Iterable[NbestList], out: TextIO) -> None:
+    def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, self._lines)
 
     def _lines(self, nbest: NbestList) -> list[str]:
-        own_text(nbest, self.name)
         if len(nbest.hypotheses) != 1:
             raise nbest.error(f"list {nbest.id} has {len(nbest.hypotheses)} hypotheses: text has one per line; write jsonl instead")
+        own_text(nbest, self.name)
         return [text_of_hypothesis(nbest, nbest.hypotheses[0]).own]
 
 

@@ -1,0 +1,72 @@
+"""Whether lists are still what was read from their file. Only then is the file's own text written back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.verbatim import Content, HypothesisText
+
+
+def remembered(lists: Iterable[NbestList]) -> Iterator[NbestList]:
+    """Yield lists that have just been read, each with what tells later whether it has changed."""
+    for nbest in lists:
+        text = nbest.verbatim
+        if text is not None:
+            text.id = nbest.id
+            for hypothesis in nbest.hypotheses:
+                hypothesis.verbatim = own = hypothesis.verbatim or HypothesisText()
+                own.place, own.content = hypothesis.rank - 1, Content(text, hypothesis.text, tuple(hypothesis.scores.items()))
+        yield nbest
+
+
+def has_changed(nbest: NbestList) -> bool:
+    """Return whether a list from a file has another id, or hypotheses that its file does not have: new or changed ones, or one twice.
+
+    Its order, and what rescoring adds, may have changed.
+    """
+    text = nbest.verbatim
+    if text is None:
+        return False
+    places = set()
+    for hypothesis in nbest.hypotheses:
+        own = hypothesis.verbatim
+        if own is None or own.content is None or not own.content.is_of(text, hypothesis.text, hypothesis.scores):
+            return True
+        places.add(own.place)
+    return len(places) < len(nbest.hypotheses) or text.id != nbest.id
+
+
+def as_new(nbest: NbestList) -> NbestList:
+    """Return the list as if a program had made it, without the text of its file. Ranks are distinct."""
+    hypotheses = [replace(hypothesis, verbatim=None) for hypothesis in nbest.hypotheses]
+    if len({hypothesis.rank for hypothesis in hypotheses}) < len(hypotheses):
+        hypotheses = [replace(hypothesis, rank=rank) for rank, hypothesis in enumerate(hypotheses, 1)]
+    return replace(nbest, hypotheses=hypotheses, verbatim=None)
+
+
+def current(lists: Iterable[NbestList]) -> Iterator[NbestList]:
+    """Yield lists to write. Those that have changed come as new lists; a note tells how many."""
+    changed = 0
+    for nbest in lists:
+        if has_changed(nbest):
+            changed += 1
+            nbest = as_new(nbest)
+        yield nbest
+    _tell(changed)
+
+
+def all_current(lists: Sequence[NbestList]) -> Sequence[NbestList]:
+    """Return lists to write. If any of them has changed, all come as new lists, so that one output has one form."""
+    if changed := sum(map(has_changed, lists)):
+        _tell(changed)
+        return list(map(as_new, lists))
+    return lists
+
+
+def _tell(changed: int) -> None:
+    if changed:
+        what = "other ids, texts, scores or hypotheses than in their file: what else it said about them is not written"
+        note(f"note: {changed} lists have {what}")
