@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -30,8 +31,9 @@ def ceil_div(count: int, size: int) -> int:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value from JSON or TOML is a number, finite or not. Booleans are not numbers."""
-    return isinstance(value, (int, float, Real)) and not isinstance(value, bool)
+    """Return whether a value is a real number that a float can hold, finite or not. Booleans are not numbers."""
+    too_large = isinstance(value, int) and value.bit_length() > sys.float_info.max_exp - 1
+    return isinstance(value, (int, float, Real)) and not isinstance(value, bool) and not too_large
 
 
 FINITE = Allowed(lambda value: is_number(value) and math.isfinite(value), "a finite number", float)

@@ -6,7 +6,7 @@ import copy
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,8 +27,30 @@ Direction = Literal["forward", "right-to-left", "reverse"]
 """The score of a translation model: ln p(hypothesis | source), the same right to left, or ln p(source | hypothesis)."""
 DIRECTIONS: tuple[Direction, ...] = ("forward", "right-to-left", "reverse")
 
+
+def is_mixture(value: Any) -> bool:
+    """Return whether a value is a dictionary, or pairs, of names of LMs with weights that can be normalised."""
+    pairs = value.items() if isinstance(value, Mapping) else value
+    if not isinstance(pairs, Collection) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        return False
+    return all(isinstance(name, str) for name, _ in pairs) and are_shares([weight for _, weight in pairs], max(1, len(pairs)))
+
+
+def mixture_of(value: Any) -> tuple[tuple[str, float], ...]:
+    """Return the names and weights of ``is_mixture``."""
+    return tuple((name, float(weight)) for name, weight in (value.items() if isinstance(value, Mapping) else value))
+
+
+_FILE = Allowed(lambda value: isinstance(value, str | os.PathLike), "a file", Path)
 _TOKEN = Allowed(lambda value: isinstance(value, str), "a token of the LM")
 ALLOWED: dict[str, Allowed] = {
+    "kenlm": _FILE,
+    "checkpoints": Allowed(
+        lambda value: isinstance(value, list | tuple) and all(isinstance(file, str | os.PathLike) for file in value),
+        "a list of files",
+        lambda value: tuple(map(Path, value)),
+    ),
+    "mixture": Allowed(is_mixture, "{NAME = WEIGHT, ..}: names of LMs with weights, none negative, not all zero", mixture_of),
     "ensemble_weights": Allowed(
         lambda value: isinstance(value, list | tuple) and are_shares(value, len(value)),
         "a list of numbers, none negative, not all zero",
@@ -40,8 +62,8 @@ ALLOWED: dict[str, Allowed] = {
     "temperature": POSITIVE,
     "translation": Allowed(lambda value: value in DIRECTIONS, f"one of {', '.join(DIRECTIONS)}"),
     "only_close": NOT_NEGATIVE,
-    "dictionary": Allowed(lambda value: isinstance(value, Path), "a file"),
-    "adapt": Allowed(lambda value: isinstance(value, Path), "a file"),
+    "dictionary": _FILE,
+    "adapt": _FILE,
     "text": Allowed(lambda value: isinstance(value, TextPipeline), "text steps"),
     "source_text": Allowed(lambda value: isinstance(value, TextPipeline), "text steps"),
     "oov": Allowed(lambda value: isinstance(value, OOVPolicy), "a policy such as 'penalty:-12'"),
@@ -176,11 +198,9 @@ class LMSpec:
             text=None if text is None else text_pipeline(text),
             source_text=None if source_text is None else text_pipeline(source_text),
             oov=parse_policy(oov) if isinstance(oov, str) else oov,
-            dictionary=Path(dictionary) if isinstance(dictionary, str | os.PathLike) else dictionary,
-            adapt=Path(adapt) if isinstance(adapt, str | os.PathLike) else adapt,
             neural_cache=parse_neural_cache(neural_cache) if isinstance(neural_cache, str) else neural_cache,
             unigram_cache=parse_unigram_cache(unigram_cache) if isinstance(unigram_cache, str) else unigram_cache,
-            **others,
+            **{"dictionary": dictionary, "adapt": adapt, **others},
         )
 
     @classmethod
@@ -266,6 +286,8 @@ class LMSpec:
     def _loaded(self, device: DeviceConfig) -> Scorer:
         if self.loaded is not None:
             return self.loaded
+        if not self.files:
+            raise InputError(f"the LM {self.name!r} names no file")
         if self.translation is not None:
             from attlm_fairseq.scoring.translation import load_translation_models
 

@@ -70,9 +70,13 @@ class TextPipeline:
 
     def in_memory(self) -> TextPipeline:
         """Return the pipeline with its files read and hashed, so that they may change or go. Raises InputError as ``load`` does."""
-        found = TextPipeline(tuple(step.absolute() for step in self.steps)).load()
+        found = self.absolute().load()
         found.signature()
         return found
+
+    def absolute(self) -> TextPipeline:
+        """Return the pipeline with absolute paths of files."""
+        return TextPipeline(tuple(step.absolute() for step in self.steps))
 
     def words(self, text: str) -> list[str]:
         """Return the words of a text; none is empty."""

@@ -9,7 +9,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.scoring.lm_spec import check_name
-from attlm_fairseq.verbs.inputs import Lists, is_file, lists_or_texts
+from attlm_fairseq.verbs.inputs import Lists, is_file, lists_or_texts, require_type
 from attlm_fairseq.verbs.systems import lists_of_system
 
 RANK = "rank"
@@ -33,6 +33,7 @@ def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
         InputError: there are fewer than two systems, a name is not allowed, a file cannot be read, or the systems have
             different utterances or references.
     """
+    require_type("value of systems", systems, Mapping, "a dictionary by name, such as {'a': lists, 'b': lists}")
     if len(systems) < 2:
         raise InputError(f"there is {len(systems)} system to combine: expected two or more")
     (first_name, first), *others = systems.items()

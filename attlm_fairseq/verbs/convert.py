@@ -15,7 +15,7 @@ from attlm_fairseq.nbest import formats
 from attlm_fairseq.nbest.formats import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.lines import one_line
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, lists_to_write
+from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, check_file, lists_to_write
 from attlm_fairseq.verbs.rescore import ONE_BEST
 
 _NEGLIGIBLE = 1e-12  # what rounding of binary fractions leaves
@@ -48,6 +48,7 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
     Raises:
         InputError: the output already exists, or the format cannot hold the lists. Nothing is written then.
     """
+    check_file(path, to)
     path = os.fspath(path)
     if path != "-" and not is_stream(path) and Path(path).exists() and not (Path(path).is_dir() and not any(Path(path).iterdir())):
         raise InputError("already exists and is not overwritten: name another file", path=path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -207,7 +207,7 @@ def evaluate(
     utterances = found.lists.utterances(metric)
     notes += note_samples(utterances, found.lists.groups is not None)
     systems = [System(name, found.lists.first, [texts[0] for texts in found.lists.texts]), *rescored, *further, System(best, of_best)]
-    _require_distinct(systems)
+    _require_distinct([system.label for system in systems])
     rows = compare(
         [(system.label, system.statistics) for system in systems],
         metric,
@@ -277,16 +277,19 @@ def _further(
 
 
 def _by_name(others: Sequence[NbestFile | FilePath] | Mapping[str, Lists]) -> Mapping[str, Lists]:
-    """Return the other systems by name, which is a file's path. Raises InputError for lists without a name."""
+    """Return the other systems by name, which is a file's path. Raises InputError for lists without a name, or one name twice."""
     if isinstance(others, Mapping):
         return others
-    if not all(map(is_file, others)):
+    if isinstance(others, NbestFile | str | os.PathLike):
+        raise InputError(f"the other systems are {str(others)!r}: expected a list of files, such as [{str(others)!r}]")
+    given = list(others) if isinstance(others, Iterable) else [others]
+    if not all(map(is_file, given)):
         raise InputError("other systems that are not files need names: expected a dictionary, such as {'rescored': lists}")
-    return {str(other): other for other in others}
+    _require_distinct(list(map(str, given)))
+    return {str(other): other for other in given}
 
 
-def _require_distinct(systems: Sequence[System]) -> None:
+def _require_distinct(labels: Sequence[str]) -> None:
     """Raise InputError if two systems have the same label."""
-    labels = [system.label for system in systems]
     if twice := [label for place, label in enumerate(labels) if label in labels[:place]]:
         raise InputError(f"two systems are called {twice[0]!r}: give each a name of its own")

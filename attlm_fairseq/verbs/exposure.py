@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.exposure import SAMPLE, held_share, rare_word_cost, warning_of_exposure
 from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.kenlm_files import load_kenlm
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
@@ -21,10 +23,11 @@ def warn_of_seen_references(found: Measurement, run: RunConfig) -> None:
     """
     texts = list(dict.fromkeys(text for of_list in found.lists.references for text in of_list))[:SAMPLE]
     scorers: Sequence[Scorer | None] = [None] * len(run.scored)
-    if any(lm.kenlm is None for lm in run.scored):
+    specs = [lm.unpacked() for lm in run.scored]
+    if any(lm.kenlm is None for lm in specs):
         scorers = found.loaded.scorers if found.loaded else run.load(run.device)
     pipelines = [pipeline.load() for pipeline in run.texts.values()]
-    for lm, scorer, sentences in zip(run.scored, scorers, split_texts(pipelines, texts), strict=True):
+    for lm, scorer, sentences in zip(specs, scorers, split_texts(pipelines, texts), strict=True):
         by_words = scorer is not None and lm.kenlm is None and scorer.left_to_right and not scorer.uses_source
         warn_if_seen(lm, sentences, scorer.score(sentences) if scorer and by_words else [], "the references")
 
@@ -35,8 +38,10 @@ def warn_if_seen(lm: LMSpec, sentences: Sequence[Sentence], scores: Sequence[Sen
     An n-gram LM is judged by which n-grams it holds, any other LM by its ``scores`` (none: no judgement).
     """
     share = cost = None
+    lm = lm.unpacked()
     if lm.kenlm is not None:
-        share = held_share(load_kenlm(lm.kenlm), map(" ".join, sentences))
+        model = load_kenlm(lm.kenlm) if lm.loaded is None else cast(KenLMScorer, lm.loaded).lm.model
+        share = held_share(model, map(" ".join, sentences))
     elif scores:
         cost = rare_word_cost(zip(sentences, scores, strict=True))
     if warning := warning_of_exposure(lm.name, share, cost, text):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
@@ -32,6 +31,7 @@ from attlm_fairseq.nbest.references import (
 )
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
+from attlm_fairseq.numeric import is_number
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_files import EXPECTED
@@ -64,6 +64,9 @@ class NbestFile:
 
     path: FilePath
     format: str | None = None
+
+    def __post_init__(self) -> None:
+        check_file(self.path, self.format)
 
     def open(self) -> tuple[NbestFormat | NbestFolderFormat, Iterator[NbestList]]:
         """Return the format, and an iterator that reads the lists on demand.
@@ -216,6 +219,12 @@ def require_type(what: str, value: object, types: type | tuple[type, ...], expec
         raise InputError(f"the {what} is {_shown(value)}: expected {expected}")
 
 
+def check_file(path: FilePath, format: str | None) -> None:
+    """Raise InputError unless ``path`` is a path and ``format`` a name, or None."""
+    require_type("file", path, (str, os.PathLike), "a path")
+    require_type("format", format, (str, NoneType), "a name such as 'jsonl'")
+
+
 def lists_of(lists: Lists) -> Iterator[NbestList]:
     """Yield the lists of ``opened_lists``.
 
@@ -297,7 +306,7 @@ def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, floa
 
 def _is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a real number of Python, numpy or torch."""
-    return isinstance(value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value, Real)
+    return is_number(value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value)
 
 
 def with_references(lists: Iterable[NbestList], references: References | None) -> list[NbestList]:
@@ -423,7 +432,7 @@ def run_config(
         changes["context"] = parse_context(context) if isinstance(context, str) else context
     run = replace(run, **changes).with_weights({name: float(weight) for name, weight in (weights or {}).items()})
     _require_files(run)
-    if devices is not None:
+    if devices is not None or run.devices != RunConfig().devices:
         _require_devices_of_loaded(run)
     return run
 

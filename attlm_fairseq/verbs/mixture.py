@@ -101,7 +101,7 @@ def estimate_mixture(
     mixture, run = with_mixture(run_config(config, lms=lms), check_name(name))
     events = _scored_events(text, run, mixture, source, on_progress)
     log_probs, names = events.log_probs, [member.name for member in events.members]
-    as_unk = any(lm.oov.kind == "unk" for lm in run.lms if lm.name in names)
+    as_unk = any(lm.unpacked().oov.kind == "unk" for lm in run.lms if lm.name in names)
     left_out = events.unknown & as_unk
     iterations = list(em_weights(log_probs[:, ~left_out]))
     best = iterations[-1].weights

@@ -7,7 +7,7 @@ import os
 from attlm_fairseq.nbest import formats
 from attlm_fairseq.nbest.formats import find_format
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, References, lists_to_write, with_references
+from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, References, check_file, lists_to_write, with_references
 from attlm_fairseq.verbs.rescore import ONE_BEST
 
 
@@ -43,6 +43,7 @@ def write_nbest(lists: Lists, path: FilePath, format: str = "jsonl") -> None:
     Raises:
         InputError: the format cannot hold a list, or the file cannot be written.
     """
+    check_file(path, format)
     if format in ONE_BEST:
         formats.write_one_best(lists_to_write(lists), os.fspath(path), style=ONE_BEST[format])
     else:

@@ -199,5 +199,5 @@ def note_scorers(scorers: Sequence[Scorer], texts: Sequence[TextPipeline], score
 def note_penalties(lms: Iterable[LMSpec]) -> None:
     """Log which LMs have no perplexity: with a fixed penalty per unknown word, their scores are not probabilities."""
     for lm in lms:
-        if lm.oov.kind == "penalty":
+        if lm.unpacked().oov.kind == "penalty":
             note(f"WARNING: {lm.name} gives unknown words a fixed penalty, so it has no perplexity: compare ppl_without_oov, or use spread")

@@ -16,7 +16,9 @@ from attlm_fairseq.decoding.log_linear_lm import LogLinearLM
 from attlm_fairseq.decoding.look_ahead_word_lm import LookAheadWordLM
 from attlm_fairseq.decoding.pyctcdecode import PyctcdecodeLM
 from attlm_fairseq.decoding.token_fusion import TokenFusion
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import sha256
+from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.run.config_file import read_config, write_config
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
@@ -347,3 +349,76 @@ def test_results_print_as_the_commands_do(folder):
     assert str(tuned).split("weights")[0] == printed.split("weights")[0]
     assert "kenlm" in str(tuned).split("weights")[1]
     assert str(attlm.evaluate("dev.json")) + "\n" == run("eval", "dev.json").stdout
+
+
+def test_a_loaded_lm_is_known_by_its_options(folder):
+    """Its policy for unknown words and its kind decide what a mixture, a perplexity and a warning say of it."""
+    Path("text").write_text("the cat sat\nthe zebra sat\na mat\n" * 8)
+    specs = {name: attlm.LMSpec.of("lm.arpa", oov=f"spread:{types}") for name, types in (("few", 10), ("many", 1_000_000))}
+    loaded = {name: attlm.load_lm(spec) for name, spec in specs.items()}
+    of_files, of_memory = (attlm.estimate_mixture("text", lms) for lms in (specs, loaded))
+    assert of_memory.weights == of_files.weights
+    assert of_files.weights["few"] > 0.9
+    assert of_memory.ppl == of_files.ppl
+    fixed = attlm.load_lm(attlm.LMSpec.of("lm.arpa", oov="penalty:-12"))
+    with collected() as notes:
+        attlm.perplexity("text", {"fixed": fixed})
+    assert any("fixed gives unknown words a fixed penalty" in line for line in notes)
+
+
+def test_loaded_and_named_lms_with_a_file_of_steps_mix(folder):
+    Path("table").write_text("mat\tcat\n")
+    spec = attlm.LMSpec.of("lm.arpa", text="replace:table")
+    mixed = attlm.LMSpec("mix", mixture={"a": 0.5, "b": 0.5})
+    found = attlm.rescore(LISTS, {"a": attlm.load_lm(spec), "b": spec, "mix": mixed}, {"mix": 1.0, "score": 1.0}).lists
+    alone = attlm.rescore(LISTS, {"mix": spec}, {"mix": 1.0, "score": 1.0}).lists
+    totals, expected = ([hypothesis.total for nbest in lists for hypothesis in nbest.hypotheses] for lists in (found, alone))
+    assert totals == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_score_of_an_earlier_rescoring_has_its_weight(folder):
+    once = attlm.rescore(LISTS, {"a": "lm.arpa"}, {"a": 1.0, "score": 0.0}).lists
+    with collected() as notes:
+        twice = attlm.rescore(once, {"b": "lm.arpa"}, {"b": 0.5, "a": 0.5, "score": 0.0}).lists
+    assert not any("no hypothesis has a score" in line for line in notes)
+    best = twice[0].hypotheses[0]
+    assert best.total == pytest.approx(0.5 * best.lm_scores["a"] + 0.5 * best.lm_scores["b"])
+
+
+def test_a_loaded_lm_is_not_moved_by_a_configuration(folder):
+    low = attlm.run_config(devices=attlm.DeviceConfig(precision="bfloat16"))
+    with pytest.raises(InputError, match="n is loaded already"):
+        attlm.rescore(LISTS, {"n": attlm.load_lm("lm.pt")}, {"n": 1.0}, config=low)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: attlm.load_lm(attlm.LMSpec("lm")), "the LM 'lm' names no file"),
+        (lambda: attlm.LMSpec("m", mixture=(("a", 0.5), ("b", -1))), r"mixture is .*, expected \{NAME = WEIGHT"),
+        (lambda: attlm.LMSpec("m", mixture=(("a", "x"),)), r"expected \{NAME = WEIGHT"),
+        (lambda: attlm.LMSpec("m", mixture=3), r"expected \{NAME = WEIGHT"),
+        (lambda: attlm.LMSpec("m", kenlm=3), "kenlm is 3, expected a file"),
+        (lambda: attlm.LMSpec("m", checkpoints="lm.pt"), "expected a list of files"),
+        (lambda: attlm.LMSpec.of("lm.arpa", only_close=10**400), "expected a finite number that is not negative"),
+        (lambda: attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 10**400}), "the weight of n is .*: expected a number"),
+        (lambda: attlm.evaluate(LISTS, REFERENCES, "best"), r"expected a list of files, such as \['best'\]"),
+        (lambda: attlm.evaluate(LISTS, REFERENCES, 3), "other systems that are not files need names"),
+        (lambda: attlm.evaluate(LISTS, REFERENCES, (file for file in ["none", "none"])), "two systems are called 'none'"),
+        (lambda: attlm.combine([LISTS, LISTS]), "expected a dictionary by name"),
+        (lambda: attlm.read_nbest(3), "the file is 3 .*: expected a path"),
+        (lambda: attlm.read_nbest("lists", format=3), "the format is 3 .*: expected a name"),
+        (lambda: attlm.write_nbest(LISTS, "out", 3), "the format is 3 .*: expected a name"),
+        (lambda: attlm.convert(LISTS, "out", 3), "the format is 3 .*: expected a name"),
+        (lambda: attlm.convert(LISTS, 3, "kaldi"), "the file is 3 .*: expected a path"),
+    ],
+)
+def test_what_is_no_lm_system_or_file_is_one_line(folder, call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+    assert not Path("out").exists()
+
+
+def test_files_of_an_lmspec_may_be_texts(folder):
+    for spec in (attlm.LMSpec("lm", kenlm="lm.arpa"), attlm.LMSpec("lm", checkpoints=["lm.pt"])):
+        assert attlm.load_lm(spec).score([["the", "cat"]])

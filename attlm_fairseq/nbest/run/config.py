@@ -177,15 +177,15 @@ class RunConfig:
     def _text_of_mixture(self, mixture: LMSpec) -> TextPipeline:
         """Return the text steps common to all members. If members cut words into subwords differently, return the steps before that."""
         texts = {lm.name: text for lm, text in self._members(mixture)}
-        alike = set(texts.values())
+        alike = {text.absolute(): text for text in texts.values()}
         if len(alike) > 1:
-            alike = {text.of_words() for text in alike}
+            alike = {text.of_words().absolute(): text.of_words() for text in texts.values()}
         if len(alike) > 1:
             raise InputError(
                 f"[lm.{mixture.name}] mixes LMs that see different words ({'; '.join(describe_pipelines(texts))}): word by word "
                 "they need the same text steps, but for a last one that cuts into subwords"
             )
-        return alike.pop()
+        return alike.popitem()[1]
 
     def _mixture(self, mixture: LMSpec, words: TextPipeline, compute: DeviceConfig) -> Scorer:
         from attlm_fairseq.scoring.mixture import MixtureScorer

@@ -35,7 +35,7 @@ from attlm_fairseq.nbest.run.config_entries import (
 )
 from attlm_fairseq.scoring.cache import parse_neural_cache, parse_temperature, parse_unigram_cache
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
-from attlm_fairseq.scoring.lm_spec import ALLOWED, NOT_OF, LMSpec, are_shares, check_name
+from attlm_fairseq.scoring.lm_spec import ALLOWED, NOT_OF, LMSpec, check_name
 from attlm_fairseq.scoring.oov_policy import parse_policy
 
 if TYPE_CHECKING:
@@ -68,14 +68,9 @@ def _as_text(value: object, folder: Path) -> str:
     return str(value)
 
 
-_MIXTURE = checked(
-    lambda value: isinstance(value, dict) and are_shares(list(value.values()), max(1, len(value))),
-    "{NAME = WEIGHT, ..}: names of LMs with weights, none negative, not all zero",
-    lambda value: tuple((member, float(weight)) for member, weight in value.items()),
-)
 KINDS: Entries = {
     "kenlm": FILE,
-    "mixture": Entry(_MIXTURE, _written_mixture),
+    "mixture": Entry(checked(*ALLOWED["mixture"]), _written_mixture),
     "checkpoint": Entry(_read_files, _written_files, "checkpoints"),
 }
 LM_OPTIONS: Entries = {

@@ -71,7 +71,7 @@ class ListDecider:
     def _count(self, scored: NbestList, decided: NbestList) -> None:
         self._marks.add(scored.hypotheses[0].text)
         if self._unseen:
-            self._unseen.difference_update(*(hypothesis.scores for hypothesis in scored.hypotheses))
+            self._unseen.difference_update(*(hypothesis.scores | hypothesis.lm_scores for hypothesis in scored.hypotheses))
         first, answer = scored.hypotheses[0], decided.hypotheses[0]
         self.counts["list_count"] += 1
         self.counts["hypothesis_count"] += len(scored.hypotheses)
