@@ -4,7 +4,8 @@
 #
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test as .txt or .txt.gz, one text without documents such as Penn Treebank. The options given come last and win.
-# EPOCHS=18 readings of the text. PROCESSES=2 of a CPU share 40 rows of text; on a GPU give PROCESSES=1. WORK=folder.
+# EPOCHS=18 readings of the text, the first WEAK=10 with less dropout than the others. PROCESSES=2 of a CPU share 40 rows of text;
+# on a GPU give PROCESSES=1. WORK=folder.
 # KINDS="alone context neural-cache adaptation both" are the tests; the last two take half an hour each. LINES=3370 of valid are fitted on.
 # The same command continues an interrupted run.
 set -euo pipefail
@@ -27,11 +28,15 @@ words=$(cat train.txt | wc -wl | awk '{ print $1 + $2 }')
 updates=$((${EPOCHS:-18} * ((words + 40 * 70 - 1) / (40 * 70) + 1)))  # one segment more where a rotated row wraps around
 training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order rotated --bptt 70 --batch-size "$rows" --batch-size-valid 10 \
     --arch kvp_lstm_lm --decoder-layers 1 --decoder-hidden-size 1320 --decoder-embed-dim 440 --output-layer tied --init-range 0.05 \
-    --criterion lm_cross_entropy --dropout-in 0.4 --dropout-out 0.4 --dropout-words 0.1 --locked-dropout --weight-drop 0.4 \
-    --activation-reg 1 --temporal-activation-reg 1 --optimizer adam --lr 0.003 --clip-norm 1 --lr-scheduler polynomial_decay --warmup-updates 150 \
-    --total-num-update "$updates" --max-update "$updates" --validate-interval 2 --best-checkpoint-metric ppl --no-epoch-checkpoints \
-    --num-workers 0 --log-format simple --seed 1 --save-dir model "$@")
-train_model model "$PROCESSES processes" "${training[@]}"
+    --criterion lm_cross_entropy --locked-dropout --temporal-activation-reg 1 --optimizer adam --lr 0.003 --clip-norm 1 \
+    --lr-scheduler polynomial_decay --warmup-updates 150 --total-num-update "$updates" --max-update "$updates" \
+    --validate-interval 2 --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple --seed 1)
+weak=(--dropout-in 0.4 --dropout-out 0.4 --dropout-words 0.1 --weight-drop 0.4 --activation-reg 1)
+strong=(--dropout-in 0.5 --dropout-out 0.5 --dropout-words 0.15 --weight-drop 0.6 --activation-reg 2)
+train_model weak "$PROCESSES processes" "${training[@]}" "${weak[@]}" --max-epoch "${WEAK:-10}" --save-dir weak "$@"
+mkdir -p model
+[ -e model/checkpoint_last.pt ] || cp weak/checkpoint_last.pt model/checkpoint_last.pt  # with its optimizer: training goes on
+train_model model "$PROCESSES processes" "${training[@]}" "${strong[@]}" --save-dir model "$@"
 
 for kind in ${KINDS:-alone context neural-cache adaptation both}; do
     case $kind in

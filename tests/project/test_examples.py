@@ -237,9 +237,11 @@ def test_techniques(corpus, tmp_path):
 def test_two_hours(corpus, tmp_path):
     """Two processes train; what was trained in one is not taken for it."""
     toy = ["--decoder-embed-dim", "4", "--decoder-hidden-size", "12"]
-    settings = {"EPOCHS": "1", "LINES": "8", "KINDS": "context both"}
+    settings = {"EPOCHS": "2", "WEAK": "1", "LINES": "8", "KINDS": "context both"}
     printed = run("two_hours", corpus, *toy, work=tmp_path / "trained", **settings)
-    assert "distributed init (rank 1)" in (tmp_path / "trained" / "model.log").read_text()
+    log = (tmp_path / "trained" / "model.log").read_text()
+    assert "distributed init (rank 1)" in log
+    assert "Loaded checkpoint model/checkpoint_last.pt (epoch 2 @ 2 updates)" in log  # goes on with what the first epoch has learned
     tests = re.findall(r"^== test, (.*): ppl ([\d.]+)$", printed, re.MULTILINE)
     assert [kind for kind, _ in tests] == ["context", "both"]
     assert all(float(perplexity) > 1 for _, perplexity in tests)
