@@ -208,7 +208,7 @@ def test_hypotheses_far_from_the_best_move_with_it(checkpoint):
 def test_the_rest_of_a_total_is_without_the_lms():
     hypotheses = [Hypothesis("a b", {"am": -3.0, "lm": 9.0, "lm_oov": 2.0}, 1), Hypothesis("c", {"am": -1.0, "lm": 8.0, "lm_oov": 1.0}, 2)]
     nbest = NbestList("1", hypotheses)
-    config = RunConfig(lms=(LMSpec("lm", (Path("lm.pt"),)),), weights={"lm": 1.0, "lm_oov": 5.0, "words": 0.5, "am": 2.0})
+    config = RunConfig(lms=(LMSpec("lm", checkpoints=(Path("lm.pt"),)),), weights={"lm": 1.0, "lm_oov": 5.0, "words": 0.5, "am": 2.0})
     assert total_without_lms(nbest, config) == pytest.approx([-6 + 1, -2 + 0.5])
 
 
