@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
 @dataclass(slots=True)
@@ -43,31 +42,29 @@ class ListText:
     id: str = ""
 
 
-class Content(NamedTuple):
-    """What a hypothesis was when it was read: the text of its list, its own, and its scores by name."""
-
-    of: ListText
-    text: str
-    scores: tuple[tuple[str, float], ...]
-
-    def is_of(self, of: ListText, text: str, scores: Mapping[str, float]) -> bool:
-        """Return whether this is a hypothesis of that list, with this text and these scores."""
-        return self.of is of and self.text == text and self.scores == tuple(scores.items())
-
-
 @dataclass(slots=True)
 class HypothesisText:
-    """The text of a hypothesis in the file that it was read from.
+    """The text of a hypothesis in the file that it was read from, and what the hypothesis was when it was read.
 
     Attributes:
         own: its line with the line end, or its lines if the format has several per hypothesis (fairseq); empty if it
             stands in the text of its list (JSON).
-        elsewhere: for folders, its line in each other file, by file name.
+        elsewhere: for folders, its line in each other file, by file name; None if there is no other file.
         place: its place among the hypotheses of its list as read, from 0.
-        content: what it was when it was read.
+        of: the text of its list.
+        text: its text.
+        names: the names of its scores.
+        scores: their values.
     """
 
     own: str = ""
-    elsewhere: dict[str, str] = field(default_factory=dict)
+    elsewhere: dict[str, str] | None = None
     place: int = 0
-    content: Content | None = None
+    of: ListText | None = None
+    text: str = ""
+    names: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()
+
+    def is_of(self, of: ListText, text: str, scores: Mapping[str, float]) -> bool:
+        """Return whether this is a hypothesis of that list, with this text and these scores."""
+        return self.of is of and self.text == text and self.scores == tuple(scores.values()) and self.names == tuple(scores)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.nbest_list import NbestList
-from attlm_fairseq.nbest.verbatim import Content, HypothesisText
+from attlm_fairseq.nbest.verbatim import HypothesisText
 
 
 def remembered(lists: Iterable[NbestList]) -> Iterator[NbestList]:
@@ -16,9 +16,15 @@ def remembered(lists: Iterable[NbestList]) -> Iterator[NbestList]:
         text = nbest.verbatim
         if text is not None:
             text.id = nbest.id
+            names: tuple[str, ...] = ()
             for hypothesis in nbest.hypotheses:
-                hypothesis.verbatim = own = hypothesis.verbatim or HypothesisText()
-                own.place, own.content = hypothesis.rank - 1, Content(text, hypothesis.text, tuple(hypothesis.scores.items()))
+                own = hypothesis.verbatim
+                if own is None:
+                    hypothesis.verbatim = own = HypothesisText()
+                if names != (own_names := tuple(hypothesis.scores)):
+                    names = own_names  # one tuple serves all hypotheses that have the same scores
+                own.place, own.of, own.text = hypothesis.rank - 1, text, hypothesis.text
+                own.names, own.scores = names, tuple(hypothesis.scores.values())
         yield nbest
 
 
@@ -33,7 +39,7 @@ def has_changed(nbest: NbestList) -> bool:
     places = set()
     for hypothesis in nbest.hypotheses:
         own = hypothesis.verbatim
-        if own is None or own.content is None or not own.content.is_of(text, hypothesis.text, hypothesis.scores):
+        if own is None or not own.is_of(text, hypothesis.text, hypothesis.scores):
             return True
         places.add(own.place)
     return len(places) < len(nbest.hypotheses) or text.id != nbest.id

@@ -73,7 +73,7 @@ class EspnetFolder(NbestFolderFormat):
 
 def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
     own = text_of_hypothesis(nbest, hypothesis)
-    lines = {_TEXT: own.own, **own.elsewhere}
+    lines = {_TEXT: own.own, **(own.elsewhere or {})}
     return lines | _added(nbest, hypothesis, lines)
 
 

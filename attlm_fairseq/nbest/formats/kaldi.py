@@ -151,7 +151,7 @@ def _put(files: TableWriter, text_name: str, nbest: NbestList, hypothesis: Hypot
     key = line.split(maxsplit=1)[0]
     lines = {text_name: line}
     if text_of(nbest, KaldiFolder.name) is not None:
-        lines |= text_of_hypothesis(nbest, hypothesis).elsewhere
+        lines |= text_of_hypothesis(nbest, hypothesis).elsewhere or {}
     else:
         for name, fresh in fresh_names(hypothesis.scores, [*lines, _TOTAL_FILE], _own_cost_file).items():
             lines[fresh] = f"{key} {written(-hypothesis.scores[name], name, nbest)}\n"

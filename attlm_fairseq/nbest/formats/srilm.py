@@ -161,13 +161,14 @@ def _read_scores(directory: Path, nbest: NbestList) -> None:
         score = number(line.strip(), "the score", source.name, line_number) * LN_10
         if directory.name != TOTAL:
             hypothesis.scores[directory.name] = score
-        text_of_hypothesis(nbest, hypothesis).elsewhere[directory.name] = line
+        own = text_of_hypothesis(nbest, hypothesis)
+        own.elsewhere = {**(own.elsewhere or {}), directory.name: line}
 
 
 def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
     """Return the line for the list's own file, called "", and for each score directory."""
     own = text_of_hypothesis(nbest, hypothesis)
-    lines = {"": own.own, **own.elsewhere}
+    lines = {"": own.own, **(own.elsewhere or {})}
     return lines | _added(nbest, hypothesis, lines)
 
 
