@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -31,14 +30,21 @@ def ceil_div(count: int, size: int) -> int:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a real number that a float can hold, finite or not. Booleans are not numbers."""
-    too_large = isinstance(value, int) and value.bit_length() > sys.float_info.max_exp - 1
-    return isinstance(value, (int, float, Real)) and not isinstance(value, bool) and not too_large
+    """Return whether a value from JSON or TOML is a number, finite or not. Booleans are not numbers."""
+    return isinstance(value, (int, float, Real)) and not isinstance(value, bool)
 
 
-FINITE = Allowed(lambda value: is_number(value) and math.isfinite(value), "a finite number", float)
-NOT_NEGATIVE = Allowed(lambda value: is_number(value) and 0 <= value < math.inf, "a finite number that is not negative", float)
-POSITIVE = Allowed(lambda value: is_number(value) and 0 < value < math.inf, "a number above 0, such as 0.95", float)
+def is_finite(value: Any) -> bool:
+    """Return whether a value is a number that is finite as a float."""
+    try:
+        return is_number(value) and math.isfinite(value)
+    except OverflowError:  # an int beyond all floats
+        return False
+
+
+FINITE = Allowed(is_finite, "a finite number", float)
+NOT_NEGATIVE = Allowed(lambda value: is_finite(value) and value >= 0, "a finite number that is not negative", float)
+POSITIVE = Allowed(lambda value: is_finite(value) and value > 0, "a number above 0, such as 0.95", float)
 WHOLE_NUMBER = Allowed(
     lambda value: isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0, "a whole number, not negative", int
 )

@@ -31,7 +31,7 @@ from attlm_fairseq.nbest.references import (
 )
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
-from attlm_fairseq.numeric import is_number
+from attlm_fairseq.numeric import is_finite, is_number
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig, parse_devices
 from attlm_fairseq.scoring.conversations import ContextSpec, parse_context
 from attlm_fairseq.scoring.lm_files import EXPECTED
@@ -306,7 +306,12 @@ def _hypothesis_of(place: int, given: str | tuple[str, float | Mapping[str, floa
 
 def _is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a real number of Python, numpy or torch."""
-    return is_number(value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value)
+    return is_number(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """Return a scalar of numpy or torch as Python's own; any other value as it is."""
+    return value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
 
 
 def with_references(lists: Iterable[NbestList], references: References | None) -> list[NbestList]:
@@ -415,8 +420,8 @@ def run_config(
     for what, given in (("LMs", lms), ("weights", weights)):
         if given is not None and not isinstance(given, Mapping):
             raise InputError(f"the {what} are {_shown(given)}: expected a dictionary by name, such as {{'lm': {_EXAMPLES[what]}}}")
-    if wrong := [name for name, weight in (weights or {}).items() if not _is_number(weight)]:
-        raise InputError(f"the weight of {wrong[0]} is {_shown((weights or {})[wrong[0]])}: expected a number")
+    if wrong := [name for name, weight in (weights or {}).items() if not (_is_number(weight) and is_finite(_plain(weight)))]:
+        raise InputError(f"the weight of {wrong[0]} is {_shown((weights or {})[wrong[0]])}: expected a finite number")
     known = {lm.name for lm in run.lms}
     for name in lms or {}:
         if name in known:

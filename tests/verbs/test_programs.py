@@ -401,7 +401,7 @@ def test_a_loaded_lm_is_not_moved_by_a_configuration(folder):
         (lambda: attlm.LMSpec("m", kenlm=3), "kenlm is 3, expected a file"),
         (lambda: attlm.LMSpec("m", checkpoints="lm.pt"), "expected a list of files"),
         (lambda: attlm.LMSpec.of("lm.arpa", only_close=10**400), "expected a finite number that is not negative"),
-        (lambda: attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 10**400}), "the weight of n is .*: expected a number"),
+        (lambda: attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 10**400}), "the weight of n is .*: expected a finite number"),
         (lambda: attlm.evaluate(LISTS, REFERENCES, "best"), r"expected a list of files, such as \['best'\]"),
         (lambda: attlm.evaluate(LISTS, REFERENCES, 3), "other systems that are not files need names"),
         (lambda: attlm.evaluate(LISTS, REFERENCES, (file for file in ["none", "none"])), "two systems are called 'none'"),
