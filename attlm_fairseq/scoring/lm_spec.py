@@ -142,6 +142,8 @@ class LMSpec:
         for kind, refused in NOT_OF.items():
             if kind in given and (wrong := [name for name in refused if name in given]):
                 raise InputError(f"{wrong[0]} is not for {'an ARPA or KenLM file' if kind == 'kenlm' else 'a mixture: give it to its LMs'}")
+        if "source_text" in given and self.translation is None and self.loaded is None:
+            raise InputError(f"source_text is for translation models: give translation, one of {', '.join(DIRECTIONS)}")
         if self.ensemble_weights is not None and len(self.ensemble_weights) != len(self.checkpoints):
             raise InputError(f"ensemble_weights needs {len(self.checkpoints)} numbers, none negative, not all zero")
 

@@ -399,6 +399,13 @@ def test_a_loaded_lm_is_not_moved_by_a_configuration(folder):
         (lambda: attlm.LMSpec("m", mixture=(("a", "x"),)), r"expected \{NAME = WEIGHT"),
         (lambda: attlm.LMSpec("m", mixture=3), r"expected \{NAME = WEIGHT"),
         (lambda: attlm.LMSpec("m", kenlm=3), "kenlm is 3, expected a file"),
+        (lambda: attlm.LMSpec.of("lm.pt", source_text="lowercase"), "source_text is for translation models"),
+        (
+            lambda: attlm.run_config(
+                lms={"a": attlm.LMSpec.of("lm.pt", only_close=1), "b": "lm.arpa", "m": attlm.LMSpec("m", mixture={"a": 1, "b": 1})}
+            ),
+            "only_close of a has no effect in the mixture m",
+        ),
         (lambda: attlm.LMSpec("m", checkpoints="lm.pt"), "expected a list of files"),
         (lambda: attlm.LMSpec.of("lm.arpa", only_close=10**400), "expected a finite number that is not negative"),
         (lambda: attlm.rescore(LISTS, {"n": "lm.arpa"}, {"n": 10**400}), "the weight of n is .*: expected a finite number"),

@@ -51,13 +51,15 @@ class RunConfig:
     context: ContextSpec | None = None  # None: each list or line by itself
 
     def __post_init__(self) -> None:
-        plain = {lm.name for lm in self.lms if not lm.mixture}
+        plain = {lm.name: lm for lm in self.lms if not lm.mixture}
         for lm in self.lms:
             for member, _ in lm.mixture:
                 if member not in plain:
                     raise InputError(
                         f"[lm.{lm.name}] mixes {member!r}, which is not an LM of this run; there are {', '.join(sorted(plain))}"
                     )
+                if plain[member].only_close is not None:
+                    raise InputError(f"only_close of {member} has no effect in the mixture {lm.name}: give it to the mixture")
         if self.context is not None and any(device.normaliser != "exact" for device in self.devices):
             raise InputError("--normaliser does not go with --context: leave one of them out")
         if self.context is not None and (names := [lm.name for lm in self.lms if lm.uses_source or lm.only_close is not None]):
