@@ -124,9 +124,9 @@ keep_to() {
     echo "$2" >"$1/options"
 }
 
-# train OPTION ..: fairseq-train with these options. PROCESSES=N are N processes of this machine's CPU, each with its own batches; their
+# run_fairseq_train OPTION ..: fairseq-train with these options. PROCESSES=N are N processes of this machine's CPU, each with its own batches; their
 # gradients are added up.
-train() {
+run_fairseq_train() {
     if [[ ${PROCESSES:-1} -eq 1 ]]; then
         fairseq-train "$@"
     else
@@ -144,7 +144,7 @@ train_model() {
     keep_to "$name" "$*$beginning"
     [ ! -e "$name/done" ] || return 0
     echo "== $name"
-    train "$@" 2>&1 | tee "$name.log" | grep -E "train_inner|initialised|valid on|done training|rror" || { tail -5 "$name.log"; return 1; }
+    run_fairseq_train "$@" 2>&1 | tee "$name.log" | grep -E "train_inner|initialised|valid on|done training|rror" || { tail -5 "$name.log"; return 1; }
     touch "$name/done"
 }
 
