@@ -35,7 +35,10 @@ weak=(--dropout-in 0.4 --dropout-out 0.4 --dropout-words 0.1 --weight-drop 0.4 -
 strong=(--dropout-in 0.5 --dropout-out 0.5 --dropout-words 0.15 --weight-drop 0.6 --activation-reg 2)
 train_model weak "$PROCESSES processes" "${training[@]}" "${weak[@]}" --max-epoch "${WEAK:-10}" --save-dir weak "$@"
 mkdir -p model
-[ -e model/checkpoint_last.pt ] || cp weak/checkpoint_last.pt model/checkpoint_last.pt  # with its optimizer: training goes on
+[ -e model/checkpoint_last.pt ] || {  # with its optimizer: training goes on
+    cp weak/checkpoint_last.pt model/part
+    mv model/part model/checkpoint_last.pt  # whole, even if this is killed
+}
 train_model model "$PROCESSES processes" "${training[@]}" "${strong[@]}" --save-dir model "$@"
 
 for kind in ${KINDS:-alone context neural-cache adaptation both}; do
