@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,7 @@ from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore, Walked
 
 EPSILON = 1e-5
+PART = 2**16  # weights
 Scales = Mapping[str, Tensor]
 """``s`` of each parameter of a model."""
 
@@ -52,25 +53,35 @@ class Adaptation:
         """The mean of ``s`` over all weights of each model."""
         return [float(torch.cat([scale.flatten() for scale in scales.values()]).mean(dtype=torch.float64)) for scales in self.scales]
 
-    def updated(self, member: TrainedModel, trained: TrainedModel, gradients: Mapping[str, Tensor], place: int) -> TrainedModel:
-        """Return the model after one update on a sentence.
+    def update(self, model: LanguageModel, trained: LanguageModel, gradients: Mapping[str, Tensor], place: int) -> None:
+        """Update the model, in place, on a sentence.
 
         Args:
-            member: the model before the update.
+            model: the model to update.
             trained: the model as it was trained.
             gradients: those of ``read_sentence``; they are overwritten.
             place: the index of the model in the LM.
         """
-        model = copy.deepcopy(member.model)
-        scales, origins = self.scales[place], dict(trained.model.named_parameters())
-        steps = {name: gradient.div_(scales[name] + EPSILON) for name, gradient in gradients.items()}
-        rate = self.rate / max(1.0, root_mean_square(steps.values()))
+        scales, origins, parameters = self.scales[place], dict(trained.named_parameters()), dict(model.named_parameters())
+        steps = {name: gradient.contiguous() for name, gradient in gradients.items()}  # the other parameters are constants
+        squares = 0.0
+        for name, step in steps.items():
+            for of_step, scale in zip(_parts(step), _parts(scales[name]), strict=True):
+                squares += float(torch.linalg.vector_norm(of_step.div_(scale + EPSILON))) ** 2
+        rate = self.rate / max(1.0, math.sqrt(squares / sum(step.numel() for step in steps.values())))
+        pull = self.decay / self.mean_scales[place]
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if name in steps:  # the others are constants
-                    pull = (scales[name] * (self.decay / self.mean_scales[place])).clamp_(max=1.0).mul_(origins[name] - parameter)
-                    parameter.sub_(steps[name], alpha=rate).add_(pull)
-        return replace(member, model=model)
+            for name, step in steps.items():
+                tensors = (parameters[name], step, scales[name], origins[name])
+                for weights, of_step, scale, origin in zip(*map(_parts, tensors), strict=True):
+                    pulled = (scale * pull).clamp_(max=1.0).mul_(origin - weights)
+                    weights.sub_(of_step, alpha=rate).add_(pulled)
+
+
+def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensor's weights, on a CPU in parts so small that what is computed from them stays in its cache."""
+    weights = tensor.detach().view(-1)
+    return weights.split(PART) if weights.is_cpu else (weights,)
 
 
 class SentenceRead(NamedTuple):
@@ -101,11 +112,6 @@ def read_sentence(model: LanguageModel, tokens: Sequence[int], state: LanguageMo
         found = torch.autograd.grad(-log_probs.sum(), list(names.values()), materialize_grads=True)
     values, of_events = (part.detach().cpu().numpy() for part in (log_probs.double(), features[0]))
     return SentenceRead(values, of_events, after.detach().without_unused_slots(), dict(zip(names, found, strict=True)))
-
-
-def root_mean_square(tensors: Collection[Tensor]) -> float:
-    squares = sum(float(torch.linalg.vector_norm(tensor)) ** 2 for tensor in tensors)
-    return math.sqrt(squares / sum(tensor.numel() for tensor in tensors))
 
 
 class AdaptingScorer(Scorer):
@@ -145,20 +151,21 @@ class AdaptingScorer(Scorer):
     def _walked(self, sentences: Sequence[Sentence], features: bool) -> Walked:
         walked = Walked([], [], self)
         lm = self.lm
+        models: list[TrainedModel] = []
         for words in sentences:
             tokens = lm.vocabulary.ids(words)
             read = [read_sentence(member.model, tokens, state) for member, state in zip(lm.models, lm.states(), strict=True)]
             log_probs = lm.averaged([of_model.log_probs for of_model in read])
             walked.scores.append(SentenceScore(tuple(log_probs.tolist()), tuple(token == UNK for token in tokens)))
             walked.features.append(np.concatenate([of_model.features for of_model in read], axis=1)[:, : None if features else 0])
-            models = [
-                self.adaptation.updated(member, trained, of_model.gradients, place)
-                for place, (member, trained, of_model) in enumerate(zip(lm.models, self.trained.models, read, strict=True))
-            ]
+            if not models:  # those of this LM belong to others, too
+                models = [replace(member, model=copy.deepcopy(member.model)) for member in lm.models]
             if self.carries:  # the state of the weights before the update
                 lm = lm.later([EOS, *tokens], [of_model.state for of_model in read])
+            for place, (member, trained, of_model) in enumerate(zip(models, self.trained.models, read, strict=True)):
+                self.adaptation.update(member.model, trained.model, of_model.gradients, place)
             lm = lm.with_models(models)
-        if lm is not self.lm:
+        if models:
             walked.later = AdaptingScorer(lm, self.adaptation, self.carries, self.trained)
         return walked
 

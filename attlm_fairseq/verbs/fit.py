@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from itertools import islice
+from functools import cache, cached_property, partial
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,7 +26,7 @@ from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.inputs import LM, FilePath, run_config, text_lines, text_name
+from attlm_fairseq.verbs.inputs import LM, FilePath, no_sentences, run_config, text_lines, text_name
 from attlm_fairseq.verbs.run import require_lms
 
 if TYPE_CHECKING:
@@ -40,11 +40,12 @@ DECAYS = (1.0, 0.999, 0.997, 0.99, 0.97)
 MAX_WEIGHT = 0.9
 TEMPERATURES = (0.7, 1.4)  # search bounds
 BLOCK_EVENTS = 128  # events whose cache weights are in memory at once
-TEMPERATURE_LINES = 400
 RATES = (0.0003, 0.001, 0.003)
 PULLS = (0.003, 0.01, 0.03, 0.1)  # decays towards the trained parameters
 FIRST_PULL = 0.01
-ADAPTATION_LINES = 400
+FINER = (0.6, 1.0, 1.7)  # last search of the rate: around the one found
+SAMPLE_LINES = 400
+STRETCH_LINES = 50
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,8 @@ def fit_context(
 
     Sizes, thetas and decays are searched on a grid, and each setting gets its best cache weight. For the neural cache
     the search runs over theta at a middle size, then over the size, then over theta again. Caches are fitted on the LM
-    with its temperature and its adaptation; with an adaptation, on the lines that it was fitted on. A cache or an
-    adaptation that does not help is left out.
+    with its temperature and its adaptation. A cache or an adaptation that does not help is left out. Temperatures and
+    adaptations, and caches of an LM that adapts, are fitted on at most 400 lines from everywhere in the text.
 
     Args:
         text: a file or lines, one sentence each, that no LM was trained on.
@@ -128,7 +129,7 @@ def fit_context(
         The LMs with their temperatures, caches and adaptations, and the perplexity of each setting.
 
     Raises:
-        InputError: there is no LM, too few lines (an adaptation needs 2), an unknown name in ``find``, or an LM that does not
+        InputError: there is no LM, the text has too few lines (an adaptation needs 2), an unknown name in ``find``, or an LM that does not
             support what is to be fitted.
     """
     run = run_config(config, lms=lms)
@@ -138,6 +139,8 @@ def fit_context(
     run = replace(run, lms=tuple(lm.unpacked() for lm in run.lms), context=run.context or ContextSpec("all"))
     source = text_lines(text)
     read = list(islice(read_lines(source) if isinstance(source, TextSource) else source, lines))
+    if not any(line.strip() for line in read) and (not read or run.context == ContextSpec("blank")):
+        raise no_sentences(text)
     fitting = _Fitting(run, read, find)
     found = [lm if lm.mixture else fitting.fitted(lm) for lm in run.lms]
     record = {
@@ -159,13 +162,31 @@ class _Fitting:
     rows: list[FittedRow] = field(default_factory=list)
     adaptations: dict[str, Adaptation] = field(default_factory=dict)
 
+    @cached_property
+    def stretches(self) -> list[list[str]]:
+        """At most 400 lines from everywhere in the text: stretches of up to 50, an even number of them."""
+        count = 2 * max(1, round(min(len(self.lines), SAMPLE_LINES) / STRETCH_LINES / 2))
+        length = math.ceil(SAMPLE_LINES / count)
+        begins = [place * len(self.lines) // count for place in range(count + 1)]
+        return [self.lines[begin : min(begin + length, end)] for begin, end in pairwise(begins)]
+
+    @property
+    def sample(self) -> list[str]:
+        return self.lines if len(self.lines) <= SAMPLE_LINES else self.joined(self.stretches)
+
+    def joined(self, stretches: Sequence[list[str]]) -> list[str]:
+        """Return stretches as one text. Where blank lines separate documents, no document goes on in another stretch."""
+        assert self.run.context is not None, "fit_context gives one"
+        between = [""] if self.run.context.kind == "blank" else []
+        return [line for stretch in stretches for line in (*stretch, *between)]
+
     def fitted(self, lm: LMSpec) -> LMSpec:
         """Return the LM with its temperature and caches. Each is found for the LM with what was found before it."""
         assert self.run.context is not None, "fit_context gives one"
         text = lm.text or self.run.text
         spec = replace(lm, neural_cache=None, unigram_cache=None, adapt=None)
         if "temperature" in self.find:
-            spec = replace(spec, temperature=_best_temperature(spec, self.run, text, self.lines[:TEMPERATURE_LINES]))
+            spec = replace(spec, temperature=_best_temperature(spec, self.run, text, self.sample))
         read = partial(read_documents, text=text, context=self.run.context, features="neural-cache" in self.find)
         documents = list(read(spec.load(self.run.device), lines=self.lines))
         self.add(lm, f"temperature {spec.temperature:g}" if spec.temperature else "alone", _ppl(documents))
@@ -173,8 +194,8 @@ class _Fitting:
         if "adaptation" in self.find and (adapting := _best_adaptation(spec, self, text)):
             self.adaptations[lm.name] = adapting.adaptation
             if not {"neural-cache", "unigram-cache"}.isdisjoint(self.find):
-                documents = list(read(adapting, lines=self.lines[:ADAPTATION_LINES]))
-                adapted = f"adaptation, lines 1 to {len(self.lines[:ADAPTATION_LINES])}"
+                documents = list(read(adapting, lines=self.sample))
+                adapted = f"adaptation, on {sum(map(len, self.stretches))} lines"
                 self.add(lm, adapted, _ppl(documents))
         if "neural-cache" in self.find:
             neural, ppl = _best_neural(documents)
@@ -242,7 +263,7 @@ def _best_neural(documents: Sequence[Events]) -> tuple[NeuralCache, float]:
 
 
 def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> AdaptingScorer | None:
-    """Find gradient scales on the first half of the lines, then the best learning rate and decay on the second half.
+    """Find gradient scales on half of the sample's stretches, then the best learning rate and decay on the others.
 
     On the lines of the scales, no gradient is much larger than its scale, so that a rate may look good there and fail on
     other text. Returns None if adaptation does not help.
@@ -251,29 +272,30 @@ def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> Adapt
 
     if lm.context_sentences:
         raise InputError(f"{lm.name}: dynamic evaluation goes with the state of all sentences, or of none (0)")
-    run, lines = fitting.run, fitting.lines[:ADAPTATION_LINES]
-    if len(lines) < 2:
-        raise InputError(f"{lm.name}: dynamic evaluation needs at least 2 lines: one half for gradients, the other for rate and decay")
+    run = fitting.run
     carries, context = lm.context_sentences is None, run.context or ContextSpec("all")
     scorer = replace(lm, neural_cache=None, unigram_cache=None, context_sentences=None, adapt=None).load(run.device)
     check_adaptable(scorer)
     trained = cast("NeuralScorer", scorer)
-    first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
-    documents = ([text.words(line) for _, line in document] for group in context.documents(first) for document in group)
+    of_scales, searched = fitting.joined(fitting.stretches[::2]), fitting.joined(fitting.stretches[1::2])
+    documents = [[text.words(line) for _, line in document] for group in context.documents(of_scales) for document in group]
+    if not any(documents) or not any(list(context.documents(searched))):
+        raise InputError(f"{lm.name}: dynamic evaluation needs at least 2 lines: one half for gradients, the other for rate and decay")
     scales = gradient_scales(trained, documents, carries)
 
     @cache
     def ppl(rate: float, decay: float) -> float:
         adapting = AdaptingScorer(trained, Adaptation(rate, decay, scales), carries)
-        return _ppl(list(read_documents(adapting, text, context, second, features=False)))
+        return _ppl(list(read_documents(adapting, text, context, searched, features=False)))
 
     rate = min((0.0, *RATES), key=lambda rate: ppl(rate, FIRST_PULL))
-    decay = min(PULLS, key=lambda decay: ppl(rate, decay)) if rate else FIRST_PULL
-    read = f"lines {len(first) + 1} to {len(lines)}"
+    read = f"on {sum(map(len, fitting.stretches[1::2]))} lines"
     fitting.add(lm, f"alone, {read}", ppl(0.0, FIRST_PULL))
     if not rate:
         note(f"{lm.name}: dynamic evaluation does not help and is left out")
         return None
+    decay = min(PULLS, key=lambda decay: ppl(rate, decay))
+    rate = min((float(f"{rate * factor:.2g}") for factor in FINER), key=lambda rate: ppl(rate, decay))
     fitting.add(lm, f"adaptation {rate:g}:{decay:g}, {read}", ppl(rate, decay))
     return AdaptingScorer(trained, Adaptation(rate, decay, scales), carries)
 

@@ -501,6 +501,11 @@ def text_lines(text: FilePath | Iterable[str], expected: str = "one sentence per
     return source
 
 
+def no_sentences(text: FilePath | Iterable[str]) -> InputError:
+    """Return the error for a text without a sentence, such as blank lines between documents."""
+    return InputError("has no sentence: expected one sentence per line", path=text if isinstance(text, str | os.PathLike) else None)
+
+
 def _line(line: str) -> str:
     if not isinstance(line, str):
         raise InputError(f"found the line {_shown(line)}: expected a text")

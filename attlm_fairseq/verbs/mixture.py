@@ -25,7 +25,7 @@ from attlm_fairseq.scoring.oov_policy import UNK
 from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.verbs.exposure import warn_if_seen
-from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config, text_lines, text_name
+from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, no_sentences, run_config, text_lines, text_name
 from attlm_fairseq.verbs.text import load_scorers, note_penalties, note_scorers, source_lines
 
 
@@ -96,7 +96,7 @@ def estimate_mixture(
         The weights, the run with the mixture, and the perplexities of the LMs and of the mixture.
 
     Raises:
-        InputError: there are fewer than two LMs, they see different words, or one gives a word probability 0.
+        InputError: there are fewer than two LMs, the text has no sentence, they see different words, or one gives a word probability 0.
     """
     mixture, run = with_mixture(run_config(config, lms=lms), check_name(name))
     events = _scored_events(text, run, mixture, source, on_progress)
@@ -145,8 +145,8 @@ def _scored_events(
     return events
 
 
-def _events(scored: text_file.ScoredText, members: Sequence[Scorer], text: object) -> _Events:
-    """Return all words and sentence ends of the text with their scores. Raises InputError for a probability of 0."""
+def _events(scored: text_file.ScoredText, members: Sequence[Scorer], text: FilePath | Iterable[str]) -> _Events:
+    """Return all words and sentence ends of the text with their scores. Raises InputError if there are none or a probability is 0."""
     log_probs = [array("d") for _ in members]
     unknown = array("b")
     disputed = words = 0
@@ -161,6 +161,8 @@ def _events(scored: text_file.ScoredText, members: Sequence[Scorer], text: objec
         disputed += sum(any(flags) and not all(flags) for flags in flags_of_words)
         unknown.extend([*map(all, flags_of_words), False])
     matrix = np.array(log_probs)
+    if not matrix.size:
+        raise no_sentences(text)
     for member, values in zip(members, matrix, strict=True):
         if not np.isfinite(values).all():
             path = text if isinstance(text, str | os.PathLike) else None

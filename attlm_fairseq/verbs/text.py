@@ -18,7 +18,7 @@ from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import ScoredText
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config, text_lines
+from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, no_sentences, run_config, text_lines
 from attlm_fairseq.verbs.run import require_lms
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def perplexity(
         The perplexities under each LM, in the order of the LMs.
 
     Raises:
-        InputError: as in ``score_text``, or an LM gives a word probability 0.
+        InputError: as in ``score_text``, the text has no sentence, or an LM gives a word probability 0.
     """
     run = run_config(config, lms=lms)
     names = list(run.texts)
@@ -149,6 +149,8 @@ def perplexity(
                     line=number,
                 )
             counter.add(score)
+    if not counters[0].sentences:
+        raise no_sentences(text)
     note_penalties(run.lms)
     return [
         Perplexity(

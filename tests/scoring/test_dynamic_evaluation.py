@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from attlm_fairseq.scoring.compute import DeviceConfig
 from attlm_fairseq.scoring.dynamic_evaluation import EPSILON, Adaptation, AdaptingScorer, gradient_scales, read_adaptation, write_adaptation
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.neural import NeuralScorer
+from attlm_fairseq.verbs.fit import _Fitting
 
 LINES = [["the", "cat", "sat"], ["a", "zebra", "ran"], [], ["the", "cat", "ran"]]
 
@@ -150,6 +152,8 @@ def test_fit_finds_it_and_the_commands_use_it(folder):  # noqa: F811
     lists = ("rescore", "dev.json", "--lm", "lm=lm.pt", "--weight", "lm=1", "--context", "all")
     assert run(*lists, "--adapt", "lm.adaptation").stdout != run(*lists).stdout
     assert "all sentences, or of none" in refused(*command, "--context-sentences", "2")
+    (folder / "one").write_text("\n\n\nthe cat sat on the cat\n")
+    assert "at least 2 lines" in refused("fit", "one", "--lm", "lm.pt", "--context", "blank", "--find", "adaptation", "-o", "one.toml")
 
 
 def test_caches_are_fitted_on_the_adapting_lm(folder):  # noqa: F811
@@ -159,9 +163,25 @@ def test_caches_are_fitted_on_the_adapting_lm(folder):  # noqa: F811
     spec = attlm.run_config("attlm.toml").lms[0]
     assert None not in (spec.adapt, spec.neural_cache)
     alone, _, _, adapted, neural, unigram = found.rows
-    assert adapted.setting == "adaptation, lines 1 to 25"
+    assert adapted.setting == "adaptation, on 25 lines"
     assert neural.setting == f"{adapted.setting}, neural cache {spec.neural_cache}"
     assert unigram.setting.startswith(f"{adapted.setting}, unigram cache")
     assert neural.ppl < adapted.ppl < alone.ppl
     (folder / "neural.toml").write_text(re.sub("(?m)^unigram_cache.*\n", "", (folder / "attlm.toml").read_text()))
     assert attlm.perplexity("valid", config="neural.toml")[0].ppl == pytest.approx(neural.ppl, rel=1e-4)
+
+
+def test_it_is_fitted_on_lines_from_everywhere_in_the_text():
+    """The first lines may be unlike the others, and in a text of documents a stretch ends a document."""
+    lines = [f"{number}" for number in range(1003)]
+    fitting = _Fitting(attlm.run_config(context="all"), lines, ())
+    assert [int(stretch[0]) // 100 for stretch in fitting.stretches] == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert all(stretch == lines[int(stretch[0]) :][:50] for stretch in fitting.stretches)
+    assert fitting.sample == list(chain(*fitting.stretches))
+    blank = _Fitting(attlm.run_config(context="blank"), lines, ())
+    assert blank.joined(blank.stretches[:2]) == [*blank.stretches[0], "", *blank.stretches[1], ""]
+    for count in (2, 3, 99, 399, 400):
+        fitting = _Fitting(attlm.run_config(context="blank"), lines[:count], ())
+        assert list(chain(*fitting.stretches)) == fitting.sample == lines[:count]
+        assert len(fitting.stretches) % 2 == 0
+        assert all(fitting.stretches)

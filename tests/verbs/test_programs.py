@@ -429,3 +429,12 @@ def test_what_is_no_lm_system_or_file_is_one_line(folder, call, message):
 def test_files_of_an_lmspec_may_be_texts(folder):
     for spec in (attlm.LMSpec("lm", kenlm="lm.arpa"), attlm.LMSpec("lm", checkpoints=["lm.pt"])):
         assert attlm.load_lm(spec).score([["the", "cat"]])
+
+
+@pytest.mark.parametrize("verb", [attlm.perplexity, attlm.fit_context, attlm.estimate_mixture])
+def test_a_text_without_a_sentence_is_refused(folder, verb):
+    config = attlm.run_config(context="blank")
+    (folder / "blank.txt").write_text("\n\n")
+    for text in ([], ["", " "], "blank.txt"):
+        with pytest.raises(InputError, match=r"^(blank\.txt: )?has no sentence"):
+            verb(text, {"a": "lm.pt", "b": "lm.pt"}, config=config)
