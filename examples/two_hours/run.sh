@@ -4,8 +4,8 @@
 #
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test as .txt or .txt.gz, one text without documents such as Penn Treebank. The options given come last and win.
-# EPOCHS=18 readings of the text, the first WEAK=10 with less dropout than the others. PROCESSES=2 of a CPU share 40 rows of text;
-# on a GPU give PROCESSES=1. WORK=folder.
+# EPOCHS=18 readings of the text, the first WEAK=10 with less dropout than the others. MORE=20 readings after them, for two more hours: the
+# rate falls to 0 once more, from MORE_RATE=0.0025. PROCESSES=2 of a CPU share 40 rows of text; on a GPU give PROCESSES=1. WORK=folder.
 # KINDS="alone context neural-cache adaptation both" are the tests; the last two take half an hour each. LINES=3370 of valid are fitted on.
 # The same command continues an interrupted run.
 set -euo pipefail
@@ -25,35 +25,60 @@ preprocess bin --only-source --srcdict dict/dict.txt --trainpref train.txt --val
 
 rows=$((40 / PROCESSES))
 words=$(cat train.txt | wc -wl | awk '{ print $1 + $2 }')
-updates=$((${EPOCHS:-18} * ((words + 40 * 70 - 1) / (40 * 70) + 1)))  # one segment more where a rotated row wraps around
+updates=$(((words + 40 * 70 - 1) / (40 * 70) + 1))  # of a reading; one segment more where a rotated row wraps around
 training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order rotated --bptt 70 --batch-size "$rows" --batch-size-valid 10 \
     --arch kvp_lstm_lm --decoder-layers 1 --decoder-hidden-size 1320 --decoder-embed-dim 440 --output-layer tied --init-range 0.05 \
-    --criterion lm_cross_entropy --locked-dropout --temporal-activation-reg 1 --optimizer adam --lr 0.003 --clip-norm 1 \
-    --lr-scheduler polynomial_decay --warmup-updates 150 --total-num-update "$updates" --max-update "$updates" \
-    --validate-interval 2 --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple --seed 1)
+    --criterion lm_cross_entropy --locked-dropout --temporal-activation-reg 1 --optimizer adam --clip-norm 1 \
+    --lr-scheduler polynomial_decay --warmup-updates 150 --validate-interval 2 --best-checkpoint-metric ppl --no-epoch-checkpoints \
+    --num-workers 0 --log-format simple --seed 1)
 weak=(--dropout-in 0.4 --dropout-out 0.4 --dropout-words 0.1 --weight-drop 0.4 --activation-reg 1)
 strong=(--dropout-in 0.5 --dropout-out 0.5 --dropout-words 0.15 --weight-drop 0.6 --activation-reg 2)
-train_model weak "$PROCESSES processes" "${training[@]}" "${weak[@]}" --max-epoch "${WEAK:-10}" --save-dir weak "$@"
-mkdir -p model
-[ -e model/checkpoint_last.pt ] || {  # with its optimizer: training goes on
-    cp weak/checkpoint_last.pt model/part
-    mv model/part model/checkpoint_last.pt  # whole, even if this is killed
-}
-train_model model "$PROCESSES processes" "${training[@]}" "${strong[@]}" --save-dir model "$@"
+stronger=("${strong[@]}" --dropout-in 0.55 --weight-decay 0.03)
 
+# until_reading NUMBER RATE: the rate falls to 0, after this reading
+until_reading() {
+    echo "--total-num-update $(($1 * updates)) --max-update $(($1 * updates)) --lr $2"
+}
+
+# go_on_from OLD NEW: NEW begins with the last checkpoint of OLD and its optimizer, and with the best one as long as it has no better one
+go_on_from() {
+    local name
+    mkdir -p "$2"
+    [ ! -e "$2/checkpoint_last.pt" ] || return 0
+    for name in best last; do
+        [ ! -e "$1/checkpoint_$name.pt" ] || cp "$1/checkpoint_$name.pt" "$2/part"
+        [ ! -e "$2/part" ] || mv "$2/part" "$2/checkpoint_$name.pt"  # whole, even if this is killed
+    done
+}
+
+model=model epochs=${EPOCHS:-18}
+first=$(until_reading "$epochs" 0.003)
+train_model weak "$PROCESSES processes" "${training[@]}" $first "${weak[@]}" --max-epoch "${WEAK:-10}" --save-dir weak "$@"
+go_on_from weak model
+train_model model "$PROCESSES processes" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"
+if [ "${MORE:-0}" -gt 0 ]; then
+    model=more all=$((epochs + MORE))
+    # the line from the rate at the beginning of the training that has MORE_RATE after $epochs readings and 0 after all
+    rate=$(awk -v rate="${MORE_RATE:-0.0025}" -v all="$all" -v more="$MORE" 'BEGIN { print rate * all / more }')
+    go_on_from model more
+    train_model more "$PROCESSES processes" "${training[@]}" $(until_reading "$all" "$rate") "${stronger[@]}" --save-dir more "$@"
+fi
+
+mkdir -p "test-$model"
 for kind in ${KINDS:-alone context neural-cache adaptation both}; do
+    found=test-$model/$kind
     case $kind in
-        alone) options=(--lm lm=model/checkpoint_best.pt --context-sentences 0) ;;
-        context) options=(--lm lm=model/checkpoint_best.pt) ;;
+        alone) options=(--lm "lm=$model/checkpoint_best.pt" --context-sentences 0) ;;
+        context) options=(--lm "lm=$model/checkpoint_best.pt") ;;
         neural-cache | adaptation | both)
             find=(--find "$kind")
             [ "$kind" != both ] || find=(--find neural-cache --find adaptation)
-            options=(--config "$kind.toml")
-            [ -e "$kind.toml" ] || attlm fit valid.txt --lm lm=model/checkpoint_best.pt --context all --lines "${LINES:-3370}" "${find[@]}" \
-                -o "$kind.toml" > "$kind.fit" 2>&1 || { tail -3 "$kind.fit" >&2; exit 1; }
+            options=(--config "$found.toml")
+            [ -e "$found.toml" ] || attlm fit valid.txt --lm "lm=$model/checkpoint_best.pt" --context all --lines "${LINES:-3370}" "${find[@]}" \
+                -o "$found.toml" > "$found.fit" 2>&1 || { tail -3 "$found.fit" >&2; exit 1; }
             ;;
         *) echo "run.sh: KINDS: $kind is not known" >&2; exit 2 ;;
     esac
-    [ -e "$kind.tsv" ] || { attlm ppl test.txt "${options[@]}" --context all > part.tsv && mv part.tsv "$kind.tsv"; }
-    echo "== test, $kind: ppl $(tail -n 1 "$kind.tsv" | cut -f 2)"
+    [ -e "$found.tsv" ] || { attlm ppl test.txt "${options[@]}" --context all > part.tsv && mv part.tsv "$found.tsv"; }
+    echo "== test, $kind: ppl $(tail -n 1 "$found.tsv" | cut -f 2)"
 done

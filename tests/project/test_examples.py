@@ -235,7 +235,7 @@ def test_techniques(corpus, tmp_path):
 
 
 def test_two_hours(corpus, tmp_path):
-    """Two processes train; what was trained in one is not taken for it."""
+    """Two processes train; what was trained in one is not taken for it. More hours go on with what there is."""
     toy = ["--decoder-embed-dim", "4", "--decoder-hidden-size", "12"]
     settings = {"EPOCHS": "2", "WEAK": "1", "LINES": "8", "KINDS": "context both"}
     printed = run("two_hours", corpus, *toy, work=tmp_path / "trained", **settings)
@@ -246,3 +246,9 @@ def test_two_hours(corpus, tmp_path):
     assert [kind for kind, _ in tests] == ["context", "both"]
     assert all(float(perplexity) > 1 for _, perplexity in tests)
     assert "was trained with other options" in run("two_hours", corpus, *toy, work=tmp_path / "trained", code=2, PROCESSES="1", **settings)
+    more = settings | {"MORE": "2", "KINDS": "context"}
+    printed = run("two_hours", corpus, *toy, "--warmup-updates", "0", "--log-interval", "1", work=tmp_path / "more", **more)
+    log = (tmp_path / "more" / "more.log").read_text()
+    assert "Loaded checkpoint more/checkpoint_last.pt (epoch 3 @ 4 updates)" in log
+    assert [float(rate) for rate in re.findall(r"train_inner.* lr=([\d.e-]+)", log)] == pytest.approx([0.001875, 0.00125, 0.000625, 0])
+    assert "== test, context: ppl " in printed
