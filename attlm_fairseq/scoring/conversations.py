@@ -46,7 +46,10 @@ class ContextSpec:
                 wrong or has no line for a list.
         """
         if self.kind == "blank":
-            raise InputError("blank: blank lines separate documents of text; for lists give all, id:REGEX or file:FILE")
+            raise InputError(
+                "the context is blank (--context, or [context] of attlm.toml): blank lines separate documents of text; for lists give "
+                "--context all, id:REGEX or file:FILE"
+            )
         found: dict[str, list[int]] = {}
         if self.kind == "all":
             return {"": list(range(len(ids)))}

@@ -13,6 +13,7 @@ would otherwise lead to still larger steps. A memory keeps what earlier weights 
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,11 +42,20 @@ Scales = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Settings of dynamic evaluation. ``scales``: one per model of the LM; ``source``: its entry in the signature."""
+    """Settings of dynamic evaluation.
+
+    Attributes:
+        rate: the learning rate.
+        decay: the pull towards the trained weights.
+        scales: one per model of the LM.
+        weights: ``weights_digest`` of the LM that they were found for.
+        source: its entry in the signature.
+    """
 
     rate: float
     decay: float
     scales: tuple[Scales, ...]
+    weights: str = ""
     source: str = ""
 
     @cached_property
@@ -196,6 +206,16 @@ def gradient_scales(lm: NeuralScorer, documents: Iterable[Iterable[Sentence]], c
     return tuple({name: root.clamp_(min=float(root.mean())) for name, root in of_model.items()} for of_model in roots)
 
 
+def weights_digest(lm: NeuralScorer) -> str:
+    """Return a SHA-256 over all weights of the LM's models."""
+    digest = hashlib.sha256()
+    for member in lm.models:
+        for name, weights in member.model.named_parameters():
+            digest.update(name.encode())
+            digest.update(weights.detach().cpu().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
 def write_adaptation(path: Path, adaptation: Adaptation) -> None:
     """Write rate, decay and scales as a safetensors file.
 
@@ -206,6 +226,7 @@ def write_adaptation(path: Path, adaptation: Adaptation) -> None:
 
     tensors = {f"{place} {name}": scale.contiguous() for place, scales in enumerate(adaptation.scales) for name, scale in scales.items()}
     metadata = {"attlm": "dynamic evaluation", "rate": repr(adaptation.rate), "decay": repr(adaptation.decay)}
+    metadata["weights"] = adaptation.weights
     with whole_file(str(path)) as file:
         file.buffer.write(save(tensors, metadata=metadata))
 
@@ -214,7 +235,7 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
     """Read what ``write_adaptation`` has written for this LM.
 
     Raises:
-        InputError: the file cannot be read, is not what ``write_adaptation`` wrote or does not fit the LM, or rate,
+        InputError: the file cannot be read, is not what ``write_adaptation`` wrote or was found for another LM, or rate,
             decay or a scale is negative or not finite, or all scales of a model are 0.
     """
     from safetensors import SafetensorError, safe_open
@@ -226,7 +247,13 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
         if metadata.get("attlm") != "dynamic evaluation":
             raise InputError(expected, path=path)
-        rate, decay = float(metadata["rate"]), float(metadata["decay"])
+        rate, decay, weights = float(metadata["rate"]), float(metadata["decay"]), metadata["weights"]
+        if weights != weights_digest(lm):
+            raise InputError(
+                f"was found for an LM of other weights than {lm.name}, or for it with another temperature; `attlm fit --find adaptation` "
+                "finds it anew",
+                path=path,
+            )
         if not (0 <= rate < math.inf and 0 <= decay < math.inf):
             raise InputError(f"has rate {rate:g} and decay {decay:g}, which must be finite and not negative; {expected}", path=path)
     except FileNotFoundError:
@@ -248,7 +275,7 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
         raise InputError(f"has scales of {min(tensors)}, which is not in the LM {lm.name}; {expected}", path=path)
     if not all(any(scale.any() for scale in of_model.values()) for of_model in scales):
         raise InputError(f"all its gradient scales are 0; {expected}", path=path)
-    return Adaptation(rate, decay, scales, sha256(path))
+    return Adaptation(rate, decay, scales, weights, sha256(path))
 
 
 def adapting_scorer(scorer: Scorer, path: Path, carries: bool = True) -> AdaptingScorer:

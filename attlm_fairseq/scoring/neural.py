@@ -118,6 +118,8 @@ class NeuralScorer(Scorer):
         return cls([load_model(path, dictionary, compute.device) for path in checkpoints], name, weights, compute)
 
     def with_temperature(self, temperature: float) -> NeuralScorer:
+        if temperature == self.temperature:  # a tied output matrix stays tied
+            return self
         outputs = [member.model.output.with_temperature(temperature / self.temperature) for member in self.models]
         models = [replace(old, model=old.model.with_output(new)) for old, new in zip(self.models, outputs, strict=True)]
         scorer = NeuralScorer(models, self.name, list(map(math.exp, self.log_weights)), self.compute)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import islice, pairwise
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer
     from attlm_fairseq.scoring.neural import NeuralScorer
 
-FINDABLE = ("temperature", "neural-cache", "unigram-cache", "adaptation")
+SETTINGS = {"temperature": "temperature", "neural-cache": "neural_cache", "unigram-cache": "unigram_cache", "adaptation": "adapt"}
+FINDABLE = tuple(SETTINGS)  # the attribute of an LMSpec that holds what was found
 SIZES = (100, 200, 500, 1000, 2000, 4000)
 THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
 DECAYS = (1.0, 0.999, 0.997, 0.99, 0.97)
@@ -84,7 +85,7 @@ class Fitted:
             from attlm_fairseq.scoring.dynamic_evaluation import write_adaptation
 
             write_adaptation(_adaptation_path(path, name), adaptation)
-            note(f"wrote {_adaptation_path(path, name).name}")
+            note(f"wrote {Path(path).with_name(_adaptation_path(path, name).name)}")
         self._write(path, command)
 
     def _write(self, path: FilePath, command: str | None) -> None:
@@ -114,8 +115,9 @@ def fit_context(
 
     Sizes, thetas and decays are searched on a grid, and each setting gets its best cache weight. For the neural cache
     the search runs over theta at a middle size, then over the size, then over theta again. Caches are fitted on the LM
-    with its temperature and its adaptation. A cache or an adaptation that does not help is left out. Temperatures and
-    adaptations, and caches of an LM that adapts, are fitted on at most 400 lines from everywhere in the text.
+    with its temperature, its adaptation and its other cache. A cache or an adaptation that does not help is left out.
+    What is not to be found stays as it is in the configuration. Temperatures and adaptations, and caches of an LM that
+    adapts, are fitted on at most 400 lines from everywhere in the text.
 
     Args:
         text: a file or lines, one sentence each, that no LM was trained on.
@@ -129,8 +131,8 @@ def fit_context(
         The LMs with their temperatures, caches and adaptations, and the perplexity of each setting.
 
     Raises:
-        InputError: there is no LM, the text has too few lines (an adaptation needs 2), an unknown name in ``find``, or an LM that does not
-            support what is to be fitted.
+        InputError: there is no LM, the text has too few lines (an adaptation needs 2), an unknown name in ``find``, or no
+            LM supports what is to be fitted.
     """
     run = run_config(config, lms=lms)
     require_lms(run)
@@ -181,32 +183,54 @@ class _Fitting:
         return [line for stretch in stretches for line in (*stretch, *between)]
 
     def fitted(self, lm: LMSpec) -> LMSpec:
-        """Return the LM with its temperature and caches. Each is found for the LM with what was found before it."""
+        """Return the LM with what is found for it. Temperature, adaptation, neural and unigram cache are found in this order."""
         assert self.run.context is not None, "fit_context gives one"
-        text = lm.text or self.run.text
-        spec = replace(lm, neural_cache=None, unigram_cache=None, adapt=None)
-        if "temperature" in self.find:
-            spec = replace(spec, temperature=_best_temperature(spec, self.run, text, self.sample))
-        read = partial(read_documents, text=text, context=self.run.context, features="neural-cache" in self.find)
-        documents = list(read(spec.load(self.run.device), lines=self.lines))
+        text, find = lm.text or self.run.text, self.findable_for(lm)
+        anew: dict[str, Any] = {SETTINGS[name]: None for name in find}
+        spec = replace(lm, **anew)
+        plain = replace(spec, adapt=None, neural_cache=None, unigram_cache=None)
+        if "temperature" in find:
+            plain = replace(plain, temperature=_best_temperature(plain, self.run, text, self.sample))
+            if spec.adapt:
+                note(f"{lm.name}: its adaptation, found for another temperature, is left out: `attlm fit --find adaptation` finds it anew")
+            spec = replace(spec, temperature=plain.temperature, adapt=None)
+        caches = {"neural-cache", "unigram-cache"} & {*find}
+        compares = bool(caches) and ("neural-cache" in find or spec.neural_cache is not None)
+        read = partial(read_documents, text=text, context=self.run.context, features=compares)
+        documents = list(read(plain.load(self.run.device), lines=self.lines))
         self.add(lm, f"temperature {spec.temperature:g}" if spec.temperature else "alone", _ppl(documents))
+        adapting: Scorer | None = replace(plain, adapt=spec.adapt).load(self.run.device) if spec.adapt else None
+        if "adaptation" in find and (found := _best_adaptation(plain, self, text)):
+            self.adaptations[lm.name], adapting = found.adaptation, found
         adapted = ""
-        if "adaptation" in self.find and (adapting := _best_adaptation(spec, self, text)):
-            self.adaptations[lm.name] = adapting.adaptation
-            if not {"neural-cache", "unigram-cache"}.isdisjoint(self.find):
-                documents = list(read(adapting, lines=self.sample))
-                adapted = f"adaptation, on {sum(map(len, self.stretches))} lines"
-                self.add(lm, adapted, _ppl(documents))
-        if "neural-cache" in self.find:
-            neural, ppl = _best_neural(documents)
-            self.add(lm, ", ".join(filter(None, (adapted, f"neural cache {neural}"))), ppl)
+        if adapting and caches:
+            documents = list(read(adapting, lines=self.sample))
+            adapted = f"adaptation, on {sum(map(len, self.stretches))} lines"
+            self.add(lm, adapted, _ppl(documents))
+        if "neural-cache" in find:
+            neural, ppl = _best_neural(documents, afterwards=_mixing(documents, spec.unigram_cache))
+            self.add(lm, _joined(adapted, neural=neural, unigram=spec.unigram_cache), ppl)
             spec = replace(spec, neural_cache=neural if neural.weight else None)
-        if "unigram-cache" in self.find:
-            tried = (UnigramCache(size, 0.0, decay) for size in SIZES for decay in DECAYS)
-            unigram, ppl = min((_weighted(cache, documents) for cache in tried), key=lambda one: one[1])
-            self.add(lm, ", ".join(filter(None, (adapted, f"unigram cache {unigram}"))), ppl)
+        if "unigram-cache" in find:
+            tried, before = (UnigramCache(size, 0.0, decay) for size in SIZES for decay in DECAYS), _mixing(documents, spec.neural_cache)
+            unigram, ppl = min((_weighted(cache, documents, before) for cache in tried), key=lambda one: one[1])
+            self.add(lm, _joined(adapted, neural=spec.neural_cache, unigram=unigram), ppl)
             spec = replace(spec, unigram_cache=unigram if unigram.weight else None)
         return spec
+
+    @cached_property
+    def neural(self) -> set[str]:
+        """The names of this package's neural LMs."""
+        plain = {lm.name: replace(lm, neural_cache=None, unigram_cache=None, adapt=None, temperature=None) for lm in self.run.lms}
+        return {name for name, lm in plain.items() if not lm.mixture and lm.load(self.run.device).signature().get("kind") == "neural"}
+
+    def findable_for(self, lm: LMSpec) -> list[str]:
+        """Return what is to be found for the LM: not what only other LMs of the run can have."""
+        if len(self.run.lms) == 1 or lm.name in self.neural or not self.neural:
+            return [*self.find]
+        if left_out := [name for name in self.find if name != "unigram-cache"]:
+            note(f"{lm.name}: no {', '.join(left_out)}, which is for this package's neural LMs")
+        return [name for name in self.find if name == "unigram-cache"]
 
     def add(self, lm: LMSpec, setting: str, ppl: float) -> None:
         self.rows.append(FittedRow(lm.name, setting, ppl))
@@ -238,28 +262,49 @@ def cached_in(document: Events, cache: Cache) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _weighted(cache: Cache, documents: Sequence[Events]) -> tuple[Any, float]:
-    """Return the cache with its best weight, and the perplexity with it."""
+Mixing = Callable[[np.ndarray], np.ndarray]
+"""Mixes a cache into the log-probabilities (E,) of all events."""
+
+
+def _mixing(documents: Sequence[Events], cache: Cache | None) -> Mixing:
+    if cache is None:
+        return _no_cache
+    cached = np.concatenate([cached_in(document, cache) for document in documents])
+    return lambda log_probs: mixed(log_probs, cached, cache.weight)
+
+
+def _no_cache(log_probs: np.ndarray) -> np.ndarray:
+    return log_probs
+
+
+def _weighted(cache: Cache, documents: Sequence[Events], before: Mixing = _no_cache, afterwards: Mixing = _no_cache) -> tuple[Any, float]:
+    """Return the cache with its best weight, and the perplexity with it and with the caches before and after it."""
     from scipy.optimize import minimize_scalar
 
-    log_probs = np.concatenate([document.log_probs for document in documents])
+    log_probs = before(np.concatenate([document.log_probs for document in documents]))
     cached = np.concatenate([cached_in(document, cache) for document in documents])
 
     def loss(weight: float) -> float:
-        return -float(mixed(log_probs, cached, weight).sum())
+        return -float(afterwards(mixed(log_probs, cached, weight)).sum())
 
     best = minimize_scalar(loss, bounds=(0.0, MAX_WEIGHT), method="bounded", options={"xatol": 1e-4})
     weight = round(float(best.x), 4) if best.fun < loss(0.0) else 0.0
     return replace(cache, weight=weight), perplexity(-loss(weight), len(log_probs))  # type: ignore[type-var]  # Cache is a Protocol, its classes are dataclasses
 
 
-def _best_neural(documents: Sequence[Events]) -> tuple[NeuralCache, float]:
+def _best_neural(documents: Sequence[Events], afterwards: Mixing) -> tuple[NeuralCache, float]:
     def best(caches: Iterable[NeuralCache]) -> tuple[NeuralCache, float]:
-        return min((_weighted(cache, documents) for cache in caches), key=lambda one: one[1])
+        return min((_weighted(cache, documents, afterwards=afterwards) for cache in caches), key=lambda one: one[1])
 
     cache, _ = best(NeuralCache(500, theta, 0.0) for theta in THETAS)
     cache, _ = best(replace(cache, size=size) for size in SIZES)
     return best(replace(cache, theta=round(cache.theta * factor, 4)) for factor in (0.8, 1.0, 1.25))
+
+
+def _joined(adapted: str, neural: NeuralCache | None, unigram: UnigramCache | None) -> str:
+    """Return the name of a setting in the table."""
+    caches = (f"neural cache {neural}" if neural else "", f"unigram cache {unigram}" if unigram else "")
+    return ", ".join(filter(None, (adapted, *caches)))
 
 
 def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> AdaptingScorer | None:
@@ -268,7 +313,7 @@ def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> Adapt
     On the lines of the scales, no gradient is much larger than its scale, so that a rate may look good there and fail on
     other text. Returns None if adaptation does not help.
     """
-    from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer, check_adaptable, gradient_scales
+    from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer, check_adaptable, gradient_scales, weights_digest
 
     if lm.context_sentences:
         raise InputError(f"{lm.name}: dynamic evaluation goes with the state of all sentences, or of none (0)")
@@ -297,7 +342,7 @@ def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> Adapt
     decay = min(PULLS, key=lambda decay: ppl(rate, decay))
     rate = min((float(f"{rate * factor:.2g}") for factor in FINER), key=lambda rate: ppl(rate, decay))
     fitting.add(lm, f"adaptation {rate:g}:{decay:g}, {read}", ppl(rate, decay))
-    return AdaptingScorer(trained, Adaptation(rate, decay, scales), carries)
+    return AdaptingScorer(trained, Adaptation(rate, decay, scales, weights_digest(trained)), carries)
 
 
 def _adaptation_path(path: FilePath, name: str) -> Path:

@@ -26,6 +26,7 @@ from attlm_fairseq.scoring.perplexity import perplexity
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.verbs.exposure import warn_if_seen
 from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, no_sentences, run_config, text_lines, text_name
+from attlm_fairseq.verbs.run import require_context
 from attlm_fairseq.verbs.text import load_scorers, note_penalties, note_scorers, source_lines
 
 
@@ -96,7 +97,8 @@ def estimate_mixture(
         The weights, the run with the mixture, and the perplexities of the LMs and of the mixture.
 
     Raises:
-        InputError: there are fewer than two LMs, the text has no sentence, they see different words, or one gives a word probability 0.
+        InputError: there are fewer than two LMs, the text has no sentence, an option has no effect, they
+            see different words, or one gives a word probability 0.
     """
     mixture, run = with_mixture(run_config(config, lms=lms), check_name(name))
     events = _scored_events(text, run, mixture, source, on_progress)
@@ -133,6 +135,7 @@ def _scored_events(
     plain = [lm for lm in run.lms if not lm.mixture]
     # the mixture's own OOV policy has no effect on the weights
     mixed = RunConfig((*plain, replace(mixture, oov=UNK)), run.text, devices=run.devices, context=run.context)
+    require_context(run)
     lines = text_lines(text)
     (scorer,) = load_scorers(mixed)
     members, texts = scorer.members, list(mixed.texts.values()) * len(scorer.members)

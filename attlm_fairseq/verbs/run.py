@@ -51,8 +51,9 @@ def open_workers(run: RunConfig, features: Sequence[str]) -> OneProcess | Proces
     """Return the loaded LMs: in this process, or in one process per device if there are several.
 
     Raises:
-        InputError: an LM cannot be loaded, or there are several devices and an LM is an object.
+        InputError: an LM cannot be loaded, an option has no effect, or there are several devices and an LM is an object.
     """
+    require_context(run)
     if len(run.devices) == 1:
         return OneProcess(BlockScorer.load(run, run.device, features), run)
     if here := [lm.name for lm in run.lms if lm.loaded is not None]:
@@ -96,6 +97,15 @@ def measure(
     warn_of_subwords(measured.lists, metric)
     hint_at_tokenizer(measured.references, metric)
     return Measurement(measured, rescorer.workers.scorer, signatures, list(rescorer.oov.values()))
+
+
+def require_context(run: RunConfig) -> None:
+    """Raise InputError if an LM has options that have no effect because no conversations are given."""
+    if run.context is None and (names := [lm.name for lm in run.lms if lm.adapt or lm.context_sentences]):
+        raise InputError(
+            f"{', '.join(names)}: dynamic evaluation (adapt) and context_sentences have no effect without a context: give --context, or "
+            "leave them out"
+        )
 
 
 def require_lms(run: RunConfig) -> None:

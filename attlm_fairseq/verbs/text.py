@@ -19,7 +19,7 @@ from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import ScoredText
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, no_sentences, run_config, text_lines
-from attlm_fairseq.verbs.run import require_lms
+from attlm_fairseq.verbs.run import require_context, require_lms
 
 if TYPE_CHECKING:
     import torch
@@ -102,10 +102,11 @@ def score_text(
         unknown words as the lines are read.
 
     Raises:
-        InputError: there is no LM, a file cannot be read, or it holds n-best lists instead of text.
+        InputError: there is no LM, an option has no effect, a file cannot be read, or it holds n-best lists instead of text.
     """
     run = run_config(config, lms=lms)
     require_lms(run)
+    require_context(run)
     lines_to_score = text_lines(text)
     scorers = load_scorers(run)
     sources = source_lines(run, source, run.source_texts.values())

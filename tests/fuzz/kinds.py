@@ -33,7 +33,7 @@ from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.references import attach_references, read_references
 from attlm_fairseq.nbest.run.config_file import read_config
-from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, adapting_scorer, gradient_scales, write_adaptation
+from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, adapting_scorer, gradient_scales, weights_digest, write_adaptation
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.text.pipeline import parse_steps
@@ -239,7 +239,7 @@ def adaptation(random: Random, place: Path) -> None:
     (place / "dict.txt").write_text("".join(f"{word} 1\n" for word in WORDS))
     (place / "lm.pt").write_bytes(checkpoint("attentive_lstm_lm"))
     lm = NeuralScorer.load([place / "lm.pt"])
-    write_adaptation(place / "lm.adaptation", Adaptation(0.001, 0.01, gradient_scales(lm, [LINES])))
+    write_adaptation(place / "lm.adaptation", Adaptation(0.001, 0.01, gradient_scales(lm, [LINES]), weights_digest(lm)))
     (place / "lm.adaptation").write_bytes(spoiled(random, (place / "lm.adaptation").read_bytes()))
     for found in adapting_scorer(lm, place / "lm.adaptation").after(LINES).score(LINES):
         assert not any(map(math.isnan, found.log_probs)), "a score of nan"

@@ -174,7 +174,7 @@ def test_tuning_in_two_passes_and_evaluation_by_conversations(many_lists):
 
 
 def test_what_makes_no_sense_is_refused(many_lists):
-    assert "for lists give all" in refused("rescore", "in.jsonl", *OPTIONS[:-1], "blank")
+    assert "for lists give --context all" in refused("rescore", "in.jsonl", *OPTIONS[:-1], "blank")
     close = ("--only-close", "lm=2", "--weight", "lm=1")
     assert "--only-close do not go with --context" in refused("rescore", "in.jsonl", *OPTIONS[:2], *close, "--context", "all")
     assert "lines of text have no ids" in refused("ppl", "text", "--lm", "lm.pt", "--context", "id:.")

@@ -130,6 +130,40 @@ def test_fit_finds_what_the_text_is_more_probable_with(folder):  # noqa: F811
     assert 'unigram_cache = "50:0.2:1"' in (folder / "mix.toml").read_text()
 
 
+def test_fit_keeps_what_it_is_not_to_find(folder):  # noqa: F811
+    """Found one after the other or in one run, the settings are the same, and what fit says of all is what ppl says."""
+    rare = " ".join(["zebra"] * 9)  # unknown words, which the unigram cache remembers best
+    (folder / "valid").write_text(f"the cat sat on the cat\n{rare}\n\na dog ran\na dog dog dog\na {rare}\n" * 8)
+    lms, config = {"lm": "lm.pt"}, attlm.run_config(context="blank")
+    together = attlm.fit_context("valid", lms, config=config, find=["temperature", "neural-cache", "unigram-cache"])
+    (spec,) = together.config.lms
+    assert None not in (spec.temperature, spec.neural_cache, spec.unigram_cache)
+    assert attlm.perplexity("valid", config=together.config)[0].ppl == pytest.approx(together.rows[-1].ppl, rel=1e-4)
+    assert together.rows[-1].ppl <= together.rows[-2].ppl
+    assert together.rows[-1].setting == f"neural cache {spec.neural_cache}, unigram cache {spec.unigram_cache}"
+    found = attlm.fit_context("valid", lms, config=config, find=["temperature"])
+    for name in ("neural-cache", "unigram-cache"):
+        found.save("attlm.toml")
+        found = attlm.fit_context("valid", config="attlm.toml", find=[name])
+    assert found.config.lms[0].temperature == spec.temperature
+    assert (found.config.lms[0].neural_cache, found.config.lms[0].unigram_cache) == (spec.neural_cache, spec.unigram_cache)
+    again = attlm.fit_context("valid", config=together.config, find=["neural-cache"])  # beside the unigram cache that is there
+    assert again.config.lms[0].unigram_cache == spec.unigram_cache
+    assert attlm.perplexity("valid", config=again.config)[0].ppl == pytest.approx(again.rows[-1].ppl, rel=1e-4)
+    assert again.rows[-1].ppl <= together.rows[-1].ppl + 1e-6
+
+
+def test_fit_finds_for_each_lm_what_it_can_have(folder):  # noqa: F811
+    (folder / "valid").write_text("the cat sat on the cat\nthe cat cat ran\na dog ran\na dog dog dog\n" * 8)
+    result = run("fit", "valid", "--lm", "lm=lm.pt", "--kenlm", "k=lm.arpa", "--find", "temperature", "--find", "unigram-cache")
+    assert "k: no temperature, which is for this package's neural LMs" in result.stderr
+    lms = {spec.name: spec for spec in attlm.run_config("attlm.toml").lms}
+    assert lms["lm"].temperature is not None
+    assert lms["k"].temperature is None
+    assert lms["k"].unigram_cache is not None
+    assert "for this package's neural LMs" in refused("fit", "valid", "--kenlm", "k=lm.arpa", "-o", "k.toml")
+
+
 def test_what_a_cache_cannot_be_is_refused(folder, tmp_path):  # noqa: F811
     for text in ("", "5", "5:1", "5.5:1:0.1", "0:1:0.1", "5:1:1", "5:-1:0.1", "5:x:0.1"):
         with pytest.raises(InputError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -15,7 +16,15 @@ from lm_files import VARIANTS, write_arpa, write_checkpoint
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.compute import DeviceConfig
-from attlm_fairseq.scoring.dynamic_evaluation import EPSILON, Adaptation, AdaptingScorer, gradient_scales, read_adaptation, write_adaptation
+from attlm_fairseq.scoring.dynamic_evaluation import (
+    EPSILON,
+    Adaptation,
+    AdaptingScorer,
+    gradient_scales,
+    read_adaptation,
+    weights_digest,
+    write_adaptation,
+)
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.verbs.fit import _Fitting
@@ -109,16 +118,18 @@ def test_a_rate_that_is_too_large_does_not_grow_without_limit(tmp_path):
 
 def test_what_was_found_is_read_back_for_the_same_lm_alone(folder, tmp_path):  # noqa: F811
     lm = NeuralScorer.load([folder / "lm.pt"])
-    adaptation = Adaptation(0.01, 0.05, gradient_scales(lm, [LINES]))
+    adaptation = Adaptation(0.01, 0.05, gradient_scales(lm, [LINES]), weights_digest(lm))
     write_adaptation(tmp_path / "a", adaptation)
-    again = read_adaptation(tmp_path / "a", lm)
-    assert (again.rate, again.decay) == (0.01, 0.05)
-    assert all(torch.equal(again.scales[0][name], scale) for name, scale in adaptation.scales[0].items())
-    other = NeuralScorer.load([write_checkpoint(tmp_path / "other" / "lm.pt", WORDS, decoder_embed_dim=8, decoder_hidden_size=8)])
-    with pytest.raises(InputError, match="does not fit the LM"):
-        read_adaptation(tmp_path / "a", other)
+    attlm.export_model(folder / "lm.pt", tmp_path / "exported")
+    for again in (read_adaptation(tmp_path / "a", lm), read_adaptation(tmp_path / "a", NeuralScorer.load([tmp_path / "exported"]))):
+        assert (again.rate, again.decay) == (0.01, 0.05)
+        assert all(torch.equal(again.scales[0][name], scale) for name, scale in adaptation.scales[0].items())
+    for other in (NeuralScorer.load([write_checkpoint(tmp_path / "other" / "lm.pt", WORDS, seed=5)]), lm.with_temperature(0.9)):
+        with pytest.raises(InputError, match="other weights than lm, or for it with another temperature"):
+            read_adaptation(tmp_path / "a", other)
+    read_adaptation(tmp_path / "a", lm.with_temperature(1.0))
     extra = tuple(dict(scales) | {"reader.weight": torch.ones(2)} for scales in adaptation.scales)
-    write_adaptation(tmp_path / "d", Adaptation(0.01, 0.05, extra))
+    write_adaptation(tmp_path / "d", replace(adaptation, scales=extra))
     with pytest.raises(InputError, match=r"has scales of 0 reader.weight, which is not in the LM"):
         read_adaptation(tmp_path / "d", lm)
     with pytest.raises(InputError):
@@ -130,7 +141,7 @@ def test_what_was_found_is_read_back_for_the_same_lm_alone(folder, tmp_path):  #
     for rate, decay, factor, what in [(float("inf"), 0.1, 1, "rate inf"), (-1, 0.1, 1, "rate -1"), (0.1, float("nan"), 1, "decay nan"),
                                       (0.1, 0.1, -1, "does not fit"), (0.1, 0.1, 0, "are 0")]:  # fmt: skip
         scales = ({name: scale * factor for name, scale in adaptation.scales[0].items()},)
-        write_adaptation(tmp_path / "c", Adaptation(rate, decay, scales))
+        write_adaptation(tmp_path / "c", replace(adaptation, rate=rate, decay=decay, scales=scales))
         with pytest.raises(InputError, match=what):
             read_adaptation(tmp_path / "c", lm)
     with pytest.raises(InputError, match="--precision float32"):
@@ -152,6 +163,14 @@ def test_fit_finds_it_and_the_commands_use_it(folder):  # noqa: F811
     lists = ("rescore", "dev.json", "--lm", "lm=lm.pt", "--weight", "lm=1", "--context", "all")
     assert run(*lists, "--adapt", "lm.adaptation").stdout != run(*lists).stdout
     assert "all sentences, or of none" in refused(*command, "--context-sentences", "2")
+    for option in (("--adapt", "lm.adaptation"), ("--context-sentences", "2")):
+        assert "no effect without a context" in refused("rescore", "dev.json", "--lm", "lm=lm.pt", "--weight", "lm=1", *option)
+        assert "no effect without a context" in refused("ppl", "valid", "--lm", "lm=lm.pt", *option)
+    later = attlm.fit_context("valid", config="attlm.toml", find=["neural-cache"])  # for the LM as it adapts
+    assert later.config.lms[0].adapt == spec.adapt
+    assert [row.setting.split(" ")[0] for row in later.rows] == ["alone", "adaptation,", "adaptation,"]
+    cooled = attlm.fit_context("valid", config="attlm.toml", find=["temperature"])
+    assert cooled.config.lms[0].adapt is None
     (folder / "one").write_text("\n\n\nthe cat sat on the cat\n")
     assert "at least 2 lines" in refused("fit", "one", "--lm", "lm.pt", "--context", "blank", "--find", "adaptation", "-o", "one.toml")
 
@@ -165,7 +184,7 @@ def test_caches_are_fitted_on_the_adapting_lm(folder):  # noqa: F811
     alone, _, _, adapted, neural, unigram = found.rows
     assert adapted.setting == "adaptation, on 25 lines"
     assert neural.setting == f"{adapted.setting}, neural cache {spec.neural_cache}"
-    assert unigram.setting.startswith(f"{adapted.setting}, unigram cache")
+    assert unigram.setting.startswith(f"{neural.setting}, unigram cache")
     assert neural.ppl < adapted.ppl < alone.ppl
     (folder / "neural.toml").write_text(re.sub("(?m)^unigram_cache.*\n", "", (folder / "attlm.toml").read_text()))
     assert attlm.perplexity("valid", config="neural.toml")[0].ppl == pytest.approx(neural.ppl, rel=1e-4)
