@@ -12,7 +12,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest import formats
-from attlm_fairseq.nbest.formats import Holds, NbestFolderFormat, NbestFormat
+from attlm_fairseq.nbest.formats import Holds
 from attlm_fairseq.nbest.formats.lines import one_line
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, check_file, lists_to_write
@@ -39,8 +39,8 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
         path: a new file (``.gz`` compresses), ``-`` for standard output, or a new folder. It appears only when
             complete.
         to: the name of the new format. A format that exists both as file and as folder is written as a folder if
-            ``path`` ends in ``/``. ``1best``, ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best
-            hypothesis.
+            ``path`` ends in ``/``, or if the file cannot hold the lists (srilm). ``1best``, ``1best-kaldi`` and
+            ``1best-sclite`` write the text of each 1-best hypothesis.
 
     Returns:
         The counts, and one line for each kind of information lost. Each such line is also logged.
@@ -59,7 +59,7 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
         losses = _Losses(to, Holds(ids=to != "1best"), only_first=True)
         formats.write_one_best(losses.watch(opened), path, style=ONE_BEST[to])
         return losses.told()
-    target = _target(to, path)
+    target = formats.find_target(to, path, source)
     holds = _ALL if source is not None and source.name == target.name and type(source) is type(target) else target.holds
     if holds is None:
         raise InputError(f"{to} cannot hold lists from another format: expected one of {', '.join(TARGETS)}")
@@ -72,21 +72,12 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
 _ALL = Holds(references=True, scores=True, sparse=True, times=True, extras=True)  # of a format's own lists
 
 
-def _target(to: str, path: str) -> NbestFormat | NbestFolderFormat:
-    if path.endswith("/") and to in formats.FOLDER_FORMATS:
-        return formats.FOLDER_FORMATS[to]
-    form = formats.find_format(to)
-    if path.endswith("/") and not isinstance(form, NbestFolderFormat):
-        raise InputError(f"a folder, but {to} is a file: name one", path=path)
-    return form
-
-
 class _Losses:
     """Counts what the target format cannot hold, while the lists pass by."""
 
     def __init__(self, to: str, holds: Holds, only_first: bool = False) -> None:
         self._to, self._holds, self._only_first = to, holds, only_first
-        self._lists = self._hypotheses = self._dropped = self._references = self._sparse = self._respaced = 0
+        self._lists = self._hypotheses = self._dropped = self._references = self._blank = self._sparse = self._respaced = 0
         self._scores: Counter[str] = Counter()
         self._rounded: set[str] = set()
         self._extras: set[str] = set()
@@ -105,6 +96,7 @@ class _Losses:
         if not self._holds.ids and nbest.id != str(place) and self._ids is None:
             self._ids = nbest.id
         self._references += bool(nbest.references)
+        self._blank += "" in nbest.references
         self._sparse += nbest.sparse
         if nbest.verbatim is not None:
             self._extras.update(nbest.verbatim.extras)
@@ -133,6 +125,8 @@ class _Losses:
             yield f"has no ids: those of the lists are lost, such as {self._ids!r}"
         if self._references and not holds.references:
             yield f"has no references: those of {self._references} lists are lost"
+        elif self._blank and not holds.blank_references:
+            yield f"has no blank references, of silence: those of {self._blank} lists are lost"
         if self._scores and not holds.scores:
             yield f"has no scores: {', '.join(sorted(self._scores))} are lost"
         elif self._rounded:

@@ -15,10 +15,11 @@ from attlm_fairseq.nbest.decision.confidence import Confidence
 from attlm_fairseq.nbest.decision.decision import Decision
 from attlm_fairseq.nbest.formats import (
     CONVERTIBLE,
+    CONVERTIBLE_FOLDERS,
     ONE_BEST_STYLES,
     NbestFolderFormat,
     NbestFormat,
-    find_format,
+    find_target,
     holding_new,
     write_nbest,
     write_one_best,
@@ -36,7 +37,7 @@ from attlm_fairseq.verbs.run import require_lms, require_weights, scoring
 
 ONE_BEST = {f"1best-{style}" if style != "text" else "1best": style for style in ONE_BEST_STYLES}
 OF_WORDS: dict[str, Callable[[Iterable[NbestList], str], None]] = {"ctm": write_ctm, "sausage": write_sausages}  # need confidences
-OUTPUTS = ("same", *CONVERTIBLE, *ONE_BEST, *OF_WORDS)
+OUTPUTS = ("same", *dict.fromkeys((*CONVERTIBLE, *CONVERTIBLE_FOLDERS)), *ONE_BEST, *OF_WORDS)
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
         to = "1best"
     if to in ONE_BEST:
         return _Writer(lambda lists: write_one_best(lists, path, style=ONE_BEST[to]))
-    target = form if to == "same" else find_format(to)
+    target = form if to == "same" else find_target(to, path, form)
     if target is None:
         raise InputError(f"lists that were not read from a file have no format of their own: expected one of {', '.join(OUTPUTS[1:])}")
     if not target.has_scores:

@@ -69,6 +69,77 @@ def check_scores(before, after, holds, lost, to):
         assert all(name in after or f"{name} -> " in lost for name in before)
 
 
+@pytest.mark.parametrize("ids", [("u1", "u1", "u2"), ("u1", "u2", "u1")])
+@pytest.mark.parametrize("to", TO)
+def test_two_lists_of_one_id_both_come_back_or_are_refused(to, ids, tmp_path):
+    lists = [
+        attlm.NbestList(name, [attlm.Hypothesis(f"{word} {place}", {"score": -1.0}, rank) for rank, word in enumerate("ab", 1)])
+        for place, name in enumerate(ids)
+    ]
+    if to in ("jsonl", "hyporadise", "nemo"):
+        again = written(lists, to, tmp_path)[1]
+        assert [[h.text for h in nbest.hypotheses] for nbest in again] == [[h.text for h in nbest.hypotheses] for nbest in lists]
+        return
+    with pytest.raises(InputError) as error:
+        written(lists, to, tmp_path)
+    name = to.rstrip("/")
+    assert str(error.value) == f"two lists have the id 'u1': {name} needs a different id for each list; rename one, or write jsonl"
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("to", "ids"), [("moses", ("a", "a ")), ("plain", ("a b", "a\tb")), ("tsv", ("a\nb", "a\tb"))])
+def test_ids_that_a_format_makes_equal_are_refused(to, ids, tmp_path):
+    lists = [attlm.NbestList(name, [attlm.Hypothesis("a", {"score": -1.0}, 1)]) for name in ids]
+    with pytest.raises(InputError, match="two lists have the id 'a"):
+        written(lists, to, tmp_path)
+    assert len(written(lists, "csv", tmp_path)[1]) == 2
+
+
+@pytest.mark.parametrize("to", TO)
+def test_an_empty_id_comes_back_or_is_refused(to, tmp_path):
+    lists = [attlm.NbestList("", [attlm.Hypothesis("a", {"score": -1.0}, 1)])]
+    if to in ("moses", "plain", "kaldi", "kaldi/", "espnet", "espnet/", "srilm/"):
+        with pytest.raises(InputError, match=r"the id '' |an empty id"):
+            written(lists, to, tmp_path)
+        assert not any(tmp_path.iterdir())
+    else:
+        assert [nbest.id for nbest in written(lists, to, tmp_path)[1]] == ["0" if to == "nemo" else ""]
+
+
+@pytest.mark.parametrize(("to", "lost"), [("csv", True), ("tsv", True), ("json", False), ("hyporadise", False)])
+def test_a_lost_reference_of_silence_is_said(to, lost, tmp_path):
+    lists = [
+        attlm.NbestList(str(place), [attlm.Hypothesis("", {"score": -1.0}, 1)], (reference,)) for place, reference in enumerate(("", "a"))
+    ]
+    found, again = written(lists, to, tmp_path)
+    assert found.lost == (("has no blank references, of silence: those of 1 lists are lost",) if lost else ())
+    assert [nbest.references for nbest in again] == [() if lost else ("",), ("a",)]
+
+
+@pytest.mark.parametrize("name", ["sr", "sr/", "new.srilm"])
+def test_srilm_is_a_folder_with_and_without_a_slash(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("in.moses").write_text(MOSES)
+    run("convert", "in.moses", "-o", name, *([] if "." in name else ["--to", "srilm"]))
+    assert sorted(path.name for path in Path(name).iterdir() if path.is_file()) == ["0", "7"]
+    run("convert", name, "-o", "again", "--to", "srilm")
+    assert Path("again/0").read_text() == Path(name, "0").read_text()
+    run("convert", "again/0", "-o", "one", "--to", "srilm")
+    run("convert", "again/0", "-o", "folder/", "--to", "srilm")
+    assert Path("one").read_text() == Path("folder/0").read_text() == Path("again/0").read_text()
+    assert "srilm is written as a folder, not to standard output" in run("convert", "in.moses", "--to", "srilm", code=2).stderr
+
+
+@pytest.mark.parametrize(("to", "name"), [("srilm", "out"), ("srilm", "out/"), ("espnet", "out"), ("kaldi", "out/")])
+def test_rescored_lists_are_written_as_a_folder_too(to, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("in.csv").write_text("id,hyp,score\nu1,a b,-2\nu1,a,-1\n")
+    run("rescore", "in.csv", "--weight", "score=1", "--to", to, "-o", name)
+    (nbest,) = attlm.read_nbest("out")
+    assert [hypothesis.text for hypothesis in nbest.hypotheses] == ["a", "a b"]
+    assert "a folder, but moses is a file" in run("rescore", "in.csv", "--weight", "score=1", "--to", "moses", "-o", "new/", code=2).stderr
+
+
 def test_the_command_says_what_is_lost_and_overwrites_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("in.json").write_text(MANIFEST)

@@ -43,6 +43,7 @@ __all__ = [
     "NbestFolderFormat",
     "NbestFormat",
     "find_format",
+    "find_target",
     "format_of",
     "holding_new",
     "open_nbest",
@@ -92,6 +93,23 @@ def find_format(name: str) -> NbestFormat | NbestFolderFormat:
     if name not in FORMATS:
         raise InputError(f"unknown n-best format {name!r}: expected one of {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size)")
     return FORMATS[name]
+
+
+def find_target(name: str, path: str, source: NbestFormat | NbestFolderFormat | None = None) -> NbestFormat | NbestFolderFormat:
+    """Return the format of a name, to write lists read from the format ``source`` to a path.
+
+    A format that exists both as file and as folder is the folder if the path ends in ``/``, or if the file cannot hold
+    the lists.
+
+    Raises:
+        InputError: there is no format of this name, or the path ends in ``/`` and the format is a file.
+    """
+    form = find_format(name)
+    if name in FOLDER_FORMATS and (path.endswith("/") or (form.holds is None and form is not source)):
+        return FOLDER_FORMATS[name]
+    if path.endswith("/") and not isinstance(form, NbestFolderFormat):
+        raise InputError(f"a folder, but {name} is a file: name one", path=path)
+    return form
 
 
 def holding_new(form: NbestFormat | NbestFolderFormat | None) -> NbestFormat | NbestFolderFormat:

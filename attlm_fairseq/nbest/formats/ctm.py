@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
-from attlm_fairseq.nbest.formats.lines import SeenIds, quoted
+from attlm_fairseq.nbest.formats.lines import distinct, quoted
 from attlm_fairseq.nbest.nbest_list import NbestList, Sausage
 
 CHANNEL = "1"
@@ -21,14 +21,11 @@ def write_ctm(lists: Iterable[NbestList], path: str) -> None:
     utterance without words has no line. ``path`` is as in ``write_nbest``. Raises InputError for an id that a line cannot
     hold; nothing is written then.
     """
-    seen = SeenIds()
     told = False
     with whole_file(path) as out:
-        for nbest in lists:
+        for nbest in distinct(lists, "ctm"):
             if not nbest.id or re.search(r"\s", nbest.id) or nbest.id.startswith(";;"):
                 raise InputError(f"the id {quoted(nbest.id)} is empty, has white space in it or begins with ;; - ctm lines cannot hold it")
-            if not seen.add(nbest.id):
-                raise InputError(f"two lists have the id {quoted(nbest.id)}: ctm lines need different ones")
             assert nbest.sausage is not None, "a list without confidences"
             if not told and nbest.sausage.answer and not nbest.sausage.times:
                 out.write(NO_TIMES)

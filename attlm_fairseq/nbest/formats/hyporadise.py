@@ -34,6 +34,7 @@ from attlm_fairseq.numeric import is_number
 
 AM_SCORE = "am_score"
 _MATCHES = re.compile(r"\s*\[\s*\{")
+_IS_SCORE = re.compile(r"score\d*$")  # with a number if an LM has scored the lists under the same name before
 
 
 class HyporadiseFormat(NbestFormat):
@@ -54,6 +55,9 @@ class HyporadiseFormat(NbestFormat):
             nbest = _nbest_list(item, number, source.name)
             nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses))
             yield nbest
+
+    def written_id(self, nbest: NbestList) -> None:
+        """Return None: each item is a list of its own."""
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         repeating: dict[str, None] = {}
@@ -95,7 +99,7 @@ def _score_keys(value: dict[str, Any]) -> list[str]:
     count = len(value["input"])
 
     def is_column(key: str, scores: Any) -> bool:
-        return key.endswith("score") and isinstance(scores, list) and len(scores) == count and all(map(is_number, scores))
+        return _IS_SCORE.search(key) is not None and isinstance(scores, list) and len(scores) == count and all(map(is_number, scores))
 
     return [key for key, scores in value.items() if key == AM_SCORE or is_column(key, scores)]
 

@@ -11,7 +11,7 @@ from attlm_fairseq.batching import peeked
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.json_text import DECODER, after_space
-from attlm_fairseq.nbest.formats.lines import SeenIds, own_text, quoted, text_of
+from attlm_fairseq.nbest.formats.lines import own_text, quoted, text_of
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.verbatim import FileText
 
@@ -52,11 +52,8 @@ def write_document(
 
 
 def _write_new_document(lists: Iterable[NbestList], out: TextIO, brackets: str, item_text: Callable[[NbestList], str]) -> None:
-    """Write lists of another format as a document, one item per line, each id once."""
-    seen = SeenIds()
+    """Write lists of another format as a document, one item per line."""
     for count, nbest in enumerate(lists):
-        if not seen.add(nbest.id):
-            raise nbest.error(f"two lists have the id {quoted(nbest.id)}: the output needs different ones")
         out.write(f"{',' if count else brackets[0]}\n{item_text(nbest)}")
     out.write(f"\n{brackets[1]}\n")
 

@@ -24,7 +24,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     with_members,
     with_values,
 )
-from attlm_fairseq.nbest.formats.keys import is_score
+from attlm_fairseq.nbest.formats.keys import SCORES, is_score, is_score_column
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     filled_lines,
@@ -36,6 +36,7 @@ from attlm_fairseq.nbest.formats.lines import (
     write_lines,
 )
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
+from attlm_fairseq.nbest.formats.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
@@ -46,7 +47,8 @@ _MATCHES = re.compile(r'\s*\{\s*["}]')
 class JsonlFormat(NbestFormat):
     """One line per list: ``{"id": .., "source": "..", "ref": "..", "hyps": [{"text": "..", "scores": {name: value}}, ..]}``.
 
-    Scores are written exactly. Lists from any format can be written.
+    Numbers next to the text are scores, too, as in ``JsonFormat``. Scores are written exactly. Lists from any format can be
+    written.
     """
 
     name = "jsonl"
@@ -56,32 +58,46 @@ class JsonlFormat(NbestFormat):
         if _MATCHES.match(head) is None:
             return False
         first = first_value(head)
-        hypotheses = first.get("hyps") if isinstance(first, dict) else None
-        return _are_own(hypotheses) if isinstance(first, dict) else '"hyps"' in head
+        return _is_own(first) if isinstance(first, dict) else '"hyps"' in head
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)
+        reader = Reader(source.name)
         count = 0
         for count, (before, line, line_number) in enumerate(filled_lines(source, file), 1):
-            nbest = _nbest_list(split_end(line)[0], count - 1, source.name, line_number)
+            nbest = _nbest_list(split_end(line)[0], count - 1, reader, line_number)
             nbest.verbatim = ListText(file, before, line, len(nbest.hypotheses))
             yield nbest
         if not count:
             raise InputError("no n-best list in it", path=source.name)
 
+    def written_id(self, nbest: NbestList) -> None:
+        """Return None: each line is a list of its own."""
+
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, lambda nbest: [_line(nbest)])
 
 
-def _are_own(hypotheses: Any) -> bool:
-    """Return whether these are hypotheses of this format: objects whose scores stand under ``scores``, and not next to the text."""
+def _is_own(value: dict[str, Any]) -> bool:
+    """Return whether a first list is of this format: its hypotheses are objects with their scores, if any, under ``scores``."""
+    hypotheses = value.get("hyps")
     first = hypotheses[0] if isinstance(hypotheses, list) and hypotheses else None
-    if not isinstance(first, dict) or "text" not in first:
+    if not isinstance(first, dict) or "text" not in first or _column(value) is not None:
         return False
-    return "scores" in first or not any(is_number(value) and is_score(key) for key, value in first.items())
+    return SCORES in first or not any(is_number(number) and is_score(key) for key, number in first.items())
 
 
-def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:
+def _column(value: dict[str, Any]) -> str | None:
+    """Return the key of a list of scores next to the hypotheses, one number for each; None if there is none or they have ``scores``."""
+    hypotheses = value["hyps"]
+    if any(isinstance(hypothesis, dict) and SCORES in hypothesis for hypothesis in hypotheses):
+        return None
+    columns = (key for key, column in value.items() if is_score_column(key) and isinstance(column, list) and len(column) == len(hypotheses))
+    return next((key for key in columns if all(score is None or is_number(score) for score in value[key])), None)
+
+
+def _nbest_list(body: str, count: int, reader: Reader, line: int) -> NbestList:
+    path = reader.path
     shapes = "" if count else f"; {SHAPES}"
     try:
         value = DECODER.decode(body)
@@ -91,7 +107,10 @@ def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:
     if not isinstance(value, dict) or not isinstance(value.get("hyps"), list) or not value["hyps"]:
         at_least = 'with at least one hypothesis ({"text": ""} for silence)'
         raise place.error(f'is {quoted(body)}: expected {{"id": ..., "hyps": [{{"text": ...}}, ...]}} {at_least}{shapes}')
-    hypotheses = [_hypothesis(found, i, place) for i, found in enumerate(value["hyps"])]
+    if (column := _column(value)) is not None:
+        expected = 'expected the scores of a hypothesis within it, {"text": ..., "scores": {...}}; --format json reads both'
+        raise place.error(f"is {quoted(json.dumps(value[column]))}: {expected}", column)
+    hypotheses = [_hypothesis(found, i, place, reader, value) for i, found in enumerate(value["hyps"])]
     sparse = value.get("sparse", False)
     if not isinstance(sparse, bool):
         raise place.error(f"is {quoted(json.dumps(sparse))}: expected true or false", "sparse")
@@ -100,18 +119,14 @@ def _nbest_list(body: str, count: int, path: str, line: int) -> NbestList:
     return NbestList(place.id(value.get("id"), count), hypotheses, references, line, sparse=sparse, path=path, source=source)
 
 
-def _hypothesis(value: Any, index: int, place: Place) -> Hypothesis:
+def _hypothesis(value: Any, index: int, place: Place, reader: Reader, whole: dict[str, Any]) -> Hypothesis:
     if not isinstance(value, dict) or "text" not in value:
         raise place.error(f'is {quoted(json.dumps(value))}: expected {{"text": ..., "scores": {{...}}}}', "hyps", index)
-    scores = value.get("scores", {})
-    if not isinstance(scores, dict):
-        raise place.error(f"is {quoted(json.dumps(scores))}: expected {{name: value}}", "hyps", index, "scores")
-    checked = {
-        place.score_name(name, "hyps", index, "scores"): place.number(score, "hyps", index, "scores", name)
-        for name, score in scores.items()
-    }
+    if not isinstance(value.get(SCORES, {}), dict):
+        raise place.error(f"is {quoted(json.dumps(value[SCORES]))}: expected {{name: value}}", "hyps", index, SCORES)
+    scores = reader.scores(value, whole, place, "hyps", index)
     text = place.text(value["text"], "hyps", index, "text")
-    return Hypothesis(text, checked, index + 1, times=_times(value.get("times"), len(text.split()), index, place))
+    return Hypothesis(text, scores, index + 1, times=_times(value.get("times"), len(text.split()), index, place))
 
 
 def _times(value: Any, words: int, index: int, place: Place) -> tuple[tuple[float, float], ...]:

@@ -197,6 +197,24 @@ class SeenIds:
         return new
 
 
+def distinct(
+    lists: Iterable[NbestList], what: str, id_of: Callable[[NbestList], str | None] = lambda nbest: nbest.id
+) -> Iterator[NbestList]:
+    """Yield the lists. ``id_of`` returns the id that a list gets in ``what``, or None if it may be there twice.
+
+    Raises:
+        InputError: a list has the id of an earlier one.
+    """
+    seen = SeenIds()
+    for nbest in lists:
+        name = id_of(nbest)
+        if name is not None and not seen.add(name):
+            raise nbest.error(
+                f"two lists have the id {quoted(name)}: {what} needs a different id for each list; rename one, or write jsonl"
+            )
+        yield nbest
+
+
 def grouped(source: TextSource, format_name: str, parse: Callable[[str, int, bool], tuple[str, Hypothesis]]) -> Iterator[NbestList]:
     """Yield the lists of a file with one hypothesis per line; the lines of a list are consecutive.
 

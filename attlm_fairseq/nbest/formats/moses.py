@@ -72,6 +72,9 @@ class MosesFormat(NbestFormat):
             nbest.sparse = not any(_BARE.fullmatch(name) for hypothesis in nbest.hypotheses for name in hypothesis.scores)
             yield nbest
 
+    def written_id(self, nbest: NbestList) -> str:
+        return one_line(nbest.id).strip()
+
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         names = _Names()
         write_lines(lists, out, self.name, lambda nbest: [self._line(nbest, hypothesis, names) for hypothesis in nbest.hypotheses])

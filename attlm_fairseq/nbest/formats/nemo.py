@@ -85,6 +85,9 @@ class NemoFormat(NbestFormat):
                 raise InputError(message, path=path, line=nbest.line)
             yield nbest
 
+    def written_id(self, nbest: NbestList) -> None:
+        """Return None: there are no ids in the file."""
+
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         beam = self.beam
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
-from attlm_fairseq.nbest.formats.lines import SeenIds, one_line, quoted
+from attlm_fairseq.nbest.formats.lines import distinct, one_line, quoted
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 
@@ -33,12 +33,8 @@ def write_one_best(lists: Iterable[NbestList], path: str, style: str = "text") -
     ``write_nbest``. Raises InputError for an id that the style cannot hold; nothing is written then.
     """
     line_of = ONE_BEST_STYLES[style]
-    seen = SeenIds()
     with whole_file(path) as out:
-        for nbest in lists:
-            if style != "text":
-                if re.search(r"\s", nbest.id) or not nbest.id:
-                    raise InputError(f"the id {quoted(nbest.id)} is empty or has white space in it: {style} lines cannot hold it")
-                if not seen.add(nbest.id):
-                    raise InputError(f"two lists have the id {quoted(nbest.id)}: {style} lines need different ones")
+        for nbest in lists if style == "text" else distinct(lists, f"1best-{style}"):
+            if style != "text" and (re.search(r"\s", nbest.id) or not nbest.id):
+                raise InputError(f"the id {quoted(nbest.id)} is empty or has white space in it: {style} lines cannot hold it")
             out.write(line_of(nbest.id, one_line(nbest.hypotheses[0].text)) + "\n")

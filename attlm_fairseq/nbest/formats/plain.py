@@ -56,6 +56,10 @@ class PlainFormat(NbestFormat):
 
         return grouped(source, self.name, parse)
 
+    def written_id(self, nbest: NbestList) -> str | None:
+        """Return None for a list that is told from others by blank lines."""
+        return one_line(nbest.id) if "\t" in self._line(nbest, nbest.hypotheses[0]) else None
+
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
         write_lines(lists, out, self.name, self._lines, self._separator)
 
@@ -65,6 +69,8 @@ class PlainFormat(NbestFormat):
     def _line(self, nbest: NbestList, hypothesis: Hypothesis) -> str:
         if text_of(nbest, self.name) is not None and hypothesis.verbatim is not None:
             return hypothesis.verbatim.own
+        if not nbest.id.strip():
+            raise nbest.error(f"the id {quoted(nbest.id)} is blank: plain lines cannot hold it; give it another one, or write jsonl")
         return f"{one_line(nbest.id)}\t{one_line(hypothesis.text)}\n"
 
     def _separator(self, nbest: NbestList) -> str:

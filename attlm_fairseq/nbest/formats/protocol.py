@@ -11,6 +11,7 @@ from typing import ClassVar, TextIO
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats.as_read import current, remembered
+from attlm_fairseq.nbest.formats.lines import distinct
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 
@@ -20,6 +21,7 @@ class Holds:
 
     ids: bool = True
     references: bool = False
+    blank_references: bool = True  # whether a reference without words is one, of silence
     scores: bool = False
     decimals: int | None = None  # to which scores are rounded; None: written exactly
     score_name: Callable[[str], str] = str  # what a score is called in it
@@ -35,6 +37,14 @@ class _Named:
     name: ClassVar[str]  # as in ``--format NAME``
     has_scores: ClassVar[bool] = True  # whether a written file has a place for scores
     holds: ClassVar[Holds | None] = None  # None: only lists that were read from this format can be written
+
+    def written_id(self, nbest: NbestList) -> str | None:
+        """Return the id of a list as it is read back from a file; None if another list of the file may have it, too."""
+        return nbest.id
+
+    def _to_write(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+        """Yield the lists as ``put`` needs them. Raises InputError for a second list of one id, if it would be merged or lost."""
+        return distinct(current(lists), self.name, self.written_id)
 
 
 class NbestFormat(_Named, ABC):
@@ -61,7 +71,7 @@ class NbestFormat(_Named, ABC):
         Lists that were read in this format and not changed come out byte for byte; changed ones are written like those
         of another format. Raises InputError if the format cannot hold a list.
         """
-        self.put(current(lists), out)
+        self.put(self._to_write(lists), out)
 
     @abstractmethod
     def parse(self, source: TextSource) -> Iterator[NbestList]:
@@ -98,7 +108,7 @@ class NbestFolderFormat(_Named, ABC):
 
     def write_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         """Fill the empty ``folder``, as ``NbestFormat.write`` does a file."""
-        self.put_folder(current(lists), folder)
+        self.put_folder(self._to_write(lists), folder)
 
     @abstractmethod
     def parse_folder(self, folder: Path) -> Iterator[NbestList]:

@@ -132,12 +132,11 @@ class Reader:
         whole = value if isinstance(value, dict) else {}
         steps: tuple[str | int, ...] = () if layout.container is None else (layout.container,)
         columns = {key: whole[key] for key in layout.columns}
-        shared = {key: whole[key] for key in (keys.LENGTH_PENALTY,) if is_number(whole.get(key))}
         hypotheses, extras = [], set()
         for i, found in enumerate(layout.hypotheses):
             at = () if layout.is_row else (*steps, i)
             members = {key: column[i] for key, column in columns.items()}
-            hypothesis, unread = self._hypothesis(found, _At(place, at, {key: (key, i) for key in columns}), members, shared)
+            hypothesis, unread = self._hypothesis(found, _At(place, at, {key: (key, i) for key in columns}), members, whole)
             hypothesis.rank = i + 1
             hypotheses.append(hypothesis)
             extras |= unread
@@ -147,6 +146,14 @@ class Reader:
         if not layout.is_row:
             extras |= whole.keys() - used
         return Record(whole.get(id_key or ""), references, hypotheses, extras - {reference_key, id_key, *keys.NOT_READ}, layout.is_row)
+
+    def scores(self, value: Mapping[str, Any], whole: Mapping[str, Any], place: Place, *steps: str | int) -> dict[str, float]:
+        """Read the scores of a hypothesis that is an object of the utterance ``whole`` and stands at ``steps``.
+
+        Raises:
+            InputError: a score or its name is wrong.
+        """
+        return self._scores(value, _At(place, steps, {}), whole)[0]
 
     def _references(
         self, whole: Mapping[str, Any], used: set[str | None], container: str | None, place: Place
@@ -158,36 +165,49 @@ class Reader:
                 return place.references(value, key), key
         return (), None
 
-    def _hypothesis(self, value: Any, at: _At, columns: Mapping[str, Any], shared: Mapping[str, float]) -> tuple[Hypothesis, set[str]]:
+    def _hypothesis(self, value: Any, at: _At, columns: Mapping[str, Any], whole: Mapping[str, Any]) -> tuple[Hypothesis, set[str]]:
         members = dict(columns)
-        are_tokens = isinstance(value, list) and _are_texts(value) and len(columns) > 0
         if isinstance(value, dict):
             members |= value
         elif isinstance(value, list) and not _are_texts(value):
             members |= dict(_named_numbers(value))
-        length = _length(value if are_tokens else None, members)
-        penalty = shared.get(keys.LENGTH_PENALTY, members.get(keys.LENGTH_PENALTY, 1.0))
-        hypothesis = Hypothesis(at.place.text(text_of_value(value), *at.steps))
-        unread = set(members) - (_text_keys(members) if isinstance(value, dict) else set())
+        text = at.place.text(text_of_value(value), *at.steps)
+        tokens = value if isinstance(value, list) and _are_texts(value) and len(columns) > 0 else None
+        scores, read = self._scores(members, at, whole, tokens)
+        return Hypothesis(text, scores), members.keys() - read - (_text_keys(members) if isinstance(value, dict) else set())
+
+    def _scores(
+        self, members: Mapping[str, Any], at: _At, whole: Mapping[str, Any], tokens: Sequence[str] | None = None
+    ) -> tuple[dict[str, float], set[str]]:
+        """Return the scores among the members of a hypothesis of the utterance ``whole``, and the keys that hold them.
+
+        The hypothesis may be a list of ``tokens``.
+        """
+        named = members[keys.SCORES] if isinstance(members.get(keys.SCORES), dict) else {}
+        scores: dict[str, float] = {}
+        read: set[str] = set()
         for key, found in members.items():
             if key in keys.TOKEN_LOGPROBS and isinstance(found, list) and found and all(map(is_number, found)):
-                hypothesis.scores.setdefault(keys.LOGPROB, sum(at.number(score, key, i) for i, score in enumerate(found)))
+                scores.setdefault(keys.LOGPROB, sum(at.number(score, key, i) for i, score in enumerate(found)))
             elif key == keys.SCORES and isinstance(found, dict):
-                hypothesis.scores |= {at.name(name, key): at.number(score, key, name) for name, score in found.items()}
+                scores |= {at.name(name, key): at.number(score, key, name) for name, score in found.items()}
             elif is_number(found) and keys.is_score(key):
                 score = at.number(found, key)
-                normalised = keys.CTRANSLATE2 if are_tokens and key == keys.SCORES else keys.NORMALISED.get(key)
+                normalised = keys.CTRANSLATE2 if tokens is not None and key == keys.SCORES else keys.NORMALISED.get(key)
                 name = at.name(keys.name_of(key, members))
                 if normalised:
-                    taken = normalised.sum_name in members or normalised.sum_name in hypothesis.scores
-                    name, score = self.sum_of(key, score, normalised, length, penalty, taken)
-                hypothesis.scores[name] = -score if key in keys.COSTS else score
+                    taken = any(normalised.sum_name in names for names in (members, scores, named))
+                    penalty = next((of[keys.LENGTH_PENALTY] for of in (whole, members) if is_number(of.get(keys.LENGTH_PENALTY))), 1.0)
+                    name, score = self.sum_of(key, score, normalised, _length(tokens, members), penalty, taken)
+                scores[name] = -score if key in keys.COSTS else score
+                if named.get(name, scores[name]) != scores[name]:
+                    raise at.place.error(f"has two scores {quoted(name)}, next to its text and under scores: keep one", *at.steps)
             else:
                 continue
-            unread.discard(key)
-        if keys.LOGPROB not in hypothesis.scores and (logprob := _probability_of_tokens(members)) is not None:
-            hypothesis.scores[keys.LOGPROB] = logprob
-        return hypothesis, unread
+            read.add(key)
+        if keys.LOGPROB not in scores and (logprob := _probability_of_tokens(members)) is not None:
+            scores[keys.LOGPROB] = logprob
+        return scores, read
 
     def sum_of(
         self, key: str, score: float, normalised: keys.Normalised, length: int | None, penalty: Any = 1.0, taken: bool = False

@@ -116,11 +116,16 @@ class SrilmFolder(NbestFolderFormat):
                     _read_scores(directory, nbest)
                 yield nbest
 
+    def written_id(self, nbest: NbestList) -> str:
+        """Return the name of the list's file: ``a`` and ``a.gz`` have one id and are two lists."""
+        own = text_of(nbest, self.name)
+        return (own.file_name if own is not None else "") or _file_of(nbest)
+
     def put_folder(self, lists: Iterable[NbestList], folder: Path) -> None:
         names: list[str] = []
         for nbest in lists:
             own = text_of(nbest, self.name)
-            file = own.file_name if own is not None else _file_of(nbest)
+            file = self.written_id(nbest)
             lines = [(_lines if own is not None else _new_lines)(nbest, hypothesis) for hypothesis in nbest.hypotheses]
             names = names or list(lines[0])
             if any(line.keys() != set(names) for line in lines):
@@ -174,7 +179,7 @@ def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:
 
 def _file_of(nbest: NbestList) -> str:
     """Return the name of the file of a list that was read from another format."""
-    if "/" in nbest.id or nbest.id.startswith(".") or not nbest.id or "\0" in nbest.id or len(nbest.id.encode()) > 200:
+    if not nbest.id or nbest.id.startswith(".") or nbest.id.endswith(".gz") or set("/\0") & set(nbest.id) or len(nbest.id.encode()) > 200:
         raise nbest.error(f"the id {quoted(nbest.id)} cannot be the name of a file, as in SRILM's folders; write jsonl instead")
     return nbest.id
 

@@ -95,7 +95,7 @@ class TableFormat(NbestFormat):
     order, with one column per LM and ``total`` at the end.
     """
 
-    holds = Holds(references=True, scores=True, score_name=keys.as_member)
+    holds = Holds(references=True, blank_references=False, scores=True, score_name=keys.as_member)
     delimiters: ClassVar[str]
     texts: ClassVar[Sequence[str]] = keys.ALL_TEXTS  # names of the column of the text
     blank_references: ClassVar[bool] = False  # whether a blank reference is one, of silence, or none
@@ -152,7 +152,10 @@ class TsvFormat(TableFormat):
 
     name = "tsv"
     delimiters = "\t"
-    holds = Holds(references=True, scores=True, score_name=keys.as_member, one_line=True)
+    holds = Holds(references=True, blank_references=False, scores=True, score_name=keys.as_member, one_line=True)
+
+    def written_id(self, nbest: NbestList) -> str:
+        return one_line(nbest.id)
 
     def matches(self, head: str) -> bool:
         return super().matches(head) or _header_of(head) is not None

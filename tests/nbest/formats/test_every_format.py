@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from nbest_samples import ALL_SAMPLES, BARE_LISTS, read, write
+from nbest_samples import ALL_SAMPLES, BARE_LISTS, CSV, FAIRSEQ, KALDI, MLM, MOSES, NEMO, ROWS, read, write
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import CONVERTIBLE, FOLDER_FORMATS, FORMATS, find_format, open_nbest
@@ -102,6 +102,30 @@ def test_the_line_formats_can_hold_lists_of_others(name, sample, target):
             # the total is not a score, and what the decoder wrote is
             decoders = [h.scores.get("decoder", 0.0) for h in old.hypotheses]
             assert [h.scores["decoder"] for h in new.hypotheses] == pytest.approx(decoders, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "sample"), [("moses", MOSES), ("csv", CSV), ("json", ROWS), ("mlm", MLM), ("fairseq", FAIRSEQ), ("kaldi", KALDI)]
+)
+def test_lists_of_two_files_with_the_same_ids_are_refused(name, sample):
+    with pytest.raises(InputError, match=f"two lists have the id .*: {name} needs a different id for each list"):
+        write(read(sample, name) + read(sample, name), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "sample"),
+    [
+        ("jsonl", '{"id": "u1", "hyps": [{"text": "a"}]}\n{"id": "u1", "hyps": [{"text": "b"}]}\n'),
+        ("hyporadise", '[{"id": "u1", "input": ["a"]},\n{"id": "u1", "input": ["b"]}]'),
+    ],
+)
+def test_lists_with_one_id_come_back_from_a_format_that_holds_them(name, sample):
+    assert write(read(sample, name), name) == sample
+
+
+def test_lists_without_ids_may_come_from_two_files():
+    assert write(read(NEMO, "nemo:2") + read(NEMO, "nemo:2"), "nemo:2") == NEMO + NEMO
+    assert write(read("a\nb\n\nc\n", "plain") + read("d\n\ne\n", "plain"), "plain") == "a\nb\n\nc\n\nd\n\ne\n"
 
 
 SPARSE = (

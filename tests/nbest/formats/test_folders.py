@@ -10,7 +10,7 @@ import pytest
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.formats import open_nbest, write_nbest
-from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 ESPNET = {
     "1best_recog/text": "utt1 the text\nutt2\nutt3 three\n",
@@ -155,6 +155,18 @@ def test_several_srilm_files(tmp_path):
     assert contents(tmp_path / "out") == {"a": SRILM["a"], "b.gz": SRILM["b.gz"]}
     with pytest.raises(InputError, match="several files"):
         open_nbest(["a", "b"], "moses")
+
+
+def test_srilm_files_of_one_name_are_refused_and_those_of_one_id_stay(tmp_path):
+    make(tmp_path / "in", {"a": SRILM["a"], "a.gz": SRILM["a"]})
+    form, lists = open_nbest(str(tmp_path / "in"))
+    write_nbest(lists, form, str(tmp_path / "out"))
+    assert contents(tmp_path / "out") == contents(tmp_path / "in")
+    form, lists = open_nbest([str(tmp_path / "in" / "a"), str(tmp_path / "out" / "a")])
+    with pytest.raises(InputError, match="two lists have the id 'a': srilm needs a different id for each list"):
+        write_nbest(lists, form, str(tmp_path / "both"))
+    with pytest.raises(InputError, match=r"the id 'u\.gz' cannot be the name of a file"):
+        write_nbest([NbestList("u.gz", [Hypothesis("a", {"score": -1.0})])], form, str(tmp_path / "both"))
 
 
 @pytest.mark.parametrize(

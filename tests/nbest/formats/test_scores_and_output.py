@@ -27,6 +27,8 @@ from nbest_samples import (
 )
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import TextSource
+from attlm_fairseq.nbest.formats import find_format, format_of
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 
@@ -225,7 +227,11 @@ def test_hyporadise_lists_of_other_things_stay_where_they_are():
         '[{"input": ["b", "a"], "tokens": ["x", "y"], "lm_score": [-2, -1], "quality_score": [1, 2, 3], "total_score": [1, 0]}]'
     )
     assert '"total_score": [-1.0, -2.0], "att-lm_score": [-3.5, -4.25]}]' in swapped(text, "hyporadise")
-    assert '"lm_score2": [-3.5, -4.25]' in swapped(text, "hyporadise", "lm_score")
+    again = swapped(text, "hyporadise", "lm_score")
+    assert '"lm_score2": [-3.5, -4.25]' in again
+    lists = read(again, "hyporadise")
+    lists[0].hypotheses.reverse()
+    assert '"lm_score2": [-4.25, -3.5]' in write(lists, "hyporadise")
 
 
 def test_jsonl_scores():
@@ -259,6 +265,58 @@ def test_jsonl_from_elsewhere_is_exact():
     nbest.hypotheses[0].lm_scores = {"lm": 0.1 + 0.2}
     (again,) = read(write([nbest], "jsonl"), "jsonl")
     assert again.hypotheses[0].scores == nbest.hypotheses[0].scores | {"lm": 0.1 + 0.2}
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        '{"text": "cat"}',
+        '{"text": "cat", "scores": {}}',
+        '{"text": "cat", "scores": {"am": -1}}',
+        '{"text": "cat", "score": -1}',
+        '{"text": "cat"}, {"text": "hat", "score": -1}',
+    ],
+)
+def test_scores_next_to_the_text_are_read_whichever_hypothesis_has_them_first(first):
+    text = (
+        f'{{"id": "a", "hyps": [{first}]}}\n'
+        '{"id": "b", "hyps": [{"text": "sat", "score": -3, "rank": 1}, {"text": "mat", "score": -4, "scores": {"am": -5}}]}\n'
+        '{"id": "c", "hyps": [{"text": "rat", "cost": 3, "avg_logprob": -0.5, "num_tokens": 3, "scores": {"cost": -3}}]}\n'
+    )
+    form = format_of(text)
+    assert form is not None
+    lists = read(text, form.name)
+    assert scores(lists[1]) == [{"score": -3}, {"score": -4, "am": -5}]
+    assert scores(lists[2]) == [{"cost": -3, "logprob": -2}]
+    assert ("score" in lists[0].hypotheses[-1].scores) == ('"score"' in first)
+    assert write(lists, form.name) == text
+    for nbest in lists:
+        nbest.hypotheses.reverse()
+        for hypothesis in nbest.hypotheses:
+            hypothesis.lm_scores = {"score": -0.5, "lm": -1.5}
+    again = read(write(lists, form.name), form.name)
+    for old, new in zip(lists, again, strict=True):
+        for before, after in zip(scores(old), scores(new), strict=True):
+            assert after == before | {"score2" if "score" in before else "score": -0.5, "lm": -1.5}
+
+
+def test_scores_of_jsonl_that_are_ambiguous_are_refused():
+    for name in ("jsonl", "json"):
+        twice = '{"id": "a", "hyps": [{"text": "cat"}, {"text": "hat", "scores": {"score": -1}, "score": -2}]}\n'
+        with pytest.raises(InputError, match=r"hyps\[1\] has two scores 'score', next to its text and under scores: keep one"):
+            read(twice, name)
+    first, column = (
+        '{"id": "a", "hyps": [{"text": "cat"}]}\n',
+        '{"id": "b", "hyps": [{"text": "sat"}, {"text": "mat"}], "scores": [-1, -2]}\n',
+    )
+    assert [found.name for text in (first + column, column + first) if (found := format_of(text))] == ["jsonl", "json"]
+    assert scores(read(column + first, "json")[0]) == [{"score": -1}, {"score": -2}]
+    with pytest.raises(
+        InputError, match=r"^FILE:2: list 1: scores is '\[-1, -2\]': expected the scores of a hypothesis within it, .*--format json"
+    ):
+        read(first + column, "jsonl")
+    own = '{"id": "b", "hyps": [{"text": "a", "scores": {"am": -1}}], "confidence": [0.5]}\n'
+    assert scores(read(first + own, "jsonl")[1]) == [{"am": -1}]
 
 
 def test_mlm_scores():
@@ -333,8 +391,9 @@ def test_srilm_scores():
     assert scores(nbest)[0] == {"acoustic": pytest.approx(-123.5 * math.log(10)), "lm": pytest.approx(-20.25 * math.log(10))}
     nbest.hypotheses.reverse()
     assert write([nbest], "srilm").splitlines() == SRILM.splitlines()[::-1]
+    (other,) = find_format("srilm").read(TextSource("OTHER", text=SRILM))
     with pytest.raises(InputError, match="one file for each sentence"):
-        write([nbest, nbest], "srilm")
+        write([nbest, other], "srilm")
 
 
 def test_srilm_marks_of_the_sentence_are_no_words():
