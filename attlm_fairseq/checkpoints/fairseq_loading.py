@@ -32,15 +32,23 @@ NAMES_OF_FILES = {
 }
 """Options that are never evaluated and can look like calls: ``wmt14 (en-de)``."""
 
+FROM_CHECKPOINT = "attlm_from_checkpoint"
+"""The entry of the state of a fairseq task that builds the model of a checkpoint, not one to be trained."""
+
 
 def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap fairseq's ``load_checkpoint_to_cpu``. Raises InputError for a file that cannot be loaded, or only by running what it holds."""
+    """Wrap fairseq's ``load_checkpoint_to_cpu``. Raises InputError for a file that cannot be loaded, or only by running what it holds.
+
+    A checkpoint that is loaded says so: its ``task_state`` has the entry ``FROM_CHECKPOINT``.
+    """
 
     @wraps(load)
     def loaded(path: str, *arguments: Any, **named: Any) -> Any:
         try:
             with checked_sparse_tensors():
                 state = load(path, *arguments, **named)
+            # fairseq merges it into the state of the task, before it has the task build the model
+            state["task_state"] = {**(state.get("task_state") or {}), FROM_CHECKPOINT: True}
         except (OSError, InputError):
             raise
         except pickle.UnpicklingError as error:

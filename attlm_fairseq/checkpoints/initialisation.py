@@ -27,7 +27,7 @@ def initialise_from(model: LanguageModel, symbols: Sequence[str], path: Path) ->
     Raises:
         InputError: the dictionary or the sizes of embeddings or LSTM differ.
     """
-    trained = load_model(path)
+    trained = load_model(path, any_start=True)
     if trained.vocabulary.symbols != tuple(symbols):
         raise InputError("--init-from: its dictionary is not the one of the data folder; preprocess with --srcdict", path=path)
     weights = trained.model.state_dict()

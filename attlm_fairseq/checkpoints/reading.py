@@ -25,7 +25,7 @@ from attlm_fairseq.modules.state import EVERYTHING, Carried
 
 TORCH_MAGIC = (b"PK", b"\x80")  # zip files and older pickles
 WEIGHTS_PREFIX = "decoder.model."  # where the fairseq adapter holds the LanguageModel
-CARRIED_OPTIONS = ("memory_slots", "reset")  # options of document_reset_lm that a model keeps after training
+TASK_OPTIONS = ("memory_slots", "reset", "add_bos_token")  # options of the training task that say how the model reads a text
 FINGERPRINT = "decoder.dictionary_version"  # and the numbers of its dictionary; fairseq averages no weights with "version" in their name
 # what it raises to take a file's content for a model's where parts are missing, of another kind or of another size
 MISSHAPEN = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
@@ -57,7 +57,9 @@ class TrainedModel:
     carried: Carried = EVERYTHING
 
 
-def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", content: Any = None) -> TrainedModel:
+def load_model(
+    path: Path, dictionary: Path | None = None, device: str = "cpu", content: Any = None, *, any_start: bool = False
+) -> TrainedModel:
     """Load a checkpoint of one of this package's models, or a folder of ``attlm export``, in float32.
 
     Args:
@@ -65,13 +67,20 @@ def load_model(path: Path, dictionary: Path | None = None, device: str = "cpu", 
         dictionary: ``dict.txt``; None looks next to the checkpoint, then in its data folder. A folder has its own vocabulary.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         content: the result of ``read_plain_data``, if the checkpoint was read already.
+        any_start: also load a model that was trained with ``--add-bos-token``. Its scores after ``</s>`` alone would be wrong.
 
     Raises:
         InputError: there is no such file, it is not a checkpoint of this package, its dictionary is missing or does not fit,
-            or its options and weights do not fit or are not finite.
+            its texts begin with ``<s>``, or its options and weights do not fit or are not finite.
     """
     try:
         stored = stored_in_folder(path, dictionary) if path.is_dir() else stored_in_checkpoint(path, dictionary, content)
+        if stored.options.get("add_bos_token") and not any_start:
+            raise InputError(
+                "was trained with --add-bos-token: its texts begin with <s> </s>, expected </s> alone, as attlm reads the models of this "
+                "package; train it without --add-bos-token",
+                path=path,
+            )
         family = find_family(stored.architecture, path)
         if stored.options["output_layer"] == "tied":
             stored.weights["output.weight"] = stored.weights["embedding.weight"]  # a folder holds it once
@@ -160,8 +169,8 @@ def stored_in_checkpoint(path: Path, dictionary: Path | None, content: Any = Non
     """Read a checkpoint and its ``dict.txt``. ``content`` is the checkpoint's content, if it has already been read."""
     checkpoint = read_checkpoint(path, content)
     options, task = checkpoint["cfg"]["model"], checkpoint["cfg"].get("task")
-    if isinstance(task, dict) and task.get("_name") == "document_reset_lm":
-        options = {**options, **{name: task[name] for name in CARRIED_OPTIONS if name in task}}
+    if isinstance(task, dict):
+        options = {**options, **{name: task[name] for name in TASK_OPTIONS if name in task}}
     weights = {name.removeprefix(WEIGHTS_PREFIX): value for name, value in checkpoint["model"].items() if name.startswith(WEIGHTS_PREFIX)}
     architecture = str(options["_name"])
     find_family(architecture, path)  # a foreign model is named before its dictionary is looked for

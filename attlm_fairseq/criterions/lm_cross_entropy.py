@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
@@ -148,6 +149,8 @@ class LMCrossEntropyCriterion(FairseqCriterion):
         # base 2, as fairseq's own criterions log it; the entropy and the normaliser in nats, as the papers print them
         metrics.log_scalar("loss", total("loss") / total("sample_size") / math.log(2), total("sample_size"), round=3)
         metrics.log_scalar("nll_loss", total("nll_loss") / tokens / math.log(2), tokens, round=3)
+        # as fairseq's cross_entropy does, for its tasks; where this package's tasks have logged their own `ppl` before, theirs stays
+        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
         if any("attention_entropy" in log for log in logging_outputs):
             metrics.log_scalar("attention_entropy", total("attention_entropy") / tokens, tokens, round=4)
         if any("log_normaliser" in log for log in logging_outputs):

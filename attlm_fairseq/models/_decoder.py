@@ -12,6 +12,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, FairseqIncrementalDecoder, 
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.fairseq_loading import FROM_CHECKPOINT
 from attlm_fairseq.checkpoints.reading import FINGERPRINT, check_finite
 from attlm_fairseq.checkpoints.vocabulary import fingerprint_numbers
 from attlm_fairseq.errors import InputError
@@ -59,7 +60,11 @@ class LanguageModelConfig(ChoiceOptions):
         default=None, metadata={"help": "dropout of the vectors that enter the softmaxes of a mixture (default: --dropout)"}
     )
     locked_dropout: bool = field(
-        default=False, metadata={"help": "use variational dropout: one dropout mask for all positions of a row of the batch"}
+        default=False,
+        metadata={
+            "help": "use variational dropout: one dropout mask for all positions of a row of the batch. --dropout-latent draws one for "
+            "each position all the same"
+        },
     )
     dropout_words: float = field(
         default=0.0, metadata={"help": "probability of dropping a word: its embedding is 0 at all its positions in a batch"}
@@ -93,7 +98,10 @@ class LanguageModelConfig(ChoiceOptions):
     )
     init_from: Optional[str] = field(
         default=None,
-        metadata={"help": "checkpoint from which embeddings, LSTM and output layer are copied (AMSRN: of a plain_lstm_lm)"},
+        metadata={
+            "help": "checkpoint from which embeddings, LSTM and output layer are copied (AMSRN: of a plain_lstm_lm). Only this package's "
+            "tasks take it"
+        },
     )
 
 
@@ -234,7 +242,7 @@ class MemoryLanguageModel(FairseqLanguageModel):
     @classmethod
     def build_model(cls, cfg: LanguageModelConfig, task: FairseqTask) -> "MemoryLanguageModel":
         dictionary = task.target_dictionary
-        warn_of_another_task(task)
+        check_another_task(cfg, task)
         try:
             model = build_language_model(cls.family, cfg, len(dictionary), dictionary.pad())
         except ValueError as error:  # sizes that do not match
@@ -280,20 +288,39 @@ class MemoryLanguageModel(FairseqLanguageModel):
         return probs
 
 
-def warn_of_another_task(task: FairseqTask) -> None:
-    """Log a warning if a checkpoint of this package's tasks is loaded for a task of fairseq.
+def refuse_model_options(model: Any) -> None:
+    """Raise InputError for options of a model to be trained that have no effect. A model of fairseq's own has none of them."""
+    if getattr(model, "adaptive_cutoffs", None) and str(model.output_layer) != "adaptive":
+        raise InputError(f"--adaptive-cutoffs has no effect with --output-layer {model.output_layer}: give --output-layer adaptive")
+    if getattr(model, "dropout_latent", None) is not None and str(model.softmaxes) == "1":
+        raise InputError("--dropout-latent has no effect without --softmaxes: give --softmaxes 2 or more, or leave it out")
 
-    ``fairseq-eval-lm`` without ``--task`` takes ``language_modeling``, which gives another perplexity.
+
+def check_another_task(cfg: LanguageModelConfig, task: FairseqTask) -> None:
+    """Check a model that a task of fairseq builds; this package's tasks check theirs themselves.
+
+    A model of a checkpoint that one of this package's tasks has trained is warned of: ``fairseq-eval-lm`` without ``--task`` takes
+    ``language_modeling``, which gives another perplexity.
+
+    Raises:
+        InputError: the model is to be trained, with options that have no effect.
     """
-    # fairseq merges what the checkpoint's task has stored into the state of the task at hand, before it builds the model
-    stored = getattr(getattr(task, "state", None), "state_dict", {})
-    if type(task).__module__.startswith("attlm_fairseq.") or "dictionary" not in stored:
+    if type(task).__module__.startswith("attlm_fairseq."):
         return
-    trained_with = stored.get("task") or "sentence_reset_lm (or document_reset_lm)"  # older checkpoints do not say which
-    logger.warning(
-        f"fairseq's {type(task).__name__} reads the text as one stream (except with --sample-break-mode eos), and the model was trained "
-        f"with {trained_with}: give --task {trained_with}"
-    )
+    stored = getattr(getattr(task, "state", None), "state_dict", {})
+    if FROM_CHECKPOINT not in stored:
+        refuse_model_options(cfg)
+        if cfg.init_from:
+            raise InputError(
+                f"--init-from has no effect with fairseq's {type(task).__name__}: give --task sentence_reset_lm or document_reset_lm, or "
+                "leave it out"
+            )
+    elif "dictionary" in stored:
+        trained_with = stored.get("task") or "sentence_reset_lm (or document_reset_lm)"  # older checkpoints do not say which
+        logger.warning(
+            f"fairseq's {type(task).__name__} reads the text as one stream (except with --sample-break-mode eos), and the model was "
+            f"trained with {trained_with}: give --task {trained_with}"
+        )
 
 
 def preset(name: str, model: type[MemoryLanguageModel], **defaults: Any) -> None:

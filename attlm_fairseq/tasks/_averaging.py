@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+logger = logging.getLogger(__name__)
 
 AVERAGES = ("none", "nt-asgd", "ema")
 
@@ -53,7 +56,8 @@ class WeightAverage:
         if self.own:
             replace(model, self.own)
             self.own = []
-            self.average = [wide(average.to(weights.device)) for average, weights in zip(self.average, trained(model), strict=True)]
+            # strict=False: a run that was resumed with another kind has no average yet
+            self.average = [wide(average.to(weights.device)) for average, weights in zip(self.average, trained(model), strict=False)]
 
     def judge(self, perplexity: float) -> bool:
         """Return whether the average starts after a validation with this perplexity."""
@@ -67,15 +71,24 @@ class WeightAverage:
         tensors = {"average": self.average, "own": self.own}
         return {
             **{name: [part.cpu().contiguous() for part in parts] for name, parts in tensors.items()},
+            "kind": self.kind,
             "updates": self.updates,
             "perplexities": self.perplexities,
             "triggered": self.triggered,
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        self.average, self.own = ([part.clone() for part in saved[name]] for name in ("average", "own"))
-        self.updates, self.perplexities = saved["updates"], list(saved["perplexities"])
-        self.triggered = saved["triggered"] or self.kind == "ema"
+        """Continue with the latest weights of the saved run, and with its average if that is of the same kind."""
+        self.own = [part.clone() for part in saved["own"]]
+        kind = saved.get("kind", self.kind)  # older checkpoints lack it
+        if kind == self.kind != "none":
+            self.average = [part.clone() for part in saved["average"]]
+            self.updates, self.perplexities = saved["updates"], list(saved["perplexities"])
+            self.triggered = saved["triggered"] or self.kind == "ema"
+        elif self.own:
+            logger.info(
+                f"the average in the checkpoint is not of --average {self.kind}: training goes on from the latest weights, without it"
+            )
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
@@ -86,6 +99,18 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
 def replace(model: nn.Module, values: Sequence[Tensor]) -> None:
     for weights, value in zip(trained(model), values, strict=True):
         weights.copy_(value)
+
+
+@torch.no_grad()
+def copy_to_masters(optimizer: Any) -> None:
+    """Copy the model's weights to the float32 copies that fairseq's optimizer has with ``--fp16`` and ``--bf16``."""
+    masters = getattr(optimizer, "fp32_params", None)
+    if masters is None:
+        return
+    renewed = optimizer.build_fp32_params(None, optimizer.fp16_params, flatten=optimizer.has_flat_params)
+    both = (masters, renewed) if isinstance(masters, list) else (masters.values(), renewed.values())
+    for master, weights in zip(*both, strict=True):
+        master.copy_(weights)
 
 
 def wide(weights: Tensor) -> Tensor:

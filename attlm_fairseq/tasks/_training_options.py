@@ -10,6 +10,7 @@ from omegaconf import II
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._choices import ChoiceOptions
+from attlm_fairseq.models._decoder import refuse_model_options
 from attlm_fairseq.tasks._averaging import AVERAGES
 
 
@@ -34,6 +35,9 @@ class TrainingOptions(ChoiceOptions):
     )
     average_decay: float = field(
         default=0.999, metadata={"help": "ema: factor of the old average in update t, which is at most (1 + t) / (10 + t)"}
+    )
+    max_target_positions: int = field(
+        default=1024, metadata={"help": "models of fairseq's own, such as transformer_lm: length of the longest sentence, its end included"}
     )
     amp: bool = II("common.amp")
     fp16: bool = II("common.fp16")
@@ -78,10 +82,7 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
                 f"--{option.replace('_', '-')} has no effect here, where --batch-order or --document-order decides on the batches and "
                 "none is left out: leave it out"
             )
-    if getattr(model, "adaptive_cutoffs", None) and str(model.output_layer) != "adaptive":
-        raise InputError(f"--adaptive-cutoffs has no effect with --output-layer {model.output_layer}: give --output-layer adaptive")
-    if getattr(model, "dropout_latent", None) is not None and str(model.softmaxes) == "1":
-        raise InputError("--dropout-latent has no effect without --softmaxes: give --softmaxes 2 or more, or leave it out")
+    refuse_model_options(model)
     for option in ("finetune_from_model", "continue_once"):
         if getattr(model, "init_from", None) and getattr(task, option):
             raise InputError(f"--init-from has no effect with --{option.replace('_', '-')}, which takes all weights: give one of them")

@@ -109,7 +109,12 @@ class DocumentResetLMTask(SentenceResetLMTask):
 
     def build_model(self, cfg: FairseqDataclass, from_checkpoint: bool = False) -> BaseFairseqModel:
         model = super().build_model(cfg, from_checkpoint)
-        if not (self.trains and isinstance(model, MemoryLanguageModel)):
+        if not isinstance(model, MemoryLanguageModel):
+            raise InputError(
+                f"--task document_reset_lm takes only models of this package, found fairseq's {type(model).__name__}: give an --arch of "
+                "this package, such as plain_lstm_lm, or --task sentence_reset_lm"
+            )
+        if not self.trains:
             return model
         initial = model.decoder.model.initial_state(1)
         if str(self.cfg.reset) == "memory" and not initial.memory:

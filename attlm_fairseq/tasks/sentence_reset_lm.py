@@ -27,7 +27,7 @@ from attlm_fairseq.checkpoints.vocabulary import fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.modules.memory import PointerReader
-from attlm_fairseq.tasks._averaging import WeightAverage
+from attlm_fairseq.tasks._averaging import WeightAverage, copy_to_masters
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
 from attlm_fairseq.tasks._special_words import special_word
 from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_options
@@ -269,7 +269,10 @@ class SentenceResetLMTask(FairseqTask):
         update_num: int,
         ignore_grad: bool = False,
     ) -> tuple[Tensor, int, dict]:
+        resumed = self._trained is None and bool(self.average.own)
         self.average.take_out(model)
+        if resumed:
+            copy_to_masters(optimizer)
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
     def optimizer_step(self, optimizer: Any, model: BaseFairseqModel, update_num: int) -> None:
@@ -297,7 +300,7 @@ class SentenceResetLMTask(FairseqTask):
         return {type(self).__name__: {"average": self.average.state_dict()}}
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
-        if self.average.kind != "none" and "average" in saved:
+        if "average" in saved:
             self.average.load_state_dict(saved["average"])
 
     def valid_step(self, sample: dict[str, Any], model: BaseFairseqModel, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:

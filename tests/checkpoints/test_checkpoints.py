@@ -77,6 +77,21 @@ def test_a_relative_data_folder_is_found_from_anywhere(tmp_path, monkeypatch, ch
     assert load_model(path.rename(tmp_path / "moved" / "lm.pt")).vocabulary.symbols[4:] == tuple(WORDS[::-1])  # from the current folder
 
 
+def test_a_model_whose_texts_begin_with_bos_is_refused(tmp_path):
+    """fairseq's language_modeling trained it on `<s> </s>` and the text, and it would be read after `</s>` alone."""
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    content = torch.load(path)
+    for added in (False, True):
+        content["cfg"]["task"] = {"_name": "language_modeling", "data": "data-bin", "add_bos_token": added}
+        torch.save(content, path)
+        if not added:
+            export_model(path, tmp_path / "exported")
+    assert load_model(tmp_path / "exported").vocabulary == load_model(path, any_start=True).vocabulary
+    for refused in (lambda: load_model(path), lambda: export_model(path, tmp_path / "not exported")):
+        with pytest.raises(InputError, match=r"lm.pt: was trained with --add-bos-token: .*expected </s> alone.*; train it without"):
+            refused()
+
+
 def test_a_dictionary_of_another_size_is_refused(tmp_path):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS)
     write_dictionary(tmp_path / "dict.txt", WORDS[:-1])

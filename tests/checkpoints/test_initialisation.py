@@ -58,6 +58,16 @@ CASES = {
 }  # fmt: skip
 
 
+def test_weights_are_taken_from_a_model_whose_texts_begin_with_bos(tmp_path):
+    path = write_checkpoint(tmp_path / "trained.pt", WORDS, _name="plain_lstm_lm")
+    content = torch.load(path)
+    content["cfg"]["task"] = {"_name": "language_modeling", "data": "data-bin", "add_bos_token": True}
+    torch.save(content, path)
+    model = untrained("plain_lstm_lm")
+    initialise_from(model, [*SPECIAL_SYMBOLS, *WORDS], path)
+    assert torch.equal(model.embedding.weight, content["model"]["decoder.model.embedding.weight"])
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_taken(tmp_path, case):
     trained, options, expected = CASES[case]

@@ -200,6 +200,15 @@ def test_dropout_is_within_the_mixture_and_of_the_lower_layers_in_training_alone
     assert 0.4 < (lower == 0).double().mean() < 0.6
 
 
+def test_a_locked_dropout_locks_no_mask_within_the_mixture(monkeypatch):
+    """Every prediction has a mask of its own, as docs/models.md says."""
+    drawn = []
+    monkeypatch.setattr(f"{Mixture.__module__}.dropout", lambda values, *_: drawn.append(values.shape) or values)
+    model, tokens = make_model("plain", softmaxes="2", dropout_latent=0.5, locked_dropout=True).train(), sentences(2, 7)
+    model.output.nll(model.extract_features(tokens)[0].flatten(0, 1), tokens.flatten())
+    assert drawn == [(14, 2, SIZE)]
+
+
 def test_temperature_divides_the_logits_of_every_softmax():
     model, tokens = make_model("plain", softmaxes="3"), sentences(count=1, longest=5)
     features = model.extract_features(tokens)[0]

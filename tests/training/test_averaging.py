@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
+
 import pytest
 import torch
+from fairseq.optim.fp16_optimizer import FP16Optimizer
 from fairseq_runs import LOGGING, ROOT, fairseq, logged
 from torch import nn
 
-from attlm_fairseq.tasks._averaging import WeightAverage
+from attlm_fairseq.tasks._averaging import WeightAverage, copy_to_masters
 
 COMMON = ["--user-dir", ROOT / "attlm_fairseq", "--task", "document_reset_lm", "--arch", "awd_averaging", "--decoder-embed-dim", 8]
 COMMON += ["--decoder-hidden-size", 8, "--bptt", 6, "--random-bptt", "--document-order", "rotated", "--criterion", "lm_cross_entropy"]
@@ -73,6 +77,68 @@ def test_a_state_that_is_saved_and_loaded_goes_on():
         each.add(of)
         each.put_in(of)
     assert torch.equal(model.weight, other.weight)
+
+
+@pytest.mark.parametrize(("before", "after"), [("ema", "nt-asgd"), ("nt-asgd", "ema"), ("ema", "none")])
+def test_another_kind_goes_on_from_the_latest_weights_without_the_average(before, after, caplog):
+    average = WeightAverage(before, 0.9, 5)
+    average.triggered = True
+    model, history = trained_steps(average, 3)
+    average.put_in(model)
+    resumed = WeightAverage(after, 0.9, 5)
+    with caplog.at_level(logging.INFO):
+        resumed.load_state_dict(average.state_dict())
+    assert f"not of --average {after}: training goes on from the latest weights" in caplog.text
+    resumed.put_in(model)  # there is nothing to put in
+    resumed.take_out(model)
+    assert torch.equal(model.weight.double(), history[-1])
+    assert resumed.triggered == (after == "ema"), "NT-ASGD waits for its trigger"
+    resumed.add(model)
+    assert resumed.updates == (after == "ema")
+    resumed.put_in(model)
+    assert torch.equal(model.weight.double(), history[-1])
+
+
+def test_a_state_of_before_is_of_the_kind_that_is_given():
+    average = WeightAverage("ema", 0.9, 5)
+    trained_steps(average, 3)
+    saved = average.state_dict()
+    del saved["kind"]
+    resumed, without = WeightAverage("ema", 0.9, 5), WeightAverage("none", 0.9, 5)
+    for each in (resumed, without):
+        each.load_state_dict(saved)
+    assert resumed.updates == 3
+    assert not without.average
+    assert not without.triggered
+
+
+def test_fairseqs_float32_copies_begin_with_the_latest_weights():
+    """With --bf16, as fairseq resumes: the copies are made of the loaded weights, which are the average."""
+    average = WeightAverage("ema", 0.9, 5)
+    model, _ = trained_steps(average, 3)
+    latest = model.weight.detach().clone()
+    average.put_in(model)
+    weights = list(model.to(torch.bfloat16).parameters())
+    masters = FP16Optimizer.build_fp32_params(None, weights, flatten=False)
+    options = SimpleNamespace(optimizer=None, common=SimpleNamespace(bf16=True, fp16_scale_window=1))
+    optimizer = FP16Optimizer(options, weights, torch.optim.SGD(masters, lr=1.0), masters)
+    resumed = WeightAverage("ema", 0.9, 5)
+    resumed.load_state_dict(average.state_dict())
+    resumed.take_out(model)
+    copy_to_masters(optimizer)
+    assert torch.equal(masters[0], latest.to(torch.bfloat16).float())
+    copy_to_masters(optimizer.fp32_optimizer)  # an optimizer without copies
+
+
+def test_a_run_that_is_resumed_without_average_goes_on_from_its_latest_weights(data, tmp_path):
+    """As the run that never averaged, which is the same but for the weights that it saves. Then with another kind."""
+    one = [data / "bin", *COMMON, "--dropout", 0, "--dropout-words", 0, "--weight-drop", 0]
+    for name, options in {"never": [], "once": ["--average", "ema"]}.items():
+        for end, given in ((2, options), (4, [])):
+            fairseq("train", *one, *given, "--max-epoch", end, "--save-dir", tmp_path / name)
+    saved = [torch.load(tmp_path / name / "checkpoint_last.pt", weights_only=False)["model"] for name in ("never", "once")]
+    for name, weights in saved[0].items():
+        assert torch.equal(weights, saved[1][name]), name
 
 
 @pytest.mark.parametrize("kind", ["ema", "nt-asgd"])

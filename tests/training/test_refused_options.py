@@ -13,7 +13,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
-from fairseq_runs import LOGGING, ROOT, expect_one_line, fairseq
+from fairseq_runs import LOGGING, ROOT, expect_one_line, fairseq, logged
 from omegaconf import OmegaConf
 
 from attlm_fairseq import plugin
@@ -24,6 +24,7 @@ from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, Sentenc
 
 USER_DIR = ["--user-dir", str(ROOT / "attlm_fairseq")]
 SENTENCES = [*USER_DIR, "--task", "sentence_reset_lm"]
+STREAM = [*USER_DIR, "--task", "language_modeling", "--tokens-per-sample", "20"]  # a task of fairseq's
 TINY = ["--decoder-embed-dim", "8", "--decoder-hidden-size", "8", "--batch-size", "16", "--optimizer", "sgd", "--lr", "0.1", "--cpu"]
 SHORT = [*TINY, *LOGGING, "--max-update", "1", "--disable-validation"]
 OURS = ["--criterion", "lm_cross_entropy"]
@@ -94,10 +95,48 @@ ADAPTIVE = ["--output-layer", "adaptive", "--adaptive-cutoffs", "5,9", "--decode
         (["--arch", "plain_lstm_lm", *OURS, "--cut-sentences", "-3"], ["--cut-sentences -3"]),
         (["--arch", "plain_lstm_lm", *OURS, "--task", "document_reset_lm", "--max-tokens", "20"], ["--batch-size 16", "--max-tokens 20"]),
         (["--arch", "attentive_lstm_lm", *OURS, "--task", "document_reset_lm", "--memory-slots", "3"], ["--memory-slots 3 has no effect"]),
+        (
+            ["--arch", "lstm_lm", "--criterion", "cross_entropy", "--task", "document_reset_lm"],
+            ["--task document_reset_lm takes only models of this package", "found fairseq's LSTMLanguageModel", "--task sentence_reset_lm"],
+        ),
     ],
 )
 def test_training_that_cannot_be_what_was_asked_for(data, options, parts):
     expect_one_line(fairseq("train", data / "bin", *SENTENCES, *SHORT, *options, "--save-dir", data / "no", check=False), *parts)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--init-from", "gone.pt"], ["--init-from has no effect with fairseq's LanguageModelingTask", "--task sentence_reset_lm"]),
+        (["--adaptive-cutoffs", "5,9"], ["--adaptive-cutoffs has no effect", "give --output-layer adaptive"]),
+        (["--dropout-latent", "0.2"], ["--dropout-latent has no effect", "give --softmaxes 2 or more"]),
+    ],
+)
+def test_options_of_models_without_effect_under_a_task_of_fairseqs(data, options, parts):
+    arguments = [*STREAM, *SHORT, *OURS, "--arch", "plain_lstm_lm", *options, "--save-dir", data / "no"]
+    expect_one_line(fairseq("train", data / "bin", *arguments, check=False), *parts)
+
+
+def test_a_checkpoint_with_options_without_effect_is_evaluated(data, trained, tmp_path):
+    """It has its weights: only a model to be trained is refused, whatever task evaluates it."""
+    content = torch.load(trained, weights_only=False)
+    content["cfg"]["model"] |= {"init_from": "gone.pt", "adaptive_cutoffs": "5,9", "dropout_latent": 0.2}
+    torch.save(content, tmp_path / "lm.pt")
+    evaluate = ["eval-lm", data / "bin", *USER_DIR, "--gen-subset", "valid", "--cpu", "--path", tmp_path / "lm.pt"]
+    for task in ([], ["--task", "sentence_reset_lm"]):
+        assert "Perplexity: " in fairseq(*evaluate, *task).stdout
+
+
+def test_both_criterions_log_the_perplexity_under_a_task_of_fairseqs(data, tmp_path):
+    found = []
+    for criterion in ("lm_cross_entropy", "cross_entropy"):
+        options = ["--max-epoch", 1, "--criterion", criterion, "--best-checkpoint-metric", "ppl", "--arch", "plain_lstm_lm"]
+        result = fairseq("train", data / "bin", *STREAM, *TINY, *LOGGING, *options, "--dropout", 0, "--save-dir", tmp_path / criterion)
+        found.append([float(logged(result, "valid")[-1][name]) for name in ("valid_ppl", "valid_loss")])
+        assert (tmp_path / criterion / "checkpoint_best.pt").is_file()
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
+    assert found[0][0] == pytest.approx(2 ** found[0][1], rel=1e-2)
 
 
 def test_options_without_effect_that_are_noted_or_taken(data, tmp_path):

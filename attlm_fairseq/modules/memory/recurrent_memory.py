@@ -16,6 +16,7 @@ from attlm_fairseq.modules.attention import Columns, masked_softmax
 from attlm_fairseq.modules.memory.reader import MemoryReader, Read, skip_of
 from attlm_fairseq.modules.recurrence.lstm import LSTM
 from attlm_fairseq.modules.recurrence.lstm_layer import LSTMLayer
+from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
 from attlm_fairseq.modules.state import Memory
 
 COMPOSITIONS = ("gated", "linear")
@@ -83,7 +84,8 @@ class RecurrentMemoryReader(MemoryReader):
 
     With a skip S, the newest S words are left out: ``w_{t-S}`` has position N, and ``s_t`` is 0 at the first S positions.
 
-    With a second LSTM (the paper's RMR), the features are its outputs; it reads ``m_1 .. m_t``.
+    With a second LSTM (the paper's RMR), the features are its outputs; it reads ``m_1 .. m_t``. Of ``regularisation``, the dropout of
+    recurrent weights is applied to it.
 
     The memory holds the last P = N + S - 1 words (B, P), ``NO_WORD`` before the first, and ``h`` and ``c`` (B, H) of a second LSTM.
     Column i of the weights (B, T, T) belongs to word i. With a memory they are (B, T, P + T).
@@ -99,7 +101,14 @@ class RecurrentMemoryReader(MemoryReader):
     }
     starts_with_state: ClassVar[bool] = False
 
-    def __init__(self, hidden_size: int, vocabulary_size: int, options: WordMemory, second: LSTMLayer | None = None) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary_size: int,
+        options: WordMemory,
+        second: LSTMLayer | None = None,
+        regularisation: Regularisation = NOTHING_LEFT_OUT,
+    ) -> None:
         super().__init__()
         self.window, self.skip = options.window, options.skip
         self.columns: Columns | None = Columns(newest=self.skip, oldest=self.window - 1 + self.skip, of="word")
@@ -111,12 +120,13 @@ class RecurrentMemoryReader(MemoryReader):
         self.position_values = nn.Linear(self.window, hidden_size, bias=False) if learned else None  # B_T
         self.composition = GatedComposition(hidden_size) if options.composition == "gated" else LinearComposition(hidden_size)
         self.second = second
+        self.regularisation = regularisation
 
     @classmethod
     def from_config(cls, hidden_size: int, vocabulary_size: int, config: Mapping[str, Any]) -> RecurrentMemoryReader:
         second = LSTMLayer(hidden_size, hidden_size, config["forget_bias"]) if config["rm_second_lstm"] else None
         options = WordMemory(config["rm_window"], str(config["rm_composition"]), str(config["rm_positions"]), skip_of(config))
-        return cls(hidden_size, vocabulary_size, options, second)
+        return cls(hidden_size, vocabulary_size, options, second, Regularisation.from_config(config))
 
     def initialise_biases(self) -> None:
         """Set the forget bias of the second LSTM."""
@@ -135,7 +145,7 @@ class RecurrentMemoryReader(MemoryReader):
         composed, read = self.composed(states, tokens, memory[0], need_read)
         if self.second is None:
             return composed, read, self.words_after(tokens, memory)
-        features, *after = self.second.read(composed, *memory[1:])
+        features, *after = self.second.read(composed, *memory[1:], regularisation=self.regularisation)
         return features, read, (*self.words_after(tokens, memory), *after)
 
     def composed(self, states: Tensor, tokens: Tensor, past: Tensor, need_read: bool = False) -> tuple[Tensor, Read | None]:

@@ -14,6 +14,7 @@ from attlm_fairseq.modules.kernels.low_precision import DTYPE
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
 from attlm_fairseq.modules.kernels.lstm_over_time import lstm_over_time
 from attlm_fairseq.modules.recurrence.torch_layers import lstm_layer
+from attlm_fairseq.modules.regularisation import Regularisation
 
 
 class LSTMLayer(nn.Module):
@@ -30,11 +31,15 @@ class LSTMLayer(nn.Module):
         _, forget, _, _ = self.from_input.bias.chunk(4)
         nn.init.constant_(forget, self.forget_bias)
 
-    def read(self, sequence: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return outputs (B, T, H), h and c (B, H), given inputs (B, T, E) and h and c before them."""
+    def read(self, sequence: Tensor, hidden: Tensor, cell: Tensor, *, regularisation: Regularisation) -> tuple[Tensor, Tensor, Tensor]:
+        """Return outputs (B, T, H), h and c (B, H), given inputs (B, T, E) and h and c before them.
+
+        In training, weight dropout is applied to U.
+        """
         low = torch.is_autocast_enabled(sequence.device.type)
         if sequence.size(1) == 1 and not low and not torch.is_grad_enabled():  # a step, of which the layers may be rounded
             hidden, cell = lstm_cell(self.from_input(sequence[:, 0]) + self.from_state(hidden), cell)
             return hidden.unsqueeze(1), hidden, cell
         read = partial(lstm_over_time, dtype=DTYPE) if low else lstm_layer
-        return read(sequence, self.from_input.weight, self.from_state.weight, self.from_input.bias, hidden, cell)
+        recurrent = regularisation.drop_weights(self.from_state.weight, self.training)
+        return read(sequence, self.from_input.weight, recurrent, self.from_input.bias, hidden, cell)
