@@ -210,7 +210,7 @@ def test_what_is_wrong_in_a_file_of_conversations(content, message, tmp_path):
 def test_ids_and_documents_that_are_not_there_are_refused():
     with pytest.raises(InputError, match="does not match the list id 'b'"):
         parse_context("id:a").conversations(["a", "b"])
-    with pytest.raises(InputError, match="for lists give all"):
+    with pytest.raises(InputError, match="for lists give --context all"):
         parse_context("blank").conversations(["a"])
     with pytest.raises(InputError, match="lines of text have no ids"):
         list(parse_context("id:a").documents(["a b"]))
