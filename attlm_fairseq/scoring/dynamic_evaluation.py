@@ -250,8 +250,7 @@ def read_adaptation(path: Path, lm: NeuralScorer) -> Adaptation:
         rate, decay, weights = float(metadata["rate"]), float(metadata["decay"]), metadata["weights"]
         if weights != weights_digest(lm):
             raise InputError(
-                f"was found for an LM of other weights than {lm.name}, or for it with another temperature; `attlm fit --find adaptation` "
-                "finds it anew",
+                f"was found for other weights or another temperature than those of {lm.name}: run `attlm fit --find adaptation` for it",
                 path=path,
             )
         if not (0 <= rate < math.inf and 0 <= decay < math.inf):

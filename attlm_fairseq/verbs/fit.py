@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer
     from attlm_fairseq.scoring.neural import NeuralScorer
 
+# by the name of a setting: the attribute of LMSpec that holds it
 SETTINGS = {"temperature": "temperature", "neural-cache": "neural_cache", "unigram-cache": "unigram_cache", "adaptation": "adapt"}
-FINDABLE = tuple(SETTINGS)  # the attribute of an LMSpec that holds what was found
+FINDABLE = tuple(SETTINGS)
 SIZES = (100, 200, 500, 1000, 2000, 4000)
 THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
 DECAYS = (1.0, 0.999, 0.997, 0.99, 0.97)
@@ -186,14 +187,15 @@ class _Fitting:
         """Return the LM with what is found for it. Temperature, adaptation, neural and unigram cache are found in this order."""
         assert self.run.context is not None, "fit_context gives one"
         text, find = lm.text or self.run.text, self.findable_for(lm)
-        anew: dict[str, Any] = {SETTINGS[name]: None for name in find}
-        spec = replace(lm, **anew)
+        unset: dict[str, Any] = {SETTINGS[name]: None for name in find}
+        spec = replace(lm, **unset)
         plain = replace(spec, adapt=None, neural_cache=None, unigram_cache=None)
         if "temperature" in find:
             plain = replace(plain, temperature=_best_temperature(plain, self.run, text, self.sample))
-            if spec.adapt:
-                note(f"{lm.name}: its adaptation, found for another temperature, is left out: `attlm fit --find adaptation` finds it anew")
-            spec = replace(spec, temperature=plain.temperature, adapt=None)
+            spec = replace(spec, temperature=plain.temperature)
+            if spec.adapt and spec.temperature != lm.temperature:
+                spec = replace(spec, adapt=None)
+                note(f"{lm.name}: adapt is removed, because the temperature has changed: run `attlm fit --find adaptation` for it")
         caches = {"neural-cache", "unigram-cache"} & {*find}
         compares = bool(caches) and ("neural-cache" in find or spec.neural_cache is not None)
         read = partial(read_documents, text=text, context=self.run.context, features=compares)

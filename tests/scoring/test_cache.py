@@ -147,7 +147,8 @@ def test_fit_keeps_what_it_is_not_to_find(folder):  # noqa: F811
         found = attlm.fit_context("valid", config="attlm.toml", find=[name])
     assert found.config.lms[0].temperature == spec.temperature
     assert (found.config.lms[0].neural_cache, found.config.lms[0].unigram_cache) == (spec.neural_cache, spec.unigram_cache)
-    again = attlm.fit_context("valid", config=together.config, find=["neural-cache"])  # beside the unigram cache that is there
+    # the neural cache is fitted again; the configuration has a unigram cache, which stays
+    again = attlm.fit_context("valid", config=together.config, find=["neural-cache"])
     assert again.config.lms[0].unigram_cache == spec.unigram_cache
     assert attlm.perplexity("valid", config=again.config)[0].ppl == pytest.approx(again.rows[-1].ppl, rel=1e-4)
     assert again.rows[-1].ppl <= together.rows[-1].ppl + 1e-6

@@ -125,7 +125,7 @@ def test_what_was_found_is_read_back_for_the_same_lm_alone(folder, tmp_path):  #
         assert (again.rate, again.decay) == (0.01, 0.05)
         assert all(torch.equal(again.scales[0][name], scale) for name, scale in adaptation.scales[0].items())
     for other in (NeuralScorer.load([write_checkpoint(tmp_path / "other" / "lm.pt", WORDS, seed=5)]), lm.with_temperature(0.9)):
-        with pytest.raises(InputError, match="other weights than lm, or for it with another temperature"):
+        with pytest.raises(InputError, match="for other weights or another temperature than those of lm"):
             read_adaptation(tmp_path / "a", other)
     read_adaptation(tmp_path / "a", lm.with_temperature(1.0))
     extra = tuple(dict(scales) | {"reader.weight": torch.ones(2)} for scales in adaptation.scales)
@@ -171,6 +171,11 @@ def test_fit_finds_it_and_the_commands_use_it(folder):  # noqa: F811
     assert [row.setting.split(" ")[0] for row in later.rows] == ["alone", "adaptation,", "adaptation,"]
     cooled = attlm.fit_context("valid", config="attlm.toml", find=["temperature"])
     assert cooled.config.lms[0].adapt is None
+    both = attlm.fit_context("valid", {"lm": "lm.pt"}, find=["temperature", "adaptation"])
+    both.save("both.toml")
+    again = attlm.fit_context("valid", config="both.toml", find=["temperature"])  # finds the same temperature
+    assert again.config.lms[0].adapt == attlm.run_config("both.toml").lms[0].adapt
+    assert again.config.lms[0].adapt is not None
     (folder / "one").write_text("\n\n\nthe cat sat on the cat\n")
     assert "at least 2 lines" in refused("fit", "one", "--lm", "lm.pt", "--context", "blank", "--find", "adaptation", "-o", "one.toml")
 
