@@ -4,8 +4,8 @@
 #
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test as .txt or .txt.gz, one text without documents such as Penn Treebank. The options given come last and win.
-# EPOCHS=18 readings of the text, the first WEAK=10 with less dropout than the others. MORE=20 readings after them, for two more hours: the
-# rate falls to 0 once more, from MORE_RATE=0.0025. PROCESSES=2 of a CPU share 40 rows of text; on a GPU give PROCESSES=1. WORK=folder.
+# EPOCHS=18 readings of the text, the first WEAK=10 with less dropout than the others. MORE="20 20" goes on twice, for two more hours each:
+# the rate falls to 0 again, from MORE_RATE=0.0025, with more dropout. PROCESSES=2 of a CPU share 40 rows; on a GPU PROCESSES=1. WORK=folder.
 # KINDS="alone context neural-cache adaptation both" are the tests; the last two take half an hour each. LINES=3370 of valid are fitted on.
 # The same command continues an interrupted run.
 set -euo pipefail
@@ -34,6 +34,8 @@ training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order
 weak=(--dropout-in 0.4 --dropout-out 0.4 --dropout-words 0.1 --weight-drop 0.4 --activation-reg 1)
 strong=(--dropout-in 0.5 --dropout-out 0.5 --dropout-words 0.15 --weight-drop 0.6 --activation-reg 2)
 stronger=("${strong[@]}" --dropout-in 0.55 --weight-decay 0.03)
+strongest=(--dropout-in 0.6 --dropout-out 0.55 --dropout-words 0.2 --weight-drop 0.65 --activation-reg 2 --weight-decay 0.05
+    --adversarial-softmax 0.005)
 
 # until_reading NUMBER RATE: the rate falls to 0, after this reading
 until_reading() {
@@ -56,13 +58,16 @@ first=$(until_reading "$epochs" 0.003)
 train_model weak "$PROCESSES processes" "${training[@]}" $first "${weak[@]}" --max-epoch "${WEAK:-10}" --save-dir weak "$@"
 go_on_from weak model
 train_model model "$PROCESSES processes" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"
-if [ "${MORE:-0}" -gt 0 ]; then
-    model=more all=$((epochs + MORE))
-    # the line from the rate at the beginning of the training that has MORE_RATE after $epochs readings and 0 after all
-    rate=$(awk -v rate="${MORE_RATE:-0.0025}" -v all="$all" -v more="$MORE" 'BEGIN { print rate * all / more }')
-    go_on_from model more
-    train_model more "$PROCESSES processes" "${training[@]}" $(until_reading "$all" "$rate") "${stronger[@]}" --save-dir more "$@"
-fi
+cycle=0 dropout=("${stronger[@]}")
+for readings in ${MORE:-}; do
+    cycle=$((cycle + 1)) before=$model epochs=$((epochs + readings))
+    model=more$cycle
+    # the line from the rate at the beginning of the training that has MORE_RATE before these readings and 0 after them
+    rate=$(awk -v rate="${MORE_RATE:-0.0025}" -v all="$epochs" -v readings="$readings" 'BEGIN { print rate * all / readings }')
+    go_on_from "$before" "$model"
+    train_model "$model" "$PROCESSES processes" "${training[@]}" $(until_reading "$epochs" "$rate") "${dropout[@]}" --save-dir "$model" "$@"
+    dropout=("${strongest[@]}")
+done
 
 mkdir -p "test-$model"
 for kind in ${KINDS:-alone context neural-cache adaptation both}; do

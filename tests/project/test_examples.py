@@ -246,9 +246,12 @@ def test_two_hours(corpus, tmp_path):
     assert [kind for kind, _ in tests] == ["context", "both"]
     assert all(float(perplexity) > 1 for _, perplexity in tests)
     assert "was trained with other options" in run("two_hours", corpus, *toy, work=tmp_path / "trained", code=2, PROCESSES="1", **settings)
-    more = settings | {"MORE": "2", "KINDS": "context"}
+    more = settings | {"MORE": "2 1", "KINDS": "context"}
     printed = run("two_hours", corpus, *toy, "--warmup-updates", "0", "--log-interval", "1", work=tmp_path / "more", **more)
-    log = (tmp_path / "more" / "more.log").read_text()
-    assert "Loaded checkpoint more/checkpoint_last.pt (epoch 3 @ 4 updates)" in log
-    assert [float(rate) for rate in re.findall(r"train_inner.* lr=([\d.e-]+)", log)] == pytest.approx([0.001875, 0.00125, 0.000625, 0])
+    logs = [(tmp_path / "more" / f"more{cycle}.log").read_text() for cycle in (1, 2)]
+    assert "Loaded checkpoint more1/checkpoint_last.pt (epoch 3 @ 4 updates)" in logs[0]
+    assert "Loaded checkpoint more2/checkpoint_last.pt (epoch 5 @ 8 updates)" in logs[1]
+    rates = [[float(rate) for rate in re.findall(r"train_inner.* lr=([\d.e-]+)", log)] for log in logs]
+    assert rates[0] == pytest.approx([0.001875, 0.00125, 0.000625, 0])  # from 0.0025
+    assert rates[1] == pytest.approx([0.00125, 0])
     assert "== test, context: ppl " in printed
