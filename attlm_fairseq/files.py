@@ -277,7 +277,7 @@ def whole_folder(path: str) -> Iterator[Path]:
     """
     target = _led_to(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError("already exists: this format is written as a folder; name a new one", path=path)
+        raise InputError("the folder already exists; name a new one", path=path)
     try:
         with own_folder(target.with_name(f".{target.name}.part"), path) as place:
             yield place

@@ -19,8 +19,8 @@ from attlm_fairseq.decoding.fairseq_lms import FusedLM
 class FusedEnsemble(EnsembleModel):
     """fairseq's ensemble of translation models with language models added to its log-probabilities.
 
-    A batch begins with ``forward_encoder``, which resets the LMs' states. The LMs read ``</s>`` as the beginning of a hypothesis,
-    whatever symbol the decoder begins with, and do not read its first ``tags`` tokens, which are language tags.
+    A batch begins with ``forward_encoder``, which resets the LMs' states. For the LMs every hypothesis begins with ``</s>``, whatever
+    symbol the decoder begins with. They skip its first ``tags`` tokens, which are language tags.
     """
 
     def __init__(self, models: Sequence, lms: Sequence[FusedLM]) -> None:

@@ -63,8 +63,8 @@ class FastBeamSearch(BeamSearch):
 class FewTokensBeamSearch(FastBeamSearch):
     """Beam search with n-gram models that are asked only for the tokens that can still be among the best.
 
-    An n-gram model of positive weight adds at most 0. So a token is not among the best if its score without the n-gram models is below
-    the scores with them of as many tokens as the search takes. The result is that of asking for all tokens.
+    An n-gram model of positive weight adds at most 0. So if the search takes K tokens, a token is not among them if its score without
+    the n-gram models is below the K-th best total found so far. The result is that of asking for all tokens.
     """
 
     def __init__(self, dictionary: Any, ngrams: Sequence[tuple[NgramTokens, float]]) -> None:

@@ -22,12 +22,12 @@ from attlm_fairseq.decoding.token_fusion import TokenFusion
 class FlashlightLM(LM):
     """A ShallowFusion as flashlight's LM.
 
-    Scores are natural logarithms: those of flashlight's own KenLM are log10, so ``lm_weight`` here is that there / 2.303.
+    Scores are natural logarithms. Those of flashlight's own KenLM are log10: divide its ``lm_weight`` by 2.303.
 
-    Each score is computed once an utterance. States and scores of an utterance go when the next one starts (flashlight itself keeps its
-    states as long): about 600 bytes for each successor asked for, of which a lexicon-free decoder with a wide beam asks for millions in
-    a minute of speech. So decoders that work side by side need one of these each; what it is made of they may share. The distribution
-    at the sentence start stays, which building the lexicon's trie asks for word by word. The decoder does not keep its LM alive: keep it.
+    Each score of an utterance is computed once. States and scores are kept until the next utterance starts, about 600 bytes for each
+    successor asked for: a lexicon-free decoder with a wide beam asks for millions in a minute of speech. Decoders that work side by side
+    need a FlashlightLM each; they may share the fusion. Only the distribution at the sentence start stays, because building the
+    lexicon's trie asks for it word by word. The decoder does not keep its LM alive: keep it.
     """
 
     def __init__(self, fusion: ShallowFusion) -> None:

@@ -99,7 +99,10 @@ def check_size_and_weight(size: int, weight: float) -> None:
 
 
 def cache_probabilities(log_weights: np.ndarray, words: np.ndarray, size: int) -> np.ndarray:
-    """Return ``p_cache`` (T,) of the last T events ``words`` (M + T,), given ``ln a`` (T, M + T); nan if no event is in the cache."""
+    """Return ``p_cache`` (T,) of the last T of the events ``words`` (M + T,); nan if no event is in the cache.
+
+    ``log_weights`` (T, M + T) are the ln of each event's weight in each prediction.
+    """
     length, events = log_weights.shape
     place = np.arange(events - length, events)[:, None]
     entry = np.arange(events)

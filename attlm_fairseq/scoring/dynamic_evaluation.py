@@ -6,8 +6,8 @@
 ``g`` is the gradient of a sentence's negative log-probability, summed over words and sentence end; the state before the
 sentence is a constant. ``theta_0`` are the trained weights, with which every conversation begins. The mean is over the
 sentences of a text, see ``gradient_scales``. ``rms(u)`` is the root mean square over all weights of the model. The paper
-does not have it: it limits the step of a sentence whose gradient is larger than those of that text, whose larger errors
-would otherwise lead to still larger steps. A memory keeps what earlier weights have written to it.
+does not divide by it. It limits the step after a gradient larger than those of that text; without it, steps could grow
+from sentence to sentence. A memory keeps what earlier weights have written to it.
 """
 
 from __future__ import annotations

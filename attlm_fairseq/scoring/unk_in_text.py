@@ -18,8 +18,8 @@ def rename_placeholder(arpa: Path, output: Path) -> None:
     """Write the ARPA file with ``<unk>`` in place of the placeholder, so that both become one event.
 
     After every history h, p'(<unk> | h) = p(placeholder | h) + p(<unk> | h). All other probabilities stay, so the sum is 1
-    as before. Only n-grams that end in the placeholder get a new probability: lmplz writes no n-gram with ``<unk>``, so after
-    all other histories both terms back off with the same weight, and so does their sum.
+    as before. Only n-grams that end in the placeholder get a new probability. lmplz writes no n-gram with ``<unk>``: after
+    all other histories both terms back off with the same weight. So does their sum.
 
     Args:
         arpa: the output of lmplz; the placeholder is among its words.

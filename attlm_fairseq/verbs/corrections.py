@@ -75,8 +75,8 @@ def evaluate_corrections(
     Args:
         lists: n-best lists: NbestLists, lists of strings, or a file.
         refs: references, as in ``learn_corrections``.
-        table: corrections to measure. Default, and if the table was learned from most of these lists: the lists of each
-            fold are corrected with what is learned from the other folds.
+        table: corrections to measure. None, or a table learned from most of these lists: each fold is corrected with
+            what the other folds teach.
         folds: number of folds.
         folds_by: which lists stay in one fold, see ``TuneOptions``. None: those of the same utterance.
         language: language of spelled-out numbers, if there is no table.

@@ -66,7 +66,7 @@ class Fitted:
     Attributes:
         config: the LMs with their temperatures and caches.
         adaptations: dynamic-evaluation settings by LM name. They take effect only after ``save`` has written them.
-        rows: the perplexity of each LM without and with each setting.
+        rows: the perplexity of each LM with each setting that was found, in the order of the search.
         record: text, number of lines, perplexities and version, to reproduce the result.
     """
 

@@ -32,7 +32,8 @@ from attlm_fairseq.nbest.run.config import RunConfig
     "threshold",
     type=FiniteRange(0, 1, min_open=True),
     metavar="THRESHOLD",
-    help="Before each prediction, print the text read so far and highlight the words whose weight is at least THRESHOLD.",
+    help="Print the text read before each prediction, with the words highlighted whose weight is at least THRESHOLD. Predictions "
+    "without such words are left out.",
 )
 @cloup.option(
     "--against",

@@ -19,7 +19,7 @@ from attlm_fairseq.verbs.nbest_files import write_nbest
 @cloup.option("-o", "--output", default="-", metavar="FILE", help="File to write (jsonl); - is standard output (default). .gz compresses.")
 @format_option
 def combine_command(systems: tuple[tuple[str, str], ...], output: str, format_name: str | None) -> None:
-    """Join the n-best lists of several SYSTEMS for the same utterances.
+    """Join the n-best lists of several systems for the same utterances, each given as NAME=FILE.
 
     Each list gets the hypotheses of all systems. The scores of the system NAME are called NAME_SCORE, and NAME_rank is minus the
     rank in its list. A hypothesis that a system does not have gets the system's lowest scores. The first system gives ids, order

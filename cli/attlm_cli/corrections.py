@@ -38,6 +38,8 @@ class LearnByDefault(cloup.Group):
 def corrections_command() -> None:
     """Learn typical errors of the recogniser from lists with references, to add corrected candidates to other lists.
 
+    `attlm corrections NBEST` is `attlm corrections learn NBEST`, whose --help has the options.
+
     \b
     Examples:
       attlm corrections train.json --refs train.ref -o corrections.tsv

@@ -25,14 +25,19 @@ from attlm_fairseq.verbs.fit import FINDABLE, fit_context
     show_default=True,
     help="What to fit. Repeatable.",
 )
-@cloup.option("--lines", type=click.IntRange(min=1), help="Maximum number of lines of TEXT to use. Default: all.")
+@cloup.option(
+    "--lines",
+    type=click.IntRange(min=1),
+    help="Maximum number of lines of TEXT to use. Default: all. Temperature and "
+    "adaptation, and caches of an LM that adapts, use at most 400 of them, from everywhere in TEXT.",
+)
 @config_output_option
 @run_options()
 def fit_command(text: str, find: tuple[str, ...], lines: int | None, output: Path, run: RunConfig) -> None:
-    """Fit the softmax temperature and the caches that make TEXT (- is standard input) most probable, for each LM.
+    """Fit temperature, caches and dynamic evaluation of each LM, so that TEXT (- is standard input) is most probable.
 
     --context says how far back the caches reach; without it TEXT is one document. The command prints the perplexity
-    over all words and sentence ends, without and with each cache. A cache that does not help is not written.
+    over all words and sentence ends with each setting found. A cache or an adaptation that does not help is not written.
 
     \b
     Examples:

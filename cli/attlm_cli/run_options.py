@@ -101,7 +101,7 @@ ONLY_CLOSE = (
     for_lms(
         "--only-close",
         MARGIN_OF_LM,
-        "Let all masked LMs (or NAME) score only hypotheses whose decoder score is at most NUMBER (natural "
+        "Let all masked LMs (or NAME, any LM) score only hypotheses whose decoder score is at most NUMBER (natural "
         "log) below the best of the list. The others get the lowest score found, so that they gain nothing.",
     ),
 )
@@ -123,8 +123,8 @@ TEXT = (
         "steps",
         multiple=True,
         type=TEXT_OF_LM,
-        help=f"Text steps before all LMs (or NAME), applied in this order: {', '.join(map(usage, KINDS))}. The "
-        "lists' own text is never changed.",
+        help=f"Text steps before all LMs (or NAME), applied in this order: {', '.join(map(usage, KINDS))}. "
+        "Only LMs see the result: what is written has the text of the input.",
     ),
 )
 UNKNOWN_WORDS = (
@@ -135,15 +135,19 @@ UNKNOWN_WORDS = (
         "natural log. spread:TYPES: p(<unk>) divided by this number of unseen words.",
     ),
 )
+CONTEXT_OF_LISTS = cloup.option(
+    "--context",
+    type=CONTEXT,
+    help="Score each sentence after the earlier sentences of its conversation. all: the file is one conversation, in its order. "
+    "id:REGEX: lists whose ids match with the same groups form one. file:FILE: lines of `list-id conversation [time]`.",
+)
+CONTEXT_OF_TEXT = cloup.option(
+    "--context",
+    type=CONTEXT,
+    help="Score each sentence after the earlier sentences of its document. all: the text is one document. blank: blank lines "
+    "separate documents.",
+)
 CONTEXT_OPTIONS = (
-    cloup.option(
-        "--context",
-        type=CONTEXT,
-        help="Score each sentence after the earlier sentences of its conversation. all: the file is one "
-        "conversation, in its order. id:REGEX: lists whose ids match with the same groups form one. "
-        "file:FILE: lines of `list-id conversation [time]`. blank: documents of a text, separated by blank "
-        "lines.",
-    ),
     for_lms(
         "--context-sentences",
         SENTENCES_OF_LM,
@@ -259,7 +263,7 @@ def run_options(
         "Translation models": TRANSLATION_MODELS if scores else (),
         "Candidates": CANDIDATES if candidates else (),
         "Text": TEXT + (UNKNOWN_WORDS + SENTENCE_TOKENS if scores else ()),
-        "Context": CONTEXT_OPTIONS if scores else (),
+        "Context": (CONTEXT_OF_LISTS if lists else CONTEXT_OF_TEXT, *CONTEXT_OPTIONS) if scores else (),
         "Device": (
             SEVERAL_DEVICES if several_devices else ONE_DEVICE,
             *(ARITHMETIC if scores else ()),

@@ -101,7 +101,7 @@ class Reader(Protocol):
         """Return what a call and ``advance`` with these arguments return."""
 
     def updated_memory(self, memory: Memory) -> Memory:
-        """Return the memory for new weights of the reader: products of stored states and weights, which it keeps for speed, are renewed."""
+        """Return the memory after the reader's weights have changed: products with them that it keeps for speed are computed again."""
 
 
 class MemoryReader(nn.Module):

@@ -62,8 +62,8 @@ def features(nbest: NbestList, names: Sequence[str]) -> np.ndarray:
 def log_linear(columns: Sequence[np.ndarray] | np.ndarray, weights: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the weighted sum of feature columns (at least one, all of one shape): totals of that shape.
 
-    Added up column by column, never as a matrix product: a hypothesis' total must not depend on what else is in the
-    array, or equal hypotheses would not tie and tuning would not see the totals that ``combine`` sees.
+    Columns are added one by one. A matrix product may round a hypothesis' total differently with what else is in the
+    array: equal hypotheses would not tie, and tuning would not see the totals of ``combine``.
     """
     totals, term = np.zeros_like(columns[0]), np.empty_like(columns[0])
     with np.errstate(over="ignore", invalid="ignore"):  # of unheard-of weights: see check_totals

@@ -18,8 +18,8 @@ def oracle(statistics: Sequence[np.ndarray], metric: Metric, answers: Sequence[n
 
     Exact for error rates. BLEU and chrF do not decompose over lists: each list in turn takes the hypothesis that is
     best given the others, until nothing changes. The result is a lower bound, in practice a close one. The climb starts
-    from the input order, from the best sentences, and from ``answers`` (N, S) each, so it is at least as good as any
-    answers from the lists.
+    from the input order, from the best sentences, and from each of ``answers``, (N, S), so it is at least as good as
+    these.
     """
     rows = [np.asarray(of_list, dtype=np.float64) for of_list in statistics]
     if isinstance(metric, ErrorRate):

@@ -67,8 +67,8 @@ class SettingChooser:
         """Return the best setting of this rule on the lists that are not left out, each answered as held out.
 
         For each strength, the scale with the greatest trusted gain counts, the largest one in a tie. Of the strengths with a
-        trusted gain, the greatest that is as good as the best is chosen (``is_as_good``): so small a difference is chance, and
-        less weight costs accuracy where LMs help. Without cross-validation it is the best setting on the lists themselves.
+        trusted gain, the greatest that is as good as the best is chosen (``is_as_good``), because a smaller one loses
+        accuracy where LMs help. Without cross-validation it is the best setting on the lists themselves.
         """
         if rule == "max" and not self.compared:
             return Setting(rule, self.strengths[0], 0.0, trusted=True)
