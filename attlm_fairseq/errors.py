@@ -15,7 +15,9 @@ def visible(text: str) -> str:
 
 
 def require_utf8(text: str, what: str) -> None:
-    """Raise InputError if a text from the command line is not UTF-8. Python holds its other bytes as lone surrogates."""
+    """Raise InputError if this is no text, or one of the command line that is not UTF-8, whose bytes Python holds as lone surrogates."""
+    if not isinstance(text, str):
+        raise InputError(f"{what} is {text!r}: expected a string")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -16,6 +16,7 @@ from attlm_fairseq.checkpoints.reading import is_checkpoint
 from attlm_fairseq.decoding.cache import CACHE_BYTES
 from attlm_fairseq.decoding.stateful_lm import StatefulLM
 from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
+from attlm_fairseq.numeric import is_finite
 from attlm_fairseq.scoring.kenlm import KenLM
 from attlm_fairseq.text.symbols import UNKNOWN
 
@@ -52,7 +53,7 @@ class LogLinearLM:
         segment = [None] * len(lms) if segment is None else list(segment)
         if not len(lms) == len(weights) == len(segment):
             raise ValueError(f"{len(lms)} LMs need as many weights ({len(weights)}) and segmentations ({len(segment)})")
-        if not np.isfinite(weights).all():
+        if not all(map(is_finite, weights)):
             raise ValueError(f"the weights of LMs are finite numbers: {weights}")
         used = [place for place, weight in enumerate(weights) if weight]
         self.lms = tuple(lms[place] for place in used)
@@ -140,7 +141,10 @@ def weighted(files: Files) -> dict[Path, float]:
         raise TypeError(
             f"language models are a path or a mapping of paths to weights, such as {{'lm.pt': 0.3}}, not {type(files).__name__}"
         )
-    return {Path(path): weight for path, weight in files.items()}
+    found = {Path(path): weight for path, weight in files.items()}
+    if len(found) < len(files):
+        raise ValueError(f"language models: one file is given more than once in {', '.join(map(str, files))}")
+    return found
 
 
 def load_stateful_lm(path: Path, device: str = "cpu", cache_bytes: int = CACHE_BYTES, precision: str = "float32") -> StatefulLM:

@@ -19,6 +19,7 @@ from pyctcdecode.constants import AVG_TOKEN_LEN, DEFAULT_ALPHA, DEFAULT_BETA, DE
 from pyctcdecode.language_model import AbstractLanguageModel
 
 from attlm_fairseq.decoding.log_linear_lm import LogLinearLM, State, load_stateful_lm, require_log_linear
+from attlm_fairseq.decoding.stateful_neural_lm import StatefulNeuralLM
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.numeric import LN_10, is_number
 
@@ -135,6 +136,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
         for number, lm in enumerate(self.lms.lms):
             lm.save(folder / LM.format(number))
         attributes = self.params | {"score_empty_word": self.score_empty_word, "order": self.order, "weights": self.lms.weights}
+        attributes["precisions"] = [lm.lm.precision if isinstance(lm, StatefulNeuralLM) else None for lm in self.lms.lms]
         (folder / UNIGRAMS).write_text("".join(f"{word}\n" for word in self._sorted), encoding="utf-8")
         (folder / ATTRIBUTES).write_text(json.dumps(attributes, indent=1) + "\n", encoding="utf-8")
 
@@ -150,8 +152,12 @@ class PyctcdecodeLM(AbstractLanguageModel):
             unigrams = (folder / UNIGRAMS).read_text("utf-8").split("\n")[:-1]
             attributes = json.loads((folder / ATTRIBUTES).read_text("utf-8"))
             weights = attributes.pop("weights")
-            lms = LogLinearLM([load_stateful_lm(folder / LM.format(number), device) for number in range(len(weights))], weights)
-            return cls(lms, unigrams, **attributes)
+            precisions = attributes.pop("precisions", [None] * len(weights))  # folders of before have none
+            lms = [
+                load_stateful_lm(folder / LM.format(number), device, precision=precision or "float32")
+                for number, precision in zip(range(len(weights)), precisions, strict=True)
+            ]
+            return cls(LogLinearLM(lms, weights), unigrams, **attributes)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputError(f"does not hold what save_to_dir wrote: {error}", path=folder) from None
 

@@ -9,6 +9,8 @@ import numpy as np
 
 FINGERPRINT_HASHES = 64
 HASH_DIGITS = 8  # hexadecimal
+MOST = 0.5  # share of known references above which lists count as those that something was learned from
+SOME = 0.1  # below, known references are utterances that are often said
 
 
 def fingerprint(references: Iterable[Sequence[str]]) -> str:

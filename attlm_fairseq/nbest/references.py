@@ -149,7 +149,14 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
             note(f"note: {found.file.path}: {count} references are of no list and left over, the first of id {name!r}: {counts}")
     if by is None and not any(found.by_id for found in matched) and (warning := sorted_as_text(ids)):
         note(warning)
-    return [replace(nbest, references=_given(texts)) for nbest, *texts in zip(lists, *(found.texts for found in matched), strict=True)]
+    given = [_given(texts) for texts in zip(*(found.texts for found in matched), strict=True)]
+    silent = sum(not any(text.strip() for text in texts) for texts in given)
+    if 0 < silent < len(lists):
+        note(
+            f"note: {matched[0].file.path}: {silent} of {len(lists)} references are blank, that is, silence: every word of their lists "
+            "counts as wrong"
+        )
+    return [replace(nbest, references=texts) for nbest, texts in zip(lists, given, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,8 @@ class CacheScorer(Scorer):
     """An LM with a cache. The cache sees the whole history up to its size, even if the LM itself sees less of it."""
 
     def __init__(self, scorer: Scorer, cache: Cache) -> None:
+        if not scorer.scores_end:
+            raise InputError(f"{scorer.name} does not score the sentence end, which a cache predicts, too: leave out its cache")
         self.members = (scorer,)
         self.name = scorer.name
         self.left_to_right = scorer.left_to_right

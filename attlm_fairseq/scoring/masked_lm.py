@@ -43,6 +43,10 @@ class MaskedLMScorer(Scorer):
 
     left_to_right = False
 
+    @property
+    def scores_end(self) -> bool:
+        return False
+
     def __init__(self, model: Any, tokenizer: Any, folder: Path, name: str = "mlm", compute: DeviceConfig = DEFAULT_DEVICE) -> None:
         """Wrap a masked LM. Raises InputError if the tokenizer has no mask token."""
         if tokenizer.mask_token_id is None:

@@ -32,13 +32,19 @@ class MixtureScorer(ComposedScorer):
     def __init__(self, scorers: Sequence[Scorer], weights: Sequence[float], name: str = "mix") -> None:
         """Mix LMs with ``weights``, which are divided by their sum.
 
-        Raises ValueError if the weights do not fit, and InputError for a member that is not ``left_to_right``.
+        Raises ValueError if the weights do not fit, and InputError for a member that is not ``left_to_right`` or does not
+        score the sentence end.
         """
         for scorer in scorers:
             if not scorer.left_to_right:
                 raise InputError(
                     f"{scorer.name} is a masked LM or a translation model that does not read from left to right: its scores are not "
                     "probabilities of words after the words before them; give it a weight, do not mix it"
+                )
+            if not scorer.scores_end:
+                raise InputError(
+                    f"{scorer.name} does not score the sentence end (--sentence-end), which other LMs of a mixture do; name its end, or "
+                    "give it a weight instead of mixing it"
                 )
         if not scorers or len(weights) != len(scorers) or min(weights) < 0 or not 0 < sum(weights) < math.inf:
             raise ValueError(f"{len(scorers)} LMs need as many weights, none negative, not all zero: {list(weights)}")

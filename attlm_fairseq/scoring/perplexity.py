@@ -11,7 +11,9 @@ from attlm_fairseq.scoring.scorer import SentenceScore
 class PerplexityCounter:
     """Sums of natural-log probabilities over the sentences of a text, and their perplexities as ``verbs.text.Perplexity`` has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, scores_end: bool = True) -> None:
+        """Count sentence ends as events unless the LM does not score them."""
+        self.scores_end = scores_end
         self.sentences = 0
         self.words = 0
         self.oov = 0
@@ -29,7 +31,11 @@ class PerplexityCounter:
 
     @property
     def events(self) -> int:
-        return self.words + self.sentences
+        return self.words + self.ends
+
+    @property
+    def ends(self) -> int:
+        return self.sentences if self.scores_end else 0
 
     @property
     def ppl(self) -> float:
@@ -44,8 +50,8 @@ class PerplexityCounter:
         return perplexity(math.fsum(self._all) - math.fsum(self._oov), self.events - self.oov)
 
     def ppl_as_read(self, words: int) -> float:
-        """Return the perplexity per given number of words plus sentence ends, to compare LMs with different tokenisation."""
-        return perplexity(math.fsum(self._all), words + self.sentences)
+        """Return the perplexity per given number of words plus scored sentence ends, to compare LMs with different tokenisation."""
+        return perplexity(math.fsum(self._all), words + self.ends)
 
 
 def perplexity(log_prob: float, events: int) -> float:

@@ -83,7 +83,7 @@ class Scorer(ABC):
         name: the name of the LM's score in n-best lists, weights and reports.
         members: the scorers that this one combines; empty for a single LM.
         left_to_right: whether a word's value is its log-probability given the words before it (and a source sentence).
-            Only such LMs can be mixed.
+            Only such LMs can be mixed, and only if they score the sentence end.
         spec: the files and options that ``load_lm`` made it from; None for an LM that a program has made itself.
         changed: whether it is a changed copy of the LM that ``spec`` describes: after a history, or with another normaliser.
         loaded_on: the device of a neural LM that ``load_lm`` made; None for any other LM.
@@ -104,6 +104,11 @@ class Scorer(ABC):
     @abstractmethod
     def score(self, sentences: Sequence[Sentence]) -> list[SentenceScore]:
         """Score each sentence: a sequence of words, possibly empty, without start and end symbols."""
+
+    @property
+    def scores_end(self) -> bool:
+        """Return whether the sentence end is an event. If not, its value is 0, which is no probability."""
+        return all(member.scores_end for member in self.members)
 
     @property
     def uses_source(self) -> bool:

@@ -29,10 +29,11 @@ class ScoredLine:
 
 @dataclass(frozen=True)
 class ScoredText:
-    """``lines`` yields every line in order; ``oov`` counts along while it is read."""
+    """``lines`` yields every line in order; ``oov`` counts along while it is read. ``scores_end``: of each LM, as for ``Scorer``."""
 
     lines: Iterator[ScoredLine]
     oov: list[OOVCount]
+    scores_end: Sequence[bool]
 
 
 class SourceLines:
@@ -96,7 +97,7 @@ def score_text(
         if sources:
             sources.check_end()
 
-    return ScoredText(scored(), oov)
+    return ScoredText(scored(), oov, [scorer.scores_end for scorer in scorers])
 
 
 def _in_context(

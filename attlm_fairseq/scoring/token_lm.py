@@ -125,6 +125,10 @@ class TokenScorer(Scorer):
         self._sample: list[Sequence[str]] = []  # of the sentences scored, for the advice
         self._advice: str | None = None  # None: not sought yet
 
+    @property
+    def scores_end(self) -> bool:
+        return self.lm.end is not None
+
     def signature(self) -> dict[str, object]:
         return self.lm.signature() | {"vocabulary": self.lm.vocabulary_size, "precision": self.compute.precision}
 

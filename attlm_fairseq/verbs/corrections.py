@@ -13,8 +13,9 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections import learn_corrections as learn
-from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm
+from attlm_fairseq.nbest.corrections.corrections import estimate_search_lm, warn_of_part
 from attlm_fairseq.nbest.corrections.jackknife import FOLDS, by_folds, folds_of, splits
+from attlm_fairseq.nbest.corrections.numbers import check_language
 from attlm_fairseq.nbest.corrections.pairs import write_pairs
 from attlm_fairseq.nbest.corrections.usage import Usage
 from attlm_fairseq.nbest.features.lm_features import default_features
@@ -41,6 +42,7 @@ def learn_corrections(lists: Lists, refs: References | None = None, *, lm: FileP
     Raises:
         InputError: the input is unreadable or wrong, or there are no references.
     """
+    check_language(language)
     return learn(with_references(lists_of(lists), refs), lm=None if lm is None else Path(fspath(lm)), language=language)
 
 
@@ -94,11 +96,14 @@ def evaluate_corrections(
         path = Path(fspath(table))
         loaded = Corrections.load(path)
         if not loaded.seen(read):
+            warn_of_part(path, loaded.share_of(nbest.references for nbest in read))
             for nbest in read:
                 found.add(nbest, loaded)
             return found
         note(f"note: {path} was learned from these lists: each fold is corrected with what is learned from the other folds")
         teach = partial(loaded.learned_again, table=path)
+    else:
+        check_language(language)
     for _, others, held_out in splits(folds_of(read, folds, groups=groups_of(read, folds_by))):
         corrections = teach([read[i] for i in others])
         for i in held_out:
@@ -154,6 +159,8 @@ def jackknife(
     folds, ngram, corrections = options.folds, options.ngram, options.corrections
     if not ngram and corrections is None and not lms and options.texts is None:
         raise InputError("there is nothing to learn: give --ngram a name, --corrections, --lm or --texts")
+    if corrections is not None:
+        check_language(options.language)
     read = with_references(lists_of(lists), refs)
     for name, of_folds in (lms or {}).items():
         if len(of_folds) != folds:

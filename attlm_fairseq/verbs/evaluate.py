@@ -13,6 +13,9 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.corrections.corrections import warn_of_part
+from attlm_fairseq.nbest.corrections.table_file import read_table
+from attlm_fairseq.nbest.fingerprints import MOST
 from attlm_fairseq.nbest.metrics import EditRate, Edits, Metric
 from attlm_fairseq.nbest.report.report import Report
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -239,23 +242,31 @@ def _rescored(found: Measurement, metric: Metric, run: RunConfig) -> tuple[RunCo
 def _in_sample(
     rescored: Sequence[System], further: Sequence[System], run: RunConfig | None, references: Sequence[Sequence[str]]
 ) -> tuple[list[str], list[str]]:
-    """Find the systems that were tuned on these lists; return their labels and notes for the report, and log a note.
+    """Find the systems that were tuned on these lists, or whose corrections were learned from them.
 
-    ``run`` is None if no configuration was given: then the current folder's ``attlm.toml`` may have written the further systems.
+    Returns their labels and notes for the report, and logs the notes. ``run`` is None if no configuration was given: then
+    the current folder's ``attlm.toml`` may have written the further systems.
     """
     if run is not None:
-        line = "the weights were tuned on these lists, which flatters them, so there is no p: elsewhere expect tune's cross-validated row"
+        owner, flattered = "", "them"
         # a file with the same answers as these weights was written by them
         labels = [one.label for one in (*rescored, *further) if rescored and np.array_equal(one.statistics, rescored[0].statistics)]
     else:
         run = read_config(DEFAULT_CONFIG) if further and DEFAULT_CONFIG.is_file() else RunConfig()
-        line = (
-            f"the weights of {DEFAULT_CONFIG} were tuned on these lists, which flatters what they have written, so there is no p: "
-            "elsewhere expect tune's cross-validated row; --config names another file"
-        )
+        owner, flattered = f" of {DEFAULT_CONFIG}", "what they have written"
         labels = [system.label for system in further]
-    if not run.tuned_on_these(run.weights, references):
+    reasons = []
+    if run.tuned_on_these(run.weights, references):
+        reasons.append(f"the weights{owner} were tuned on these lists")
+    if labels and run.adds_candidates and run.candidates.table is not None:
+        share = read_table(run.candidates.table).share_of(references)
+        warn_of_part(run.candidates.table, share)
+        if share > MOST:
+            reasons.append(f"the corrections{owner} were learned from these lists")
+    if not reasons:
         return [], []
+    other = f"; --config names another file than {DEFAULT_CONFIG}" if owner else ""
+    line = f"{' and '.join(reasons)}, which flatters {flattered}, so there is no p: elsewhere expect tune's cross-validated row{other}"
     note(f"note: {line}")
     return labels, [f"{line[:1].upper()}{line[1:]}."]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,12 +145,25 @@ def rescore(
     decider = ListDecider(run, features, writer.confidence)
     with cache.explaining_interrupts():
         first, read = peeked(with_sources(opened, source))
+        if run.adds_candidates and output is not None and output.to == "same" and not run.decision.makes_text:
+            read = telling_of_lost(read)
         with scoring(run, features, on_progress, cache, context_of(run, first)) as rescorer:
             writer.write(decider.decide_all(rescorer.score(rescorer.workers.expand(read))))
             cache.finish()
             signatures = rescorer.workers.signatures()
     record = {"weights": decider.weights, "decision": str(run.decision), "attlm": __version__, "lm": signatures}
     return Rescored(writer.kept, **decider.counts, weights=decider.weights, decision=run.decision, oov=rescorer.oov, record=record)
+
+
+def telling_of_lost(lists: Iterable[NbestList]) -> Iterator[NbestList]:
+    """Yield the lists. After the last one, log what their file said beyond text and scores, which new lists cannot hold."""
+    lost: set[str] = set()
+    for nbest in lists:
+        if nbest.verbatim is not None:
+            lost.update(nbest.verbatim.extras)
+        yield nbest
+    if lost:
+        note(f"note: lists with candidates are written anew, with ids, references, texts and scores: {', '.join(sorted(lost))} lost")
 
 
 @dataclass(frozen=True)

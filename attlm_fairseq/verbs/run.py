@@ -124,7 +124,7 @@ def require_weights(run: RunConfig) -> list[str]:
     features = [name for name in run.weights if is_lm_feature(name, run.feature_texts)]
     weighted = {*run.weights, *(lm for name in features for lm in differing_lms(name, names) or ())}
     if missing := [name for name in names if name not in weighted]:
-        others = [name for name in run.weights if name not in {*names, *features, *COMPUTED}]
+        others = [name for name in run.weights if name not in {*features, *COMPUTED}]
         also = f" (weights are given for {', '.join(others)}; the LMs are {', '.join(names)})" if others else ""
         raise InputError(
             f"no weight for {', '.join(missing)}{also}; find the weights with `attlm tune` on lists with references, "

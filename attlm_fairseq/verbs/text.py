@@ -33,7 +33,7 @@ class Perplexity:
 
     Attributes:
         lm: the LM's name.
-        ppl: every word and every sentence end is predicted and counted.
+        ppl: every word and every sentence end is predicted and counted; the words alone if the LM scores no sentence ends.
         ppl_salton2017: the first event of each sentence is counted but not predicted, as in the code of Salton et al.
             (2017).
         ppl_without_oov: unknown words are neither predicted nor counted.
@@ -116,7 +116,7 @@ def score_text(
         yield from scored.lines
         note_scorers(scorers, list(run.texts.values()), scored)
 
-    return ScoredText(iter(lines()), scored.oov)
+    return ScoredText(iter(lines()), scored.oov, scored.scores_end)
 
 
 def perplexity(
@@ -137,9 +137,10 @@ def perplexity(
     """
     run = run_config(config, lms=lms)
     names = list(run.texts)
-    counters = [PerplexityCounter() for _ in names]
+    scored = score_text(text, config=run, source=source, on_progress=on_progress)
+    counters = [PerplexityCounter(scores_end) for scores_end in scored.scores_end]
     words_read = 0
-    for number, line in enumerate(score_text(text, config=run, source=source, on_progress=on_progress).lines, 1):
+    for number, line in enumerate(scored.lines, 1):
         words_read += len(line.text.split())
         for name, counter, score in zip(names, counters, line.scores, strict=True):
             if not math.isfinite(score.total):

@@ -100,6 +100,9 @@ class TuneOptions:
             raise InputError(f"--folds {self.folds}: expected at least {MIN_FOLDS}, or 0 for no cross-validation")
         if self.strength is not None and not 0 <= self.strength <= 1:
             raise InputError(f"--strength {self.strength:g}: expected a number from 0 to 1")
+        if self.no_gain == "fail" and (self.strength is not None or not self.folds):
+            other = f"--strength {self.strength:g}" if self.strength is not None else "--folds 0"
+            raise InputError(f"--no-gain fail needs cross-validation to choose the strength: leave out {other}")
 
 
 @dataclass(frozen=True)
@@ -378,15 +381,19 @@ def _verdict(tuned: Tuned, options: TuneOptions, candidates: CandidateSpec) -> s
         raise NoGainError(f"{found}; nothing is written", tuned)
     warning = f"{found}: the weights written are 0 and leave the lists as they are"
     if any(system.result.weights.values()):
-        warning += f". To use the best ones found: attlm rescore {_as_options(system.result.weights, candidates)}"
+        ways = _as_options(system.result.weights, system.decision, candidates)
+        warning += f". To use the best ones found all the same, add to `attlm rescore`: {ways}"
     note(f"WARNING: {warning}")
     return warning
 
 
-def _as_options(weights: Mapping[str, float], candidates: CandidateSpec) -> str:
-    """Return the options of ``attlm rescore`` that apply these weights with the same candidates."""
+def _as_options(weights: Mapping[str, float], decision: Decision, candidates: CandidateSpec) -> str:
+    """Return the options of ``attlm rescore`` that apply these weights and this decision with the same candidates."""
     files = {"--corrections": candidates.table, "--phrases": candidates.phrases, "--corrector": candidates.corrector}
     parts = [f"{option} {shlex.quote(str(file))}" for option, file in files.items() if file]
+    if decision.rule != "max":
+        rule = "--consensus" if decision.rule == "consensus" else f"--mbr {shlex.quote(decision.rule.removeprefix('mbr-'))}"
+        parts.append(f"{rule} --scale {decision.scale:g}")
     return " ".join([*parts, *(f"--weight {name}={weight:g}" for name, weight in weights.items() if weight)])
 
 

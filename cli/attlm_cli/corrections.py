@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 import cloup
 
-from attlm_cli.options import folds_by_option, format_option, json_option, reference_options
+from attlm_cli.options import folds_by_option, format_option, given_option, json_option, reference_options
 from attlm_cli.overwriting import check_files
 from attlm_cli.printing import echo_json
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
 from attlm_fairseq.nbest.corrections.usage import Usage
@@ -133,6 +134,8 @@ def eval_command(
     fewer word errors, and wrong if it leaves more.
     """
     check_files({"the input": [nbest], "the references": refs.paths})
+    if table is not None and given_option("language"):
+        raise InputError("--language: a table has its own language; leave one of the two out")
     found = evaluate_corrections(NbestFile(nbest, format_name), refs, table, folds=folds, folds_by=folds_by, language=language)
     if as_json:
         echo_json(_as_dict(found, count))

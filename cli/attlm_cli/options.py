@@ -169,7 +169,7 @@ _REFERENCES = (
         multiple=True,
         metavar="FILE",
         help="References: one line per list, in the same order or with ids (Kaldi, sclite). Repeat the option for "
-        "multiple references; a blank line means no reference. Default: the references in NBEST.",
+        "multiple references, of which blank ones are left out. A list with blank ones alone is silence. Default: the references in NBEST.",
     ),
     cloup.option(
         "--refs-by",

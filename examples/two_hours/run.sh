@@ -33,9 +33,7 @@ training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order
     --num-workers 0 --log-format simple --seed 1)
 weak=(--dropout-in 0.4 --dropout-out 0.4 --dropout-words 0.1 --weight-drop 0.4 --activation-reg 1)
 strong=(--dropout-in 0.5 --dropout-out 0.5 --dropout-words 0.15 --weight-drop 0.6 --activation-reg 2)
-stronger=("${strong[@]}" --dropout-in 0.55 --weight-decay 0.03)
-strongest=(--dropout-in 0.6 --dropout-out 0.55 --dropout-words 0.2 --weight-drop 0.65 --activation-reg 2 --weight-decay 0.05
-    --adversarial-softmax 0.005)
+stronger=("${strong[@]}" --dropout-in 0.55)
 
 # until_reading NUMBER RATE: the rate falls to 0, after this reading
 until_reading() {
@@ -58,15 +56,14 @@ first=$(until_reading "$epochs" 0.003)
 train_model weak "$PROCESSES processes" "${training[@]}" $first "${weak[@]}" --max-epoch "${WEAK:-10}" --save-dir weak "$@"
 go_on_from weak model
 train_model model "$PROCESSES processes" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"
-cycle=0 dropout=("${stronger[@]}")
+cycle=0
 for readings in ${MORE:-}; do
     cycle=$((cycle + 1)) before=$model epochs=$((epochs + readings))
     model=more$cycle
     # the line from the rate at the beginning of the training that has MORE_RATE before these readings and 0 after them
     rate=$(awk -v rate="${MORE_RATE:-0.0025}" -v all="$epochs" -v readings="$readings" 'BEGIN { print rate * all / readings }')
     go_on_from "$before" "$model"
-    train_model "$model" "$PROCESSES processes" "${training[@]}" $(until_reading "$epochs" "$rate") "${dropout[@]}" --save-dir "$model" "$@"
-    dropout=("${strongest[@]}")
+    train_model "$model" "$PROCESSES processes" "${training[@]}" $(until_reading "$epochs" "$rate") "${stronger[@]}" --save-dir "$model" "$@"
 done
 
 mkdir -p "test-$model"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,37 @@ def test_a_table_is_not_judged_on_the_lists_that_taught_it(folder: Path) -> None
     of_folds, of_table = (run("corrections", "eval", "train.json", *table) for table in ((), ("--table", "c.tsv")))
     assert of_table.stdout == of_folds.stdout
     assert "c.tsv was learned from these lists" in of_table.stderr
+
+
+def test_lists_that_taught_the_table_get_no_p(folder: Path) -> None:
+    """The weights are tuned on other lists. From a tenth of the lists on there is a warning."""
+    run("tune", "dev.json", "--corrections", "c.tsv", "--restarts", 1)
+    told = "the corrections were learned from these lists, which flatters them, so there is no p"
+    assert told in (seen := run("eval", "train.json", "--config", "attlm.toml")).stderr
+    assert re.search("^rescored, max .*on the lists tuned on$", seen.stdout, re.MULTILINE)
+    others = run("eval", "dev.json", "--config", "attlm.toml")
+    assert "the corrections" not in others.stderr
+    run("rescore", "train.json", "-o", "out.json")
+    assert "the corrections of attlm.toml were learned" in run("eval", "train.json", "out.json").stderr
+    train, dev = (json.loads((folder / name).read_text()) for name in ("train.json", "dev.json"))
+    (folder / "part.json").write_text(json.dumps([*train[:10], *dev]))
+    for command in (
+        ("tune", "part.json", "--corrections", "c.tsv", "-o", "part.toml"),
+        ("corrections", "eval", "part.json", "--table", "c.tsv"),
+    ):
+        assert re.search(r"WARNING: c.tsv was learned from about \d\d% of these lists", run(*command).stderr)
+    assert "WARNING: c.tsv was learned" in run("eval", "part.json", "--config", "attlm.toml").stderr
+
+
+def test_what_new_lists_cannot_hold_is_named(folder: Path) -> None:
+    lists = [{**item(place), "speaker": "s"} for place in range(3)]
+    lines = [
+        {"id": str(n), "ref": x["output"], "speaker": "s", "hyps": [{"text": t, "am": -1, "start": 2} for t in x["input"]]}
+        for n, x in enumerate(lists)
+    ]
+    (folder / "lists.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    result = run("rescore", "lists.jsonl", "--corrections", "c.tsv", "--weight", "corrections=1", "-o", "out")
+    assert "note: lists with candidates are written anew, with ids, references, texts and scores: speaker, start lost" in result.stderr
 
 
 def test_tuned_corrections_are_what_rescore_applies(folder: Path) -> None:
@@ -137,6 +169,8 @@ def test_refused_in_one_line(folder: Path) -> None:
     assert "no weight for what corrections add" in refused("rescore", "dev.json", "--corrections", "c.tsv", "--weight", "am_score=1")
     assert "no weight for what corrections add" in refused("eval", "dev.json", "--corrections", "c.tsv")
     assert "would overwrite" in refused("corrections", "train.json", "-o", "train.json")
+    assert "num2words does not know it" in refused("corrections", "train.json", "--language", "xx", "-o", "x.tsv")
+    assert "a table has its own language" in refused("corrections", "eval", "dev.json", "--table", "c.tsv", "--language", "de")
 
 
 def test_folds_keep_the_lists_of_a_group_together(folder: Path) -> None:

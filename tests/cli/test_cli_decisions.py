@@ -99,7 +99,9 @@ def test_without_a_gain_the_lists_stay_as_read(lists):
 def test_weights_that_are_not_trusted_can_be_used_without_another_run(lists):
     """A gain in one list is no ground for trust. The warning names the options, and attlm.toml the weights."""
     result = run("tune", "once.json", "--kenlm", "lm.arpa", "--json")
-    options = re.search(r"To use the best ones found: attlm rescore ((?:--weight \S+ ?)+)$", result.stderr, re.MULTILINE)[1].split()
+    options = re.search(
+        r"To use the best ones found all the same, add to `attlm rescore`: ((?:--weight \S+ ?)+)$", result.stderr, re.MULTILINE
+    )[1].split()
     record = tomlkit.parse((lists / "attlm.toml").read_text())["tuning"]
     assert options == [part for name, weight in record["tuned_weights"].items() if weight for part in ("--weight", f"{name}={weight:g}")]
     found = json.loads(result.stdout)
@@ -114,6 +116,8 @@ def test_refusal_writes_nothing(lists):
     assert "nothing is written" in result.stderr
     assert not (lists / "attlm.toml").exists()
     assert "To use the best ones found" not in result.stderr
+    for option in (("--strength", "1"), ("--folds", "0")):
+        assert f"leave out {' '.join(option)}" in refused("tune", *options, "--no-gain", "fail", *option)
     run("tune", "once.json", "--kenlm", "lm.arpa", "--strength", "1")
     assert any(read_config(lists / "attlm.toml").weights.values())
 

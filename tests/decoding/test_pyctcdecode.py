@@ -241,6 +241,9 @@ def test_a_folder_brings_the_language_models_back(neural, arpa, tmp_path):
     assert decode(back, frames) == close(decode(lm, frames))
     with pytest.raises(InputError, match="is not empty"):
         lm.save_to_dir(tmp_path / "new" / "language_model")
+    rounded = StatefulNeuralLM.load(write_checkpoint(tmp_path / "lm.pt", WORDS), precision="int8")
+    PyctcdecodeLM(LogLinearLM([rounded, KenLM(arpa)])).save_to_dir(tmp_path / "rounded")
+    assert PyctcdecodeLM.load_from_dir(tmp_path / "rounded").lms.lms[0].lm.precision == "int8"
     with pytest.raises(InputError, match="LMs of subwords"):
         PyctcdecodeLM(LogLinearLM([neural], segment=[list])).save_to_dir(tmp_path / "other")
     (tmp_path / "new" / "language_model" / "attrs.json").write_text("{}")

@@ -26,6 +26,8 @@ def test_a_mean_is_noticed_and_a_sum_is_not():
     assert correlation_with_length(given, "sum") > 0.7
     (line,) = note_of_means(given)
     assert line.startswith("note: mean does not grow with the length of a hypothesis (correlation ")
+    ranks = [NbestList(one.id, [Hypothesis(one.hypotheses[0].text, {"b_rank": -place % 3 - 2.0}, 1)]) for place, one in enumerate(given)]
+    assert note_of_means(ranks) == []  # whole numbers are no log-probabilities
 
 
 def test_nothing_is_said_where_it_cannot_be_told():

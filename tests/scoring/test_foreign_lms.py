@@ -221,6 +221,13 @@ def test_every_kind_goes_through_the_commands(folder, tmp_path, monkeypatch):
     assert written["gpt_score"][written["input"].index("the cat sat on")] == pytest.approx(by_hand, abs=1e-4)
     ended = run("score", "text", *lms, "--sentence-end", "none")
     assert "gpt: each sentence begins with '<|endoftext|>', the sentence end is not scored" in ended.stderr
+    total = sum(float(line.split("\t")[2]) for line in ended.stdout.splitlines()[1:])
+    ppl = run("ppl", "text", "--lm", f"gpt={folder}/gpt2", "--sentence-end", "none").stdout.splitlines()[1].split("\t")
+    assert float(ppl[1]) == pytest.approx(math.exp(-total / 9), rel=1e-3)  # of the nine words
+    assert ppl[1] == ppl[-1]
+    assert "gpt does not score the sentence end" in refused("mix", "text", *lms, "--sentence-end", "none", "-o", "x.toml")
+    cached = ("--unigram-cache", "gpt=100:0.1:1", "--context", "all")
+    assert "gpt does not score the sentence end" in refused("score", "text", *lms, "--sentence-end", "none", *cached)
     begun = run("score", "text", *lms, "--sentence-start", "gpt=a")
     assert "gpt: each sentence begins with 'a', each sentence ends with '<|endoftext|>'" in begun.stderr
     assert "there is no LM of Hugging Face" in refused("score", "text", "--lm", "lm.arpa", "--sentence-start", "a")

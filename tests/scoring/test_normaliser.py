@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,12 +170,12 @@ def test_one_margin_serves_a_run_however_it_is_spread_or_interrupted(checkpoint,
     place, compute = self_normalised(checkpoint, 0.3), DeviceConfig(normaliser="none")
     config = RunConfig((LMSpec("lm", checkpoints=(place,)),), weights={"lm": 1.0})
     lms = BlockScorer.load(config, compute)
-    texts, others = ("the cat sat on the mat", "a dog ran", "the dog sat on a mat on the mat", "a cat"), ((2, 2), (None, None))
+    texts, others = ("mat on ran", "a dog", "on mat the", "the cat sat"), ((2, 2), (None, None))
     alone = lms.score(Block(texts, *others)).values["lm"]
     margins = [lms.score(block).margin for block in (close_lists(0.0), Block(texts, *others, rest=(0.0,) * 4))]
     assert margins[0] != margins[1]
     # the first list is close by one of the margins, not by the other
-    block = Block(texts, *others, rest=(alone[1] - alone[0] + sum(margins) / 2, 0.0, 1000.0, 0.0))
+    block = Block(texts, *others, rest=(alone[1] - alone[0] + (margins[0].error + margins[1].error) / 2, 0.0, 1000.0, 0.0))
     blocks = [close_lists(0.0), block, block]
     whole = list(OneProcess(lms).score(blocks))
     assert {scores.margin for scores in whole} == {margins[0]}
@@ -188,6 +189,21 @@ def test_one_margin_serves_a_run_however_it_is_spread_or_interrupted(checkpoint,
         stopped.close()
         assert [scores.values for scores in cache.score(OneProcess(lms), blocks)] == [scores.values for scores in whole]
         cache.finish()
+
+
+def test_longer_lists_are_measured_too(checkpoint):
+    """The error grows with length: a block of longer lists has its own, and one of short lists still that of the first block."""
+    lms = BlockScorer([load(self_normalised(checkpoint, 0.3), "none")], [TextPipeline().load()], weights={"lm": 1.0})
+    short = Block(("the cat", "a dog"), (2,), (None,), rest=(0.0, 0.0))
+    long = Block(("the cat sat on a mat and ran", "a dog ran on the mat the dog"), (2,), (None,), rest=(0.0, 0.0))
+    margin, own = lms.score(short).margin, lms.score(long).margin
+    assert margin.words == 2
+    assert own.error > margin.error
+    alone = lms.score(Block(long.texts, long.sizes, long.sources)).values["lm"]
+    between = replace(long, rest=(alone[1] - alone[0] + (margin.error + own.error) / 2, 0.0))
+    assert "close lists" in lms.score(between, margin).notes
+    assert lms.score(between, margin).margin == margin  # for other blocks
+    assert "close lists" not in lms.score(between, margin._replace(words=8)).notes
 
 
 def test_hypotheses_far_from_the_best_move_with_it(checkpoint):

@@ -418,6 +418,12 @@ def test_a_loaded_lm_is_not_moved_by_a_configuration(folder):
         (lambda: attlm.write_nbest(LISTS, "out", 3), "the format is 3 .*: expected a name"),
         (lambda: attlm.convert(LISTS, "out", 3), "the format is 3 .*: expected a name"),
         (lambda: attlm.convert(LISTS, 3, "kaldi"), "the file is 3 .*: expected a path"),
+        (lambda: attlm.sample("lm.pt", 2, prefix=["the"]), r"--prefix is \['the'\]: expected a string"),
+        (lambda: attlm.show_attention(["the cat"], {"lm": "lm.pt"}), r"the sentence is \['the cat'\]: expected a string"),
+        (
+            lambda: attlm.rescore(LISTS, {"n": "lm.pt", "k": "lm.arpa"}, {"n": 1, "x": 1}),
+            "no weight for k .weights are given for n, x; the LMs are n, k",
+        ),
     ],
 )
 def test_what_is_no_lm_system_or_file_is_one_line(folder, call, message):

@@ -14,6 +14,7 @@ from pathlib import Path
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, AlignedPair, align_list
 from attlm_fairseq.nbest.corrections.corrector import Corrector
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES, Channel, expand
@@ -24,12 +25,21 @@ from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, learn_phra
 from attlm_fairseq.nbest.corrections.search import Candidate, KenLMSearch, NoLM, Search, SearchLM
 from attlm_fairseq.nbest.corrections.spelling import SpellingSearch
 from attlm_fairseq.nbest.corrections.table_file import Table, read_table, write_table
-from attlm_fairseq.nbest.fingerprints import fingerprint, known_share
+from attlm_fairseq.nbest.fingerprints import MOST, SOME, fingerprint
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.text.symbols import END, START, UNKNOWN
 
 SEARCH_ORDER = 4
 LISTS_TOGETHER = 64  # that are expanded at a time: by a neural corrector, by one process
+
+
+def warn_of_part(table: Path, share: float) -> None:
+    """Log a warning if a table was learned from a part of the lists, with this share of their references, but not from most of them."""
+    if SOME < share <= MOST:
+        note(
+            f"WARNING: {table} was learned from about {share:.0%} of these lists. Its corrections of them are too good, and so are the "
+            "figures: leave these lists out, or learn from others"
+        )
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class Corrections(Table):
 
     def seen(self, lists: Iterable[NbestList]) -> bool:
         """Return whether the table was learned from most of these lists, so that it has to be learned from other folds for them."""
-        return bool(self.learned_from) and known_share((nbest.references for nbest in lists), self.learned_from) > 0.5
+        return self.share_of(nbest.references for nbest in lists) > MOST
 
     def learned_again(self, lists: Iterable[NbestList], table: Path) -> Corrections:
         """Learn corrections like those of the file ``table`` from other lists, with the same language and the same phrase list.

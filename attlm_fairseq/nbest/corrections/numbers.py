@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.alignment import AlignedPair, Block
 
 MAX_NUMBER = 9999
@@ -20,6 +22,7 @@ MAX_SPOKEN = 8  # words of a spelled number
 MAX_ENDING = 3  # letters that stick to a number: 4pm, 21st
 MIN_PROBABILITY = 0.01
 DISCOUNT = 1.0
+PARTS = 100  # other numbers are said as pairs and digits, which are at most this
 
 Words = tuple[str, ...]
 
@@ -34,7 +37,10 @@ class Spoken(NamedTuple):
 
 @dataclass(frozen=True)
 class NumberWords:
-    """The number words of a language. ``values``: by spelling, split at hyphens, without commas and joining words."""
+    """The number words of a language. ``values``: by spelling, split at hyphens, without commas and joining words.
+
+    Cardinals and ordinals that num2words cannot spell are empty.
+    """
 
     values: dict[Words, int]
     cardinals: tuple[Words, ...]
@@ -84,7 +90,8 @@ class NumberWords:
             ways["digits-pair"] = (*self.cardinals[int(digits[0])], *self.cardinals[int(digits[1])], *self.cardinals[int(digits[2:])])
         if len(digits) >= 3 and digits.endswith("00"):
             ways["short"] = self.cardinals[int(digits[:-2])]
-        ways["ordinal"] = self.ordinals[value]
+        if self.ordinals[value]:
+            ways["ordinal"] = self.ordinals[value]
         if ending:
             for name, words in list(ways.items()):
                 if name != "ordinal":
@@ -103,23 +110,51 @@ class NumberWords:
 
 @lru_cache(maxsize=4)
 def number_words(language: str = "en") -> NumberWords | None:
-    """Return the numbers of a language (num2words' code); None if num2words is not installed or does not have it."""
+    """Return the numbers of a language (num2words' code); None if num2words is not installed or cannot spell 0 to PARTS in it."""
     try:
         from num2words import num2words
-
-        spelled = [num2words(value, lang=language) for value in range(MAX_NUMBER + 1)]
-        ordinals = [num2words(value, lang=language, to="ordinal") for value in range(MAX_NUMBER + 1)]
-    except (ImportError, NotImplementedError):
+    except ImportError:
         return None
-    split = [tuple(text.lower().replace(",", "").replace("-", " ").split()) for text in spelled]
+
+    def spelled(value: int, kind: str) -> Words:
+        try:
+            text = num2words(value, lang=language, to=kind)
+        except Exception:  # in some languages num2words has no words, or a fault: IndexError, KeyError, TypeError
+            return ()
+        return tuple(text.lower().replace(",", "").replace("-", " ").split())
+
+    split = [spelled(value, "cardinal") for value in range(PARTS + 1)]
+    if not all(split):
+        return None
+    split += [spelled(value, "cardinal") for value in range(PARTS + 1, MAX_NUMBER + 1)]
+    ordinals = tuple(spelled(value, "ordinal") for value in range(MAX_NUMBER + 1))
     joining = "and" if language.startswith("en") else ""
     zeros = ("oh", "zero", "o") if language.startswith("en") else split[0]
     values: dict[Words, int] = {}
     for value, words in enumerate(split):
-        values.setdefault(tuple(word for word in words if word != joining), value)
-    return NumberWords(
-        values, tuple(split), tuple(tuple(text.lower().replace(",", "").replace("-", " ").split()) for text in ordinals), joining, zeros
-    )
+        if words:
+            values.setdefault(tuple(word for word in words if word != joining), value)
+    return NumberWords(values, tuple(split), ordinals, joining, zeros)
+
+
+def check_language(language: str) -> None:
+    """Log a note if num2words cannot spell the numbers of a language.
+
+    Raises:
+        InputError: num2words does not know the language.
+    """
+    try:
+        from num2words import CONVERTER_CLASSES
+    except ImportError:
+        return
+    if not {language, language[:2]} & CONVERTER_CLASSES.keys():
+        known = ", ".join(sorted(CONVERTER_CLASSES))
+        raise InputError(f"--language {language}: num2words does not know it; expected one of {known}")
+    words = number_words(language)
+    if words is None:
+        note(f"note: num2words cannot spell the numbers of {language}: corrections leave numbers as they are")
+    elif not any(words.ordinals):
+        note(f"note: num2words has no ordinal numbers of {language}: corrections change the others alone")
 
 
 def shape(spoken: Spoken) -> str:

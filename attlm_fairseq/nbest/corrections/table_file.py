@@ -15,7 +15,7 @@ Tab-separated UTF-8 lines ``kind source target ln_p count examples``, after line
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from attlm_fairseq.nbest.corrections.alignment import BEGIN, END
 from attlm_fairseq.nbest.corrections.letters import LetterChannel
 from attlm_fairseq.nbest.corrections.numbers import NumberChannel, number_words
 from attlm_fairseq.nbest.corrections.phrase_table import PhraseTable, Rule, Words
+from attlm_fairseq.nbest.fingerprints import known_share
 
 TITLE = "# attlm corrections 1"
 COLUMNS = ("kind", "source", "target", "ln_p", "count", "examples")
@@ -48,6 +49,10 @@ class Table:
     language: str = "en"
     lists: int = 0
     learned_from: str = ""
+
+    def share_of(self, references: Iterable[Sequence[str]]) -> float:
+        """Return the share of the distinct references that the table was learned from, see ``known_share``."""
+        return known_share(references, self.learned_from) if self.learned_from else 0.0
 
 
 def write_table(path: Path, table: Table, lm: Path) -> None:

@@ -30,12 +30,13 @@ def correlation_with_length(lists: Sequence[NbestList], name: str) -> float | No
 def note_of_means(lists: Sequence[NbestList]) -> list[str]:
     """Return a line for each of the lists' own log-probabilities that seems to be divided by length.
 
-    Only scores that are never positive can be log-probabilities.
+    Only scores that are never positive can be log-probabilities. Whole numbers are ranks or counts.
     """
     names = dict.fromkeys(name for nbest in lists for name in nbest.hypotheses[0].scores)
     lines = []
     for name in names:
-        if any(nbest.hypotheses[0].scores.get(name, 0.0) > 0 for nbest in lists):
+        of_best = [nbest.hypotheses[0].scores.get(name, 0.0) for nbest in lists]
+        if any(score > 0 for score in of_best) or all(float(score).is_integer() for score in of_best):
             continue
         found = correlation_with_length(lists, name)
         if found is not None and abs(found) < MAX_CORRELATION:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,15 @@ from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
 from attlm_fairseq.text import TextPipeline, split_texts
 
 SAMPLE_LISTS = 32  # lists on which the error of approximate scores is measured
+LONGER = 1.25  # a list so many times as long as those measured may have a greater error
+LONGER_LISTS = 8  # that are measured in each block with longer lists
+
+
+class Margin(NamedTuple):
+    """By how much approximate scores change the difference of two totals of a list, at most, and the words of the longest list measured."""
+
+    error: float
+    words: int
 
 
 @dataclass(frozen=True)
@@ -30,14 +39,14 @@ class BlockScores:
         values: by name of LM or feature, one value per hypothesis.
         oov: unknown words, by LM.
         notes: what the user is told once, by LM.
-        margin: hypotheses whose approximate totals are closer than this to the best of their list were scored exactly; None
-            if nothing was approximated.
+        margin: that of the first block of the run. Hypotheses whose approximate totals are closer to the best of their list
+            were scored exactly. None if nothing was approximated.
     """
 
     values: dict[str, list[float]]
     oov: dict[str, OOVCount]
     notes: dict[str, str]
-    margin: float | None = None
+    margin: Margin | None = None
 
 
 class BlockScorer:
@@ -83,20 +92,26 @@ class BlockScorer:
         source_texts = [text.load() for text in config.source_texts.values()]
         return cls(scorers, [text.load() for text in config.texts.values()], features, source_texts, margins, config.weights)
 
-    def score(self, block: Block, margin: float | None = None) -> BlockScores:
+    def score(self, block: Block, margin: Margin | None = None) -> BlockScores:
         """Score some hypotheses. A score is the natural log of the probability of the words and the sentence end.
 
-        ``margin``: of the run's first block (see ``BlockScores``); None to measure it on this block.
+        ``margin``: of the run's first block (see ``BlockScores``); None to measure it on this block. Errors grow with length:
+        some of the lists that are longer than those measured are measured, too, for this block alone.
         """
         scores = self.block(self._columns(block, self.scorers))
         exact = [scorer.exact() for scorer in self.scorers]
         if not block.rest or all(one is other for one, other in zip(exact, self.scorers, strict=True)):
             return scores
         totals = self._totals(block.rest, scores)
+        words = np.array([len(text.split()) for text in block.texts])
+        lengths = np.array([of_list.max() for of_list in block.by_list(words)])
         if margin is None:
-            margin = self._largest_error(block, totals, exact)
-        scores = replace(scores, margin=margin)
-        near, best = self._contenders(block, totals, margin)
+            sample = np.arange(0, len(lengths), ceil_div(len(lengths), SAMPLE_LISTS))
+            margin = Margin(self._largest_error(block, totals, exact, sample), int(lengths[sample].max()))
+        scores, error = replace(scores, margin=margin), margin.error
+        if (longer := np.flatnonzero(lengths > LONGER * margin.words)).size:
+            error = max(error, self._largest_error(block, totals, exact, longer[:: ceil_div(len(longer), LONGER_LISTS)]))
+        near, best = self._contenders(block, totals, error)
         rows = np.flatnonzero(near).tolist()
         if not rows:
             return scores
@@ -110,7 +125,7 @@ class BlockScorer:
         told = f"{len(rows)} of the first {len(block)} hypotheses are scored exactly: the approximation could decide between them"
         return replace(scores, notes=scores.notes | {"close lists": told})
 
-    def _contenders(self, block: Block, totals: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
+    def _contenders(self, block: Block, totals: np.ndarray, error: float) -> tuple[np.ndarray, np.ndarray]:
         """Find the hypotheses that may be the best of their list, where there are several.
 
         Returns:
@@ -119,15 +134,15 @@ class BlockScorer:
         near, best = np.zeros(len(block), dtype=bool), np.arange(len(block))
         for rows in block.by_list(np.arange(len(block))):
             of_list = totals[rows]
-            close = of_list >= of_list.max() - margin
+            close = of_list >= of_list.max() - error
             if np.count_nonzero(close) > 1:
                 near[rows] = close if not self.margins else True  # ``scored_if_close`` needs whole lists
                 best[rows] = rows[of_list.argmax()]
         return near, best
 
-    def _largest_error(self, block: Block, totals: np.ndarray, exact: Sequence[Scorer]) -> float:
-        """Return by how much approximate scores change the difference of two totals of one list, at most, in a sample of the lists."""
-        rows = block.rows_of(range(0, len(block.sizes), ceil_div(len(block.sizes), SAMPLE_LISTS)))
+    def _largest_error(self, block: Block, totals: np.ndarray, exact: Sequence[Scorer], lists: np.ndarray) -> float:
+        """Return by how much approximate scores change the difference of two totals of one list, at most, in these lists."""
+        rows = block.rows_of(lists.tolist())
         sample = block.of_rows(rows)
         errors = self._totals(sample.rest, self.block(self._columns(sample, exact))) - totals[rows]
         return max(float(np.ptp(of_list)) for of_list in sample.by_list(errors))

@@ -25,7 +25,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.block import Block
-from attlm_fairseq.nbest.run.block_scores import BlockScores
+from attlm_fairseq.nbest.run.block_scores import BlockScores, Margin
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.walk import Group, History, Turn, TurnScores
 from attlm_fairseq.nbest.run.workers import Workers
@@ -268,7 +268,7 @@ def _decoded(text: Any, check: Any, size: int) -> BlockScores | None:
             oov[name].words = int(words)
             oov[name].unknown = Counter({word: int(count) for word, count in unknown.items()})
             oov[name].examples = [str(example) for example in examples]
-        margin = None if content["margin"] is None else float(content["margin"])
+        margin = None if content["margin"] is None else Margin(float(content["margin"][0]), int(content["margin"][1]))
         return BlockScores(values, oov, {name: str(note) for name, note in content["notes"].items()}, margin)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return None

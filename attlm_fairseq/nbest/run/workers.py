@@ -21,7 +21,7 @@ from attlm_fairseq.nbest.corrections.corrections import Corrections, in_batches
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.run.block import Block
-from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
+from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores, Margin
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.walk import Group, TurnScores, light, walk
 from attlm_fairseq.scoring.compute import DeviceConfig
@@ -46,7 +46,7 @@ class Workers(Protocol):
     def expand(self, lists: Iterable[NbestList]) -> Iterable[NbestList]:
         """Return the lists, in order, with the candidates of the run if it adds any."""
 
-    def score(self, blocks: Iterable[Block], margin: float | None = None) -> Iterator[BlockScores]:
+    def score(self, blocks: Iterable[Block], margin: Margin | None = None) -> Iterator[BlockScores]:
         """Yield the scores of each block, in order. ``margin``: see ``BlockScorer.score``; None: the first block's is used for all."""
 
     def walk(self, groups: Iterable[Group]) -> Iterator[Iterable[TurnScores]]:
@@ -69,7 +69,7 @@ class OneProcess(contextlib.AbstractContextManager):
         spec = self._config.candidates
         return spec.load().expand_all(lists, spec.candidates) if self._config.adds_candidates else lists
 
-    def score(self, blocks: Iterable[Block], margin: float | None = None) -> Iterator[BlockScores]:
+    def score(self, blocks: Iterable[Block], margin: Margin | None = None) -> Iterator[BlockScores]:
         for block in blocks:
             scores = self.scorer.score(block, margin)
             margin = scores.margin
@@ -118,7 +118,7 @@ class Processes(contextlib.AbstractContextManager):
         some = ([*light(dict(enumerate(of_batch))).values()] for of_batch in in_batches(lists))
         return chain.from_iterable(self._in_order(_expand, some))
 
-    def score(self, blocks: Iterable[Block], margin: float | None = None) -> Iterator[BlockScores]:
+    def score(self, blocks: Iterable[Block], margin: Margin | None = None) -> Iterator[BlockScores]:
         blocks = iter(blocks)
         for block in islice(blocks, 1):
             if not block.rest or margin is not None:

@@ -6,8 +6,10 @@ import math
 
 import pytest
 
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.corrections.alignment import align_list, bounded
-from attlm_fairseq.nbest.corrections.numbers import NumberChannel, learn_numbers, number_words, opposite, shape
+from attlm_fairseq.nbest.corrections.numbers import NumberChannel, check_language, learn_numbers, number_words, opposite, shape
 
 num2words = pytest.importorskip("num2words")
 
@@ -76,3 +78,18 @@ def test_opposite_words_of_the_reference() -> None:
 def test_an_unknown_language_knows_no_numbers() -> None:
     assert number_words("xx") is None
     assert learn_numbers(align_list(["five"], ["fifth"]), "xx") == NumberChannel()
+    with pytest.raises(InputError, match=r"--language xx: num2words does not know it; expected one of .*, de, "):
+        check_language("xx")
+
+
+@pytest.mark.parametrize("language", ["cs", "pl", "ko", "am"])  # no ordinals; IndexError, KeyError and TypeError of some numbers
+def test_numbers_that_num2words_cannot_spell_are_left_out(language: str) -> None:
+    words = number_words(language)
+    assert words is not None
+    assert all(words.cardinals[value] for value in range(101))
+    assert words.read(words.cardinals[12], 0)[1] == 12
+    missing = next(value for value, ordinal in enumerate(words.ordinals) if not ordinal or not words.cardinals[value])
+    assert "ordinal" not in words.ways(missing, "") or words.ordinals[missing]
+    with collected() as told:
+        check_language(language)
+    assert ["no ordinal numbers" in line for line in told] == ([] if any(words.ordinals) else [True])
