@@ -88,7 +88,7 @@ def test_a_walk_scores_each_sentence_after_those_before_it(kind, tmp_path):
     begun = scorer.after(HISTORIES[1])
     document = [*SENTENCES, [], *SENTENCES[::-1]]
     abs_error = 0.05 if "bfloat16" in kind else 1e-5
-    for lm in (scorer, MixtureScorer([scorer], [1.0]) if scorer.left_to_right else scorer):
+    for lm in (scorer, MixtureScorer([scorer], [1.0]) if scorer.left_to_right and scorer.scores_end else scorer):
         others = lm.after(HISTORIES[1])
         found, other, nothing = lm.walk([(lm, document), (others, SENTENCES[:2]), (others, [])])
         assert (nothing.scores, nothing.features, nothing.later) == ([], [], others)

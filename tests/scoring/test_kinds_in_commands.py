@@ -118,7 +118,8 @@ def test_every_command_scores_as_the_library_does(files, tmp_path, monkeypatch, 
     lines = run("score", "text", *lm, "--no-header").stdout.splitlines()
     assert [float(line.split("\t")[2]) for line in lines] == pytest.approx(list(expected.values()), abs=1e-4)
     [ppl] = json.loads(run("ppl", "text", *lm, "--json").stdout)
-    events = sum(len(text.split()) + 1 for text in TEXTS)
+    ends = 0 if kind == "BERT" else 1  # masked LMs do not score the sentence end
+    events = sum(len(text.split()) + ends for text in TEXTS)
     assert math.log(ppl["ppl"]) == pytest.approx(-sum(expected.values()) / events, abs=1e-4)
     tuned = run("tune", "lists", *lm, "--folds", "0", "--strength", "1", "--json", "-o", "attlm.toml")
     assert "lm" in json.loads(tuned.stdout)["tuned weights"]

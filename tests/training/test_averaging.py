@@ -11,6 +11,7 @@ from fairseq.optim.fp16_optimizer import FP16Optimizer
 from fairseq_runs import LOGGING, ROOT, fairseq, logged
 from torch import nn
 
+from attlm_fairseq.tasks import _averaging
 from attlm_fairseq.tasks._averaging import WeightAverage, copy_to_masters
 
 COMMON = ["--user-dir", ROOT / "attlm_fairseq", "--task", "document_reset_lm", "--arch", "awd_averaging", "--decoder-embed-dim", 8]
@@ -80,13 +81,15 @@ def test_a_state_that_is_saved_and_loaded_goes_on():
 
 
 @pytest.mark.parametrize(("before", "after"), [("ema", "nt-asgd"), ("nt-asgd", "ema"), ("ema", "none")])
-def test_another_kind_goes_on_from_the_latest_weights_without_the_average(before, after, caplog):
+def test_another_kind_goes_on_from_the_latest_weights_without_the_average(before, after, caplog, monkeypatch):
     average = WeightAverage(before, 0.9, 5)
     average.triggered = True
     model, history = trained_steps(average, 3)
     average.put_in(model)
     resumed = WeightAverage(after, 0.9, 5)
-    with caplog.at_level(logging.INFO):
+    monkeypatch.setattr(_averaging.logger, "disabled", False)  # fairseq's programs, run in this process before, may have
+    monkeypatch.setattr(_averaging.logger, "handlers", [caplog.handler])
+    with caplog.at_level(logging.INFO, logger=_averaging.logger.name):
         resumed.load_state_dict(average.state_dict())
     assert f"not of --average {after}: training goes on from the latest weights" in caplog.text
     resumed.put_in(model)  # there is nothing to put in
