@@ -15,7 +15,7 @@ def visible(text: str) -> str:
 
 
 def require_utf8(text: str, what: str) -> None:
-    """Raise InputError if this is no text, or one of the command line that is not UTF-8, whose bytes Python holds as lone surrogates."""
+    """Raise InputError if ``text`` is no string, or is not UTF-8: Python holds other bytes of the command line as lone surrogates."""
     if not isinstance(text, str):
         raise InputError(f"{what} is {text!r}: expected a string")
     try:

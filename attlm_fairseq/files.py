@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 HEAD = 1 << 16  # bytes at the beginning of a file from which its format is recognised
 _PIECE = 1 << 16
 _GZIP_MAGIC = b"\x1f\x8b"
+NOT_WRITTEN = (".bz2", ".xz", ".zst", ".zip")
 _NOT_READ = {"bzip2": rb"BZh[1-9]1AY&SY", "xz": rb"\xfd7zXZ\x00", "zstd": rb"\x28\xb5\x2f\xfd", "zip": rb"PK\x03\x04"}
 # /dev/stdout counts, too: opened by name, it would truncate the FILE of `>> FILE`
 STANDARD_OUTPUT = ("-", "/dev/stdout")
@@ -199,8 +200,11 @@ def whole_file(path: str) -> Iterator[TextIO]:
     """Open a UTF-8 text file that appears under its name only if the block ends without an error; ``-`` is standard output.
 
     A name ending in .gz is compressed, without a time stamp. If the path is a link, its target is written and the link
-    stays. Devices and pipes are written directly. Raises InputError if the file cannot be written.
+    stays. Devices and pipes are written directly. Raises InputError if the file cannot be written, or if its name ends
+    like that of another kind of compressed file.
     """
+    if path.endswith(NOT_WRITTEN):
+        raise InputError(f"files are written as text or .gz: name it without {Path(path).suffix}", path=path)
     if path in STANDARD_OUTPUT:
         with tempfile.TemporaryFile() as spool, _text(spool) as text:
             try:
@@ -277,7 +281,7 @@ def whole_folder(path: str) -> Iterator[Path]:
     """
     target = _led_to(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError("the folder already exists; name a new one", path=path)
+        raise InputError("already exists; name a new folder", path=path)
     try:
         with own_folder(target.with_name(f".{target.name}.part"), path) as place:
             yield place

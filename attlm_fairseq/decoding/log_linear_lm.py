@@ -79,7 +79,8 @@ class LogLinearLM:
 
         Raises:
             InputError: a file is missing or invalid.
-            ValueError: the precision is unknown, or it is int8 and the device is not a CPU.
+            ValueError: a file is given twice, a weight is not a finite number, or the precision is unknown or does not go with
+                the device (int8 is for CPUs).
             TypeError: an argument is neither a path nor a mapping of paths.
         """
         files = weighted(lm)
@@ -143,7 +144,7 @@ def weighted(files: Files) -> dict[Path, float]:
         )
     found = {Path(path): weight for path, weight in files.items()}
     if len(found) < len(files):
-        raise ValueError(f"language models: one file is given more than once in {', '.join(map(str, files))}")
+        raise ValueError(f"language models: a file is given twice in {', '.join(map(str, files))}")
     return found
 
 

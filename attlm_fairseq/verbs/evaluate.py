@@ -265,7 +265,7 @@ def _in_sample(
             reasons.append(f"the corrections{owner} were learned from these lists")
     if not reasons:
         return [], []
-    other = f"; --config names another file than {DEFAULT_CONFIG}" if owner else ""
+    other = "; --config gives another file" if owner else ""
     line = f"{' and '.join(reasons)}, which flatters {flattered}, so there is no p: elsewhere expect tune's cross-validated row{other}"
     note(f"note: {line}")
     return labels, [f"{line[:1].upper()}{line[1:]}."]

@@ -146,7 +146,7 @@ def rescore(
     with cache.explaining_interrupts():
         first, read = peeked(with_sources(opened, source))
         if run.adds_candidates and output is not None and output.to == "same" and not run.decision.makes_text:
-            read = telling_of_lost(read)
+            read = telling_of_left_out(read)
         with scoring(run, features, on_progress, cache, context_of(run, first)) as rescorer:
             writer.write(decider.decide_all(rescorer.score(rescorer.workers.expand(read))))
             cache.finish()
@@ -155,15 +155,15 @@ def rescore(
     return Rescored(writer.kept, **decider.counts, weights=decider.weights, decision=run.decision, oov=rescorer.oov, record=record)
 
 
-def telling_of_lost(lists: Iterable[NbestList]) -> Iterator[NbestList]:
-    """Yield the lists. After the last one, log what their file said beyond text and scores, which new lists cannot hold."""
-    lost: set[str] = set()
+def telling_of_left_out(lists: Iterable[NbestList]) -> Iterator[NbestList]:
+    """Yield the lists. After the last one, log the names of the fields that lists with added candidates leave out."""
+    left_out: set[str] = set()
     for nbest in lists:
         if nbest.verbatim is not None:
-            lost.update(nbest.verbatim.extras)
+            left_out.update(nbest.verbatim.extras)
         yield nbest
-    if lost:
-        note(f"note: lists with candidates are written anew, with ids, references, texts and scores: {', '.join(sorted(lost))} lost")
+    if left_out:
+        note(f"note: with added candidates only ids, references, texts and scores are written; left out: {', '.join(sorted(left_out))}")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from attlm_fairseq.verbs.evaluate import AGAINST
 )
 @seed_option
 @json_option
-@run_options()
+@run_options(own_context=True)
 def cloze_command(questions: str, weights: tuple[tuple[str, float], ...], seed: int, as_json: bool, run: RunConfig) -> None:
     """Answer QUESTIONS (- is standard input) with each LM: which candidate makes the query most probable after its context?
 

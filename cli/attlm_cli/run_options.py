@@ -135,6 +135,7 @@ UNKNOWN_WORDS = (
         "natural log. spread:TYPES: p(<unk>) divided by this number of unseen words.",
     ),
 )
+REFUSED_CONTEXT = cloup.option("--context", type=CONTEXT, hidden=True)  # the command says what to give instead
 CONTEXT_OF_LISTS = cloup.option(
     "--context",
     type=CONTEXT,
@@ -245,7 +246,12 @@ ARITHMETIC = (
 
 
 def run_options(
-    several_devices: bool = False, only_if_named: bool = False, scores: bool = True, candidates: bool = False, lists: bool = False
+    several_devices: bool = False,
+    only_if_named: bool = False,
+    scores: bool = True,
+    candidates: bool = False,
+    lists: bool = False,
+    own_context: bool = False,
 ) -> Decorator:
     """Add the options for LMs, their text and their devices, passed to the command as ``run``.
 
@@ -257,13 +263,15 @@ def run_options(
             out.
         candidates: whether the command can add candidates to lists.
         lists: whether the command reads n-best lists.
+        own_context: whether the input says what the context is, so that the command refuses ``--context``.
     """
+    context = REFUSED_CONTEXT if own_context else CONTEXT_OF_LISTS if lists else CONTEXT_OF_TEXT
     groups = {
         "Models": MODELS + (COMBINED_MODELS if scores else ()) + (ONLY_CLOSE if lists else ()),
         "Translation models": TRANSLATION_MODELS if scores else (),
         "Candidates": CANDIDATES if candidates else (),
         "Text": TEXT + (UNKNOWN_WORDS + SENTENCE_TOKENS if scores else ()),
-        "Context": (CONTEXT_OF_LISTS if lists else CONTEXT_OF_TEXT, *CONTEXT_OPTIONS) if scores else (),
+        "Context": (context, *CONTEXT_OPTIONS) if scores else (),
         "Device": (
             SEVERAL_DEVICES if several_devices else ONE_DEVICE,
             *(ARITHMETIC if scores else ()),

@@ -73,7 +73,7 @@ def test_lists_that_taught_the_table_get_no_p(folder: Path) -> None:
     assert "WARNING: c.tsv was learned" in run("eval", "part.json", "--config", "attlm.toml").stderr
 
 
-def test_what_new_lists_cannot_hold_is_named(folder: Path) -> None:
+def test_fields_that_are_left_out_are_named(folder: Path) -> None:
     lists = [{**item(place), "speaker": "s"} for place in range(3)]
     lines = [
         {"id": str(n), "ref": x["output"], "speaker": "s", "hyps": [{"text": t, "am": -1, "start": 2} for t in x["input"]]}
@@ -81,7 +81,7 @@ def test_what_new_lists_cannot_hold_is_named(folder: Path) -> None:
     ]
     (folder / "lists.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     result = run("rescore", "lists.jsonl", "--corrections", "c.tsv", "--weight", "corrections=1", "-o", "out")
-    assert "note: lists with candidates are written anew, with ids, references, texts and scores: speaker, start lost" in result.stderr
+    assert "note: with added candidates only ids, references, texts and scores are written; left out: speaker, start" in result.stderr
 
 
 def test_tuned_corrections_are_what_rescore_applies(folder: Path) -> None:

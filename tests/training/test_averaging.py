@@ -87,7 +87,7 @@ def test_another_kind_goes_on_from_the_latest_weights_without_the_average(before
     model, history = trained_steps(average, 3)
     average.put_in(model)
     resumed = WeightAverage(after, 0.9, 5)
-    monkeypatch.setattr(_averaging.logger, "disabled", False)  # fairseq's programs, run in this process before, may have
+    monkeypatch.setattr(_averaging.logger, "disabled", False)  # by what earlier tests of this process have imported
     monkeypatch.setattr(_averaging.logger, "handlers", [caplog.handler])
     with caplog.at_level(logging.INFO, logger=_averaging.logger.name):
         resumed.load_state_dict(average.state_dict())

@@ -34,7 +34,7 @@ LISTS_TOGETHER = 64  # that are expanded at a time: by a neural corrector, by on
 
 
 def warn_of_part(table: Path, share: float) -> None:
-    """Log a warning if a table was learned from a part of the lists, with this share of their references, but not from most of them."""
+    """Log a warning if a table was learned from this share of the lists, unless it is small, or so large that folds learn it again."""
     if SOME < share <= MOST:
         note(
             f"WARNING: {table} was learned from about {share:.0%} of these lists. Its corrections of them are too good, and so are the "

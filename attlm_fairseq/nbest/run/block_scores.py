@@ -20,12 +20,17 @@ from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore
 from attlm_fairseq.text import TextPipeline, split_texts
 
 SAMPLE_LISTS = 32  # lists on which the error of approximate scores is measured
-LONGER = 1.25  # a list so many times as long as those measured may have a greater error
-LONGER_LISTS = 8  # that are measured in each block with longer lists
+LONGER = 1.25  # lists longer than those measured by this factor are measured, too
+LONGER_LISTS = 8  # at most so many of them in each block
 
 
 class Margin(NamedTuple):
-    """By how much approximate scores change the difference of two totals of a list, at most, and the words of the longest list measured."""
+    """How far approximate scores can mislead, measured on some lists.
+
+    Attributes:
+        error: the greatest change of the difference of two totals of a list.
+        words: number of words of the longest hypothesis of these lists.
+    """
 
     error: float
     words: int

@@ -18,6 +18,7 @@ import pytest
 from nbest_samples import ALL_SAMPLES, FAIRSEQ, HYPORADISE, JSONL, MLM, MOSES, GivenPieces, read
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import NOT_WRITTEN, whole_file
 from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
@@ -88,6 +89,14 @@ def test_other_compressions_are_named(name, data, tmp_path):
     with pytest.raises(InputError) as caught:
         open_nbest(str(path))
     assert str(caught.value) == f"{path}: is compressed with {name}: expected plain text or gzip; decompress the file"
+
+
+@pytest.mark.parametrize("suffix", NOT_WRITTEN)
+def test_other_compressions_are_not_written_as_text(suffix, tmp_path):
+    path = tmp_path / f"list{suffix}"
+    with pytest.raises(InputError, match=f"files are written as text or .gz: name it without {suffix}"), whole_file(str(path)):
+        pass
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("size", [5, 30, 60])
