@@ -2,7 +2,7 @@
 # Rescoring real ASR 5-best lists (ATIS, Whisper) with a 3-gram, with attentive LMs and with both.
 #
 # usage: run.sh atis-train.json.gz [FOLDER]
-# The lists are those of HyPoradise v0. About 20 minutes on 2 cores; finished steps are kept, and models of other lists or options refused.
+# The lists are those of HyPoradise v0. 7 to 20 minutes on 2 cores; finished steps are kept, and models of other lists or options refused.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
