@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import importlib
+import io
 import os
 import pkgutil
 import sys
@@ -109,8 +110,9 @@ def one_line_input_errors(kind: type[BaseException], error: BaseException, trace
         if lines[-1].startswith((name, "Exception: ")):
             message = next((line.removeprefix(name) for line in reversed(lines) if line.startswith(name)), None)
     if message is not None:
-        print(f"attlm: error: {message}", file=sys.stderr)
+        # among several processes, torch's own hook calls this one, and would print what sys.stderr has caught after this: never
+        stream = sys.__stderr__ if isinstance(sys.stderr, io.StringIO) else sys.stderr
+        print(f"attlm: error: {message}", file=stream, flush=True)
         sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(2)  # not sys.exit: fairseq's thread that prefetches batches can abort a normal exit
     sys.__excepthook__(kind, error, traceback)

@@ -210,6 +210,11 @@ def squared_variation(priors: Tensor) -> Tensor:
     return sum((value - mean) ** 2 for value in sums) / (len(sums) - 1) / mean**2
 
 
+def projected_features(h: list[Tensor], W_p: Tensor, b_p: Tensor) -> list[Tensor]:
+    """A plain LSTM's states, made as small as the embeddings."""
+    return [W_p @ h_t + b_p for h_t in h]
+
+
 def averaging_features(h: list[Tensor], W_c: Tensor, b_c: Tensor) -> list[Tensor]:
     """Salton and Kelleher (2018): the memory begins with a zero vector that counts; the current state is stored before averaging."""
     features, memory = [], [torch.zeros_like(h[0])]

@@ -46,6 +46,7 @@ VARIANTS = {
     "RM linear, one word, no positions": ("rm_lm", {"rm_window": 1, "rm_composition": "linear", "rm_positions": "none"}),
     "RMR": ("rm_lm", {"rm_window": 4, "rm_second_lstm": True}),
     "plain": ("plain_lstm_lm", {}),
+    "plain, projection": ("plain_lstm_lm", {"projection_size": 16, "output_layer": "untied"}),
     "pointer": ("pointer_lstm_lm", {"pointer_window": 4}),
     "rnn": ("rnn_lm", {}),
     "HORNN fofe": ("hornn_lm", {"hornn_feedback": "fofe"}),
@@ -61,7 +62,10 @@ POINTERS = ("pointer",)  # the output layer reads the memory, too; there is no a
 # families that read nothing but the state
 WITHOUT_MEMORY = ("plain_lstm_lm", "rnn_lm", "hornn_lm", "lstmn_lm", "mogrifier_lstm_lm", "rwa_lm")
 OF_WORDS = [variant for variant in VARIANTS if VARIANTS[variant][0] in ("rm_lm", "pointer_lstm_lm")]  # whose memory holds words, not states
-WITHOUT_READ = ("2-gram", "3-gram", "plain", "rnn", "HORNN fofe", "HORNN gated", "LSTMN", "Mogrifier", "Mogrifier, low rank", "RWA")
+WITHOUT_READ = (
+    *("2-gram", "3-gram", "plain", "plain, projection", "rnn", "HORNN fofe", "HORNN gated"),
+    *("LSTMN", "Mogrifier", "Mogrifier, low rank", "RWA"),
+)
 WITHOUT_WEIGHTS = [variant for variant in WITHOUT_READ if variant != "LSTMN"]  # whose recurrence attends
 
 
@@ -237,6 +241,8 @@ def reference_features(h: list[torch.Tensor], tokens: list[int], reader: torch.n
         return recurrent_memory(h, tokens, reader, options)
     if family == "ngram_rnn_lm":
         return reference.ngram_features(h, options["ngram_order"], reader.merge.weight), []
+    if options.get("projection_size"):
+        return reference.projected_features(h, reader.projection.weight, reader.projection.bias), []
     return h, []
 
 

@@ -20,7 +20,7 @@ from attlm_fairseq.models._choices import ChoiceOptions
 from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
 from attlm_fairseq.modules.language_model import LanguageModel
-from attlm_fairseq.modules.memory import Read
+from attlm_fairseq.modules.memory import PlainReader, Read
 from attlm_fairseq.modules.output import OUTPUT_LAYERS
 from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.modules.state import LanguageModelState
@@ -110,6 +110,24 @@ class LSTMLanguageModelConfig(LanguageModelConfig):
     """The options of models whose recurrence is an LSTM."""
 
     forget_bias: float = field(default=LSTM.defaults["forget_bias"], metadata={"help": "initial bias of the LSTM's forget gates"})
+
+
+@dataclass
+class PlainConfig(LanguageModelConfig):
+    """The options of models without a memory beside the recurrence."""
+
+    projection_size: int = field(
+        default=PlainReader.defaults["projection_size"],
+        metadata={
+            "help": "P: the output layer gets a projection of h_t to this size (0: h_t itself). A tied output layer needs the size of the "
+            "embeddings"
+        },
+    )
+
+
+@dataclass
+class PlainLSTMConfig(PlainConfig, LSTMLanguageModelConfig):
+    """The options of models without a memory whose recurrence is an LSTM."""
 
 
 @dataclass

@@ -4,9 +4,9 @@
 
 from fairseq.models import register_model
 
-from attlm_fairseq.models._decoder import LanguageModelConfig, MemoryLanguageModel
+from attlm_fairseq.models._decoder import MemoryLanguageModel, PlainConfig
 
 
-@register_model("rwa_lm", dataclass=LanguageModelConfig)
+@register_model("rwa_lm", dataclass=PlainConfig)
 class WeightedAverageLanguageModel(MemoryLanguageModel):
     family = "rwa_lm"

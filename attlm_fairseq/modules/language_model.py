@@ -72,7 +72,8 @@ class LanguageModel(nn.Module):
         if tied and embedding_size != output.vector_size:
             raise ValueError(
                 f"the output layer can only be tied to the embeddings when both have one size: the embeddings have {embedding_size}, "
-                f"the features {output.vector_size}; use equal sizes or --output-layer untied"
+                f"the features {output.vector_size}; use equal sizes, --output-layer untied or, for a model that has this option, "
+                f"--projection-size {embedding_size}"
             )
         self.embedding = nn.Embedding(vocabulary_size, embedding_size, padding_idx=padding_index)
         self.body = recurrence.name  # the recurrence's name in checkpoints

@@ -69,7 +69,7 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
     return losses.told()
 
 
-_ALL = Holds(references=True, scores=True, sparse=True, times=True, extras=True)  # of a format's own lists
+_ALL = Holds(references=True, sources=True, scores=True, sparse=True, times=True, extras=True)  # of a format's own lists
 
 
 class _Losses:
@@ -77,7 +77,7 @@ class _Losses:
 
     def __init__(self, to: str, holds: Holds, only_first: bool = False) -> None:
         self._to, self._holds, self._only_first = to, holds, only_first
-        self._lists = self._hypotheses = self._dropped = self._references = self._blank = self._sparse = self._respaced = 0
+        self._lists = self._hypotheses = self._dropped = self._references = self._sources = self._blank = self._sparse = self._respaced = 0
         self._scores: Counter[str] = Counter()
         self._rounded: set[str] = set()
         self._extras: set[str] = set()
@@ -96,6 +96,7 @@ class _Losses:
         if not self._holds.ids and nbest.id != str(place) and self._ids is None:
             self._ids = nbest.id
         self._references += bool(nbest.references)
+        self._sources += nbest.source is not None
         self._blank += "" in nbest.references
         self._sparse += nbest.sparse
         if nbest.verbatim is not None:
@@ -127,6 +128,8 @@ class _Losses:
             yield f"has no references: those of {self._references} lists are lost"
         elif self._blank and not holds.blank_references:
             yield f"has no blank references, of silence: those of {self._blank} lists are lost"
+        if self._sources and not holds.sources:
+            yield f"has no source sentences: those of {self._sources} lists are lost"
         if self._scores and not holds.scores:
             yield f"has no scores: {', '.join(sorted(self._scores))} are lost"
         elif self._rounded:

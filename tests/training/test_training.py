@@ -289,7 +289,7 @@ def test_entropy_of_the_attention():
     assert not weights.grad[1, 1].any()
 
 
-def two_processes(*arguments: object) -> subprocess.CompletedProcess:
+def two_processes(*arguments: object, code: int = 0) -> subprocess.CompletedProcess:
     """fairseq-train --cpu in two processes that know each other; what the first prints, then what the other does.
 
     legacy_ddp: fairseq's default backend names a device to torch's DDP, which refuses that here.
@@ -304,8 +304,17 @@ def two_processes(*arguments: object) -> subprocess.CompletedProcess:
         for rank in (0, 1)
     ]
     printed = [process.communicate(timeout=500)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], [text[-3000:] for text in printed]
-    return subprocess.CompletedProcess(processes[0].args, 0, printed[0] + printed[1])
+    assert [process.returncode for process in processes] == [code, code], [text[-3000:] for text in printed]
+    return subprocess.CompletedProcess(processes[0].args, code, printed[0] + printed[1])
+
+
+def test_bad_input_of_two_processes_is_one_line_of_each(data):
+    """torch.distributed replaces Python's hook for errors by its own, which keeps what the plugin's prints until that returns."""
+    refused = two_processes(
+        data / "bin", *SENTENCES, "--arch", "attentive_lstm_lm", *SMALL, *SGD, "--batch-size", 5, "--decoder-embed-dim", 6, code=2
+    )
+    assert refused.stdout.count("attlm: error: --arch attentive_lstm_lm: the output layer can only be tied") == 2
+    assert "Traceback" not in refused.stdout
 
 
 def test_two_processes_are_one_with_twice_the_sentences(data):

@@ -49,6 +49,8 @@ def test_what_is_held_comes_back_and_the_rest_is_said(name, sample, to, tmp_path
         references = tuple(filter(str.strip, old.references)) if to in ("csv", "tsv") else old.references  # blank is none there
         assert new.references == (references if holds.references else ())
         assert holds.references or not old.references or "references" in lost
+        assert new.source == (old.source if holds.sources else None)
+        assert holds.sources or old.source is None or "source sentences" in lost
         assert holds.ids or old.id == new.id or "ids" in lost
         assert not old.sparse or new.sparse or "does not name is 0" in lost or not holds.scores
         for before, after in zip(old.hypotheses, new.hypotheses, strict=True):

@@ -59,7 +59,6 @@ class Reader(Protocol):
 
     defaults: ClassVar[Mapping[str, Any]]  # its own options, named as on fairseq-train's command line
     feature_size: int  # F
-    starts_with_state: ClassVar[bool]  # whether features 0 .. H - 1 are h_t, so that a plain LSTM's output layer fits them
 
     @classmethod
     def from_config(cls, hidden_size: int, vocabulary_size: int, config: Mapping[str, Any]) -> Reader:
@@ -67,6 +66,10 @@ class Reader(Protocol):
 
         ``vocabulary_size`` is for readers with tables of words. Raises ValueError for an invalid option.
         """
+
+    @property
+    def starts_with_state(self) -> bool:
+        """Whether features 0 .. H - 1 are ``h_t``, so that a plain LSTM's output layer fits them."""
 
     @property
     def columns(self) -> Columns | None:

@@ -52,7 +52,7 @@ class JsonlFormat(NbestFormat):
     """
 
     name = "jsonl"
-    holds = Holds(references=True, scores=True, sparse=True, times=True)
+    holds = Holds(references=True, sources=True, scores=True, sparse=True, times=True)
 
     def matches(self, head: str) -> bool:
         if _MATCHES.match(head) is None:

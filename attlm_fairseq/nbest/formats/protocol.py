@@ -22,6 +22,7 @@ class Holds:
     ids: bool = True
     references: bool = False
     blank_references: bool = True  # whether a reference without words is one, of silence
+    sources: bool = False  # whether lists have a source sentence
     scores: bool = False
     decimals: int | None = None  # to which scores are rounded; None: written exactly
     score_name: Callable[[str], str] = str  # what a score is called in it
