@@ -120,7 +120,8 @@ class LMCrossEntropyCriterion(FairseqCriterion):
         loss = total
         if need_weights:
             entropy = self.entropy(model, extra["attn"], counted)
-            loss = loss + self.attention_entropy * entropy
+            if model.training:
+                loss = loss + self.attention_entropy * entropy
             log["attention_entropy"] = entropy.detach()
         if model.training and self.activation_reg:
             loss = loss + self.activation_reg * activation(extra["features"], counted)

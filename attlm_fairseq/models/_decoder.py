@@ -2,9 +2,10 @@
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
+import argparse
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any, Optional
 
 import torch
@@ -258,6 +259,13 @@ class MemoryLanguageModel(FairseqLanguageModel):
     family: str
 
     @classmethod
+    def add_args(cls, parser: Any) -> None:
+        super().add_args(parser)
+        for option in fields(getattr(cls, "__dataclass")):
+            if option.default is True:
+                name_both_ways(parser, option.name)
+
+    @classmethod
     def build_model(cls, cfg: LanguageModelConfig, task: FairseqTask) -> "MemoryLanguageModel":
         dictionary = task.target_dictionary
         check_another_task(cfg, task)
@@ -306,12 +314,38 @@ class MemoryLanguageModel(FairseqLanguageModel):
         return probs
 
 
+def name_both_ways(parser: Any, name: str) -> None:
+    """Let ``--x`` switch on what a preset has switched on anyway, and ``--no-x`` switch it off. fairseq lets ``--x`` switch it off."""
+    for action in parser._actions:
+        if action.dest == name:
+            action.const = True
+    off = f"--no-{name.replace('_', '-')}"
+    parser.add_argument(off, dest=name, action="store_false", default=argparse.SUPPRESS, help="without this part of the preset")
+
+
 def refuse_model_options(model: Any) -> None:
     """Raise InputError for options of a model to be trained that have no effect. A model of fairseq's own has none of them."""
     if getattr(model, "adaptive_cutoffs", None) and str(model.output_layer) != "adaptive":
         raise InputError(f"--adaptive-cutoffs has no effect with --output-layer {model.output_layer}: give --output-layer adaptive")
-    if getattr(model, "dropout_latent", None) is not None and str(model.softmaxes) == "1":
+    config = MODEL_DATACLASS_REGISTRY.get(getattr(model, "_name", None), LanguageModelConfig)
+    changed = [name for name in ("dropout", "dropout_latent") if getattr(model, name, None) != default_of(config, name)]
+    if "dropout_latent" in changed and str(model.softmaxes) == "1":
         raise InputError("--dropout-latent has no effect without --softmaxes: give --softmaxes 2 or more, or leave it out")
+    if "dropout" in changed and None not in (getattr(model, place, None) for place in ("dropout_in", "dropout_between", "dropout_out")):
+        raise InputError(
+            f"--dropout {model.dropout} has no effect: --dropout-in, --dropout-between and --dropout-out are given too, or the preset has "
+            "them; change these"
+        )
+
+
+def default_of(config: type, option: str) -> Any:
+    """Return the default of an option of a model; None if the model does not have it."""
+    return next((one.default for one in fields(config) if one.name == option), None)
+
+
+def stored_state(task: FairseqTask) -> dict[str, Any]:
+    """Return what the checkpoint whose model is built has of its task. It has ``FROM_CHECKPOINT``; that of a new model is without."""
+    return getattr(getattr(task, "state", None), "state_dict", {})
 
 
 def check_another_task(cfg: LanguageModelConfig, task: FairseqTask) -> None:
@@ -325,7 +359,7 @@ def check_another_task(cfg: LanguageModelConfig, task: FairseqTask) -> None:
     """
     if type(task).__module__.startswith("attlm_fairseq."):
         return
-    stored = getattr(getattr(task, "state", None), "state_dict", {})
+    stored = stored_state(task)
     if FROM_CHECKPOINT not in stored:
         refuse_model_options(cfg)
         if cfg.init_from:

@@ -6,7 +6,7 @@ here reads its own earlier states through its memory reader and the source sente
 
 # no "from __future__ import annotations" here: fairseq reads the types of config fields at run time
 
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, fields, make_dataclass
 from importlib import import_module
 from typing import Any
 
@@ -16,15 +16,16 @@ from fairseq.models.lstm import LSTMEncoder
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from attlm_fairseq.checkpoints.fairseq_loading import FROM_CHECKPOINT
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.models._decoder import IncrementalDecoder, LSTMLanguageModelConfig
+from attlm_fairseq.models._decoder import IncrementalDecoder, LSTMLanguageModelConfig, refuse_model_options, stored_state
 from attlm_fairseq.modules.families import FAMILIES, build_language_model
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.source_attention import SourceAttention
 from attlm_fairseq.modules.state import LanguageModelState
 
 NO_LIMIT = 1 << 30  # the number of positions: there is no limit, but fairseq needs a number
-FOR_LANGUAGE_MODELS_ALONE = ("init_from", "output_bias", "compute_dtype", "softmaxes", "dropout_latent")
+FOR_LANGUAGE_MODELS_ALONE = ("init_from", "output_bias", "compute_dtype", "softmaxes", "dropout_latent", "pointer_loss")
 
 
 def decoder_options() -> list[tuple[str, Any, Any]]:
@@ -60,13 +61,25 @@ class EncoderConfig(LSTMLanguageModelConfig):
 AttentiveLSTMTranslationConfig = make_dataclass("AttentiveLSTMTranslationConfig", decoder_options(), bases=(EncoderConfig,))
 
 
+def refuse_options_of_others(cfg: EncoderConfig) -> None:
+    """Raise InputError for an option of another family than that of the decoder, which has no effect."""
+    family = str(cfg.decoder_family)
+    own = {option.name for option in fields(MODEL_DATACLASS_REGISTRY[family])} | EncoderConfig.__annotations__.keys()
+    for option in fields(AttentiveLSTMTranslationConfig):
+        name, given = option.name, getattr(cfg, option.name)
+        if name not in own and str(given) != str(option.default):
+            raise InputError(
+                f"--{name.replace('_', '-')} {given} has no effect with --decoder-family {family}, which does not have this option: leave "
+                "it out, or name another family"
+            )
+
+
 class TranslationDecoder(IncrementalDecoder):
     """A language model whose features also attend to the source, and whose first state comes from the encoder."""
 
     def __init__(self, dictionary: Any, model: LanguageModel, source_size: int) -> None:
         super().__init__(dictionary, model)
         self.source_attention = SourceAttention(model.reader.feature_size, source_size)
-        self.dropout = nn.Dropout(model.regularisation.dropout_out)
         sizes = [part[0].numel() for part in model.recurrence.initial(1) if part.is_floating_point()]
         self.bridge = nn.Linear(source_size, sum(sizes))
         self.bridge_sizes = sizes
@@ -89,7 +102,8 @@ class TranslationDecoder(IncrementalDecoder):
             features, read = features.unsqueeze(1), read and read.map(lambda part: part.unsqueeze(1))
         source, _, _, padding = encoder_out
         features, weights = self.source_attention(features, source.transpose(0, 1), ~padding.t())
-        return self.model.output(self.dropout(features), read), {"attn": [weights]}
+        rules = self.model.regularisation
+        return self.model.output(rules.drop(features, rules.dropout_out, self.training), read), {"attn": [weights]}
 
     def first_state(self, encoder_out: tuple[Tensor, ...]) -> LanguageModelState:
         """Return the state before the first target word: a linear map and tanh of the encoder's last state, and an empty memory."""
@@ -107,6 +121,9 @@ class AttentiveLSTMTranslationModel(FairseqEncoderDecoderModel):
 
     @classmethod
     def build_model(cls, cfg: EncoderConfig, task: FairseqTask) -> "AttentiveLSTMTranslationModel":
+        if FROM_CHECKPOINT not in stored_state(task):
+            refuse_model_options(cfg)
+            refuse_options_of_others(cfg)
         encoder = LSTMEncoder(
             task.source_dictionary,
             embed_dim=cfg.encoder_embed_dim,

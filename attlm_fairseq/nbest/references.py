@@ -9,6 +9,8 @@ The rule for a file with one text per line:
 | ``"id"`` | every line carries an utterance id, ``id text`` or ``text (id)``; some lines may match no list |
 | None | by id if the lines carry distinct ids, exactly those of the lists; else by order |
 
+An STM file (NIST) is read by its fields: its ids are those of the recordings, and the segments of a recording are joined.
+
 In a JSON file, or a table with a header, the field names tell ids and texts apart (``formats/keys.py``). The text of an
 utterance is its reference, or its only text. Ids in such a file count like ids on lines.
 
@@ -21,9 +23,11 @@ from __future__ import annotations
 
 import contextlib
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -44,6 +48,11 @@ NAMED = (*JSON, *TABLES)  # formats of names, in which references may stand
 TEXT = TextFormat.name  # one text per line
 REFS_BY = "--refs-by"
 
+_STM = re.compile(  # file, channel, speaker, begin, end, perhaps a label, words
+    r"\s*(?P<id>\S+)\s+\S+\s+\S+\s+(?P<begin>[0-9]+(?:\.[0-9]*)?)\s+(?P<end>[0-9]+(?:\.[0-9]*)?)(?:\s+<[^<>\s]*>)?(?P<text>\s.*)?",
+    re.DOTALL,
+)
+_STM_IGNORED = "ignore_time_segment_in_scoring"  # the text of a segment that no scorer counts
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)", re.DOTALL)  # the last number of an id
 
 
@@ -89,7 +98,8 @@ def _reference_file(path: str) -> TextFile:
     if form is None or form.like_text or form.name in TABLES:  # a header of an id and a reference makes no n-best list
         form = next((table for table in (ReferenceCsv(), ReferenceTsv()) if table.matches(whole_lines(source.head))), form)
     if form is None or form.name not in NAMED or (form.name in JSON and first_value(source.head) is None):
-        return TextFile(path, _without_ends(list(source.lines())))
+        lines = _without_ends(list(source.lines()))
+        return _stm_file(path, lines) or TextFile(path, lines)
     text = "".join(source.pieces())
     texts = _texts_by_name(text) if form.name in JSON else None
     if texts is None:
@@ -97,6 +107,26 @@ def _reference_file(path: str) -> TextFile:
         texts = {nbest.id: _reference_of(nbest) for nbest in lists}
     ids = list(texts)
     return TextFile(path, [one_line(line) for line in texts.values()], ids if ids != _places(ids) else None)
+
+
+def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
+    """Return the text of each recording of an STM file, its segments in the order of their begin times; None for any other file."""
+    segments: dict[str, list[tuple[float, str]]] = {}
+    for line in lines:
+        if not line.strip() or line.lstrip().startswith(";;"):
+            continue
+        found = _STM.fullmatch(line)
+        if found is None or not float(found["begin"]) <= float(found["end"]):
+            return None
+        of_recording = segments.setdefault(found["id"], [])
+        text = (found["text"] or "").strip()
+        if text.lower() != _STM_IGNORED:
+            of_recording.append((float(found["begin"]), text))
+    texts = {name: " ".join(text for _, text in sorted(found, key=itemgetter(0)) if text) for name, found in segments.items() if found}
+    if not texts:
+        return None
+    note(f"note: {path} is read as STM: the ids are those of the recordings, and the segments of a recording are one reference")
+    return TextFile(path, list(texts.values()), list(texts))
 
 
 def _texts_by_name(text: str) -> dict[str, str] | None:
@@ -204,7 +234,8 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
     Raises InputError if only some lines carry ids, or if ``by`` is "id" and they do not.
     """
     problem = ""
-    for lines in _keyed_of(file):
+    for as_written in _keyed_of(file):
+        ids, lines = _in_one_form(ids, as_written)
         names = [name for name, _ in lines]
         known = set(ids).intersection(names)
         texts = dict(lines)
@@ -217,7 +248,7 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
                     f"no list has the id {left_over[0]!r}: {len(ids)} lists, {len(names)} lines with ids; {file.option} id leaves lines "
                     "over",
                     path=file.path,
-                    line=names.index(left_over[0]) + 1,
+                    line=names.index(left_over[0]) + 1 if file.ids is None else None,
                 )
             return MatchedLines(file, [texts[name] for name in ids], True, left_over)
         if 2 * len(known) > len(names) or (known and by == "id"):
@@ -228,6 +259,23 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
         expected = "expected 'id text' or 'text (id)' in every line, each id once"
         raise InputError(f"{problem or 'its lines do not carry the ids of the lists'}; {expected}; {file.force_order}", path=file.path)
     return None
+
+
+def _in_one_form(ids: Sequence[str], lines: list[tuple[str, str]]) -> tuple[Sequence[str], list[tuple[str, str]]]:
+    """Return the lists' ids and the (id, text) of lines: in Unicode's form NFC if all ids match only then, else as they are.
+
+    File names of macOS are in NFD, which looks the same.
+    """
+    if not {name for name, _ in lines}.isdisjoint(ids):
+        return ids, lines
+    composed, composed_lines = [_composed(name) for name in ids], [(_composed(name), text) for name, text in lines]
+    if len(set(composed)) == len(set(ids)) and {name for name, _ in composed_lines}.issuperset(composed):
+        return composed, composed_lines
+    return ids, lines
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
 
 
 def _why_not(ids: Sequence[str], names: Sequence[str]) -> str:

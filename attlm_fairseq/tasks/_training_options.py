@@ -44,6 +44,7 @@ class TrainingOptions(ChoiceOptions):
     bf16: bool = II("common.bf16")
     cpu: bool = II("common.cpu")
     train_subset: str = II("dataset.train_subset")
+    disable_validation: bool = II("dataset.disable_validation")
     curriculum: int = II("dataset.curriculum")
     grouped_shuffling: bool = II("dataset.grouped_shuffling")
     update_epoch_batch_itr: bool = II("dataset.update_epoch_batch_itr")
@@ -76,6 +77,8 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
         if getattr(task, option) != TrainingOptions.__dataclass_fields__[option].default and str(task.average) != kind:
             name = f"--{option.replace('_', '-')}"
             raise InputError(f"{name} has no effect without --average {kind}: give --average {kind}, or leave {name} out")
+    if task.average == "nt-asgd" and task.disable_validation:
+        raise InputError("--average nt-asgd begins after a validation: leave --disable-validation out, or give --average ema")
     for option in ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "skip_remainder_batch"):
         if getattr(task, option):
             raise InputError(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
-from attlm_fairseq.modules.state import Carried
+from attlm_fairseq.modules.state import Carried, has_slots
 from attlm_fairseq.tasks._carried_state import RESUME, CarriedState
 from attlm_fairseq.tasks._document_dataset import DOCUMENT_ORDERS, DocumentDataset, Segment
 from attlm_fairseq.tasks._training_options import TrainingOptions
@@ -72,7 +72,6 @@ class DocumentResetLMConfig(TrainingOptions):
     )
     seed: int = II("common.seed")
     batch_size: Optional[int] = II("dataset.batch_size")
-    disable_validation: bool = II("dataset.disable_validation")
     validate_after_updates: int = II("dataset.validate_after_updates")
     save_interval_updates: int = II("checkpoint.save_interval_updates")
     max_update: int = II("optimization.max_update")
@@ -116,9 +115,11 @@ class DocumentResetLMTask(SentenceResetLMTask):
             )
         if not self.trains:
             return model
-        initial = model.decoder.model.initial_state(1)
-        if str(self.cfg.reset) == "memory" and not initial.memory:
+        initial, reset = model.decoder.model.initial_state(1), str(self.cfg.reset)
+        if reset == "memory" and not initial.memory:
             logger.info("--reset memory is the same as --reset document for this model, which has no memory besides its recurrent state")
+        if self.cfg.memory_slots and (reset == "segment" or (reset == "memory" and not has_slots(initial.recurrent))):
+            raise InputError(f"--memory-slots has no effect with --reset {reset}, which carries no memory: leave one of them out")
         if self.cfg.memory_slots and not initial.has_slots:
             raise InputError(
                 f"--memory-slots {self.cfg.memory_slots} has no effect on this model, whose memory has no slots: leave it out, or give "
@@ -243,8 +244,9 @@ class DocumentResetLMTask(SentenceResetLMTask):
             ranks = [self.training_state.state_dict()]
         else:  # states are not gathered at an epoch's end, where no document continues; otherwise `take` raises an error after resuming
             ranks = self._of_all_ranks or [{}] * world_size()
-        averaged = super().get_checkpoint_dict().get(type(self).__name__, {})
-        return {type(self).__name__: {"ranks": ranks, "options": self.dependencies(), **averaged}}
+        averaged = super().get_checkpoint_dict()
+        own = {"ranks": ranks, "options": self.dependencies(), **averaged.get(type(self).__name__, {})}
+        return {**averaged, type(self).__name__: own}
 
     def dependencies(self) -> dict[str, Any]:
         """Return the settings that decide which row reads which words; with others, a row would continue the state of other words."""
@@ -263,7 +265,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
         """Go on where ``get_checkpoint_dict`` was called. Raises InputError: in the midst of documents, with anything that decides on
         the rows changed."""
         super().set_checkpoint_dict(saved)
-        ranks = saved["ranks"]
+        ranks = saved.get("ranks", [])  # none from sentence_reset_lm
         if self.cfg.reset == "segment" or not any(ranks):
             return  # every row is reset
         before = {**saved.get("options", {}), "--distributed-world-size": len(ranks)}  # without options: from before they were saved

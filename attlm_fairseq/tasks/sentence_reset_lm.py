@@ -61,6 +61,9 @@ class SentenceResetLMConfig(TrainingOptions):
     dataset_impl: Optional[str] = II("dataset.dataset_impl")
 
 
+TASK_CLASSES = ("SentenceResetLMTask", "DocumentResetLMTask")  # a run may go on with the other task
+
+
 @register_task("sentence_reset_lm", dataclass=SentenceResetLMConfig)
 class SentenceResetLMTask(FairseqTask):
     """Language modelling over independent sentences.
@@ -103,6 +106,12 @@ class SentenceResetLMTask(FairseqTask):
             self.compare_dictionaries()
         model = super().build_model(cfg, from_checkpoint)
         self.of_this_package = isinstance(model, MemoryLanguageModel)
+        longest = TrainingOptions.__dataclass_fields__["max_target_positions"].default
+        if self.trains and self.of_this_package and self.cfg.max_target_positions != longest:
+            raise InputError(
+                f"--max-target-positions {self.cfg.max_target_positions} is for fairseq's own models and has no effect on this package's: "
+                "give --cut-sentences to sentence_reset_lm, or leave it out"
+            )
         if not from_checkpoint and getattr(cfg, "output_bias", "zero") == "unigram":
             model.decoder.model.init_output_bias(self.word_counts())
         # a checkpoint that is loaded has its weights already, and the file that it once began from may be gone
@@ -297,7 +306,8 @@ class SentenceResetLMTask(FairseqTask):
             return {}
         if self._trained is not None:
             self.average.put_in(self._trained)
-        return {type(self).__name__: {"average": self.average.state_dict()}}
+        saved = {"average": self.average.state_dict()}
+        return dict.fromkeys(TASK_CLASSES, saved)  # fairseq gives each task what has its name
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
         if "average" in saved:

@@ -7,6 +7,7 @@ from itertools import chain, zip_longest
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
+from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.scoring.lm_spec import check_name
 from attlm_fairseq.verbs.inputs import Lists, is_file, lists_or_texts, require_type
@@ -20,7 +21,8 @@ def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
 
     The scores of a system S are called ``S_NAME``, and ``S_rank`` is minus the rank in its list (0, -1, ..). A
     hypothesis that a system does not have gets the system's lowest scores in this list and the rank after the last, so that
-    it gains nothing from them. A score that some hypothesis of a list lacks is left out of that list.
+    it gains nothing from them. A score that some hypothesis of a list lacks is left out of that list. Other fields of the
+    lists are left out, too; a note names them.
 
     Args:
         systems: n-best lists by the name of their system. The first one gives ids, order, references and source
@@ -43,6 +45,7 @@ def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
     label = str(first) if is_file(first) else first_name
     labels = (str(other) if is_file(other) else name for name, other in others)
     columns = [lists, *(lists_of_system(name, other, lists, label) for name, (_, other) in zip(labels, others, strict=True))]
+    tell_of_left_out({name for nbest in chain(*columns) for name in extras_of(nbest)}, "of joined lists")
     return [_joined(list(systems), of_systems) for of_systems in zip(*columns, strict=True)]
 
 

@@ -247,26 +247,29 @@ def _in_sample(
     Returns their labels and notes for the report, and logs the notes. ``run`` is None if no configuration was given: then
     the current folder's ``attlm.toml`` may have written the further systems.
     """
+    is_guess = run is None
     if run is not None:
-        owner, flattered = "", "them"
         # a file with the same answers as these weights was written by them
         labels = [one.label for one in (*rescored, *further) if rescored and np.array_equal(one.statistics, rescored[0].statistics)]
     else:
         run = read_config(DEFAULT_CONFIG) if further and DEFAULT_CONFIG.is_file() else RunConfig()
-        owner, flattered = f" of {DEFAULT_CONFIG}", "what they have written"
         labels = [system.label for system in further]
     reasons = []
     if run.tuned_on_these(run.weights, references):
-        reasons.append(f"the weights{owner} were tuned on these lists")
+        reasons.append("weights were tuned on these lists")
     if labels and run.adds_candidates and run.candidates.table is not None:
         share = read_table(run.candidates.table).share_of(references)
         warn_of_part(run.candidates.table, share)
         if share > MOST:
-            reasons.append(f"the corrections{owner} were learned from these lists")
+            reasons.append("corrections were learned from these lists")
     if not reasons:
         return [], []
-    other = "; --config gives another file" if owner else ""
-    line = f"{' and '.join(reasons)}, which flatters {flattered}, so there is no p: elsewhere expect tune's cross-validated row{other}"
+    elsewhere = "elsewhere expect tune's cross-validated row"
+    if is_guess:
+        line = f"if the other systems were rescored with {DEFAULT_CONFIG}, they look too good, so there is no p: "
+        line += f"its {' and its '.join(reasons)} ({elsewhere}; --config names another file)"
+    else:
+        line = f"the {' and the '.join(reasons)}, which flatters them, so there is no p: {elsewhere}"
     note(f"note: {line}")
     return labels, [f"{line[:1].upper()}{line[1:]}."]
 

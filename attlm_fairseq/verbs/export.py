@@ -23,7 +23,10 @@ from attlm_fairseq.verbs.inputs import FilePath
 
 TRAINING_OPTIONS = {
     # section of fairseq's configuration: the options in it that describe the training; None for all
-    "task": ("_name", "cut_sentences", "blank_lines", "batch_order", "bptt", "reset", "document_marker", "document_order"),
+    "task": (
+        *("_name", "cut_sentences", "blank_lines", "batch_order", "average", "average_window", "average_decay"),
+        *("bptt", "random_bptt", "reset", "reset_every", "memory_slots", "document_marker", "document_order"),
+    ),
     "criterion": None,
     "optimizer": None,
     "lr_scheduler": None,

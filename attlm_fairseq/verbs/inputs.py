@@ -135,12 +135,12 @@ def _with_sources(lists: Sequence[NbestList], sources: Sequence[str]) -> list[Nb
     return [replace(nbest, source=source) for nbest, source in zip(lists, sources, strict=True)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class ReferenceFiles:
     """Files of references, one line per list. Without files, the lists must have their own references.
 
     Attributes:
-        paths: one file per set of references.
+        paths: one file per set of references; a single path is one file.
         by: how lines are matched with lists, see ``attlm_fairseq.nbest.references``.
         source: a file of source sentences, matched in the same way, for translation models and external metrics.
     """
@@ -148,6 +148,18 @@ class ReferenceFiles:
     paths: tuple[str, ...] = ()
     by: By | None = None
     source: str | None = None
+
+    def __init__(self, paths: FilePath | Iterable[FilePath] = (), by: By | None = None, source: FilePath | None = None) -> None:
+        given = [paths] if isinstance(paths, str | os.PathLike) else paths
+        require_type("value of paths", given, Iterable, "a path or several")
+        files = list(given)
+        for path in files:
+            require_type("reference file", path, (str, os.PathLike), "a path")
+        require_type("file of source sentences", source, (str, os.PathLike, NoneType), "a path")
+        # the only way to set attributes of a frozen object
+        object.__setattr__(self, "paths", tuple(os.fspath(path) for path in files))
+        object.__setattr__(self, "by", by)
+        object.__setattr__(self, "source", None if source is None else os.fspath(source))
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -344,11 +356,11 @@ def reference_files(references: References | None) -> ReferenceFiles | None:
     if isinstance(references, ReferenceFiles):
         return references
     if isinstance(references, str | os.PathLike):
-        return ReferenceFiles((os.fspath(references),))
+        return ReferenceFiles(references)
     if isinstance(references, Sequence):
-        paths = [os.fspath(given) for given in references if isinstance(given, os.PathLike)]
+        paths = [given for given in references if isinstance(given, os.PathLike)]
         if paths and len(paths) == len(references):
-            return ReferenceFiles(tuple(paths))
+            return ReferenceFiles(paths)
     return None
 
 

@@ -24,6 +24,7 @@ from attlm_fairseq.nbest.formats import (
     write_nbest,
     write_one_best,
 )
+from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
 from attlm_fairseq.nbest.formats.ctm import write_ctm
 from attlm_fairseq.nbest.formats.sausage import write_sausages
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -159,11 +160,9 @@ def telling_of_left_out(lists: Iterable[NbestList]) -> Iterator[NbestList]:
     """Yield the lists. After the last one, log the names of the fields that lists with added candidates leave out."""
     left_out: set[str] = set()
     for nbest in lists:
-        if nbest.verbatim is not None:
-            left_out.update(nbest.verbatim.extras)
+        left_out.update(extras_of(nbest))
         yield nbest
-    if left_out:
-        note(f"note: with added candidates only ids, references, texts and scores are written; left out: {', '.join(sorted(left_out))}")
+    tell_of_left_out(left_out, "with added candidates")
 
 
 @dataclass(frozen=True)

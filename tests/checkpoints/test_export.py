@@ -122,17 +122,18 @@ def test_the_training_record_of_a_real_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("reset", "state"),
+    ("reset", "every", "state"),
     [
-        ("document", ": state and memory carried from line to line until a document ends."),
-        ("segment", ": state and memory reset every 20 tokens."),
-        ("memory", ": state carried from line to line until a document ends, memory reset every 20 tokens."),
+        ("document", 0, ": state and memory carried from line to line until a document ends."),
+        ("document", 3, ": state and memory carried from line to line until a document ends, or for at most 3 lines."),
+        ("segment", 0, ": state and memory reset every 20 tokens."),
+        ("memory", 0, ": state carried from line to line until a document ends, memory reset every 20 tokens."),
     ],
 )
-def test_the_card_tells_how_documents_were_read(tmp_path, reset, state):
+def test_the_card_tells_how_documents_were_read(tmp_path, reset, every, state):
     checkpoint = write_checkpoint(tmp_path / "lm.pt", WORDS)
     content = torch.load(checkpoint)
-    options = {"bptt": 20, "reset": reset, "document_marker": "", "document_order": "shuffled"}
+    options = {"bptt": 20, "reset": reset, "reset_every": every, "document_marker": "", "document_order": "shuffled", "average": "ema"}
     content["cfg"]["task"] = {"_name": "document_reset_lm", "data": "/home/someone/bin", **options}
     torch.save(content, checkpoint)
     export_model(checkpoint, tmp_path / "exported")

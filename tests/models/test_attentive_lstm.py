@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq_runs import ROOT, expect_one_line, fairseq
 from omegaconf import OmegaConf
 
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.models.attentive_lstm import AttentiveLSTMTranslationConfig, AttentiveLSTMTranslationModel
 from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.modules.source_attention import SourceAttention
@@ -79,6 +81,32 @@ def test_steps_are_the_full_pass_also_when_rows_move(family):
         step, attention = model.decoder(target[:, : t + 1], encoded, incremental_state=state)
         torch.testing.assert_close(step[:, 0], full[:, t], rtol=0, atol=1e-10)
         assert attention["attn"][0].shape == (2, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"decoder_family": "plain_lstm_lm", "attention_score": "dot"}, "--attention-score dot"),
+        ({"decoder_family": "plain_lstm_lm", "hornn_order": 9}, "--hornn-order 9"),
+        ({"projection_size": 7}, "--projection-size 7"),
+        ({"adaptive_cutoffs": "5"}, "--adaptive-cutoffs"),
+    ],
+)
+def test_an_option_of_another_family_is_refused(options, name):
+    with pytest.raises(InputError, match=f"{name} has no effect"):
+        make_model(**options)
+    assert "pointer_loss" not in {option.name for option in fields(AttentiveLSTMTranslationConfig)}
+
+
+def test_locked_dropout_of_the_features_that_read_the_source():
+    model = make_model(decoder_family="plain_lstm_lm", dropout_out=0.5, locked_dropout=True)
+    seen = []
+    model.decoder.model.output.register_forward_pre_hook(lambda module, given: seen.append(given[0] == 0))
+    source, lengths, target = batch()
+    model.train()(source, lengths, target)
+    [zero] = seen
+    assert zero.any()
+    assert torch.equal(zero, zero[:, :1].expand_as(zero))
 
 
 @torch.no_grad()

@@ -224,10 +224,12 @@ def test_a_peaked_posterior_is_the_maximum(texts, data):
 
 
 def test_bad_decisions():
-    with pytest.raises(ValueError, match="rule 'min'"):
-        Decision("min")
-    with pytest.raises(ValueError, match="scale is -1"):
-        Decision("consensus", -1.0)
+    for rule in ("min", "mbr", "mbr-external:", 1):
+        with pytest.raises(InputError, match=f"rule {rule!r}: expected one of max, mbr-wer"):
+            Decision(rule)
+    for scale in (-1.0, math.nan, math.inf, "1"):
+        with pytest.raises(InputError, match=f"scale is {scale}: expected a finite number that is not negative"):
+            Decision("consensus", scale)
 
 
 def in_pieces(lists: list[NbestList]) -> list[NbestList]:

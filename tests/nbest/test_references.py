@@ -397,3 +397,44 @@ def test_references_in_json_without_ids_go_by_order(tmp_path):
         read_references([str(tmp_path / "refs")])
     (tmp_path / "refs").write_text("[[noise]] a b\n[laughter]\n")  # texts, whatever they begin with
     assert read_references([str(tmp_path / "refs")])[0].lines == ["[[noise]] a b", "[laughter]"]
+
+
+STM = """\
+;; CATEGORY "0" "" ""
+u2 1 spk 2.50 3.00 <o,f0,male> the cat
+
+u1\tA  spk 0 1 <o> a dog
+u2 1 spk 10 11 ran
+ u2 1 spk 0.0 2.5 <o,f0,male> so
+u2 1 gap 3 10 <o> ignore_time_segment_in_scoring
+u3 1 spk 0 1
+"""
+
+
+def test_stm_is_read_by_its_fields(tmp_path):
+    path = write(tmp_path / "ref.stm", STM.encode())
+    with collected() as told:
+        files = read_references([path])
+    assert told == [f"note: {path} is read as STM: the ids are those of the recordings, and the segments of a recording are one reference"]
+    assert [nbest.references for nbest in attach_references(lists("u1", "u2", "u3"), files)] == [("a dog",), ("so the cat ran",), ("",)]
+    with pytest.raises(InputError, match=r"ref\.stm: no list has the id 'u3': 2 lists, 3 lines with ids"):
+        attach_references(lists("u1", "u2"), files)
+    with pytest.raises(InputError, match="its lines carry ids such as 'u2', which no list has"):
+        attach_references(lists("a", "b", "c"), files)
+    assert [nbest.references for nbest in attach_references(lists("b", "a", "c"), files, "order")][1:] == [("a dog",), ("",)]
+
+
+@pytest.mark.parametrize("line", ["u4 1 spk 0 text", "u4 1 spk 2 1 text", "text", "u4 1 spk 0 x text"])
+def test_one_other_line_and_a_file_is_no_stm(line, tmp_path):
+    (file,) = read_references([write(tmp_path / "ref", f"{STM}{line}\n".encode())])
+    assert file == TextFile(str(tmp_path / "ref"), f"{STM}{line}".split("\n"))
+
+
+@pytest.mark.parametrize("by", [None, "id"])
+def test_ids_match_in_any_form_of_unicode(by):
+    composed, decomposed = ["caf\u00e9", "na\u00efve"], ["cafe\u0301", "nai\u0308ve"]
+    for ids, names in ((composed, decomposed), (decomposed, composed)):
+        assert attached(ids, [f"{names[1]} b", f"{names[0]} a"], by=by) == [("a",), ("b",)]
+        assert attached(ids, [f"b ({names[1]})", f"a ({names[0]})"], by=by) == [("a",), ("b",)]
+        with pytest.raises(InputError, match="no list has the id 'x-1'"):
+            attached(ids, [f"{names[0]} a", f"{names[1]} b", "x-1 c"])

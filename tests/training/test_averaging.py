@@ -135,13 +135,31 @@ def test_fairseqs_float32_copies_begin_with_the_latest_weights():
 
 def test_a_run_that_is_resumed_without_average_goes_on_from_its_latest_weights(data, tmp_path):
     """As the run that never averaged, which is the same but for the weights that it saves. Then with another kind."""
-    one = [data / "bin", *COMMON, "--dropout", 0, "--dropout-words", 0, "--weight-drop", 0]
+    none = (part for place in ("in", "between", "out", "words") for part in (f"--dropout-{place}", 0))
+    one = [data / "bin", *COMMON, *none, "--weight-drop", 0]
     for name, options in {"never": [], "once": ["--average", "ema"]}.items():
         for end, given in ((2, options), (4, [])):
             fairseq("train", *one, *given, "--max-epoch", end, "--save-dir", tmp_path / name)
     saved = [torch.load(tmp_path / name / "checkpoint_last.pt", weights_only=False)["model"] for name in ("never", "once")]
     for name, weights in saved[0].items():
         assert torch.equal(weights, saved[1][name]), name
+
+
+def test_a_run_goes_on_with_the_other_task(data, tmp_path):
+    """From its latest weights, and with its average: at a rate of 0 the latest weights stay as they were."""
+    folder = tmp_path / "both"
+    of_documents = {"--task", "document_reset_lm", "--bptt", 6, "--random-bptt", "--document-order", "rotated"}
+    sentences = ["--task", "sentence_reset_lm", *(part for part in COMMON if part not in of_documents)]
+    for number, options in enumerate((COMMON, sentences, COMMON), 1):
+        rate = [] if number == 1 else ["--lr", 0]
+        fairseq("train", data / "bin", *options, *rate, "--average", "ema", "--max-epoch", number, "--save-dir", folder)
+        extra = torch.load(folder / "checkpoint_last.pt", weights_only=False)["extra_state"]
+        entry = extra["SentenceResetLMTask" if number == 2 else "DocumentResetLMTask"]["average"]
+        if number == 1:
+            first = entry
+        else:
+            assert entry["updates"] > first["updates"]
+            torch.testing.assert_close(entry["own"], first["own"], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["ema", "nt-asgd"])

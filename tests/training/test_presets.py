@@ -111,6 +111,19 @@ def test_given_options_win(name):
         assert config._name == name
 
 
+SWITCHED_ON = [(name, option) for name, given in PRESETS.items() for option in given if of_hydra(name)[option] is True]
+
+
+@pytest.mark.parametrize(("name", "option"), [*SWITCHED_ON, ("attentive_lstm_lm", "locked_dropout")])
+def test_an_option_that_a_preset_switches_on_can_be_given_both_ways(name, option):
+    """fairseq makes of a switch that is on by default one that switches off, under the same name."""
+    switch = option.replace("_", "-")
+    assert of_command_line(name, f"--{switch}")[option] is True
+    if of_hydra(name)[option]:
+        assert of_command_line(name)[option] is True
+        assert of_command_line(name, f"--no-{switch}")[option] is False
+
+
 @pytest.mark.parametrize(
     "name", ["plain_lstm_lm_daniluk2017", "rnn_lm_daniluk2017", "kvp_lstm_lm_attention", "kvp_lstm_lm_key_value", "ngram_rnn_lm_4gram"]
 )

@@ -31,8 +31,9 @@ OURS = ["--criterion", "lm_cross_entropy"]
 TASK = {
     "amp": False, "fp16": False, "bf16": False, "cpu": True, "curriculum": 0, "grouped_shuffling": False, "update_epoch_batch_itr": False,
     "skip_remainder_batch": False, "finetune_from_model": None, "continue_once": None,
-    "average": "none", "average_window": 5, "average_decay": 0.999,
+    "average": "none", "average_window": 5, "average_decay": 0.999, "disable_validation": False,
 }  # fmt: skip
+ALL_PLACES = {"dropout_in": 0.4, "dropout_between": 0.25, "dropout_out": 0.4}
 MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
 
 
@@ -46,6 +47,13 @@ MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
         ({"average": "nt-asgd", "average_window": 0}, {}, "--average-window 0: expected at least 1"),
         ({"average_decay": 0.9}, {}, "--average-decay has no effect .*give --average ema, or leave --average-decay out"),
         ({"average": "ema", "average_window": 3}, {}, "--average-window has no effect .*give --average nt-asgd"),
+        ({"average": "nt-asgd", "disable_validation": True}, {}, "--average nt-asgd .*--average ema"),
+        (
+            {},
+            {"_name": "awd_lstm_lm", "dropout": 0.5, "dropout_in": 0.4, "dropout_between": 0.25, "dropout_out": 0.4},
+            "--dropout 0.5 has no",
+        ),
+        ({}, {"_name": "plain_lstm_lm", "dropout_latent": 0.5, "softmaxes": "1"}, "--dropout-latent .*--softmaxes 2"),
         ({"curriculum": 2}, {}, "--curriculum .*--batch-order"),
         ({"grouped_shuffling": True}, {}, "--grouped-shuffling .*--batch-order"),
         ({"update_epoch_batch_itr": True}, {}, "--update-epoch-batch-itr .*--batch-order"),
@@ -69,6 +77,11 @@ def test_weights_in_half_precision_are_not_averaged(monkeypatch):
 
 def test_options_with_effect():
     for model in ({"output_layer": "adaptive", "adaptive_cutoffs": "3,7"}, {"init_from": "b.pt"}):
+        refuse_options(OmegaConf.create(TASK), OmegaConf.create(MODEL | model))
+    for model in (
+        {"_name": "awd_mos", "softmaxes": "1", "dropout_latent": 0.29},
+        {"dropout": 0.5, "dropout_in": 0.4, "dropout_between": 0.25},
+    ):
         refuse_options(OmegaConf.create(TASK), OmegaConf.create(MODEL | model))
     for task in ({"average": "ema", "average_decay": 0.9}, {"average": "nt-asgd", "average_window": 3}):
         refuse_options(OmegaConf.create(TASK | task), OmegaConf.create(MODEL))
@@ -95,6 +108,43 @@ ADAPTIVE = ["--output-layer", "adaptive", "--adaptive-cutoffs", "5,9", "--decode
         (["--arch", "plain_lstm_lm", *OURS, "--cut-sentences", "-3"], ["--cut-sentences -3"]),
         (["--arch", "plain_lstm_lm", *OURS, "--task", "document_reset_lm", "--max-tokens", "20"], ["--batch-size 16", "--max-tokens 20"]),
         (["--arch", "attentive_lstm_lm", *OURS, "--task", "document_reset_lm", "--memory-slots", "3"], ["--memory-slots 3 has no effect"]),
+        (
+            [
+                "--arch",
+                "kvp_lstm_lm",
+                "--kvp-mode",
+                "attention",
+                "--output-layer",
+                "tied",
+                *OURS,
+                "--task",
+                "document_reset_lm",
+                "--memory-slots",
+                "3",
+                "--reset",
+                "memory",
+            ],
+            ["--memory-slots has no effect with --reset memory"],
+        ),
+        (
+            [
+                "--arch",
+                "kvp_lstm_lm",
+                "--kvp-mode",
+                "attention",
+                "--output-layer",
+                "tied",
+                *OURS,
+                "--task",
+                "document_reset_lm",
+                "--memory-slots",
+                "3",
+                "--reset",
+                "segment",
+            ],
+            ["--memory-slots has no effect with --reset segment"],
+        ),
+        (["--arch", "plain_lstm_lm", *OURS, "--max-target-positions", "7"], ["--max-target-positions 7 is for fairseq's own models"]),
         (
             ["--arch", "lstm_lm", "--criterion", "cross_entropy", "--task", "document_reset_lm"],
             ["--task document_reset_lm takes only models of this package", "found fairseq's LSTMLanguageModel", "--task sentence_reset_lm"],

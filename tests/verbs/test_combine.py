@@ -97,3 +97,12 @@ def test_the_format_can_be_said(folder):
     guessed = run("combine", "a=a.txt", "b=b.txt", "-o", "blocks.jsonl").stderr
     assert "a.txt is read as lists of several texts (plain); if it has one text per line, say --format text" in guessed
     assert "5 lists, 7 hypotheses" in run("combine", "a=a.txt", "b=b.txt", "--format", "text", "-o", "texts.jsonl").stderr
+
+
+def test_fields_that_are_left_out_are_named(folder):
+    Path("a.jsonl").write_text('{"id": "u", "speaker": "x", "hyps": [{"text": "a", "scores": {"am": -1}}]}\n')
+    Path("b.json").write_text('{"u": [{"text": "a", "score": -1, "lang": "en"}]}\n')
+    Path("c.txt").write_text("u a\n")
+    expected = "note: of joined lists only ids, references, texts and scores are written; left out: lang, speaker\n"
+    assert expected in run("combine", "a=a.jsonl", "b=b.json", "c=c.txt", "-o", "all.jsonl").stderr
+    assert "left out" not in run("combine", "a=all.jsonl", "b=c.txt", "-o", "more.jsonl").stderr

@@ -200,3 +200,19 @@ def test_a_list_that_a_format_cannot_hold_is_one_line(tmp_path):
     with pytest.raises(InputError, match="table needs the same"):
         attlm.convert([[("a", {"am": 1.0})], [("a", {"lm": 1.0})]], tmp_path / "out", "csv")
     assert not (tmp_path / "out").exists()
+
+
+OTHER_FIELDS = """\
+{"id": "u", "ref": "a", "source": "s", "speaker": ["x"], "hyps": [{"text": "a", "scores": {"am": -1}, "times": [[0, 1]], "rank": 1}]}
+{"id": "v", "hyps": [{"text": "a", "am": -1, "lang": "en", "tokens": [1, 2], "total": 3}]}
+"""
+
+
+def test_other_fields_of_jsonl_are_named(tmp_path):
+    (tmp_path / "in").write_text(OTHER_FIELDS)
+    assert attlm.convert(tmp_path / "in", tmp_path / "csv", "csv").lost == (
+        "has no source sentences: those of 1 lists are lost",
+        "has no place for lang, speaker, times, tokens: lost",
+    )
+    assert attlm.convert(tmp_path / "in", tmp_path / "same", "jsonl").lost == ()
+    assert (tmp_path / "same").read_text() == OTHER_FIELDS

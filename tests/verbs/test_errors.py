@@ -11,6 +11,7 @@ import pytest
 from cli_runs import refused, run
 
 import attlm_fairseq as attlm
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.metrics import CER, WER
 
 FIRST = [["the cat sad on mat", "the cat sat on the mat"], ["a dog", "dog"]]
@@ -91,3 +92,18 @@ def test_systems_need_names_of_their_own(folder):
             attlm.evaluate(FIRST, REFERENCES, {name: OTHER})
     assert "two systems are called 'dev.json'" in refused("eval", "dev.json", "dev.json")
     assert "--errors - and --json both go to standard output" in refused("eval", "dev.json", "--errors", "-", "--json")
+
+
+def test_reference_files_are_one_path_or_several(folder):
+    Path("refs").write_text("u1 dog ran\nu0 the cat sat on the mat\n")
+    lists = [attlm.NbestList(f"u{place}", [attlm.Hypothesis(hyps[0], rank=1)]) for place, hyps in enumerate(FIRST)]
+    several = attlm.evaluate(lists, attlm.ReferenceFiles(("refs",), by="id"))
+    for paths in ("refs", Path("refs"), [Path("refs")]):
+        files = attlm.ReferenceFiles(paths, by="id")
+        assert files == attlm.ReferenceFiles(("refs",), by="id")
+        assert attlm.evaluate(lists, files).rows == several.rows
+    assert attlm.ReferenceFiles("refs", source=Path("src")).files == ("refs", "src")
+    with pytest.raises(InputError, match=r"the value of paths is 1 \(int\): expected a path or several"):
+        attlm.ReferenceFiles(1)
+    with pytest.raises(InputError, match=r"the reference file is 1 \(int\): expected a path"):
+        attlm.ReferenceFiles(["refs", 1])

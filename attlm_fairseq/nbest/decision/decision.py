@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.mbr import LOSSES, loss_metric, pairwise_losses
 from attlm_fairseq.nbest.decision.rules import LeastRisk, Maximum, Rule, Vote
 from attlm_fairseq.nbest.external_metric import PREFIX, ExternalMetric, source_of
 from attlm_fairseq.nbest.features.combination import combine
 from attlm_fairseq.nbest.metrics import BLEU, Metric
 from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.numeric import NOT_NEGATIVE
 from attlm_fairseq.text import Step, TextPipeline
 
 RULES = ("max", *(f"mbr-{loss}" for loss in LOSSES), "consensus")
@@ -42,10 +43,10 @@ class Decision:
     tokenize: str = "none"
 
     def __post_init__(self) -> None:
-        if not is_rule(self.rule):
-            raise ValueError(f"rule {self.rule!r}, expected one of {', '.join(RULES)}, {EXTERNAL_RULE}COMMAND")
-        if not 0 <= self.scale < math.inf:
-            raise ValueError(f"scale is {self.scale}, expected a finite number that is not negative")
+        if not (isinstance(self.rule, str) and is_rule(self.rule)):
+            raise InputError(f"rule {self.rule!r}: expected one of {', '.join(RULES)}, {EXTERNAL_RULE}COMMAND")
+        if not NOT_NEGATIVE.is_right(self.scale):
+            raise InputError(f"scale is {self.scale}: expected {NOT_NEGATIVE.expected}")
 
     def scale_of(self, rule: str) -> float | None:
         """Return the scale of this or another rule; None if it has none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from attlm_fairseq.messages import note
@@ -70,6 +70,17 @@ def all_current(lists: Sequence[NbestList]) -> Sequence[NbestList]:
         _tell(changed)
         return list(map(as_new, lists))
     return lists
+
+
+def extras_of(nbest: NbestList) -> tuple[str, ...]:
+    """Return the names of the fields that a list loses as a new one: what its file said besides texts, scores and references."""
+    return () if nbest.verbatim is None else nbest.verbatim.extras
+
+
+def tell_of_left_out(extras: Collection[str], when: str) -> None:
+    """Log the names of the fields that are left out, if there are any, and ``when`` that is so."""
+    if extras:
+        note(f"note: {when} only ids, references, texts and scores are written; left out: {', '.join(sorted(extras))}")
 
 
 def _tell(changed: int) -> None:

@@ -45,7 +45,7 @@ from attlm_fairseq.nbest.formats.lines import (
     write_lines,
 )
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
-from attlm_fairseq.nbest.formats.records import Reader, layout_of
+from attlm_fairseq.nbest.formats.records import Reader, Record, layout_of
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
@@ -204,9 +204,7 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
         name = place.text(item.key) if item.key is not None else place.id(record.id, count)
         if not (current is not None and is_row and record.is_row and record.id is not None and name == current.id):
             if not seen.add(name):
-                raise InputError(
-                    f"the utterance {quoted(name)} is there twice: put its hypotheses together", path=reader.path, line=item.line
-                )
+                raise InputError(f"the utterance {quoted(name)} is there twice: {_advice(record, file)}", path=reader.path, line=item.line)
             if current is not None:
                 yield current
             text, is_row, count = ListText(file, item.before), record.is_row, count + 1
@@ -225,6 +223,14 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
     if current is None:
         raise InputError("no n-best list in it", path=reader.path)
     yield current
+
+
+def _advice(record: Record, file: FileText) -> str:
+    """Return what to do about a second utterance of one id. Whole lists may be of two utterances: joining them would mix these."""
+    if record.is_row:
+        return "put its hypotheses together"
+    takes_both = " (--format jsonl takes several lists of one id)" if file.framing == LINES and record.container == "hyps" else ""
+    return f"give each list an id of its own{takes_both}"
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     with_members,
     with_values,
 )
-from attlm_fairseq.nbest.formats.keys import SCORES, is_score, is_score_column
+from attlm_fairseq.nbest.formats.keys import NOT_READ, SCORES, is_score, is_score_column
 from attlm_fairseq.nbest.formats.lines import (
     TOTAL,
     filled_lines,
@@ -42,6 +42,8 @@ from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
 
 _MATCHES = re.compile(r'\s*\{\s*["}]')
+_OF_LIST = frozenset(("id", "source", "ref", "sparse", "hyps"))
+_OF_HYPOTHESIS = frozenset(("text", SCORES, "times", *NOT_READ))
 
 
 class JsonlFormat(NbestFormat):
@@ -65,8 +67,8 @@ class JsonlFormat(NbestFormat):
         reader = Reader(source.name)
         count = 0
         for count, (before, line, line_number) in enumerate(filled_lines(source, file), 1):
-            nbest = _nbest_list(split_end(line)[0], count - 1, reader, line_number)
-            nbest.verbatim = ListText(file, before, line, len(nbest.hypotheses))
+            nbest, extras = _nbest_list(split_end(line)[0], count - 1, reader, line_number)
+            nbest.verbatim = ListText(file, before, line, len(nbest.hypotheses), extras=tuple(sorted(extras)))
             yield nbest
         if not count:
             raise InputError("no n-best list in it", path=source.name)
@@ -96,7 +98,8 @@ def _column(value: dict[str, Any]) -> str | None:
     return next((key for key in columns if all(score is None or is_number(score) for score in value[key])), None)
 
 
-def _nbest_list(body: str, count: int, reader: Reader, line: int) -> NbestList:
+def _nbest_list(body: str, count: int, reader: Reader, line: int) -> tuple[NbestList, set[str]]:
+    """Return the list, and the names of its fields and its hypotheses' that only this format keeps."""
     path = reader.path
     shapes = "" if count else f"; {SHAPES}"
     try:
@@ -110,21 +113,25 @@ def _nbest_list(body: str, count: int, reader: Reader, line: int) -> NbestList:
     if (column := _column(value)) is not None:
         expected = 'expected the scores of a hypothesis within it, {"text": ..., "scores": {...}}; --format json reads both'
         raise place.error(f"is {quoted(json.dumps(value[column]))}: {expected}", column)
-    hypotheses = [_hypothesis(found, i, place, reader, value) for i, found in enumerate(value["hyps"])]
+    extras = set(value.keys() - _OF_LIST)
+    hypotheses = [_hypothesis(found, i, place, reader, value, extras) for i, found in enumerate(value["hyps"])]
     sparse = value.get("sparse", False)
     if not isinstance(sparse, bool):
         raise place.error(f"is {quoted(json.dumps(sparse))}: expected true or false", "sparse")
     references = place.references(value.get("ref"), "ref")
     source = None if value.get("source") is None else place.text(value["source"], "source")
-    return NbestList(place.id(value.get("id"), count), hypotheses, references, line, sparse=sparse, path=path, source=source)
+    name = place.id(value.get("id"), count)
+    return NbestList(name, hypotheses, references, line, sparse=sparse, path=path, source=source), extras
 
 
-def _hypothesis(value: Any, index: int, place: Place, reader: Reader, whole: dict[str, Any]) -> Hypothesis:
+def _hypothesis(value: Any, index: int, place: Place, reader: Reader, whole: dict[str, Any], extras: set[str]) -> Hypothesis:
+    """Return the hypothesis, and add the names of its fields that are not read to ``extras``."""
     if not isinstance(value, dict) or "text" not in value:
         raise place.error(f'is {quoted(json.dumps(value))}: expected {{"text": ..., "scores": {{...}}}}', "hyps", index)
     if not isinstance(value.get(SCORES, {}), dict):
         raise place.error(f"is {quoted(json.dumps(value[SCORES]))}: expected {{name: value}}", "hyps", index, SCORES)
-    scores = reader.scores(value, whole, place, "hyps", index)
+    scores, read = reader.scores(value, whole, place, "hyps", index)
+    extras |= value.keys() - _OF_HYPOTHESIS - read
     text = place.text(value["text"], "hyps", index, "text")
     return Hypothesis(text, scores, index + 1, times=_times(value.get("times"), len(text.split()), index, place))
 

@@ -121,6 +121,16 @@ def as_member(name: str) -> str:
     return name if is_score(name) and not taken else f"{name}_score"
 
 
+def of_header(name: str) -> str:
+    """Return the name of a table's column as these names are written: ``Utterance ID`` is ``utterance_id``."""
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
+
+
+def as_header(name: str) -> str:
+    """Return the name of the column in which a score is written, so that it is read back as a score of that value."""
+    return name if as_member(of_header(name)) == of_header(name) else f"{name}_score"
+
+
 def as_column(name: str) -> str:
     """Return the key under which the scores of an LM are written next to a list of texts."""
     return name if is_score_column(name) and as_member(name) == name else f"{name}_score"

@@ -15,6 +15,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import keys
 from attlm_fairseq.nbest.formats.json_text import Place
+from attlm_fairseq.nbest.formats.lines import is_number as is_written_number
 from attlm_fairseq.nbest.formats.lines import quoted
 from attlm_fairseq.nbest.nbest_list import Hypothesis
 from attlm_fairseq.numeric import is_number
@@ -103,13 +104,17 @@ def _are_texts(values: Iterable[Any]) -> bool:
 
 @dataclass(slots=True)
 class Record:
-    """An utterance as read. ``id`` is None if it has none; ``extras`` are the names of what is neither text, score, reference nor id."""
+    """An utterance as read. ``id`` is None if it has none; ``extras`` are the names of what is neither text, score, reference nor id.
+
+    ``container`` is the key of the hypotheses; None if the utterance is a list, or has one text (``is_row``).
+    """
 
     id: Any
     references: tuple[str, ...]
     hypotheses: list[Hypothesis]
     extras: set[str]
     is_row: bool
+    container: str | None = None
 
 
 @dataclass(slots=True)
@@ -145,15 +150,21 @@ class Reader:
         id_key = next((key for key in keys.IDS if isinstance(whole.get(key), str | int) and not isinstance(whole[key], bool)), None)
         if not layout.is_row:
             extras |= whole.keys() - used
-        return Record(whole.get(id_key or ""), references, hypotheses, extras - {reference_key, id_key, *keys.NOT_READ}, layout.is_row)
+        extras -= {reference_key, id_key, *keys.NOT_READ}
+        return Record(whole.get(id_key or ""), references, hypotheses, extras, layout.is_row, layout.container)
 
-    def scores(self, value: Mapping[str, Any], whole: Mapping[str, Any], place: Place, *steps: str | int) -> dict[str, float]:
+    def scores(
+        self, value: Mapping[str, Any], whole: Mapping[str, Any], place: Place, *steps: str | int
+    ) -> tuple[dict[str, float], set[str]]:
         """Read the scores of a hypothesis that is an object of the utterance ``whole`` and stands at ``steps``.
+
+        Returns:
+            The scores, and the keys that hold them.
 
         Raises:
             InputError: a score or its name is wrong.
         """
-        return self._scores(value, _At(place, steps, {}), whole)[0]
+        return self._scores(value, _At(place, steps, {}), whole)
 
     def _references(
         self, whole: Mapping[str, Any], used: set[str | None], container: str | None, place: Place
@@ -202,6 +213,8 @@ class Reader:
                 scores[name] = -score if key in keys.COSTS else score
                 if named.get(name, scores[name]) != scores[name]:
                     raise at.place.error(f"has two scores {quoted(name)}, next to its text and under scores: keep one", *at.steps)
+            elif isinstance(found, str) and keys.is_score_column(key) and is_written_number(found):
+                scores[key] = at.number(found, key)  # refuses a number in quotes: without a word it would count for nothing
             else:
                 continue
             read.add(key)

@@ -36,14 +36,19 @@ from attlm_fairseq.nbest.formats.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
+_SEPARATOR = re.compile(r"sep=.\r?\n")  # the first line of Excel's tables, which is no row
 _QUOTING = "a field that begins with a quote needs quotes around it, and its own ones doubled"
 
 
 @dataclass(slots=True)
 class Columns:
-    """The roles of a table's columns, by position. Columns that may be scores are ``undecided`` until they have a value."""
+    """The roles of a table's columns, by position. Columns that may be scores are ``undecided`` until they have a value.
+
+    ``spelled`` are the names as ``formats/keys.py`` spells them.
+    """
 
     names: Sequence[str]
+    spelled: Sequence[str]
     id: int
     text: int
     reference: int | None
@@ -54,14 +59,14 @@ class Columns:
     @staticmethod
     def of(header: Sequence[str], known_texts: Sequence[str] = keys.ALL_TEXTS) -> Columns | None:
         """Return what a header says; None if it names no id or no text. The first of ``known_texts`` in it is the text."""
-        names = [name.strip().lower() for name in header]
+        names = list(map(keys.of_header, header))
         first = {name: names.index(name) for name in names}
         ids, texts = ([first[name] for name in known if name in first] for known in (keys.IDS, known_texts))
-        if not ids or not texts or len(first) < len(names):
+        if not ids or not texts or len({name.strip().lower() for name in header}) < len(names):
             return None
         reference = next((first[name] for name in keys.REFERENCES if name in first and first[name] != texts[0]), None)
         others = [place for place in range(len(names)) if place not in (ids[0], texts[0], reference)]
-        return Columns([name.strip() for name in header], ids[0], texts[0], reference, others)
+        return Columns([name.strip() for name in header], names, ids[0], texts[0], reference, others)
 
     def decide(self, rows: Sequence[Sequence[str]]) -> None:
         """Decide which columns are scores: those with a score's name, and others if all values of the first list are numbers.
@@ -73,7 +78,7 @@ class Columns:
             if not values:
                 continue
             self.undecided.remove(place)
-            key = self.names[place].lower()
+            key = self.spelled[place]
             if keys.is_score_column(key) or (keys.is_score(key) and all(map(is_number, values))):
                 self.scores[place] = self.names[place]
             elif key not in keys.NOT_READ:
@@ -95,7 +100,7 @@ class TableFormat(NbestFormat):
     order, with one column per LM and ``total`` at the end.
     """
 
-    holds = Holds(references=True, blank_references=False, scores=True, score_name=keys.as_member)
+    holds = Holds(references=True, blank_references=False, scores=True, score_name=keys.as_header)
     delimiters: ClassVar[str]
     texts: ClassVar[Sequence[str]] = keys.ALL_TEXTS  # names of the column of the text
     blank_references: ClassVar[bool] = False  # whether a blank reference is one, of silence, or none
@@ -104,7 +109,7 @@ class TableFormat(NbestFormat):
         return self._delimiter(head) is not None
 
     def _delimiter(self, head: str) -> str | None:
-        first = next((line for line in head.split("\n") if line.strip()), "")
+        first = next((line for line in head[_lead(head) :].split("\n") if line.strip()), "")
         return next((mark for mark in self.delimiters if Columns.of(_fields(first, mark), self.texts) is not None), None)
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
@@ -112,6 +117,9 @@ class TableFormat(NbestFormat):
         file = FileText(self.name, framing=delimiter)
         rows = _rows(source, file, delimiter)
         header = next(rows, None)
+        if header is not None and _SEPARATOR.fullmatch(header.raw):
+            file.start += header.before + header.raw
+            header = next(rows, None)
         columns = Columns.of(header.fields, self.texts) if header is not None else None
         if header is None or columns is None:
             found = quoted(header.raw if header else "")
@@ -152,7 +160,7 @@ class TsvFormat(TableFormat):
 
     name = "tsv"
     delimiters = "\t"
-    holds = Holds(references=True, blank_references=False, scores=True, score_name=keys.as_member, one_line=True)
+    holds = Holds(references=True, blank_references=False, scores=True, score_name=keys.as_header, one_line=True)
 
     def written_id(self, nbest: NbestList) -> str:
         return one_line(nbest.id)
@@ -201,6 +209,15 @@ def _header_of(head: str) -> tuple[str, str, str] | None:
     counted = any(all(values == list(range(first, first + len(values))) for values in lists) for first in (0, 1))
     name = "rank" if counted else "score"
     return ("id", name, "text") if second else ("id", "text", name)
+
+
+def _lead(text: str) -> int:
+    """Return where the header begins: after blank lines, and Excel's line of the separator."""
+    start = len(text) - len(text.lstrip("\r\n"))
+    separator = _SEPARATOR.match(text, start)
+    if separator is None:
+        return start
+    return len(text) - len(text[separator.end() :].lstrip("\r\n"))
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
@@ -286,10 +303,10 @@ def _whole(rows: Iterator[_Row], width: int, has_header: bool, path: str) -> Ite
 def _scores(row: _Row, columns: Columns, reader: Reader) -> dict[str, float]:
     """Return the scores of a row; one that is divided by length is a sum again if a column has the number of tokens."""
     scores: dict[str, float] = {}
-    by_name = {name.lower(): value for name, value in zip(columns.names, row.fields, strict=True)}
+    by_name = dict(zip(columns.spelled, row.fields, strict=True))
     length = next((int(by_name[key]) for key in keys.LENGTHS if re.fullmatch("[1-9][0-9]{0,8}", by_name.get(key, ""))), None)
     for place, name in columns.scores.items():
-        key = name.lower()
+        key = columns.spelled[place]
         if row.fields[place] == "":
             continue
         score = number(row.fields[place], f"the column {name}", reader.path, row.line)
@@ -329,28 +346,29 @@ class _Table:
         best = nbest.hypotheses[0]
         if text is None:
             own = tuple(dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores))
-            names = fresh_names(own, ("id", "hyp", "ref", TOTAL), keys.as_member)
-            added = fresh_names(best.lm_scores, ["id", "hyp", "ref", TOTAL, *names.values()], keys.as_member)
+            names = fresh_names(own, ("id", "hyp", "ref", TOTAL), keys.as_header)
+            added = fresh_names(best.lm_scores, ["id", "hyp", "ref", TOTAL, *names.values()], keys.as_header)
             total = -1 if best.total is not None else None
             header = ["id", "hyp", "ref", *names.values(), *added.values(), *([TOTAL] if total else [])]
             return _Table(True, _line(header, delimiter, "\n"), delimiter, "\n", True, added, total, own)
         delimiter, missing_header = text.file.framing[0], text.file.framing[1:]
-        head, end = split_end(text.file.start.removeprefix("\ufeff"))
+        mark = "\ufeff" if text.file.start.startswith("\ufeff") else ""
+        head, end = split_end(text.file.start.removeprefix(mark))
+        lead, head = head[: _lead(head)], head[_lead(head) :]
         if missing_header:  # its line end is that of the rows, of which the last may have none
             ends = (split_end(text_of_hypothesis(nbest, hypothesis).own)[1] for hypothesis in nbest.hypotheses)
             end = next(filter(None, ends), "")
         end = end or "\n"
-        names_read = missing_header.split("\t") if missing_header else _fields(head.lstrip("\r\n"), delimiter)
-        lowered = [name.strip().lower() for name in names_read]
-        added = fresh_names(best.lm_scores, names_read, keys.as_member)
-        total = None if best.total is None else lowered.index(TOTAL) if TOTAL in lowered else -1
+        names_read = missing_header.split("\t") if missing_header else _fields(head, delimiter)
+        known_names = list(map(keys.of_header, names_read))
+        added = fresh_names(best.lm_scores, names_read, keys.as_header)
+        total = None if best.total is None else known_names.index(TOTAL) if TOTAL in known_names else -1
         new = [*added.values(), *([TOTAL] if total == -1 else [])]
         if not new and total is None:
             rank = names_read.index("rank") if missing_header and "rank" in names_read else None
             return _Table(False, text.file.start, delimiter, end, not missing_header, added, rank=rank)
-        start = text.file.start[: len(text.file.start) - len(head.lstrip("\r\n")) - len(split_end(text.file.start)[1])]
         header_line = _line([*names_read, *new], delimiter, end)
-        return _Table(False, start + header_line, delimiter, end, not missing_header, added, total)
+        return _Table(False, mark + lead + header_line, delimiter, end, not missing_header, added, total)
 
     def row(self, nbest: NbestList, hypothesis: Hypothesis, place: int) -> str:
         """Return the line of a hypothesis, at a place of its list from 0."""

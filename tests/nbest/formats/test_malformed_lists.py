@@ -15,6 +15,7 @@ FIRST = '{"hyps": [{"text": "a"}]}\n'
 SHAPES = '; the JSON that is read: {"id": .., "hyps": [{"text": ..}, ..]} on one line each (jsonl), [{"input": '
 PRETTY_SCORES = '[\n {\n  "input": ["a", "b"],\n  "am_score": [\n   -1,\n   %s\n  ]\n }\n]\n'
 
+SAME_ID = '{"id": "same", "hyps": [{"text": "a", "score": -1}]}\n'
 BROKEN = [
     # Moses
     ("moses", GOOD + "0 ||| b ||| LM0= -1\n", 2, "3 fields with features and without total, but the first line has 4 fields"),
@@ -90,6 +91,7 @@ BROKEN = [
         'hyps[0].scores has a score named "\\ud83d", which holds one half',
     ),
     ("jsonl", FIRST + '{"hyps": [{"text": "a", "scores": [1]}]}\n', 2, "hyps[0].scores is '[1]': expected"),
+    ("jsonl", FIRST + '{"hyps": [{"text": "1", "score": "-0.50"}]}\n', 2, "hyps[0].score is '\"-0.50\"': expected a number"),
     ("jsonl", FIRST + '{"id": [1], "hyps": [{"text": "a"}]}\n', 2, "id is '[1]': expected a text"),
     ("jsonl", FIRST + '{"ref": 1, "hyps": [{"text": "a"}]}\n', 2, "ref is '1': expected a text"),
     ("jsonl", FIRST[:-1] + FIRST, 1, "not valid JSON"),
@@ -148,7 +150,11 @@ BROKEN = [
     ("json", '[["a"],\n {"x": 1}]', 2, "item 2: is '{\"x\": 1}': expected hypotheses like those before"),
     ("json", '{"u1": ["a"],\n "u2": ["b",\n 3]}', 3, "utterance 'u2': [1] is '3': expected a hypothesis"),
     ("json", '{"u1": ["a"],\n "u1": ["b"]}', 2, "the utterance 'u1' is there twice"),
-    ("json", '{"id": "u1", "nbest": ["a"]}\n{"id": "u1", "nbest": ["b"]}\n', 2, "the utterance 'u1' is there twice"),
+    ("json", '{"id": "u1", "nbest": ["a"]}\n{"id": "u1", "nbest": ["b"]}\n', 2, "'u1' is there twice: give each list an id of its own"),
+    ("json", SAME_ID + SAME_ID, 2, "give each list an id of its own (--format jsonl takes several lists of one id)"),
+    ("json", '[{"id": "u", "text": "a"}, {"id": "v", "text": "a"},\n{"id": "u", "text": "b"}]', 2, "put its hypotheses together"),
+    ("json", '{"u1": [{"text": "1",\n "score": "-0.50"}]}', 2, "utterance 'u1': [0].score is '\"-0.50\"': expected a number"),
+    ("json", '{"id": "u1", "text": "a", "loss": "1"}\n', 1, "loss is '\"1\"': expected a number"),
     ("json", '{"id": "u1", "nbest": ["a"]}\n{"id": "u2", "nbest": ["b"}\n', 2, "not valid JSON"),
     ("json", '{"id": "u1", "nbest": ["a"]}\n{"id": "u2", "nbest": []}\n', 2, "nbest is an empty list: expected at least one hypothesis"),
     ("json", '{"texts": [\n"a", null], "scores": [1, 2]}', 2, "texts[1] is 'null': expected a hypothesis"),
@@ -191,6 +197,11 @@ def test_the_shapes_of_json_are_named_where_the_first_list_is_wrong_alone():
     with pytest.raises(InputError) as caught:
         list(find_format("jsonl").read(TextSource("FILE", text=FIRST + '{"id": "x"}\n')))
     assert SHAPES not in str(caught.value)
+
+
+def test_two_lists_of_one_id_are_read_as_the_message_says():
+    lists = list(find_format("jsonl").read(TextSource("FILE", text=SAME_ID + SAME_ID)))
+    assert [(nbest.id, nbest.hypotheses[0].scores) for nbest in lists] == [("same", {"score": -1.0})] * 2
 
 
 def test_the_lists_before_the_fault_have_come_out():

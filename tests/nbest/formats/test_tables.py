@@ -107,3 +107,28 @@ def test_the_reference_may_stand_in_any_row():
 def test_another_form_of_the_text_is_no_second_text(name, text, expected, references):
     (nbest,) = read(text, name)
     assert (nbest.hypotheses[0].text, nbest.references) == (expected, references)
+
+
+SPELLED = "Utterance ID;Hypothesis;Acoustic Score;LM-Score;WER;Start Time\nu1;a b;-1.0;-2.0;3;5\nu1;a;-2.0;-1.0;0;5\n"
+
+
+@pytest.mark.parametrize("lead", ["", "sep=;\n", "\ufeffsep=;\n", "\ufeff\nsep=;\n\n"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_columns_may_be_spelled_with_spaces_and_hyphens(tmp_path, lead, end):
+    text = (lead + SPELLED).replace("\n", end)
+    (tmp_path / "list").write_bytes(text.encode())
+    form, opened = open_nbest(str(tmp_path / "list"))
+    lists = list(opened)
+    assert (form.name, [nbest.id for nbest in lists], texts(lists)) == ("csv", ["u1"], ["a b", "a"])
+    assert lists[0].hypotheses[0].scores == {"Acoustic Score": -1.0, "LM-Score": -2.0}
+    assert lists[0].verbatim.extras == ("WER", "Start Time")
+    assert write(lists, "csv") == text
+    written = write(scored(lists), "csv")
+    assert written == text.replace(f"Time{end}", f"Time;lm;total{end}").replace(f";5{end}", f";5;-0.5;-1.0{end}")
+    assert read(written, "csv")[0].hypotheses[0].scores == {"Acoustic Score": -1.0, "LM-Score": -2.0, "lm": -0.5}
+
+
+@pytest.mark.parametrize("name", ["neg-logprob", "Start Time", "Avg Logprob", "WER", "Ref", "num tokens"])
+def test_scores_come_back_whatever_their_name_would_mean_in_a_header(name):
+    lists = [NbestList("u1", [Hypothesis("a", {name: -1.5})])]
+    assert read(write(lists, "csv"), "csv")[0].hypotheses[0].scores == {f"{name}_score": -1.5}
