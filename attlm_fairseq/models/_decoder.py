@@ -115,7 +115,7 @@ class LSTMLanguageModelConfig(LanguageModelConfig):
 
 @dataclass
 class PlainConfig(LanguageModelConfig):
-    """The options of models without a memory beside the recurrence."""
+    """The options of models without a memory."""
 
     projection_size: int = field(
         default=PlainReader.defaults["projection_size"],

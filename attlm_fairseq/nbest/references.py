@@ -36,7 +36,7 @@ from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_format, format_of, open_nbest
 from attlm_fairseq.nbest.formats.json_text import DECODER, first_value
-from attlm_fairseq.nbest.formats.lines import one_line, whole_lines
+from attlm_fairseq.nbest.formats.lines import one_line, quoted, whole_lines
 from attlm_fairseq.nbest.formats.table import ReferenceCsv, ReferenceTsv
 from attlm_fairseq.nbest.formats.text import TextFormat, keyed, like_ids, repeated
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -109,15 +109,31 @@ def _reference_file(path: str) -> TextFile:
     return TextFile(path, [one_line(line) for line in texts.values()], ids if ids != _places(ids) else None)
 
 
+def _segment(line: str) -> re.Match[str] | None:
+    found = _STM.fullmatch(line)
+    return found if found and float(found["begin"]) <= float(found["end"]) else None
+
+
 def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
-    """Return the text of each recording of an STM file, its segments in the order of their begin times; None for any other file."""
+    """Return the text of each recording of an STM file, its segments in the order of their begin times; None for any other file.
+
+    Raises:
+        InputError: most lines have the fields of STM, but not all: the others are cut or damaged.
+    """
+    rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith(";;")]
+    found_rows = [(number, found) for number, line in rows if (found := _segment(line))]
+    if 2 * len(found_rows) <= len(rows):
+        return None
+    if len(found_rows) < len(rows):
+        damaged = min({number for number, _ in rows} - {number for number, _ in found_rows})
+        raise InputError(
+            f"found {quoted(lines[damaged - 1])}, expected the fields of an STM file, as most lines have them: recording, channel, "
+            "speaker, begin, end, perhaps a label, words",
+            path=path,
+            line=damaged,
+        )
     segments: dict[str, list[tuple[float, str]]] = {}
-    for line in lines:
-        if not line.strip() or line.lstrip().startswith(";;"):
-            continue
-        found = _STM.fullmatch(line)
-        if found is None or not float(found["begin"]) <= float(found["end"]):
-            return None
+    for _, found in found_rows:
         of_recording = segments.setdefault(found["id"], [])
         text = (found["text"] or "").strip()
         if text.lower() != _STM_IGNORED:

@@ -425,9 +425,13 @@ def test_stm_is_read_by_its_fields(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["u4 1 spk 0 text", "u4 1 spk 2 1 text", "text", "u4 1 spk 0 x text"])
-def test_one_other_line_and_a_file_is_no_stm(line, tmp_path):
-    (file,) = read_references([write(tmp_path / "ref", f"{STM}{line}\n".encode())])
-    assert file == TextFile(str(tmp_path / "ref"), f"{STM}{line}".split("\n"))
+def test_a_damaged_line_of_stm_is_refused_and_a_text_is_no_stm(line, tmp_path):
+    """Otherwise one cut line would make words of the fields of all others."""
+    with pytest.raises(InputError, match=r"ref:9: found .*expected the fields of an STM file"):
+        read_references([write(tmp_path / "ref", f"{STM}{line}\n".encode())])
+    text = "\n".join([line, "u1 1 spk 0 1 text"])
+    (file,) = read_references([write(tmp_path / "text", f"{text}\n".encode())])
+    assert file == TextFile(str(tmp_path / "text"), text.split("\n"))
 
 
 @pytest.mark.parametrize("by", [None, "id"])

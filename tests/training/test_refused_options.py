@@ -22,12 +22,16 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.tasks._training_options import refuse_options
 from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask
 
+plugin.register()  # the presets, which have defaults of their own
+
 USER_DIR = ["--user-dir", str(ROOT / "attlm_fairseq")]
 SENTENCES = [*USER_DIR, "--task", "sentence_reset_lm"]
 STREAM = [*USER_DIR, "--task", "language_modeling", "--tokens-per-sample", "20"]  # a task of fairseq's
 TINY = ["--decoder-embed-dim", "8", "--decoder-hidden-size", "8", "--batch-size", "16", "--optimizer", "sgd", "--lr", "0.1", "--cpu"]
 SHORT = [*TINY, *LOGGING, "--max-update", "1", "--disable-validation"]
 OURS = ["--criterion", "lm_cross_entropy"]
+WITH_SLOTS = ["--arch", "kvp_lstm_lm", "--kvp-mode", "attention", "--output-layer", "tied", *OURS]
+WITH_SLOTS += ["--task", "document_reset_lm", "--memory-slots", "3"]
 TASK = {
     "amp": False, "fp16": False, "bf16": False, "cpu": True, "curriculum": 0, "grouped_shuffling": False, "update_epoch_batch_itr": False,
     "skip_remainder_batch": False, "finetune_from_model": None, "continue_once": None,
@@ -108,42 +112,7 @@ ADAPTIVE = ["--output-layer", "adaptive", "--adaptive-cutoffs", "5,9", "--decode
         (["--arch", "plain_lstm_lm", *OURS, "--cut-sentences", "-3"], ["--cut-sentences -3"]),
         (["--arch", "plain_lstm_lm", *OURS, "--task", "document_reset_lm", "--max-tokens", "20"], ["--batch-size 16", "--max-tokens 20"]),
         (["--arch", "attentive_lstm_lm", *OURS, "--task", "document_reset_lm", "--memory-slots", "3"], ["--memory-slots 3 has no effect"]),
-        (
-            [
-                "--arch",
-                "kvp_lstm_lm",
-                "--kvp-mode",
-                "attention",
-                "--output-layer",
-                "tied",
-                *OURS,
-                "--task",
-                "document_reset_lm",
-                "--memory-slots",
-                "3",
-                "--reset",
-                "memory",
-            ],
-            ["--memory-slots has no effect with --reset memory"],
-        ),
-        (
-            [
-                "--arch",
-                "kvp_lstm_lm",
-                "--kvp-mode",
-                "attention",
-                "--output-layer",
-                "tied",
-                *OURS,
-                "--task",
-                "document_reset_lm",
-                "--memory-slots",
-                "3",
-                "--reset",
-                "segment",
-            ],
-            ["--memory-slots has no effect with --reset segment"],
-        ),
+        *(([*WITH_SLOTS, "--reset", reset], [f"--memory-slots has no effect with --reset {reset}"]) for reset in ("memory", "segment")),
         (["--arch", "plain_lstm_lm", *OURS, "--max-target-positions", "7"], ["--max-target-positions 7 is for fairseq's own models"]),
         (
             ["--arch", "lstm_lm", "--criterion", "cross_entropy", "--task", "document_reset_lm"],
