@@ -229,7 +229,9 @@ def has_bf16(device: str) -> bool:
     """Return whether bf16 is computed rather than emulated."""
     import torch
 
-    return torch.cuda.is_bf16_supported(including_emulation=False) if device == "cuda" else torch.cpu._is_avx512_bf16_supported()
+    from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions
+
+    return torch.cuda.is_bf16_supported(including_emulation=False) if device == "cuda" else has_bfloat16_instructions()
 
 
 class Worker:

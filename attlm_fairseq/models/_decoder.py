@@ -20,6 +20,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._choices import ChoiceOptions
 from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
+from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import PlainReader, Read
 from attlm_fairseq.modules.output import OUTPUT_LAYERS
@@ -273,6 +274,8 @@ class MemoryLanguageModel(FairseqLanguageModel):
             model = build_language_model(cls.family, cfg, len(dictionary), dictionary.pad())
         except ValueError as error:  # sizes that do not match
             raise InputError(f"--arch {cls.family}: {error}") from None
+        if str(cfg.compute_dtype) == "bf16" and not (torch.cuda.is_available() or has_bfloat16_instructions()):
+            logger.warning("--compute-dtype bf16: this CPU has no instructions for bfloat16. float32, the default, is faster")
         model.initialise(cfg.init_range, biases_too=str(cfg.init_biases) == "uniform")
         return cls(MemoryDecoder(dictionary, model, str(cfg.compute_dtype)))
 

@@ -62,12 +62,18 @@ AttentiveLSTMTranslationConfig = make_dataclass("AttentiveLSTMTranslationConfig"
 
 
 def refuse_options_of_others(cfg: EncoderConfig) -> None:
-    """Raise InputError for an option of another family than that of the decoder, which has no effect."""
+    """Raise InputError for an option of language models alone, or of another family than that of the decoder: it has no effect."""
     family = str(cfg.decoder_family)
     own = {option.name for option in fields(MODEL_DATACLASS_REGISTRY[family])} | EncoderConfig.__annotations__.keys()
     for option in fields(AttentiveLSTMTranslationConfig):
         name, given = option.name, getattr(cfg, option.name)
-        if name not in own and str(given) != str(option.default):
+        if str(given) == str(option.default) or (name, given) == ("output_bias", "zero"):  # zero is what the decoder has
+            continue
+        if name in FOR_LANGUAGE_MODELS_ALONE:
+            raise InputError(
+                f"--{name.replace('_', '-')} {given} has no effect with --arch attentive_lstm: it is for language models; leave it out"
+            )
+        if name not in own:
             raise InputError(
                 f"--{name.replace('_', '-')} {given} has no effect with --decoder-family {family}, which does not have this option: leave "
                 "it out, or name another family"

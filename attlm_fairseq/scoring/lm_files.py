@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.mixture import MixtureScorer
 from attlm_fairseq.scoring.scorer import Scorer
@@ -103,6 +104,11 @@ def load_lm_files(
     kinds = [lm_kind(path) for path in paths]
     if (start or end) and set(kinds) != {"huggingface"}:
         raise InputError("start and sentence end can be chosen for LMs of Hugging Face alone", path=paths[0])
+    if compute.precision == "bfloat16" and compute.device == "cpu" and set(kinds) != {"kenlm"}:
+        from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions
+
+        if not has_bfloat16_instructions():
+            note(f"WARNING: {name}: bfloat16: this CPU has no instructions for it. float32, the default, is faster")
     if set(kinds) == {"attlm"}:
         from attlm_fairseq.scoring.neural import NeuralScorer
 

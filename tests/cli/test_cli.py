@@ -620,6 +620,15 @@ def test_every_command_tells_what_a_lower_precision_did(folder):
         assert f"No such option '{option[0]}'" in run("attention", "a", "--lm", "lm.pt", *option, code=2).stderr
 
 
+@pytest.mark.parametrize("instructions", [True, False])
+def test_bfloat16_is_slow_where_the_cpu_has_no_instructions_for_it(folder, monkeypatch, instructions):
+    monkeypatch.setattr("attlm_fairseq.modules.kernels.products.has_bfloat16_instructions", lambda: instructions)
+    told = "WARNING: lm: bfloat16: this CPU has no instructions for it. float32, the default, is faster"
+    assert (told in run("ppl", "text", "--lm", "lm.pt", "--precision", "bfloat16").stderr) == (not instructions)
+    assert told not in run("ppl", "text", "--lm", "lm.pt").stderr
+    assert told not in run("ppl", "text", "--kenlm", "lm.arpa", "--precision", "bfloat16").stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(command):
     assert "Example" in run(command, "--help").stdout

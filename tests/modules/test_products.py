@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attlm_fairseq.modules.kernels import products
-from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, product, round_up_to_few
+from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, product, product_into, round_up_to_few
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.2, torch.float64: 1e-12}
 
@@ -27,7 +27,9 @@ def test_products_are_those_of_matrices(monkeypatch, kernels, dtype, rows):
     for made in (fixed, copy.deepcopy(fixed), pickle.loads(pickle.dumps(fixed)), FixedProduct(weight.t().contiguous().t(), 16)):
         torch.testing.assert_close(made(left).double(), expected, rtol=0, atol=TOLERANCE[dtype])
     for factor in (left, left.t().contiguous().t()):
-        torch.testing.assert_close(product(factor, weight.t()).double(), expected, rtol=0, atol=TOLERANCE[dtype])
+        for made in (product(factor, weight.t()), product_into(factor, weight.t(), torch.empty(rows, 26, dtype=dtype))):
+            assert made.dtype == dtype
+            torch.testing.assert_close(made.double(), expected, rtol=0, atol=TOLERANCE[dtype])
     layer = FixedLinear(weight, torch.arange(26.0, dtype=dtype))
     torch.testing.assert_close(
         layer(left.unsqueeze(1)).double(), (expected + torch.arange(26)).unsqueeze(1), rtol=0, atol=TOLERANCE[dtype] * 2

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq import options
+from fairseq.data import Dictionary
 from fairseq.dataclass.initialize import add_defaults
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_runs import ROOT, fairseq
 from omegaconf import DictConfig, OmegaConf
 
@@ -195,3 +198,13 @@ def test_hydra_trains_the_preset_that_the_checkpoint_names(data):
         "--path", data / "hydra" / "checkpoint_last.pt",
     )  # fmt: skip
     assert "ppl" in again.stdout
+
+
+@pytest.mark.parametrize(("dtype", "instructions", "told"), [("bf16", False, True), ("bf16", True, False), ("float32", False, False)])
+def test_bfloat16_is_slow_where_the_cpu_has_no_instructions_for_it(monkeypatch, caplog, dtype, instructions, told):
+    monkeypatch.setattr("attlm_fairseq.models._decoder.has_bfloat16_instructions", lambda: instructions)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = of_hydra("plain_lstm_lm", compute_dtype=dtype, decoder_embed_dim=4, decoder_hidden_size=4)
+    ARCH_MODEL_REGISTRY["plain_lstm_lm"].build_model(config, SimpleNamespace(target_dictionary=Dictionary()))
+    line = "--compute-dtype bf16: this CPU has no instructions for bfloat16. float32, the default, is faster"
+    assert (line in [record.message for record in caplog.records]) == told

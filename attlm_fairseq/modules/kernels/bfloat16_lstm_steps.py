@@ -16,6 +16,7 @@ from attlm_fairseq.modules.kernels import low_precision
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.low_precision import Bfloat16Linear, rounded, select_rows
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
+from attlm_fairseq.modules.kernels.products import product_into
 from attlm_fairseq.modules.state import State
 
 
@@ -58,7 +59,7 @@ class Bfloat16LSTM:
         held, converted = cell.new_empty(2, at_once, 4 * size)
         for layer, weight in enumerate(self.weights):
             own = layer * padded_size
-            torch.mm(hidden[:, max(0, own - padded_size) : own + padded_size], weight.t(), out=product)
+            product_into(hidden[:, max(0, own - padded_size) : own + padded_size], weight.t(), product)
             for begin in range(0, len(rows), at_once):
                 gates = held[: min(at_once, len(rows) - begin)]
                 some = slice(begin, begin + len(gates))

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.low_precision import rounded
-from attlm_fairseq.modules.kernels.products import product, round_up_to_few
+from attlm_fairseq.modules.kernels.products import product, product_into, round_up_to_few
 from attlm_fairseq.numeric import ceil_div
 
 
@@ -273,17 +273,17 @@ class _RoundedProducts:
         features = self.features[piece]
         self.low_features[: len(features), : features.size(1)] = features
         self.low_features[len(features) :] = 0
-        torch.mm(self.low_features, self.weight.t(), out=self.low)
+        product_into(self.low_features, self.weight.t(), self.low)
         held = self.held[: len(features)]
         return held.copy_(self.low[: len(held), : held.size(1)]).add_(self.bias)
 
     def add_gradients(self, piece: slice, errors: Tensor) -> None:
         words, size = self.grad_weight.shape
         self.low[: len(errors), :words] = errors  # the rows after these belong to padded features, which are 0
-        self.grad_features[piece] = (self.low @ self.weight)[: len(errors), :size]
-        product = torch.mm(self.low.t(), self.low_features, out=self.product)[:words, :size]
+        self.grad_features[piece] = product(self.low, self.weight)[: len(errors), :size]
+        of_piece = product_into(self.low.t(), self.low_features, self.product)[:words, :size]
         if not piece.start:
-            self.grad_weight.copy_(product)
+            self.grad_weight.copy_(of_piece)
             return
         for some in range(0, words, ADDED_ROWS):  # without an array of all in float32
-            self.grad_weight[some : some + ADDED_ROWS] += product[some : some + ADDED_ROWS]
+            self.grad_weight[some : some + ADDED_ROWS] += of_piece[some : some + ADDED_ROWS]

@@ -9,18 +9,20 @@ import torch
 from torch import Tensor
 
 
-def lstm_cell(gates: Tensor, before: Tensor, after: Tensor | None = None, output: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def lstm_cell(
+    gates: Tensor, before: Tensor, after: Tensor | None = None, output: Tensor | None = None, *, capped: bool = False
+) -> tuple[Tensor, Tensor]:
     """Return ``h = o * tanh(c)`` and ``c = f * c_before + i * g``, all (N, H), for pre-activations (N, 4 H).
 
     The pre-activations in ``gates`` are overwritten by their activations. If given, ``after`` receives c and ``output``
-    receives h, without gradients. ``after`` may be ``before`` itself.
+    receives h, without gradients. ``after`` may be ``before`` itself. ``capped``: the input gate is ``min(i, 1 - f)``.
     """
     size = before.size(1)
     gates[:, : 2 * size].sigmoid_()
     gates[:, 2 * size : 3 * size].tanh_()
     gates[:, 3 * size :].sigmoid_()
     i, f, g, o = gates.chunk(4, dim=1)
-    after = torch.mul(f, before, out=after).addcmul_(i, g)
+    after = torch.mul(f, before, out=after).addcmul_(torch.minimum(i, 1 - f) if capped else i, g)
     return torch.mul(o, torch.tanh(after, out=output), out=output), after
 
 

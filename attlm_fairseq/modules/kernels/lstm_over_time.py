@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from attlm_fairseq.modules.kernels.low_precision import rounded
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
-from attlm_fairseq.modules.kernels.products import FixedProduct, product, round_up_to_few
+from attlm_fairseq.modules.kernels.products import FixedProduct, left_factor, product, round_up_to_few
 
 
 def lstm_over_time(
@@ -167,7 +167,7 @@ class _Layer(torch.autograd.Function):
                 of_cells *= f[step]
                 into_states[:going_on] = recur(low_slopes[_with_later_rows(step)])[:going_on, :size]
             grad_inputs = packing.unpack(product(low_slopes, low_ih)[:, : ctx.input_size].float())
-            by_gate = low_slopes.t().contiguous() if low_slopes is slopes else low_slopes.t()  # once: float32 products need it
+            by_gate = left_factor(low_slopes.t())
             grad_ih = product(by_gate, low_inputs)[: 4 * size, : ctx.input_size].float()
             grad_hh = product(by_gate, low_before)[: 4 * size, :size].float()
         grad_hidden, grad_cell = packing.unpack_rows(into_states), packing.unpack_rows(grad_cell)

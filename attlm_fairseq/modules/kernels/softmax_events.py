@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.kernels.low_precision import round_up_rows
+from attlm_fairseq.modules.kernels.products import product_into
 from attlm_fairseq.modules.memory.reader import Read
 
 MAX_LOG_NORMALISER = 60.0  # |ln Z| above this is recomputed with logsumexp: exp() overflows float32 at 88 and loses digits below -87
@@ -89,8 +90,8 @@ class SoftmaxEvents:
                 padded[: len(some), : some.size(1)] = some
                 inputs = padded[: round_up_rows(len(some))]
             for piece, factors in zip(self.factor.split(words), self.exp_bias.split(words), strict=True):
-                product = torch.mm(piece, inputs.t(), out=logits[: len(piece) * len(inputs)].view(len(piece), len(inputs)))
-                for part, of_part in zip(product.split(summed), factors.split(summed), strict=True):
+                of_piece = product_into(piece, inputs.t(), logits[: len(piece) * len(inputs)].view(len(piece), len(inputs)))
+                for part, of_part in zip(of_piece.split(summed), factors.split(summed), strict=True):
                     values = exact[: part.numel()].view(part.shape).copy_(part) if self.rounds else part
                     of_some.addmv_(values.exp_().t()[: len(some)], of_part)
         return sums.log_()

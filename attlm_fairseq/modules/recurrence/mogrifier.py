@@ -11,11 +11,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from attlm_fairseq.modules.kernels.low_precision import DTYPE
 from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell_with_gradients
+from attlm_fairseq.modules.kernels.mogrifier_over_time import mogrifier_over_time
 from attlm_fairseq.modules.recurrence.lstm import LSTM
 from attlm_fairseq.modules.recurrence.lstm_layer import LSTMLayer
 from attlm_fairseq.modules.recurrence.recurrence import NoAttention, Product
-from attlm_fairseq.modules.recurrence.stepped_layers import SteppedLayers, recurrent_product
+from attlm_fairseq.modules.recurrence.stepped_layers import SteppedLayer, SteppedLayers, recurrent_product
 from attlm_fairseq.modules.regularisation import Regularisation
 from attlm_fairseq.modules.state import State
 
@@ -52,6 +54,16 @@ class MogrifierLayer(LSTMLayer):
         after = lstm_cell_with_gradients(gates, cell, self.capped)
         return after[0], after
 
+    def read_all(self, sequence: Tensor, before: State, regularisation: Regularisation) -> tuple[Tensor, State]:
+        """Return the outputs (B, T, H) and the new state, given the inputs (B, T, E) and the state before them."""
+        low = torch.is_autocast_enabled(sequence.device.type)
+        rounds = [[matrix.weight for matrix in product.modules() if isinstance(matrix, nn.Linear)] for product in self.rounds]
+        recurrent = regularisation.drop_weights(self.from_state.weight, self.training)
+        weight, bias, dtype = self.from_input.weight, self.from_input.bias, DTYPE if low else recurrent.dtype
+        hidden, cell = before
+        outputs, *after = mogrifier_over_time(sequence, weight, recurrent, bias, hidden, cell, rounds, capped=self.capped, dtype=dtype)
+        return outputs, tuple(after)
+
 
 def gate_product(input_size: int, output_size: int, rank: int) -> nn.Module:
     """Return a linear layer. If the rank is above 0, its matrix is the product of two matrices of this rank."""
@@ -86,3 +98,9 @@ class Mogrifier(NoAttention, SteppedLayers):
         if not isinstance(rank, int) or rank < 0:
             raise ValueError(f"the rank must be a whole number, or 0 for full matrices, not {rank}")
         return MogrifierLayer(input_size, self.hidden_size, rounds, rank, bool(config["mogrifier_capped"]), config["forget_bias"])
+
+    def read_layer(self, layer: SteppedLayer, sequence: Tensor, state: State) -> tuple[Tensor, State]:
+        one_word = sequence.size(1) == 1 and not torch.is_grad_enabled()
+        if one_word or not isinstance(layer, MogrifierLayer) or not isinstance(layer.from_state, nn.Linear):  # or rounded layers
+            return super().read_layer(layer, sequence, state)
+        return layer.read_all(sequence, state, self.regularisation)

@@ -1,0 +1,215 @@
+"""A layer of a Mogrifier LSTM over all positions of a batch. Its matrix products may be in bfloat16.
+
+Shapes: B sentences in the batch, T positions, N = T B words, position by position, E inputs, H hidden size, K columns and M rows
+of a matrix; the LSTM's gates in torch's order: input, forget, cell, output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from attlm_fairseq.modules.kernels.low_precision import rounded
+from attlm_fairseq.modules.kernels.lstm_cell import lstm_cell
+from attlm_fairseq.modules.kernels.products import FixedProduct, left_factor, product
+
+Product = Callable[[Tensor], Tensor]
+SMALL = 2**18  # numbers in a float32 matrix below which torch's own product of few rows is faster than oneDNN's with its layout
+
+
+def mogrifier_over_time(
+    inputs: Tensor,
+    weight: Tensor,
+    recurrent: Tensor,
+    bias: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+    rounds: Sequence[Sequence[Tensor]],
+    *,
+    capped: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute one layer of ``attlm_fairseq.modules.recurrence.mogrifier.Mogrifier``.
+
+    Autograd alone would add a gradient to every matrix at each position. Here these gradients are one product each, after the loop.
+
+    The first arguments and the results are those of ``attlm_fairseq.modules.recurrence.torch_layers.lstm_layer``.
+
+    Args:
+        rounds: the matrix of each round, Q^1, R^2, Q^3, .., as one matrix or as two, of which the product is ``second first``.
+        capped: the input gate is ``min(i, 1 - f)``.
+        dtype: of the matrix products: that of the weights, or bfloat16. The state keeps that of the weights.
+    """
+    matrices = [matrix for of_round in rounds for matrix in of_round]
+    counts = tuple(len(of_round) for of_round in rounds)
+    outputs, last = _Layer.apply(inputs, hidden, cell, bias, capped, dtype, counts, weight, recurrent, *matrices)
+    return outputs, outputs[:, -1], last
+
+
+class _Matrix:
+    """A matrix (M, K) in the steps of the loop and, after them, its gradient."""
+
+    def __init__(self, weight: Tensor, dtype: torch.dtype, rows: int) -> None:
+        self.dtype, self.full, (self.outputs, self.columns), self.rows = dtype, weight.dtype, weight.shape, rows
+        self.weight = self._factor(weight, rows=True)
+
+    def _factor(self, values: Tensor, rows: bool = False) -> Tensor:
+        return values.contiguous() if self.dtype == self.full else rounded(values, self.dtype, rows=rows)
+
+    def forwards(self) -> Product:
+        return self._fixed(self.weight)
+
+    def backwards(self) -> Product:
+        return self._fixed(self.weight.t())
+
+    def _fixed(self, weight: Tensor) -> Product:
+        if self.dtype == self.full and weight.numel() < SMALL:
+            return lambda values: values @ weight.t()
+        return FixedProduct(weight, self.rows)
+
+    def times(self, fixed: Product, values: Tensor) -> Tensor:
+        """Return ``W v`` (B, M) for values (B, K), given ``forwards()``."""
+        return fixed(self._factor(values))[:, : self.outputs]
+
+    def transposed_times(self, fixed: Product, values: Tensor) -> Tensor:
+        """Return ``W^T v`` (B, K) for values (B, M), given ``backwards()``."""
+        return fixed(self._factor(values))[:, : self.columns]
+
+    def gradient(self, of_outputs: Tensor, inputs: Tensor) -> Tensor:
+        """Return its gradient (M, K), given those of its results in all steps (T, B, M) and what it was multiplied by (T, B, K)."""
+        by_output = left_factor(self._factor(of_outputs.flatten(0, 1)).t())
+        return product(by_output, self._factor(inputs.flatten(0, 1)))[: self.outputs, : self.columns].to(self.full)
+
+
+class _Layer(torch.autograd.Function):
+    """Computes one layer over all positions.
+
+    Of the two values that gate each other, 0 is the input x and 1 the state h. A round gates one of them, its target, by the other.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        hidden: Tensor,
+        cell: Tensor,
+        bias: Tensor,
+        capped: bool,
+        dtype: torch.dtype,
+        counts: tuple[int, ...],
+        *weights: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        batch, positions, size = len(inputs), inputs.size(1), hidden.size(1)
+        with torch.autocast(inputs.device.type, enabled=False):
+            sequence = inputs.transpose(0, 1).to(bias.dtype).contiguous()
+            matrices = [_Matrix(weight, dtype, batch) for weight in weights]
+            (weight, into), (recurrent, recur), *gating = [(matrix, matrix.forwards()) for matrix in matrices]
+            rounds = _by_round(gating, counts)
+            widths = [sequence.size(2), size]
+            factors, gated = ([bias.new_empty(positions, batch, widths[number % 2]) for number in range(len(counts))] for _ in range(2))
+            middles = [[bias.new_empty(positions, batch, matrix.outputs) for matrix, _ in of_round[:-1]] for of_round in rounds]
+            gates = bias.new_empty(positions, batch, 4 * size)
+            states, cells = bias.new_empty(2, positions, batch, size)
+            before, state = cell, hidden
+            for position in range(positions):
+                newest = [sequence[position], state]
+                for number, of_round in enumerate(rounds):
+                    target = number % 2
+                    values = newest[1 - target]
+                    for (matrix, fixed), middle in zip(of_round, [*middles[number], None], strict=True):
+                        values = matrix.times(fixed, values)
+                        if middle is not None:
+                            middle[position] = values
+                    factor = factors[number][position].copy_(values).sigmoid_().mul_(2)
+                    newest[target] = torch.mul(newest[target], factor, out=gated[number][position])
+                of_step = torch.add(weight.times(into, newest[0]), bias, out=gates[position])
+                of_step += recurrent.times(recur, newest[1])
+                lstm_cell(of_step, before, cells[position], states[position], capped=capped)
+                before, state = cells[position], states[position]
+        of_rounds = *factors, *gated, *(middle for of_round in middles for middle in of_round)
+        ctx.save_for_backward(sequence, hidden, cell, gates, states, cells, *of_rounds)
+        ctx.matrices, ctx.counts, ctx.capped = matrices, counts, capped
+        return states.transpose(0, 1), cells[-1].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_outputs: Tensor, grad_cell: Tensor) -> tuple[Tensor | None, ...]:
+        sequence, hidden, cell, gates, states, cells, *others = ctx.saved_tensors
+        counts, size = ctx.counts, cells.size(2)
+        factors, gated = others[: len(counts)], others[len(counts) : 2 * len(counts)]
+        middles = _by_round(others[2 * len(counts) :], [count - 1 for count in counts])
+        with torch.autocast(sequence.device.type, enabled=False):
+            grad_states = grad_outputs.transpose(0, 1).to(cells.dtype)
+            grad_cell = grad_cell.to(cells.dtype).clone()
+            slopes, into_cell = _slopes(gates, torch.cat((cell.unsqueeze(0), cells[:-1])), cells, ctx.capped)
+            forget = gates[..., size : 2 * size]
+            # factors from the gradient of a gated value to that of its gate's product: 2 s (1 - s) v, where 2 s is the factor
+            into_gate = [value * (1 - factor / 2) for value, factor in zip(gated, factors, strict=True)]
+            of_middles = [[torch.empty_like(middle) for middle in of_round] for of_round in middles]
+            grad_inputs = torch.empty_like(sequence)
+            (weight, into), (recurrent, recur), *gating = [(matrix, matrix.backwards()) for matrix in ctx.matrices]
+            rounds = _by_round(gating, counts)
+            into_state = torch.zeros_like(grad_cell)  # of the position before
+            for position in reversed(range(len(sequence))):
+                grad_hidden = grad_states[position] + into_state
+                of_cell = grad_cell.addcmul_(grad_hidden, into_cell[position])
+                of_gates, of_output = slopes[position].unflatten(1, (4, size)).split((3, 1), dim=1)
+                of_gates *= of_cell.unsqueeze(1)
+                of_output *= grad_hidden.unsqueeze(1)
+                of_cell *= forget[position]
+                newest = [
+                    weight.transposed_times(into, slopes[position]).to(cells.dtype),
+                    recurrent.transposed_times(recur, slopes[position]).to(cells.dtype),
+                ]
+                for number in reversed(range(len(rounds))):
+                    target = number % 2
+                    of_values = into_gate[number][position].mul_(newest[target])
+                    newest[target] *= factors[number][position]
+                    for (matrix, fixed), middle in zip(reversed(rounds[number]), [*reversed(of_middles[number]), None], strict=True):
+                        of_values = matrix.transposed_times(fixed, of_values)
+                        if middle is not None:
+                            middle[position] = of_values
+                    newest[1 - target] += of_values
+                grad_inputs[position], into_state = newest
+            # what each round read and gave: x^{-1}, h^0, x^1, h^2, ..
+            read = [sequence, torch.cat((hidden.unsqueeze(0), states[:-1])), *gated]
+            last = [read[-1], read[-2]] if len(counts) % 2 else [read[-2], read[-1]]  # x and h
+            gradients = [matrix.gradient(slopes, values) for (matrix, _), values in zip(((weight, 0), (recurrent, 0)), last, strict=True)]
+            for number, of_round in enumerate(rounds):
+                into_matrices = [read[number + 1], *middles[number]]
+                out_of_matrices = [*of_middles[number], into_gate[number]]
+                for (matrix, _), values, of_values in zip(of_round, into_matrices, out_of_matrices, strict=True):
+                    gradients.append(matrix.gradient(of_values, values))
+        return grad_inputs.transpose(0, 1), into_state, grad_cell, slopes.sum((0, 1)), None, None, None, *gradients
+
+
+def _by_round(values: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
+    """Return the values of each round, given those of all rounds and how many each round has."""
+    remaining = iter(values)
+    return [[next(remaining) for _ in range(count)] for count in counts]
+
+
+def _slopes(gates: Tensor, before: Tensor, cells: Tensor, capped: bool) -> tuple[Tensor, Tensor]:
+    """Return the factors from gradients to gradients that do not depend on these, for all positions.
+
+    Args:
+        gates: the activations of i, f, g and o (T, B, 4 H).
+        before: the cells before each position (T, B, H).
+        cells: the cells after it.
+
+    Returns:
+        Those from a cell's gradient to the pre-activations of i, f and g, and from a state's gradient to that of o, (T, B, 4 H);
+        and that from a state's gradient to its cell's, (T, B, H).
+    """
+    i, f, g, o = gates.chunk(4, dim=-1)
+    squashed = torch.tanh(cells)
+    of_input, of_forget, taken = g, before, i
+    if capped:
+        free = i <= 1 - f
+        of_input, of_forget, taken = g * free, before - g * ~free, torch.minimum(i, 1 - f)
+    slopes = (of_input * i * (1 - i), of_forget * f * (1 - f), taken * (1 - g * g), squashed * o * (1 - o))
+    return torch.cat(slopes, dim=-1), o * (1 - squashed * squashed)
