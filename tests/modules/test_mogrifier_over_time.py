@@ -58,3 +58,13 @@ def test_large_matrices_in_float32():
     expected = results(mogrifier.double(), exact, tuple(exact_before), False)
     for values, wanted in zip(results(mogrifier.float(), inputs, before, False), expected, strict=True):
         torch.testing.assert_close(values.double(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_without_gradients_values_are_the_same():
+    options = {"decoder_hidden_size": HIDDEN, "decoder_layers": 2, "lower_layers": (), "forget_bias": 1.0}
+    mogrifier = Mogrifier(EMBEDDING, {**options, "mogrifier_rounds": 5, "mogrifier_rank": 2, "mogrifier_capped": True}, Regularisation())
+    inputs, before = torch.randn(ROWS, POSITIONS, EMBEDDING), mogrifier.initial(ROWS)
+    outputs, after = mogrifier.read(inputs, before)
+    with torch.inference_mode():
+        found, state = mogrifier.read(inputs, before)
+    torch.testing.assert_close((found, *state), (outputs, *after), rtol=0, atol=1e-6)

@@ -46,7 +46,7 @@ def mogrifier_over_time(
     """
     matrices = [matrix for of_round in rounds for matrix in of_round]
     counts = tuple(len(of_round) for of_round in rounds)
-    outputs, last = _Layer.apply(inputs, hidden, cell, bias, capped, dtype, counts, weight, recurrent, *matrices)
+    outputs, last = _Layer.apply(inputs, hidden, cell, bias, capped, dtype, counts, torch.is_grad_enabled(), weight, recurrent, *matrices)
     return outputs, outputs[:, -1], last
 
 
@@ -101,6 +101,7 @@ class _Layer(torch.autograd.Function):
         capped: bool,
         dtype: torch.dtype,
         counts: tuple[int, ...],
+        differentiate: bool,
         *weights: Tensor,
     ) -> tuple[Tensor, Tensor]:
         batch, positions, size = len(inputs), inputs.size(1), hidden.size(1)
@@ -110,23 +111,24 @@ class _Layer(torch.autograd.Function):
             (weight, into), (recurrent, recur), *gating = [(matrix, matrix.forwards()) for matrix in matrices]
             rounds = _by_round(gating, counts)
             widths = [sequence.size(2), size]
-            factors, gated = ([bias.new_empty(positions, batch, widths[number % 2]) for number in range(len(counts))] for _ in range(2))
-            middles = [[bias.new_empty(positions, batch, matrix.outputs) for matrix, _ in of_round[:-1]] for of_round in rounds]
-            gates = bias.new_empty(positions, batch, 4 * size)
+            kept = positions if differentiate else 1  # what only the gradients need
+            factors, gated = ([bias.new_empty(kept, batch, widths[number % 2]) for number in range(len(counts))] for _ in range(2))
+            middles = [[bias.new_empty(kept, batch, matrix.outputs) for matrix, _ in of_round[:-1]] for of_round in rounds]
+            gates = bias.new_empty(kept, batch, 4 * size)
             states, cells = bias.new_empty(2, positions, batch, size)
             before, state = cell, hidden
             for position in range(positions):
-                newest = [sequence[position], state]
+                newest, place = [sequence[position], state], position % kept
                 for number, of_round in enumerate(rounds):
                     target = number % 2
                     values = newest[1 - target]
                     for (matrix, fixed), middle in zip(of_round, [*middles[number], None], strict=True):
                         values = matrix.times(fixed, values)
                         if middle is not None:
-                            middle[position] = values
-                    factor = factors[number][position].copy_(values).sigmoid_().mul_(2)
-                    newest[target] = torch.mul(newest[target], factor, out=gated[number][position])
-                of_step = torch.add(weight.times(into, newest[0]), bias, out=gates[position])
+                            middle[place] = values
+                    factor = factors[number][place].copy_(values).sigmoid_().mul_(2)
+                    newest[target] = torch.mul(newest[target], factor, out=gated[number][place])
+                of_step = torch.add(weight.times(into, newest[0]), bias, out=gates[place])
                 of_step += recurrent.times(recur, newest[1])
                 lstm_cell(of_step, before, cells[position], states[position], capped=capped)
                 before, state = cells[position], states[position]
@@ -184,7 +186,7 @@ class _Layer(torch.autograd.Function):
                 out_of_matrices = [*of_middles[number], into_gate[number]]
                 for (matrix, _), values, of_values in zip(of_round, into_matrices, out_of_matrices, strict=True):
                     gradients.append(matrix.gradient(of_values, values))
-        return grad_inputs.transpose(0, 1), into_state, grad_cell, slopes.sum((0, 1)), None, None, None, *gradients
+        return grad_inputs.transpose(0, 1), into_state, grad_cell, slopes.sum((0, 1)), None, None, None, None, *gradients
 
 
 def _by_round(values: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
