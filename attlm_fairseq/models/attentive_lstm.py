@@ -21,6 +21,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import IncrementalDecoder, LSTMLanguageModelConfig, refuse_model_options, stored_state
 from attlm_fairseq.modules.families import FAMILIES, build_language_model
 from attlm_fairseq.modules.language_model import LanguageModel
+from attlm_fairseq.modules.recurrence.weighted_average import WeightedAverage
 from attlm_fairseq.modules.source_attention import SourceAttention
 from attlm_fairseq.modules.state import LanguageModelState
 
@@ -118,6 +119,8 @@ class TranslationDecoder(IncrementalDecoder):
         parts = iter(torch.tanh(self.bridge(last)).split(self.bridge_sizes, dim=1))
         # a mask of slots stays as it is
         recurrent = tuple(next(parts).view_as(like) if like.is_floating_point() else like for like in empty.recurrent)
+        if isinstance(self.model.recurrence, WeightedAverage):
+            recurrent = (recurrent[0], *empty.recurrent[1:])  # sums over words: before the first word they are empty
         return LanguageModelState(recurrent, empty.memory)
 
 

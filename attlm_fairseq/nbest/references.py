@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
@@ -203,6 +203,12 @@ def attach_references(lists: Iterable[NbestList], references: Sequence[TextFile]
             "counts as wrong"
         )
     return [replace(nbest, references=texts) for nbest, texts in zip(lists, given, strict=True)]
+
+
+def check_by(by: By | None) -> None:
+    """Raise InputError for an unknown way to match lines with lists."""
+    if by is not None and by not in get_args(By):
+        raise InputError(f"by {by!r}: expected one of {', '.join(get_args(By))}, or None")
 
 
 @dataclass(frozen=True)
@@ -394,13 +400,24 @@ def read_further(path: str, format_name: str | None, first: Sequence[NbestList],
 
 
 def in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, first_path: str) -> list[NbestList]:
-    """Return the lists in the order of ``first``: by id if the ids are the same, else as they are if one side has no ids."""
+    """Return the lists in the order of ``first``: by id if the ids are the same, else as they are if one side has no ids.
+
+    Raises:
+        InputError: both sides have ids, but other ones, or one of them repeated and in another order; or the numbers of lists differ.
+    """
     ids, ids_of_first = ([nbest.id for nbest in of_file] for of_file in (lists, first))
     if sorted(ids) == sorted(ids_of_first) and len(set(ids)) == len(ids):
         by_id = {nbest.id: nbest for nbest in lists}
         return [by_id[name] for name in ids_of_first]
-    if len(first) > 1 and all(of_file != _places(of_file) and len(set(of_file)) == len(of_file) for of_file in (ids, ids_of_first)):
+    if len(first) > 1 and ids != ids_of_first and all(of_file != _places(of_file) for of_file in (ids, ids_of_first)):
         known, known_of_first = set(ids), set(ids_of_first)
+        if known == known_of_first:
+            repeated = next(name for name in ids + ids_of_first if max(ids.count(name), ids_of_first.count(name)) > 1)
+            raise InputError(
+                f"the id {repeated!r} is that of several lists, which are not in the order of {first_path}: give each list an id of its "
+                "own, or the lists the same order",
+                path=path,
+            )
         missing = [name for name in ids_of_first if name not in known]
         unknown = [name for name in ids if name not in known_of_first]
         raise InputError(

@@ -13,7 +13,7 @@ from attlm_fairseq.files import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest import formats
 from attlm_fairseq.nbest.formats import Holds
-from attlm_fairseq.nbest.formats.lines import one_line
+from attlm_fairseq.nbest.formats.lines import main_score, one_line
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, check_file, lists_to_write
 from attlm_fairseq.verbs.rescore import ONE_BEST
@@ -82,6 +82,9 @@ class _Losses:
         self._rounded: set[str] = set()
         self._extras: set[str] = set()
         self._ids: str | None = None
+        self._main: str | None = None  # the decoder's own score
+        self._last = ""  # id
+        self._sorted = True
 
     def watch(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield each list after counting what it would lose."""
@@ -95,6 +98,8 @@ class _Losses:
         self._dropped += len(nbest.hypotheses) - 1 if self._only_first else 0
         if not self._holds.ids and nbest.id != str(place) and self._ids is None:
             self._ids = nbest.id
+        self._sorted = self._sorted and self._last <= nbest.id
+        self._last = nbest.id
         self._references += bool(nbest.references)
         self._sources += nbest.source is not None
         self._blank += "" in nbest.references
@@ -102,14 +107,18 @@ class _Losses:
         if nbest.verbatim is not None:
             self._extras.update(nbest.verbatim.extras)
         for hypothesis in nbest.hypotheses:
-            self._scores.update(hypothesis.scores.keys())
+            scores = hypothesis.scores | hypothesis.lm_scores
+            self._scores.update(scores.keys())
+            if self._main is None:
+                preferred = self._holds.main_score
+                self._main = preferred if preferred in hypothesis.scores else main_score(hypothesis.scores)
             if self._holds.one_line and one_line(hypothesis.text) != hypothesis.text:
                 self._respaced += 1
             if hypothesis.times and not self._holds.times:
                 self._extras.add("times")
             decimals = self._holds.decimals
             if decimals is not None:
-                self._rounded.update(name for name, score in hypothesis.scores.items() if abs(round(score, decimals) - score) > _NEGLIGIBLE)
+                self._rounded.update(name for name, score in scores.items() if abs(round(score, decimals) - score) > _NEGLIGIBLE)
 
     def told(self) -> Converted:
         """Log what was lost, and return it with the counts."""
@@ -124,6 +133,8 @@ class _Losses:
             yield f"has the first hypothesis of each list alone: {self._dropped} others are lost"
         if self._ids is not None:
             yield f"has no ids: those of the lists are lost, such as {self._ids!r}"
+        if not holds.order and not self._sorted:
+            yield "sorts the lists by id: their order is lost"
         if self._references and not holds.references:
             yield f"has no references: those of {self._references} lists are lost"
         elif self._blank and not holds.blank_references:
@@ -134,7 +145,8 @@ class _Losses:
             yield f"has no scores: {', '.join(sorted(self._scores))} are lost"
         elif self._rounded:
             yield f"has {holds.decimals} decimals: the scores {', '.join(sorted(self._rounded))} are rounded"
-        if holds.scores and (renamed := [f"{name} -> {new}" for name in self._scores if (new := holds.score_name(name)) != name]):
+        names = {name: holds.main_score if name == self._main and holds.main_score else holds.score_name(name) for name in self._scores}
+        if holds.scores and (renamed := [f"{name} -> {new}" for name, new in names.items() if new != name]):
             yield f"has other names for scores: {', '.join(sorted(renamed))}"
         if self._sparse and holds.scores and not holds.sparse:
             yield f"does not say that a score which a hypothesis does not name is 0, as {self._sparse} lists do"

@@ -24,6 +24,7 @@ from attlm_fairseq.nbest.references import (
     TEXT,
     By,
     attach_references,
+    check_by,
     match_lines,
     read_references,
     read_text_file,
@@ -98,6 +99,10 @@ class SourceFile:
     by: By | None = None
     option: str = REFS_BY
 
+    def __post_init__(self) -> None:
+        """Raise InputError for an unknown way to match lines."""
+        check_by(self.by)
+
     def attach(self, lists: Iterable[NbestList]) -> list[NbestList]:
         """Return the lists with their source sentences.
 
@@ -156,6 +161,7 @@ class ReferenceFiles:
         for path in files:
             require_type("reference file", path, (str, os.PathLike), "a path")
         require_type("file of source sentences", source, (str, os.PathLike, NoneType), "a path")
+        check_by(by)
         # the only way to set attributes of a frozen object
         object.__setattr__(self, "paths", tuple(os.fspath(path) for path in files))
         object.__setattr__(self, "by", by)

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -94,6 +95,8 @@ class TuneOptions:
     confidence: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("folds", "restarts", "seed"):
+            require_type(f"value of {name}", getattr(self, name), Integral, "a whole number")
         if self.objective == "risk" and self.intervals:
             raise InputError("--interval and --fix are of the line search: they do not go with --objective risk")
         if self.folds and self.folds < MIN_FOLDS:

@@ -62,6 +62,16 @@ def test_source_attention_is_that_of_its_equation():
             assert not weights[b, t, len(a) :].any()
 
 
+@torch.no_grad()
+def test_an_average_over_words_begins_without_words():
+    model = make_model(decoder_family="rwa_lm")
+    torch.nn.init.uniform_(model.decoder.bridge.weight, -2, 2)
+    source, lengths, _ = batch()
+    state, empty = model.decoder.first_state(model.encoder(source, lengths)).recurrent, model.decoder.model.recurrence.initial(2)
+    assert not torch.equal(state[0], empty[0])
+    assert all(map(torch.equal, state[1:], empty[1:]))
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
 def test_steps_are_the_full_pass_also_when_rows_move(family):

@@ -192,6 +192,29 @@ def test_rounded_renamed_and_sparse_scores_are_said(tmp_path):
     assert any("does not name is 0" in line for line in attlm.convert(tmp_path / "moses", tmp_path / "out.csv", "csv").lost)
 
 
+def test_the_names_of_the_decoders_score_and_lm_scores_are_said(tmp_path):
+    rescored = attlm.NbestList("7", [attlm.Hypothesis("a b", {"am": -1.25}, lm_scores={"lm": -2.5}), attlm.Hypothesis("a", {"am": -2.0})])
+    rescored.hypotheses[1].lm_scores["lm"] = -3.0
+    lists = [rescored, attlm.NbestList("3", [attlm.Hypothesis("b", {"am": -1.0}, lm_scores={"lm": -1.0})])]
+    assert attlm.convert(lists, tmp_path / "plain", "plain").lost == ("has no scores: am, lm are lost",)
+    assert "has other names for scores: am -> score" in attlm.convert(lists, tmp_path / "mlm", "mlm").lost
+    assert attlm.convert(lists, tmp_path / "folder", "srilm").lost == (
+        "sorts the lists by id: their order is lost",
+        "has other names for scores: am -> acoustic",
+    )
+    two = [[("a", {"decoder": -1.0, "score": -2.0})]]
+    attlm.convert(two, tmp_path / "two", "mlm")
+    assert attlm.read_nbest(tmp_path / "two")[0].hypotheses[0].scores == {"score": -1.0, "score2": -2.0}
+
+
+def test_a_score_called_total_comes_back(tmp_path):
+    lists = [[("a b", {"am": -1.0, "total": -3.0}), ("a", {"am": -2.0, "total": -4.0})]]
+    for to in ("csv", "tsv", "json", "jsonl"):
+        attlm.convert(lists, tmp_path / to, to)
+        back = attlm.read_nbest(tmp_path / to)[0].hypotheses[1].scores
+        assert sorted(back.values()) == [-4.0, -2.0], (to, back)
+
+
 def test_a_list_that_a_format_cannot_hold_is_one_line(tmp_path):
     with pytest.raises(InputError, match="list 0, hypothesis 1: it has no score, such as decoder or score or total"):
         attlm.convert([["a b", "a"]], tmp_path / "out", "mlm")

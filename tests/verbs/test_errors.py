@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cli_runs import refused, run
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.metrics import CER, WER
+from attlm_fairseq.verbs.inputs import SourceFile
 
 FIRST = [["the cat sad on mat", "the cat sat on the mat"], ["a dog", "dog"]]
 OTHER = [["the cat sat on the mat"], ["a a dog ran"]]
@@ -86,6 +88,31 @@ def test_systems_of_programs_are_matched_by_id():
     assert attlm.evaluate(first, ["a b", "c d"], {"other": numbered}).rows[1].interval.score == 100  # references given: those count
 
 
+def test_repeated_ids_are_compared_in_the_same_order_or_not_at_all():
+    first = [attlm.NbestList(name, [attlm.Hypothesis(text)]) for name, text in (("u1", "a b"), ("u1", "c d"), ("u2", "e f"))]
+    texts = ["a b", "c d", "e f"]
+    assert [row.interval.score for row in attlm.evaluate(first, texts, {"b": first}).rows][:2] == [0.0, 0.0]
+    with pytest.raises(attlm.InputError, match="b: the id 'u1' is that of several lists, which are not in the order of input 1-best"):
+        attlm.evaluate(first, texts, {"b": first[::-1]})
+    distinct = [replace(nbest, id=name) for nbest, name in zip(first, ("u1", "u3", "u2"), strict=True)]
+    with pytest.raises(attlm.InputError, match=r"b: not the lists of input 1-best: 1 of its ids are missing \(first: 'u3'\)"):
+        attlm.evaluate(distinct, texts, {"b": first[::-1]})
+
+
+@pytest.mark.parametrize("by", ["numbers", "ID", 3])
+def test_lines_are_matched_in_known_ways_alone(by):
+    for made in (attlm.ReferenceFiles, SourceFile):
+        with pytest.raises(attlm.InputError, match=f"by {by!r}: expected one of order, number, id, or None"):
+            made("r.txt", by)
+
+
+def test_numbers_are_numbers():
+    with pytest.raises(attlm.InputError, match=r"the value of folds is '5' \(str\): expected a whole number"):
+        attlm.TuneOptions(folds="5")
+    with pytest.raises(attlm.InputError, match=r"the value of seed is 'x' \(str\): expected a whole number"):
+        attlm.evaluate([["a b", "a"]], ["a b"], seed="x")
+
+
 def test_systems_need_names_of_their_own(folder):
     for name in ("input 1-best", "oracle of input 1-best"):
         with pytest.raises(attlm.InputError, match=f"two systems are called '{name}'"):
@@ -107,3 +134,9 @@ def test_reference_files_are_one_path_or_several(folder):
         attlm.ReferenceFiles(1)
     with pytest.raises(InputError, match=r"the reference file is 1 \(int\): expected a path"):
         attlm.ReferenceFiles(["refs", 1])
+
+
+def test_a_rescored_hyporadise_file_keeps_the_weight_of_its_own_score(folder):
+    lm = ["--kenlm", "lm=lm.arpa", "--weight", "lm=0.5"]
+    run("rescore", "dev.json", *lm, "-o", "again.json")
+    assert "note: am_score, the decoder's own score, has weight 1" in run("rescore", "again.json", *lm).stderr

@@ -6,10 +6,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
@@ -54,8 +55,17 @@ class Corrections(Table):
     corrector: Corrector | None = None
     _folder: tempfile.TemporaryDirectory | None = field(default=None, repr=False, compare=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: not what is made of it when it is used, such as the LM as KenLM holds it."""
+        return {part.name: getattr(self, part.name) for part in fields(self)}
+
     def expand(self, nbest: NbestList, size: int = CANDIDATES) -> NbestList:
-        """Return the list with at most ``size`` new hypotheses after the input ones. See ``expansion.expand``."""
+        """Return the list with at most ``size`` new hypotheses after the input ones. See ``expansion.expand``.
+
+        Raises InputError if it is not an ``NbestList``, or as ``expansion.expand`` does.
+        """
+        if not isinstance(nbest, NbestList):
+            raise InputError(f"{nbest!r:.80}: expected an attlm.NbestList; `attlm.read_nbest` and `attlm.rescore` make such lists")
         return next(self.expand_all([nbest], size))
 
     def expand_all(self, lists: Iterable[NbestList], size: int = CANDIDATES) -> Iterator[NbestList]:

@@ -41,7 +41,7 @@ class HyporadiseFormat(NbestFormat):
     """``[{"input": [hypotheses, best first], "output": reference, "am_score": [...], ...}, ...]``. All other keys are kept."""
 
     name = "hyporadise"
-    holds = Holds(references=True, scores=True, score_name=lambda name: _score_key(name))
+    holds = Holds(references=True, scores=True, score_name=lambda name: score_key(name))
 
     def matches(self, head: str) -> bool:
         if _MATCHES.match(head) is None:
@@ -128,7 +128,7 @@ def _text(nbest: NbestList) -> str:
         column = own_member(text, key)
         texts = values_of(column)
         new[key] = with_values(column, [texts[place_of(nbest, hypothesis)] for hypothesis in hypotheses])
-    return with_members(with_members(text, new), added_columns(nbest, value, _score_key))
+    return with_members(with_members(text, new), added_columns(nbest, value, score_key))
 
 
 def _new_item(nbest: NbestList) -> str:
@@ -145,10 +145,11 @@ def _new_item(nbest: NbestList) -> str:
     if any(row.keys() != rows[0].keys() for row in rows):
         raise nbest.error(f"list {nbest.id}: its hypotheses do not have the same scores, which hyporadise needs; write jsonl instead")
     columns = {}
-    for name, key in fresh_names(rows[0], [TOTAL_COLUMN], _score_key).items():
+    for name, key in fresh_names(rows[0], [TOTAL_COLUMN], score_key).items():
         columns[key] = f"[{', '.join(exact(row[name], name, nbest) for row in rows)}]"
-    return with_members(with_members(text, columns), added_columns(nbest, columns, _score_key))
+    return with_members(with_members(text, columns), added_columns(nbest, columns, score_key))
 
 
-def _score_key(name: str) -> str:
+def score_key(name: str) -> str:
+    """Return the key under which a score is written."""
     return name if name.endswith("score") else f"{name}_score"

@@ -118,7 +118,12 @@ def is_score_column(key: str) -> bool:
 def as_member(name: str) -> str:
     """Return the key under which a score is written, so that it is read back as a score of that value."""
     taken = name in NORMALISED or name in COSTS or name == SCORES or name in (*ALL_TEXTS, *REFERENCES, *HYPOTHESES)
-    return name if is_score(name) and not taken else f"{name}_score"
+    return name if is_score(name) and not taken else _as_score(name)
+
+
+def _as_score(name: str) -> str:
+    new = f"{name}_score"
+    return new if is_score(new) else f"{new}2"
 
 
 def of_header(name: str) -> str:
@@ -128,9 +133,9 @@ def of_header(name: str) -> str:
 
 def as_header(name: str) -> str:
     """Return the name of the column in which a score is written, so that it is read back as a score of that value."""
-    return name if as_member(of_header(name)) == of_header(name) else f"{name}_score"
+    return name if as_member(of_header(name)) == of_header(name) else _as_score(name)
 
 
 def as_column(name: str) -> str:
     """Return the key under which the scores of an LM are written next to a list of texts."""
-    return name if is_score_column(name) and as_member(name) == name else f"{name}_score"
+    return name if is_score_column(name) and as_member(name) == name else _as_score(name)

@@ -21,7 +21,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     with_members,
     with_values,
 )
-from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, is_as_read, own_text, place_of, quoted, required_main_score
+from attlm_fairseq.nbest.formats.lines import TOTAL, SeenIds, fresh_names, is_as_read, own_text, place_of, quoted, required_main_score
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
@@ -39,7 +39,7 @@ class MlmFormat(NbestFormat):
     """
 
     name = "mlm"
-    holds = Holds(references=True, scores=True)
+    holds = Holds(references=True, scores=True, main_score="score")
 
     def matches(self, head: str) -> bool:
         return _MATCHES.match(head) is not None
@@ -99,9 +99,8 @@ def _new_item(nbest: NbestList) -> str:
     members = {}
     for place, hypothesis in enumerate(nbest.hypotheses, 1):
         main = required_main_score(nbest, hypothesis)
-        scores = {"score": hypothesis.scores[main]} | {
-            name: score for name, score in hypothesis.scores.items() if name not in (main, "score")
-        }
+        others = fresh_names([name for name in hypothesis.scores if name != main], ["score", "text"], str)
+        scores = {"score": hypothesis.scores[main]} | {new: hypothesis.scores[name] for name, new in others.items()}
         own = {name: exact(score, name, nbest) for name, score in scores.items()}
         members[f"hyp_{place}"] = with_members(dumped({"text": hypothesis.text}), own | added_members(hypothesis, nbest, [*scores, "text"]))
     references = {"ref": dumped(references_as_value(nbest))} if nbest.references else {}

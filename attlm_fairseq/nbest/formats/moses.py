@@ -29,7 +29,8 @@ DECODER = "decoder"  # the score of the total field, as the decoder wrote it
 KEPT = "DecoderTotal"  # the feature in which it is kept when rescoring replaces that field
 WORD_SCORES = "WordScores"  # Marian's, one value a word: not a feature
 _FIRST_LINE = re.compile(r"\s*[^\s|]+[ \t]*\|\|\|")
-_HAS_KEPT = re.compile(rf"(?<!\S){KEPT}=")
+NO_TOTAL = f"No{KEPT}"  # the feature which says that the decoder had no total, and that the field is the total of rescoring
+_HAS_KEPT = re.compile(rf"(?<!\S)({KEPT}|{NO_TOTAL})=")
 _BARE = re.compile(r"f\d+")  # what scores without a name are called: a missing one is an error
 _ALIGNED = re.compile(r"\d+-\d+")
 
@@ -97,7 +98,7 @@ class MosesFormat(NbestFormat):
         names.keep(hypothesis)
         added = _features(nbest, hypothesis.lm_scores, names.of_lm_scores)
         if hypothesis.total is not None and not any(_HAS_KEPT.search(fields[i]) for i in found.features):
-            added = f"{added} {KEPT}= {own_total or 0}".lstrip()
+            added = f"{added} {f'{KEPT}= {own_total}' if own_total else f'{NO_TOTAL}= 1'}".lstrip()
         if added and found.features:
             field = fields[found.features[-1]]
             kept = field.rstrip()
@@ -190,6 +191,8 @@ def _scores(found: _Line, path: str, line: int) -> dict[str, float]:
             scores.update((f"{name}.{i}", value) for i, value in enumerate(values, 1))
     if KEPT in scores:
         scores[DECODER] = scores.pop(KEPT)
+    elif NO_TOTAL in scores:
+        del scores[NO_TOTAL]
     elif found.total is not None:
         scores[DECODER] = number(found.fields[found.total].strip(), "the total", path, line)
     return scores
@@ -216,7 +219,7 @@ class _Names:
     def __init__(self) -> None:
         self._scores: dict[str, str] = {}
         self._lm_scores: dict[str, str] = {}
-        self._taken = {DECODER, KEPT}
+        self._taken = {DECODER, KEPT, NO_TOTAL}
         self._own: set[str] = set()
 
     def keep(self, hypothesis: Hypothesis) -> None:
@@ -263,7 +266,7 @@ def _new_line(nbest: NbestList, hypothesis: Hypothesis, names: _Names) -> str:
     features = [_features(nbest, scores, names.of_scores), _features(nbest, hypothesis.lm_scores, names.of_lm_scores)]
     if hypothesis.total is not None:
         total = hypothesis.total
-        features.append(f"{KEPT}= {written(own_total or 0.0, DECODER, nbest)}")
+        features.append(f"{NO_TOTAL}= 1" if own_total is None else f"{KEPT}= {written(own_total, DECODER, nbest)}")
     fields = [one_line(nbest.id), text, " ".join(filter(None, features))]
     if total is not None:
         fields.append(written(total, "total", nbest))

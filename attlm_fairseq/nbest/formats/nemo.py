@@ -38,7 +38,7 @@ class NemoFormat(NbestFormat):
     beam: int | None = None
     name: ClassVar[str] = "nemo"
     like_text: ClassVar[bool] = True
-    holds: ClassVar[Holds] = Holds(ids=False, scores=True, decimals=6, score_name=one_word, one_line=True)
+    holds: ClassVar[Holds] = Holds(ids=False, scores=True, decimals=6, score_name=one_word, main_score="score", one_line=True)
 
     def matches(self, head: str) -> bool:
         """Return whether every line is a text and a number with a decimal point (a text of digits after an id has none)."""

@@ -20,12 +20,14 @@ class Holds:
     """What lists from other formats keep when they are written in this format."""
 
     ids: bool = True
+    order: bool = True  # whether lists are read back in the order in which they are written
     references: bool = False
     blank_references: bool = True  # whether a reference without words is one, of silence
     sources: bool = False  # whether lists have a source sentence
     scores: bool = False
     decimals: int | None = None  # to which scores are rounded; None: written exactly
     score_name: Callable[[str], str] = str  # what a score is called in it
+    main_score: str | None = None  # what the decoder's own score is called in it; None: as other scores
     sparse: bool = False  # whether it says that a score which a hypothesis does not name is 0
     one_line: bool = False  # whether tabs and line breaks of a text become spaces
     times: bool = False  # whether words have times

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -218,8 +219,11 @@ class Reader:
             else:
                 continue
             read.add(key)
-        if keys.LOGPROB not in scores and (logprob := _probability_of_tokens(members)) is not None:
-            scores[keys.LOGPROB] = logprob
+        if keys.LOGPROB not in scores:
+            logprob = _probability_of_tokens(members)
+            logprob = _probability_of_windows(members) if logprob is None else logprob
+            if logprob is not None:
+                scores[keys.LOGPROB] = logprob
         return scores, read
 
     def sum_of(
@@ -326,6 +330,22 @@ def _probability_of_tokens(members: Mapping[str, Any]) -> float | None:
     if not found or len(found) < len(tokens):
         return None
     return sum(math.log(max(p, MIN_PROBABILITY)) for p in found)
+
+
+def _probability_of_windows(members: Mapping[str, Any]) -> float | None:
+    """Return the sum of the tokens' log-probabilities, from Whisper's mean in each segment.
+
+    All segments of a window of 30 s, which begins at ``seek``, have the mean over the window: over its tokens and its end.
+    """
+    segments: list[Any] = next((members[key] for key in keys.SEGMENTS if isinstance(members.get(key), list)), [])
+    tokens: Counter[tuple[Any, float]] = Counter()
+    for segment in segments:
+        of_segment = segment if isinstance(segment, dict) else {}
+        mean: Any = of_segment.get("avg_logprob")
+        if not is_number(mean) or not isinstance(of_segment.get("tokens"), list):
+            return None
+        tokens[str(of_segment.get("seek")), float(mean)] += len(of_segment["tokens"])
+    return sum(mean * (count + 1) for (_, mean), count in tokens.items()) if tokens else None
 
 
 def _text_keys(members: Mapping[str, Any]) -> set[str | None]:

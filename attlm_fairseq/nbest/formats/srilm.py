@@ -91,7 +91,7 @@ class SrilmFolder(NbestFolderFormat):
     """A folder of ``SrilmFormat`` files, or several such files, in the order of their names, with score directories."""
 
     name = "srilm"
-    holds = Holds(scores=True, decimals=6, one_line=True)
+    holds = Holds(order=False, scores=True, decimals=6, main_score="acoustic", one_line=True)
 
     def matches_folder(self, folder: Path) -> bool:
         first = next(iter(_files(folder)), None)

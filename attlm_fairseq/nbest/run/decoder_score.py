@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, features, weighted_totals
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
+from attlm_fairseq.nbest.formats.hyporadise import AM_SCORE, score_key
 from attlm_fairseq.nbest.formats.lines import main_score
 from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.nbest.run.config import RunConfig
@@ -36,7 +37,9 @@ def with_default(run: RunConfig, weights: Mapping[str, float], nbest: NbestList)
     """
     if run.adds_candidates:  # their weights were tuned, with those of all scores
         return dict(weights), ""
-    own = _own_scores(nbest, {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)})
+    lms = {*nbest.hypotheses[0].lm_scores, *(lm.name for lm in run.scored)}
+    earlier = {score_key(name) for name in lms} - {AM_SCORE}  # in a HyPoradise file that the same LMs have rescored before
+    own = _own_scores(nbest, lms | earlier)
     if not any(weights.get(lm.name) for lm in run.scored) or any(name in weights for name in (*own, "rank")) or not own:
         return dict(weights), ""
     everywhere = [name for name in own if nbest.sparse or all(name in hypothesis.scores for hypothesis in nbest.hypotheses)]

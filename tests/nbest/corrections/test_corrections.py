@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,6 +65,14 @@ def test_a_score_of_the_lists_is_never_replaced(corrections: Corrections) -> Non
         corrections.expand(nbest)
     with pytest.raises(InputError, match="'corrections'"):
         corrections.expand(corrections.expand(list_of(["fly to la"])))
+
+
+def test_used_corrections_can_be_pickled(corrections: Corrections) -> None:
+    nbest = list_of(["fly frm la to day"])
+    expected = corrections.expand(nbest).hypotheses
+    assert pickle.loads(pickle.dumps(corrections)).expand(nbest).hypotheses == expected
+    with pytest.raises(InputError, match=r"\['a', 'b'\]: expected an attlm.NbestList"):
+        corrections.expand(["a", "b"])
 
 
 def test_saved_corrections_do_the_same(corrections: Corrections, tmp_path: Path) -> None:

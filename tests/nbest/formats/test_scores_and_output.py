@@ -100,7 +100,7 @@ def test_moses_output():
     assert swapped("0 ||| a ||| -1\n0 ||| b ||| -2", "moses") == (
         "0 ||| b ||| attLm= -3.500000 DecoderTotal= -2 ||| -1.000000\n0 ||| a ||| attLm= -4.250000 DecoderTotal= -1 ||| -2.000000\n"
     )
-    assert swapped("0 ||| a\n0 ||| b\n", "moses").splitlines()[0] == "0 ||| b ||| attLm= -3.500000 DecoderTotal= 0 ||| -1.000000"
+    assert swapped("0 ||| a\n0 ||| b\n", "moses").splitlines()[0] == "0 ||| b ||| attLm= -3.500000 NoDecoderTotal= 1 ||| -1.000000"
 
 
 @pytest.mark.parametrize("text", [MOSES, LEGACY, MARIAN, JOSHUA, UNNAMED, FAIRSEQ, "0 ||| a ||| -1\n0 ||| b ||| -2\n"])
@@ -460,6 +460,12 @@ JSON_SCORES = [
     ('[[{"text": "a b", "avg_logprob": -0.5, "tokens": [1, 2, 3]}]]', {"logprob": -2.0}),
     ('[[{"text": "a b", "avg_logprob": -0.5, "token_logprobs": [-1, -0.5], "tokens": [1, 2, 3]}]]', {"logprob": -2.0}),
     ('[[{"text": "a b", "avg_logprob": -0.5, "tokens": 3}]]', {"logprob": -2.0}),
+    ('[[{"text": "a b", "segments": [{"text": "a b", "avg_logprob": -0.5, "tokens": [1, 2, 3]}]}]]', {"logprob": -2.0}),
+    (
+        '[[{"text": "a b", "segments": [{"seek": 0, "text": "a", "avg_logprob": -0.5, "tokens": [1]}, {"seek": 0, "text": "b", '
+        '"avg_logprob": -0.5, "tokens": [2, 3]}, {"seek": 30, "text": "", "avg_logprob": -0.5, "tokens": [4]}]}]]',
+        {"logprob": -3.0},
+    ),
     ('[[{"text": "a b", "score": -0.5, "tokens": 3}]]', {"score": -0.5}),
     ('[{"hypotheses": [["a", "b"]], "scores": [-0.5]}]', {"score": -1.0}),
     # names
