@@ -95,7 +95,8 @@ class LanguageModelConfig(ChoiceOptions):
         metadata={
             "choices": ["float32", "bf16"],
             "help": "bf16 computes matrix products in bfloat16, but weights, recurrent state and loss in float32. It is for GPUs, "
-            "CPUs with AMX (amx_bf16) and AMD's with avx512_bf16; on other CPUs it is slower",
+            "CPUs with AMX (amx_bf16) and AMD's with avx512_bf16. Without AMX it is slower on Intel's. CPUs without instructions for it "
+            "compute in float32",
         },
     )
     init_from: Optional[str] = field(
@@ -224,7 +225,7 @@ class MemoryDecoder(IncrementalDecoder):
             log. A dictionary with ``attn``: weights (B, T, M) or None. With targets it also has the ``loss`` as a ``Loss``,
             the top layer's ``states`` (B, T, H), and the reader's ``features`` (B, T, F) after dropout.
         """
-        with torch.autocast(prev_output_tokens.device.type, torch.bfloat16, enabled=self.compute_dtype == "bf16"):
+        with torch.autocast(prev_output_tokens.device.type, torch.bfloat16, enabled=self._low(prev_output_tokens.device)):
             if incremental_state is not None:
                 features, read = self._next_features(
                     prev_output_tokens, incremental_state, lambda: self.model.initial_state(len(prev_output_tokens))
@@ -243,6 +244,10 @@ class MemoryDecoder(IncrementalDecoder):
                 carried.put(self.model, rows, ends, after)
             return result, extra
 
+    def _low(self, device: torch.device) -> bool:
+        """Return whether products are in bfloat16: where it is asked for, except on CPUs that have no instructions for it."""
+        return self.compute_dtype == "bf16" and (device.type != "cpu" or has_bfloat16_instructions())
+
     def _loss(self, features: Tensor, read: Read | None, target: Tensor, terms: LossTerms) -> Loss:
         """Return the loss of the targets (B, T) without padding."""
         counted = target != self.dictionary.pad()
@@ -250,7 +255,7 @@ class MemoryDecoder(IncrementalDecoder):
 
     def _logits(self, features: Tensor, read: Read | None) -> Tensor:
         """Compute logits, in eval mode in float32: bfloat16's 8-bit mantissa is too coarse for probabilities."""
-        with torch.autocast(features.device.type, torch.bfloat16, enabled=self.training and self.compute_dtype == "bf16"):
+        with torch.autocast(features.device.type, torch.bfloat16, enabled=self.training and self._low(features.device)):
             return self.model.output(features if self.training else features.to(self.model.embedding.weight.dtype), read)
 
 
@@ -275,7 +280,9 @@ class MemoryLanguageModel(FairseqLanguageModel):
         except ValueError as error:  # sizes that do not match
             raise InputError(f"--arch {cls.family}: {error}") from None
         if str(cfg.compute_dtype) == "bf16" and not (torch.cuda.is_available() or has_bfloat16_instructions()):
-            logger.warning("--compute-dtype bf16: this CPU has no instructions for bfloat16. float32, the default, is faster")
+            logger.warning(
+                "--compute-dtype bf16: this CPU has no instructions for bfloat16: products are computed in float32, which is faster"
+            )
         model.initialise(cfg.init_range, biases_too=str(cfg.init_biases) == "uniform")
         return cls(MemoryDecoder(dictionary, model, str(cfg.compute_dtype)))
 

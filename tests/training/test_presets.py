@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -205,6 +208,15 @@ def test_bfloat16_is_slow_where_the_cpu_has_no_instructions_for_it(monkeypatch, 
     monkeypatch.setattr("attlm_fairseq.models._decoder.has_bfloat16_instructions", lambda: instructions)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = of_hydra("plain_lstm_lm", compute_dtype=dtype, decoder_embed_dim=4, decoder_hidden_size=4)
-    ARCH_MODEL_REGISTRY["plain_lstm_lm"].build_model(config, SimpleNamespace(target_dictionary=Dictionary()))
-    line = "--compute-dtype bf16: this CPU has no instructions for bfloat16. float32, the default, is faster"
+    model = ARCH_MODEL_REGISTRY["plain_lstm_lm"].build_model(config, SimpleNamespace(target_dictionary=Dictionary()))
+    line = "--compute-dtype bf16: this CPU has no instructions for bfloat16: products are computed in float32, which is faster"
     assert (line in [record.message for record in caplog.records]) == told
+    tokens, lows = torch.full((1, 3), 3), []
+    monkeypatch.setattr(model.decoder.model, "outputs", partial(noting_autocast, model.decoder.model.outputs, lows))
+    model.decoder(tokens)
+    assert lows == [dtype == "bf16" and instructions]
+
+
+def noting_autocast(call: Callable[..., Any], lows: list[bool], *given: object) -> Any:
+    lows.append(torch.is_autocast_enabled("cpu"))
+    return call(*given)
