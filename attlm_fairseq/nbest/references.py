@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -412,7 +413,7 @@ def in_order_of(first: Sequence[NbestList], lists: list[NbestList], path: str, f
     if len(first) > 1 and ids != ids_of_first and all(of_file != _places(of_file) for of_file in (ids, ids_of_first)):
         known, known_of_first = set(ids), set(ids_of_first)
         if known == known_of_first:
-            repeated = next(name for name in ids + ids_of_first if max(ids.count(name), ids_of_first.count(name)) > 1)
+            repeated = next(name for of_file in (ids, ids_of_first) for name, count in Counter(of_file).items() if count > 1)
             raise InputError(
                 f"the id {repeated!r} is that of several lists, which are not in the order of {first_path}: give each list an id of its "
                 "own, or the lists the same order",

@@ -179,8 +179,8 @@ class _Layer(torch.autograd.Function):
                 grad_inputs[position], into_state = newest
             # what each round read and gave: x^{-1}, h^0, x^1, h^2, ..
             read = [sequence, torch.cat((hidden.unsqueeze(0), states[:-1])), *gated]
-            last = [read[-1], read[-2]] if len(counts) % 2 else [read[-2], read[-1]]  # x and h
-            gradients = [matrix.gradient(slopes, values) for (matrix, _), values in zip(((weight, 0), (recurrent, 0)), last, strict=True)]
+            last_input, last_state = (read[-1], read[-2]) if len(counts) % 2 else (read[-2], read[-1])
+            gradients = [weight.gradient(slopes, last_input), recurrent.gradient(slopes, last_state)]
             for number, of_round in enumerate(rounds):
                 into_matrices = [read[number + 1], *middles[number]]
                 out_of_matrices = [*of_middles[number], into_gate[number]]
