@@ -50,10 +50,11 @@ TEXT = TextFormat.name  # one text per line
 REFS_BY = "--refs-by"
 
 _STM = re.compile(  # file, channel, speaker, begin, end, perhaps a label, words
-    r"\s*(?P<id>\S+)\s+\S+\s+\S+\s+(?P<begin>[0-9]+(?:\.[0-9]*)?)\s+(?P<end>[0-9]+(?:\.[0-9]*)?)(?:\s+<[^<>\s]*>)?(?P<text>\s.*)?",
+    r"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+\S+\s+(?P<begin>[0-9]+(?:\.[0-9]*)?)\s+(?P<end>[0-9]+(?:\.[0-9]*)?)(?:\s+<[^<>\s]*>)?(?P<text>\s.*)?",
     re.DOTALL,
 )
 _STM_IGNORED = "ignore_time_segment_in_scoring"  # the text of a segment that no scorer counts
+_STM_MARKUP = re.compile(r"(?:^|\s)(?:[{}]|\([^()\s]+\))(?=\s|$)")  # alternatives `{ a / b }` and words that may be missing `(uh)`
 _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)", re.DOTALL)  # the last number of an id
 
 
@@ -119,7 +120,7 @@ def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
     """Return the text of each recording of an STM file, its segments in the order of their begin times; None for any other file.
 
     Raises:
-        InputError: most lines have the fields of STM, but not all: the others are cut or damaged.
+        InputError: most lines have the fields of STM, but not all: the others are cut or damaged. Or a recording has text of two channels.
     """
     rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith(";;")]
     found_rows = [(number, found) for number, line in rows if (found := _segment(line))]
@@ -134,15 +135,31 @@ def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
             line=damaged,
         )
     segments: dict[str, list[tuple[float, str]]] = {}
-    for _, found in found_rows:
+    channels: dict[str, str] = {}
+    marked = 0
+    for number, found in found_rows:
         of_recording = segments.setdefault(found["id"], [])
         text = (found["text"] or "").strip()
-        if text.lower() != _STM_IGNORED:
-            of_recording.append((float(found["begin"]), text))
+        if text.lower() == _STM_IGNORED:
+            continue
+        if text and (channel := channels.setdefault(found["id"], found["channel"])) != found["channel"]:
+            raise InputError(
+                f"found channel {found['channel']} after channel {channel} of {found['id']!r}, expected one channel of each recording: "
+                "keep the lines of one channel in a file of its own",
+                path=path,
+                line=number,
+            )
+        marked += _STM_MARKUP.search(text) is not None
+        of_recording.append((float(found["begin"]), text))
     texts = {name: " ".join(text for _, text in sorted(found, key=itemgetter(0)) if text) for name, found in segments.items() if found}
     if not texts:
         return None
     note(f"note: {path} is read as STM: the ids are those of the recordings, and the segments of a recording are one reference")
+    if marked:
+        note(
+            f"WARNING: {path}: {marked} of {len(found_rows)} segments have alternatives such as {{ a / b }} or optional words "
+            "such as (uh), which count as words: error rates will be too high"
+        )
     return TextFile(path, list(texts.values()), list(texts))
 
 

@@ -6,6 +6,7 @@
 # FOLDER holds train, valid and test as .txt or .txt.gz, one text without documents such as Penn Treebank. The options given come last and win.
 # EPOCHS=18 readings of the text, the first WEAK=10 with less dropout than the others. MORE="20 20" goes on twice, for two more hours each:
 # the rate falls to 0 again, from MORE_RATE=0.0025, with more dropout. PROCESSES=2 of a CPU share 40 rows; on a GPU PROCESSES=1. WORK=folder.
+# BPTT=70 words of each row make an update, RATE=0.003 is the first rate.
 # KINDS="alone context neural-cache adaptation both" are the tests; the last two take half an hour each. LINES=3370 of valid are fitted on.
 # The same command continues an interrupted run.
 set -euo pipefail
@@ -23,10 +24,10 @@ preprocess dict --only-source --padding-factor 1 --trainpref train.txt --dict-on
 awk 'NR > 1 && NR % 350 == 1 { print "" } { print }' valid.txt > rows.txt  # a blank line between rows that are read in parallel
 preprocess bin --only-source --srcdict dict/dict.txt --trainpref train.txt --validpref rows.txt
 
-rows=$((40 / PROCESSES))
+rows=$((40 / PROCESSES)) bptt=${BPTT:-70}
 words=$(cat train.txt | wc -wl | awk '{ print $1 + $2 }')
-updates=$(((words + 40 * 70 - 1) / (40 * 70) + 1))  # of a reading; one segment more where a rotated row wraps around
-training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order rotated --bptt 70 --batch-size "$rows" --batch-size-valid 10 \
+updates=$(((words + 40 * bptt - 1) / (40 * bptt) + 1))  # of a reading; one segment more where a rotated row wraps around
+training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order rotated --bptt "$bptt" --batch-size "$rows" --batch-size-valid 10 \
     --arch kvp_lstm_lm --decoder-layers 1 --decoder-hidden-size 1320 --decoder-embed-dim 440 --output-layer tied --init-range 0.05 \
     --criterion lm_cross_entropy --locked-dropout --temporal-activation-reg 1 --optimizer adam --clip-norm 1 \
     --lr-scheduler polynomial_decay --warmup-updates 150 --validate-interval 2 --best-checkpoint-metric ppl --no-epoch-checkpoints \
@@ -52,7 +53,7 @@ go_on_from() {
 }
 
 model=model epochs=${EPOCHS:-18}
-first=$(until_reading "$epochs" 0.003)
+first=$(until_reading "$epochs" "${RATE:-0.003}")
 train_model weak "$PROCESSES processes" "${training[@]}" $first "${weak[@]}" --max-epoch "${WEAK:-10}" --save-dir weak "$@"
 go_on_from weak model
 train_model model "$PROCESSES processes" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"

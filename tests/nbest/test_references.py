@@ -424,6 +424,23 @@ def test_stm_is_read_by_its_fields(tmp_path):
     assert [nbest.references for nbest in attach_references(lists("b", "a", "c"), files, "order")][1:] == [("a dog",), ("",)]
 
 
+def test_stm_with_two_channels_of_a_recording_is_refused(tmp_path):
+    """Both sides of a telephone call in the order of their times are no reference for either."""
+    of_other_channel = "u2 2 spk 4 5 <o> {}\n"
+    assert read_references([write(tmp_path / "gap", (STM + of_other_channel.format("")).encode())])
+    with pytest.raises(InputError, match=r"ref:9: found channel 2 after channel 1 of 'u2', expected one channel of each recording"):
+        read_references([write(tmp_path / "ref", (STM + of_other_channel.format("hello")).encode())])
+
+
+@pytest.mark.parametrize(("text", "marked"), [("{ a / b } c", True), ("a (uh) b", True), ("f(x) is a {set}", False), ("( a )", False)])
+def test_stm_with_alternatives_is_read_with_a_warning(text, marked, tmp_path):
+    with collected() as told:
+        (file,) = read_references([write(tmp_path / "ref", f"{STM}u4 1 spk 0 1 {text}\n".encode())])
+    assert file.lines[-1] == text
+    assert len(told) == 1 + marked
+    assert not marked or "1 of 7 segments have alternatives such as { a / b } or optional words such as (uh)" in told[1]
+
+
 @pytest.mark.parametrize("line", ["u4 1 spk 0 text", "u4 1 spk 2 1 text", "text", "u4 1 spk 0 x text"])
 def test_a_damaged_line_of_stm_is_refused_and_a_text_is_no_stm(line, tmp_path):
     """Otherwise one cut line would make words of the fields of all others."""
