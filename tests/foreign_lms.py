@@ -110,11 +110,11 @@ def write_fairseq_lm(path: Path, kind: str, words: list[str] = WORDS, seed: int 
     return path
 
 
-def write_bert(folder: Path, seed: int = 1, words: list[str] = WORDS) -> Path:
-    """A 2-layer BERT with a WordPiece tokenizer that knows the words and their letters."""
+def write_bert(folder: Path, seed: int = 1, words: list[str] = WORDS, kind: str = "Bert", padding: int = 0) -> Path:
+    """A 2-layer BERT (or ``Roberta``) with a WordPiece tokenizer that knows the words and their letters."""
     hide_broken_torchaudio()
+    import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
@@ -123,8 +123,9 @@ def write_bert(folder: Path, seed: int = 1, words: list[str] = WORDS) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     torch.manual_seed(seed)
     sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 64}
-    BertForMaskedLM(BertConfig(vocab_size=len(entries), initializer_range=0.5, **sizes)).save_pretrained(folder)
+    config = getattr(transformers, f"{kind}Config")(vocab_size=len(entries), initializer_range=0.5, pad_token_id=padding, **sizes)
+    getattr(transformers, f"{kind}ForMaskedLM")(config).save_pretrained(folder)
     return folder

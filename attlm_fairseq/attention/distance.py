@@ -70,7 +70,12 @@ class DistanceProfile:
     @property
     def start_share(self) -> float:
         """Share of all attention on the state after the sentence start, which models attend to when nothing else helps."""
-        return self._start / self.reading if self.reading else 0.0
+        return self._start / self._all if self._all else 0.0
+
+    @property
+    def _all(self) -> float:
+        """All attention of the text. A prediction has 1, with a pointer less: the softmax has the rest."""
+        return float(self._sums[0].sum())
 
     def rows(self) -> list[AtDistance]:
         """Return the distances at which a state is in memory, nearest first; ``h_0`` comes last."""
@@ -81,7 +86,7 @@ class DistanceProfile:
                 int(number),
                 weight / number,
                 equal / number,
-                weight / self.reading,
+                weight / self._all if self._all else 0.0,
                 shares / number if self.persistence and column else None,
             )
             for column, (weight, number, equal, shares) in zip(order, self._sums[:, order].T.tolist(), strict=True)

@@ -9,6 +9,8 @@ Shapes: N hypotheses, L tokens so far, U tokens of the list.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,8 +27,17 @@ from attlm_fairseq.text.symbols import UNKNOWN
 BLANK, UNK = 0, 1  # ESPnet's token lists begin with <blank> and <unk>, and end with <sos/eos>
 
 
-class EspnetLM(nn.Module):
-    """A ShallowFusion with the methods of ESPnet's ``BatchScorerInterface``. ESPnet does not require the type itself.
+def _interfaces() -> list[Any]:
+    """Return ESPnet's ``BatchScorerInterface``, which its searches require of scorers; none if ESPnet is not installed."""
+    found = []
+    for module in ("espnet2.legacy.nets.scorer_interface", "espnet.nets.scorer_interface"):
+        with contextlib.suppress(ImportError):
+            found.append(importlib.import_module(module).BatchScorerInterface)
+    return list(dict.fromkeys(found))
+
+
+class EspnetLM(nn.Module, *_interfaces()):  # type: ignore[misc]  # the bases depend on what is installed
+    """A ShallowFusion as a scorer of ESPnet's searches: its ``BatchScorerInterface``.
 
     Scores are natural logarithms. The last token of the list starts and ends sentences. ``<blank>`` and ``<unk>`` are scored
     as unknown words. A state is the fusion's state after the tokens that were read, or None before the first token.

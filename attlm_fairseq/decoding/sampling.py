@@ -107,7 +107,7 @@ def choose(log_probs: Tensor, uniform: Tensor, options: SamplingOptions) -> Tens
     if options.temperature == 0:
         return log_probs.argmax(dim=1)
     values, tokens = log_probs.sort(dim=1, descending=True, stable=True)
-    probabilities = torch.softmax(values / options.temperature, dim=1)
+    probabilities = torch.softmax((values - values[:, :1]) / options.temperature, dim=1)  # the largest is 0 at any temperature
     if options.top_k:
         probabilities[:, options.top_k :] = 0.0
     cumulative = probabilities.cumsum(dim=1)

@@ -5,11 +5,13 @@ Steps help a word LM if they make unknown words known, and a subword LM if they 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.text.pipeline import TextPipeline, parse_steps
@@ -64,8 +66,8 @@ def advise_written_text(scorer: Scorer, sentences: Sequence[Sequence[str]]) -> s
     for steps, change in _written().items():
         changed = [change(text).split() for text in texts]
         if changed != list(map(list, sentences)):
-            total = math.fsum(score.total for score in scorer.score(changed))
-            gains[steps] = (total - as_given) / words
+            with contextlib.suppress(InputError):  # the change makes a sentence longer than the LM can read
+                gains[steps] = (math.fsum(score.total for score in scorer.score(changed)) - as_given) / words
     best = max(gains, key=lambda steps: gains[steps] - WORTH_NATS * steps.count(","), default=None)
     if best is None or gains[best] < WORTH_NATS * (1 + best.count(",")):
         return None

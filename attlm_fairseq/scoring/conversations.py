@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
@@ -19,6 +19,14 @@ SIDE_BY_SIDE = 32  # conversations scored together; fixed, so that scores do not
 EXPECTED = "expected all, id:REGEX, file:FILE or blank"
 
 Kind = Literal["all", "id", "file", "blank"]
+
+
+class DocumentLine(NamedTuple):
+    """A line of a document: its place among the lines that are scored, from 0, its number in the file, from 1, and its text."""
+
+    place: int
+    number: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -85,31 +93,30 @@ class ContextSpec:
             raise InputError(f"{self}: all lists are in one group, which folds cannot divide; expected two groups or more")
         return numbers
 
-    def documents(self, lines: Iterable[str]) -> Iterator[list[Iterable[tuple[int, str]]]]:
-        """Yield groups of documents to score together; a document is lines with numbers from 0.
-
-        Blank lines that separate documents have no number.
+    def documents(self, lines: Iterable[str]) -> Iterator[list[Iterable[DocumentLine]]]:
+        """Yield groups of documents to score together. Blank lines that separate documents are left out.
 
         Raises:
             InputError: the kind is ``id`` or ``file``, since lines of text have no ids.
         """
         if self.kind == "all":
-            yield [enumerate(lines)]
+            yield [(DocumentLine(place, place + 1, line) for place, line in enumerate(lines))]
             return
         if self.kind != "blank":
             raise InputError(f"--context {self}: lines of text have no ids: all, or blank for documents that blank lines separate")
-        kept: list[str] = []
+        kept: list[DocumentLine] = []
         documents: dict[str, list[int]] = {}
-        for _, run in groupby(lines, key=lambda line: not line.strip()):
-            document = [line for line in run if line.strip()]
-            if document:
-                name = "\n".join(document)
-                while name in documents:
-                    name += "\n"
-                documents[name] = list(range(len(kept), len(kept) + len(document)))
-                kept += document
+        for blank, run in groupby(enumerate(lines, 1), key=lambda numbered: not numbered[1].strip()):
+            if blank:
+                continue
+            document = [DocumentLine(place, number, line) for place, (number, line) in enumerate(run, len(kept))]
+            name = "\n".join(line.text for line in document)
+            while name in documents:
+                name += "\n"
+            documents[name] = [line.place for line in document]
+            kept += document
         for group in groups_of(documents):
-            yield [[(place, kept[place]) for place in places] for _, places in group]
+            yield [[kept[place] for place in places] for _, places in group]
 
     def _name_in(self, list_id: str) -> str:
         match = re.search(self.argument, list_id)

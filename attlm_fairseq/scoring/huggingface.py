@@ -170,7 +170,13 @@ def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[Enc
 
 def most_positions(model: Any) -> int | None:
     """Return the largest number of tokens that a model can read; None means no limit."""
-    return getattr(model.config.get_text_config(), "max_position_embeddings", None) or None
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if not limit:
+        return None
+    # RoBERTa and its kin number positions from the padding's index + 1
+    tables = [module for name, module in model.named_modules() if name.endswith("position_embeddings")]
+    unused = [table.padding_idx + 1 for table in tables if getattr(table, "padding_idx", None) is not None]
+    return int(limit) - max(unused, default=0)
 
 
 def model_files(folder: Path) -> list[Path]:

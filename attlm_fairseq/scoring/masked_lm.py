@@ -58,6 +58,7 @@ class MaskedLMScorer(Scorer):
         self.compute = compute
         self.deviation: Deviation | None = None
         self._history: tuple[Encoded, ...] = ()
+        self._positions = most_positions(model)
         self._hashes = list(map(FileHash, model_files(folder)))
         empty = tokenizer("")["input_ids"]
         half = (len(empty) + 1) // 2
@@ -84,8 +85,7 @@ class MaskedLMScorer(Scorer):
         if not history:
             return self
         kept = [*self._history, *encode_words(self.tokenizer, history)]
-        limit = most_positions(self.model)
-        while limit is not None and sum(len(sentence.tokens) for sentence in kept) > limit // 2:
+        while self._positions is not None and sum(len(sentence.tokens) for sentence in kept) > self._positions // 2:
             del kept[0]
         later = copy.copy(self)
         later._history = tuple(kept)
@@ -122,7 +122,7 @@ class MaskedLMScorer(Scorer):
     def _masked(self, sentence: Encoded) -> Iterator[MaskedInput]:
         """Yield the input for each token of a sentence. Raises InputError for a sentence that is longer than the LM can read."""
         before = [*self._before, *(token for earlier in self._history for token in earlier.tokens)]
-        limit = most_positions(self.model)
+        limit = self._positions
         size = len(before) + len(sentence) + len(self._after)
         if limit is not None and size > limit:
             raise InputError(f"{self.name}: a sentence has {len(sentence)} tokens, with others {size}, the LM reads at most {limit}")

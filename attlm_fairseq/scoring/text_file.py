@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
+from itertools import chain, count, islice, repeat
 
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
@@ -20,8 +20,9 @@ BLOCK_LINES = 4096  # scored together
 
 @dataclass(frozen=True, slots=True)
 class ScoredLine:
-    """A line as read, with one list of words and one score per LM."""
+    """A line as read, with its number in the file, from 1, and one list of words and one score per LM."""
 
+    number: int
     text: str
     words: tuple[list[str], ...]
     scores: tuple[SentenceScore, ...]
@@ -81,6 +82,7 @@ def score_text(
         if context is not None:
             yield from in_order(_in_context(lines, scorers, texts, context, oov, on_progress))
             return
+        numbers = count(1)
         for block in batch_by_size(lines, repeat(BLOCK_LINES), lambda _: 1):
             words = split_texts(texts, block)
             translated = sources.take(len(block)) if sources else None
@@ -88,10 +90,10 @@ def score_text(
                 scorer.score_translations(sentences, translated[place]) if translated and scorer.uses_source else scorer.score(sentences)
                 for place, (scorer, sentences) in enumerate(zip(scorers, words, strict=True))
             ]
-            for count, sentences, column in zip(oov, words, scores, strict=True):
-                count.add(sentences, (score.oov for score in column))
+            for counted, sentences, column in zip(oov, words, scores, strict=True):
+                counted.add(sentences, (score.oov for score in column))
             for line, of_line, scores_of_line in zip(block, zip(*words, strict=True), zip(*scores, strict=True), strict=True):
-                yield ScoredLine(line, of_line, scores_of_line)
+                yield ScoredLine(next(numbers), line, of_line, scores_of_line)
             if on_progress:
                 on_progress(len(block))
         if sources:
@@ -108,22 +110,24 @@ def _in_context(
     oov: Sequence[OOVCount],
     on_progress: Callable[[int], None] | None,
 ) -> Iterator[tuple[int, ScoredLine]]:
-    """Yield the lines with their numbers: some of each document, then the next ones, since documents are scored in parallel."""
+    """Yield the lines with their places: some of each document, then the next ones, since documents are scored in parallel."""
     for documents in context.documents(lines):
         later: list[dict[int, Scorer]] = [dict.fromkeys(range(len(documents)), scorer) for scorer in scorers]
         for stretch in stretches(documents, SENTENCES_AT_ONCE):
             columns = []
-            for scorer, pipeline, of_lm, count in zip(scorers, texts, later, oov, strict=True):
-                requests = [(of_lm[place], [list(pipeline.words(line)) for _, line in numbered]) for place, numbered in stretch.items()]
+            for scorer, pipeline, of_lm, counted in zip(scorers, texts, later, oov, strict=True):
+                requests = [
+                    (of_lm[place], [list(pipeline.words(line.text)) for line in of_document]) for place, of_document in stretch.items()
+                ]
                 walked = scorer.walk(requests)
                 of_lm.update(zip(stretch, (one.later for one in walked), strict=True))
                 columns.append(
                     [pair for (_, words), one in zip(requests, walked, strict=True) for pair in zip(words, one.scores, strict=True)]
                 )
-                count.add([words for words, _ in columns[-1]], (score.oov for _, score in columns[-1]))
-            for (number, line), *of_lms in zip(chain.from_iterable(stretch.values()), *columns, strict=True):
+                counted.add([words for words, _ in columns[-1]], (score.oov for _, score in columns[-1]))
+            for line, *of_lms in zip(chain.from_iterable(stretch.values()), *columns, strict=True):
                 words, scores = zip(*of_lms, strict=True)
-                yield number, ScoredLine(line, words, scores)
+                yield line.place, ScoredLine(line.number, line.text, words, scores)
             if on_progress:
                 on_progress(sum(map(len, stretch.values())))
 

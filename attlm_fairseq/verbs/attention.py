@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attlm_fairseq.attention.comparison import Comparison
@@ -76,7 +76,8 @@ def show_attention(
     text = (run.text if lm.text is None else lm.text).load()
     for line in remarks([text]):
         note(line)
-    scorer = lm.load(run.device)
+    # none of these changes the attention of single sentences
+    scorer = replace(lm, neural_cache=None, unigram_cache=None, adapt=None, context_sentences=None).load(run.device)
     if not isinstance(scorer, NeuralScorer):
         raise InputError(f"{lm.name} has no attention weights: give a neural LM of this package")
     [trained] = scorer.models

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import numpy as np
@@ -90,8 +90,15 @@ class _LMAnswers:
             right = question.candidates.index(question.answer)
             unknown = scores[right].oov
             self.oov.add([words[right]], [unknown])
-            before, after = (len(self.text.words(part)) for part in question.around)
-            self.unknown += any(unknown[before : len(unknown) - after])
+            before, after = (self.text.words(part) for part in question.around)
+            # a word that the answer makes with what it is joined to, as in XXXXX's, is the answer's
+            begin, end = _in_common(words[right], before), _in_common(words[right][::-1], after[::-1])
+            self.unknown += any(unknown[begin : len(words[right]) - end])
+
+
+def _in_common(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return the number of words with which both begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def answer_cloze(

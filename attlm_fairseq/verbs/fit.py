@@ -124,7 +124,7 @@ def fit_context(
         text: a file or lines, one sentence each, that no LM was trained on.
         lms: LMs by name, as files or objects.
         config: LMs, text steps and context: a RunConfig or the path of an ``attlm.toml``. Without a context the text is
-            one document.
+            one document, and the result has the context ``all`` if an LM has a cache or an adaptation, else none.
         find: what to fit: ``temperature``, ``neural-cache``, ``unigram-cache``, ``adaptation``.
         lines: maximum number of lines to use; None: all.
 
@@ -135,24 +135,29 @@ def fit_context(
         InputError: there is no LM, the text has too few lines (an adaptation needs 2), an unknown name in ``find``, or no
             LM supports what is to be fitted.
     """
-    run = run_config(config, lms=lms)
-    require_lms(run)
+    given = run_config(config, lms=lms)
+    require_lms(given)
     if unknown := [name for name in find if name not in FINDABLE]:
         raise InputError(f"{unknown[0]!r} cannot be found: expected {', '.join(FINDABLE)}")
-    run = replace(run, lms=tuple(lm.unpacked() for lm in run.lms), context=run.context or ContextSpec("all"))
+    run = replace(given, lms=tuple(lm.unpacked() for lm in given.lms), context=given.context or ContextSpec("all"))
     source = text_lines(text)
     read = list(islice(read_lines(source) if isinstance(source, TextSource) else source, lines))
     if not any(line.strip() for line in read) and (not read or run.context == ContextSpec("blank")):
         raise no_sentences(text)
     fitting = _Fitting(run, read, find)
-    found = [lm if lm.mixture else fitting.fitted(lm) for lm in run.lms]
+    found = tuple(lm if lm.mixture else fitting.fitted(lm) for lm in run.lms)
+    reaches_back = fitting.adaptations or any(lm.neural_cache or lm.unigram_cache or lm.adapt for lm in found)
+    if given.context is None and reaches_back:
+        note("context: all. Every later command takes its text, or all its lists, as one conversation unless --context says otherwise")
     record = {
         "text": text_name(text),
         "lines": len(read),
         "ppl": {f"{row.lm} {row.setting}": round(row.ppl, 4) for row in fitting.rows},
         "attlm": __version__,
     }
-    return Fitted(replace(run, lms=tuple(found)), fitting.rows, record, fitting.adaptations)
+    return Fitted(
+        replace(run, lms=found, context=run.context if reaches_back else given.context), fitting.rows, record, fitting.adaptations
+    )
 
 
 @dataclass
@@ -245,7 +250,7 @@ def read_documents(lm: Scorer, text: TextPipeline, context: ContextSpec, lines: 
         later: dict[int, Scorer] = {}
         events: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
         for stretch in stretches(documents, SENTENCES_AT_ONCE):
-            requests = [(later.get(place, lm), [text.words(line) for _, line in numbered]) for place, numbered in stretch.items()]
+            requests = [(later.get(place, lm), [text.words(line.text) for line in of_document]) for place, of_document in stretch.items()]
             for place, (_, sentences), walked in zip(stretch, requests, lm.walk(requests, features), strict=True):
                 later[place] = walked.later
                 for words, score, of_events in zip(sentences, walked.scores, walked.features, strict=True):
@@ -325,7 +330,7 @@ def _best_adaptation(lm: LMSpec, fitting: _Fitting, text: TextPipeline) -> Adapt
     check_adaptable(scorer)
     trained = cast("NeuralScorer", scorer)
     of_scales, searched = fitting.joined(fitting.stretches[::2]), fitting.joined(fitting.stretches[1::2])
-    documents = [[text.words(line) for _, line in document] for group in context.documents(of_scales) for document in group]
+    documents = [[text.words(line.text) for line in document] for group in context.documents(of_scales) for document in group]
     if not any(documents) or not any(list(context.documents(searched))):
         raise InputError(f"{lm.name}: dynamic evaluation needs at least 2 lines: one half for gradients, the other for rate and decay")
     scales = gradient_scales(trained, documents, carries)

@@ -140,7 +140,7 @@ def perplexity(
     scored = score_text(text, config=run, source=source, on_progress=on_progress)
     counters = [PerplexityCounter(scores_end) for scores_end in scored.scores_end]
     words_read = 0
-    for number, line in enumerate(scored.lines, 1):
+    for line in scored.lines:
         words_read += len(line.text.split())
         for name, counter, score in zip(names, counters, line.scores, strict=True):
             if not math.isfinite(score.total):
@@ -148,7 +148,7 @@ def perplexity(
                     f"score {name!r} is {score.total}, expected a finite number: an LM that gives a word probability 0 has no "
                     "perplexity; take out the -inf of its ARPA file",
                     path=text if isinstance(text, str | os.PathLike) else None,
-                    line=number,
+                    line=line.number,
                 )
             counter.add(score)
     if not counters[0].sentences:

@@ -52,7 +52,11 @@ sampling_options = grouped(
 @cloup.option("--prefix", default="", metavar="TEXT", help="Words that each sentence begins with.")
 @sampling_options
 @cloup.option(
-    "--seed", default=1, show_default=True, help="Random seed. The same seed gives the same sentences; a larger --number only adds more."
+    "--seed",
+    default=1,
+    show_default=True,
+    type=click.IntRange(-(2**63), 2**63 - 1),
+    help="Random seed. The same seed gives the same sentences; a larger --number only adds more.",
 )
 @cloup.option(
     "--scores",

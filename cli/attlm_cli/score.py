@@ -24,7 +24,8 @@ from attlm_fairseq.verbs.text import score_text
 @source_option
 @run_options()
 def score_command(text: str, each_word: bool, header: bool, source: str | None, run: RunConfig) -> None:
-    """Score each line of TEXT (- is standard input) with each LM: natural-log probabilities. Blank lines are scored, too.
+    """Score each line of TEXT (- is standard input) with each LM: natural-log probabilities. Blank lines are scored, too, except
+    with --context blank.
 
     The output has tab-separated columns: line number, number of words, then two columns per LM. These are its score
     (summed over the words and the sentence end) and the number of words that it does not know.
@@ -49,9 +50,9 @@ def score_command(text: str, each_word: bool, header: bool, source: str | None, 
         if header:
             columns = [column for name in names for column in (name, f"{name}_oov", *([f"{name}_tokens"] if differ else []))]
             echo_fields("line", "word" if each_word else "words", *columns)
-        for number, line in enumerate(scored.lines, 1):
+        for line in scored.lines:
             for fields in words_of(line) if each_word else [sentence_of(line, differ)]:
-                echo_fields(number, *fields)
+                echo_fields(line.number, *fields)
 
 
 def sentence_of(line: ScoredLine, differ: bool) -> list[object]:

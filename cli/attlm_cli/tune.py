@@ -91,7 +91,7 @@ trust_options = grouped(
         type=click.IntRange(min=0),
         default=TuneOptions.folds,
         show_default=True,
-        help="Number of cross-validation folds; 0: none. Cross-validation estimates the score on other lists and chooses the --strength.",
+        help="Number of cross-validation folds, at least 3; 0: none. They estimate the score on other lists and choose the --strength.",
     ),
     folds_by_option,
     cloup.option(
@@ -99,7 +99,7 @@ trust_options = grouped(
         type=FiniteRange(0, 1),
         default=TuneOptions.strength,
         help="How far to trust the weights. 1 uses them as found, lower values give more weight to the rank, 0 "
-        "keeps the input order. Default: the strength with the best cross-validated gain.",
+        "keeps the input order. Default: the greatest whose cross-validated gain is reliable and near the best.",
     ),
     cloup.option(
         "--no-gain",

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# AMSRN (Liu, Tsai, Chen and Lee 2016): the rows of Tables 2 and 3. A plain LSTM is trained first; AMSRN's models begin with its
+# AMSRN (Liu, Chuang and Lee 2016): the rows of Tables 2 and 3. A plain LSTM is trained first; AMSRN's models begin with its
 # embeddings, LSTM and output matrix and are trained as long as the plain one is trained on. The other papers' models begin from nothing.
 #
 # usage: run.sh FOLDER [options of fairseq-train ..]

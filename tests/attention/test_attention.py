@@ -136,6 +136,17 @@ def test_attention_by_distance_by_hand():
     assert profile.start_share == pytest.approx((1 + 0.25 + 0.4 + 1 / 2 + 1 / 3) / 6)
 
 
+def test_shares_of_rows_that_sum_to_less_than_1_sum_to_1():
+    """A pointer reads a part of each row; the softmax has the rest."""
+    profile = DistanceProfile()
+    profile.add(attention([[None, None, None, None], [None, 0.5, None, None], [None, 0.125, 0.375, None]]))
+    assert {row.distance: row.share for row in profile.rows()} == pytest.approx({1: 0.875, 2: 0.125})
+    assert profile.start_share == pytest.approx(0.625)
+    empty = DistanceProfile()
+    empty.add(attention([[None, None], [0.0, None]]))
+    assert [row.share for row in empty.rows()] == [0.0]
+
+
 def test_highlights_by_hand():
     [first, second] = highlights(TWO_WORDS, 0.75)
     assert (first.row, first.columns, first.highlighted) == (1, (1, 2), (True, False))
@@ -530,6 +541,13 @@ def test_sentences_with_words_that_one_lm_alone_knows_are_not_compared(two_lms):
     refused = CliRunner().invoke(main, ["attention", "w1 w2", "--lm", "lm.pt", "--against", "other.pt"])
     assert refused.exit_code == 2
     assert "another LM to compare with is for a text: give --file TEXT" in refused.stderr
+
+
+def test_settings_of_conversations_do_not_hide_the_attention(folder):
+    """``attlm fit`` writes caches into the configuration, which other commands then read."""
+    settings = 'neural_cache = "50:0.5:0.1"\nunigram_cache = "50:0.1:1"\ncontext_sentences = 3\n'
+    (folder / "attlm.toml").write_text(f'[lm.n]\ncheckpoint = "lm.pt"\n{settings}[context]\nconversations = "all"\n')
+    assert run("the cat sat", "--config", "attlm.toml").stdout == run("the cat sat", "--lm", "lm.pt").stdout
 
 
 def test_contributions_are_written_next_to_the_weights(two_lms):

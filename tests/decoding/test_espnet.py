@@ -1,4 +1,4 @@
-"""The language models in a beam search with ESPnet's scorer interface, written here: ESPnet itself is not needed."""
+"""The language models in ESPnet's own beam search. ``make`` installs ESPnet without its dependencies, which the search does not need."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ LETTERS = ["<blank>", "<unk>", "<space>", *"abcde", "<sos/eos>"]
 WORDS = ["a", "ab", "bed", "bee", "cab", "cad"]
 BEAM, LENGTH = 4, 8
 
+BatchBeamSearch = pytest.importorskip("espnet.nets.batch_beam_search", reason="ESPnet is not installed").BatchBeamSearch
+BatchScorerInterface = pytest.importorskip("espnet.nets.scorer_interface").BatchScorerInterface
+
 
 @pytest.fixture
 def words(tmp_path) -> LogLinearLM:
@@ -30,7 +33,7 @@ def subwords(tmp_path) -> LogLinearLM:
     return LogLinearLM([neural, KenLM(write_arpa(tmp_path / "subwords.arpa", symbols))], [0.7, -0.2])
 
 
-class FullPrefix:
+class FullPrefix(BatchScorerInterface):
     """The same scores with no state at all: every prefix from its beginning, every token by itself."""
 
     def __init__(self, fusion) -> None:
@@ -45,47 +48,28 @@ class FullPrefix:
             rows.append([self.fusion.score(state, token)[0] for token in range(self.fusion.size)])
         return torch.tensor(rows), [None] * len(rows)
 
-    def select_state(self, state, i, new_id=None):
-        return None
 
-    def batch_init_state(self, x):
-        return None
+class Acoustic(BatchScorerInterface):
+    """The decoder's ln p after prefixes: random, the same whenever a prefix comes again."""
 
-    def final_score(self, state):
-        return 0.0
+    def __init__(self, size: int, seed: int) -> None:
+        self.size, self.seed = size, seed
 
-
-def acoustic(ys: torch.Tensor, size: int, seed: int) -> torch.Tensor:
-    """The decoder's ln p (N, U) after prefixes: random, the same whenever a prefix comes again."""
-    rows = [torch.randn(size, generator=torch.Generator().manual_seed(hash((seed, *tokens)) % 2**31)) for tokens in ys.tolist()]
-    return torch.log_softmax(2 * torch.stack(rows), dim=1)
+    def batch_score(self, ys, states, xs):
+        seeds = [hash((self.seed, *tokens)) % 2**31 for tokens in ys.tolist()]
+        rows = [torch.randn(self.size, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+        return torch.log_softmax(2 * torch.stack(rows), dim=1), [None] * len(rows)
 
 
 def batch_beam_search(lm, size: int, seed: int, weight: float = 0.6) -> list[tuple[list[int], float]]:
-    """As ESPnet's BatchBeamSearch drives a full scorer: states of all hypotheses, then those of the chosen ones."""
-    x = torch.zeros(5, 3)
-    ys, totals, states = torch.tensor([[size - 1]]), torch.zeros(1), [lm.batch_init_state(x)]
-    ended = []
-    for length in range(LENGTH):
-        scores, after = lm.batch_score(ys, states, x.expand(len(ys), *x.shape))
-        weighted = totals.unsqueeze(1) + acoustic(ys, size, seed) + weight * scores
-        if length == LENGTH - 1:
-            weighted[:, :-1] = -torch.inf
-        best = weighted.flatten().topk(min(BEAM, weighted.numel()))
-        kept = []
-        for total, place in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-            hypothesis, token = place // size, place % size
-            row = [*ys[hypothesis].tolist(), token]
-            state = lm.select_state(after, hypothesis)
-            if token == size - 1:
-                ended.append((row, total + weight * lm.final_score(state)))
-            else:
-                kept.append((row, total, state))
-        if not kept:
-            break
-        ys, totals = torch.tensor([row for row, *_ in kept]), torch.tensor([total for _, total, _ in kept])
-        states = [state for *_, state in kept]
-    return sorted(ended, key=lambda found: -found[1])
+    """The hypotheses of ESPnet's search, with their scores."""
+    scorers, weights = {"decoder": Acoustic(size, seed), "lm": lm}, {"decoder": 1.0, "lm": weight}
+    search = BatchBeamSearch(
+        scorers, weights, BEAM, vocab_size=size, sos=size - 1, eos=size - 1, token_list=[str(token) for token in range(size)]
+    )
+    with torch.inference_mode():
+        found = search(torch.zeros(5, 3), maxlenratio=-LENGTH)
+    return [(hypothesis.yseq.tolist(), float(hypothesis.score)) for hypothesis in found]
 
 
 @pytest.mark.parametrize("kind", ["tokens", "spelled subwords", "letters"])

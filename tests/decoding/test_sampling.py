@@ -55,6 +55,13 @@ def test_the_words_are_drawn_from_the_models_distribution(path):
         assert share == pytest.approx(expected[token].item(), abs=4 * math.sqrt(0.25 / 4000)), symbol
 
 
+def test_the_smallest_temperature_and_seeds_that_no_generator_takes(path):
+    greedy, coldest = (run("--lm", path, "-n", 3, "--temperature", temperature).stdout for temperature in (0, 1e-320))
+    assert coldest == greedy
+    assert "is not in the range" in run("--lm", path, "--seed", 2**63, code=2).stderr
+    assert run("--lm", path, "-n", 1, "--seed", -(2**63)).stdout
+
+
 def test_temperature_top_k_and_top_p():
     log_probs = torch.tensor([[0.0, 0.0, 0.1, 0.0, 0.4, 0.3, 0.2]]).log()  # </s> 0.1, then three words
     many = torch.linspace(0, 1 - 1e-9, 1001, dtype=torch.float64)

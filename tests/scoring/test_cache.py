@@ -15,6 +15,7 @@ import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.cache import CacheScorer, NeuralCache, UnigramCache, parse_neural_cache, parse_unigram_cache
 from attlm_fairseq.scoring.context import SentenceWindow
+from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.verbs.fit import Events, cached_in
@@ -152,6 +153,18 @@ def test_fit_keeps_what_it_is_not_to_find(folder):  # noqa: F811
     assert again.config.lms[0].unigram_cache == spec.unigram_cache
     assert attlm.perplexity("valid", config=again.config)[0].ppl == pytest.approx(again.rows[-1].ppl, rel=1e-4)
     assert again.rows[-1].ppl <= together.rows[-1].ppl + 1e-6
+
+
+def test_fit_leaves_lists_apart_unless_what_it_found_reaches_back(folder):  # noqa: F811
+    """Otherwise a temperature alone would make one conversation of all lists of every later command."""
+    (folder / "valid").write_text("the cat sat on the cat\na dog ran\n" * 8)
+    run("fit", "valid", "--lm", "lm.pt", "--find", "temperature")
+    assert attlm.run_config("attlm.toml").context is None
+    told = run("fit", "valid", "--lm", "lm.pt", "--find", "unigram-cache").stderr
+    assert "context: all. Every later command takes its text, or all its lists, as one conversation unless --context says otherwise" in told
+    assert attlm.run_config("attlm.toml").context == ContextSpec("all")
+    told = run("fit", "valid", "--lm", "lm.pt", "--find", "unigram-cache", "--context", "blank").stderr
+    assert "as one conversation" not in told
 
 
 def test_fit_finds_for_each_lm_what_it_can_have(folder):  # noqa: F811

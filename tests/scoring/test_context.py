@@ -207,6 +207,11 @@ def test_what_is_wrong_in_a_file_of_conversations(content, message, tmp_path):
         ContextSpec("file", str(tmp_path / "map")).conversations(["a-1", "a-2"])
 
 
+def test_documents_know_the_lines_of_their_file():
+    documents = [list(document) for group in parse_context("blank").documents(["", "a", "b", " ", "", "c", ""]) for document in group]
+    assert documents == [[(0, 2, "a"), (1, 3, "b")], [(2, 6, "c")]]
+
+
 def test_ids_and_documents_that_are_not_there_are_refused():
     with pytest.raises(InputError, match="does not match the list id 'b'"):
         parse_context("id:a").conversations(["a", "b"])

@@ -179,6 +179,32 @@ def test_little_memory_gives_the_same_scores(folder, monkeypatch):
     assert len(blocks) > 3
 
 
+@pytest.mark.parametrize(("kind", "padding", "most"), [("Bert", 0, 64), ("Roberta", 0, 63), ("Roberta", 1, 62)])
+def test_a_masked_lm_refuses_what_it_cannot_read(folder, kind, padding, most):
+    """RoBERTa numbers positions from the padding's index + 1."""
+    scorer = load_masked_lm(write_bert(folder / f"{kind}{padding}", kind=kind, padding=padding), "m")
+    assert scorer.score([["the"] * (most - 2)])[0].total < 0
+    with pytest.raises(InputError, match=f"a sentence has {most - 1} tokens, with others {most + 1}, the LM reads at most {most}"):
+        scorer.score([["the"] * (most - 1)])
+
+
+def test_the_advice_leaves_out_what_the_lm_cannot_read(folder):
+    """With a capital, a sentence of the most tokens has one more."""
+    scorer = load_huggingface_lm(folder / "gpt2", "gpt")
+    the, capital = (len(scorer.lm.tokenizer(text)["input_ids"]) for text in ("the", "The"))
+    words = ["the"] * 60
+    while words:
+        try:
+            scorer.score([words])
+            break
+        except InputError:
+            words.pop()
+    assert capital > the
+    with pytest.raises(InputError, match="reads at most 64"):
+        scorer.score([["The", *words[1:]], ["The", *words]])
+    assert scorer.notes()
+
+
 def test_a_sentence_that_is_too_long_is_one_line(folder):
     scorer = load_huggingface_lm(folder / "gpt2", "gpt")
     with pytest.raises(InputError, match=r"gpt: a sentence has 139 tokens, the LM reads at most 64"):

@@ -130,6 +130,8 @@ def test_context_reaches_the_lm_as_far_as_it_is_let(folder):
 def test_unknown_answers_are_counted(folder):
     (folder / "questions").write_text("1 a zebra ran\n2 the XXXXX sat\tzebra\t\tcat|zebra|lion\n")
     assert attlm.answer_cloze("questions", {"lm": "lm.pt"}).unknown == {"lm": 1}
+    (folder / "questions").write_text("1 a cat ran\n2 the XXXXX's mat\tdog\t\tcat|dog\n")  # the LM knows dog, not dog's
+    assert attlm.answer_cloze("questions", {"lm": "lm.pt"}).unknown == {"lm": 1}
 
 
 @pytest.mark.parametrize(
