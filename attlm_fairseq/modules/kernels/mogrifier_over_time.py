@@ -67,7 +67,8 @@ class _Matrix:
         return self._fixed(self.weight.t())
 
     def _fixed(self, weight: Tensor) -> Product:
-        if self.dtype == self.full and weight.numel() < SMALL:
+        # one row reads every number of the matrix once: storing it in another layout first costs as much as several products
+        if self.dtype == self.full and (weight.numel() < SMALL or self.rows == 1):
             return lambda values: values @ weight.t()
         return FixedProduct(weight, self.rows)
 
