@@ -15,7 +15,8 @@ from attlm_fairseq.nbest.formats.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 # the attributes of a decoder's objects that are read
-_ATTRIBUTES = ("text", "score", "tokens", "ys_log_probs", "y_sequence", "hypotheses", "n_best_hypotheses")
+_ATTRIBUTES = ("text", "score", "tokens", "words", "ys_log_probs", "y_sequence", "hypotheses", "n_best_hypotheses")
+_SCORES_OF_TEXTS = ("logit_score", "lm_score")  # transformers' names for pyctcdecode's
 
 
 def from_generate(
@@ -71,17 +72,38 @@ def _length(tokens: Sequence[int], processor: Any) -> int:
     return length
 
 
-def from_beams(beams: Sequence[Any], ids: Iterable[str] | None = None) -> list[NbestList]:
-    """Make lists from pyctcdecode's ``decode_beams`` (one utterance) or ``decode_beams_batch`` (several).
+def from_beams(beams: Any, ids: Iterable[str] | None = None) -> list[NbestList]:
+    """Make lists from the beams of CTC decoders.
 
-    Scores: ``logit_score`` (acoustic), and ``score``, which also includes the decoder's LM and hotwords (its ``lm_score``).
+    Args:
+        beams: of pyctcdecode's ``decode_beams`` (one utterance) or ``decode_beams_batch`` (several); the output of
+            ``decode`` or ``batch_decode`` of transformers' ``Wav2Vec2ProcessorWithLM`` with ``n_best``; or the
+            hypotheses of torchaudio's or flashlight's lexicon decoder, a list per utterance.
+        ids: names of the utterances; None: their positions from 0.
+
+    Returns:
+        One list per utterance, best hypothesis first. Scores of pyctcdecode: ``logit_score`` (acoustic), and ``score``,
+        which also includes the decoder's LM and hotwords (its ``lm_score``). Of torchaudio: ``score``.
 
     Raises:
         InputError: a beam has no text, a score is not a finite number, or the number of ids is not that of the
             utterances.
     """
+    if hasattr(beams, "logit_score"):
+        return _read(_of_processor(beams), "from_beams", ids)
     one = len(beams) > 0 and len(beams[0]) > 0 and isinstance(beams[0][0], str)
     return _read([beams] if one else beams, "from_beams", ids)
+
+
+def _of_processor(output: Any) -> list[dict[str, Any]]:
+    """Return the utterances of an output of Wav2Vec2ProcessorWithLM: texts, and lists of scores."""
+    texts = _plain(output.text)
+    columns = {name: _plain(getattr(output, name, None)) for name in _SCORES_OF_TEXTS}
+    if isinstance(texts, str) or not texts:
+        raise InputError("from_beams: the output has one text: expected several, decode(.., n_best=N) or batch_decode(.., n_best=N)")
+    if isinstance(texts[0], str):  # of one utterance
+        texts, columns = [texts], {name: column and [column] for name, column in columns.items()}
+    return [{"texts": found} | {name: column[i] for name, column in columns.items() if column} for i, found in enumerate(texts)]
 
 
 def from_ctranslate2(
@@ -95,8 +117,9 @@ def from_ctranslate2(
 
     Args:
         results: one per utterance, with ``hypotheses`` or ``sequences`` of tokens, and ``scores``.
-        decode: makes text from the tokens of a hypothesis, or from its ids if the results have ``sequences_ids``. None
-            joins tokens by spaces; the text steps of an LM can then join subwords.
+        decode: makes text from the tokens of a hypothesis, or from its ids if the results have ``sequences_ids``, as
+            Whisper's do: its tokenizer's ``decode``. None joins tokens by spaces; the text steps of an LM can then join
+            subwords, but not Whisper's.
         length_penalty: as given to CTranslate2, which divides scores by the number of tokens to this power.
         ids: names of the utterances; None: their positions from 0.
 
@@ -104,10 +127,12 @@ def from_ctranslate2(
         One list per utterance, best hypothesis first, with the score ``score`` if the results have scores.
 
     Raises:
-        InputError: the number of ids is not that of the utterances.
+        InputError: a result has no tokens of several hypotheses, or the number of ids is not that of the utterances.
     """
     groups = []
     for result in results:
+        if not (hasattr(result, "hypotheses") or hasattr(result, "sequences")):
+            raise _unknown("from_ctranslate2", result, "a result of CTranslate2, with hypotheses or sequences")
         tokens = _plain(getattr(result, "hypotheses", None) or result.sequences)
         given = _plain(getattr(result, "sequences_ids", None)) or tokens
         texts = [" ".join(words) for words in tokens] if decode is None else [decode(hypothesis) for hypothesis in given]
@@ -126,7 +151,7 @@ def from_sherpa(results: Iterable[Any], ids: Iterable[str] | None = None) -> lis
             utterances.
     """
     values = []
-    for result in map(_plain, results):
+    for result in map(_plain, _sequence("from_sherpa", results)):
         values.append(result["hypotheses"] if isinstance(result, dict) and result.get("hypotheses") else [result])
     return _read(values, "from_sherpa", ids)
 
@@ -139,10 +164,21 @@ def from_nemo(hypotheses: Iterable[Any], ids: Iterable[str] | None = None) -> li
             utterances.
     """
     values = []
-    for given in map(_plain, hypotheses):
+    for given in map(_plain, _sequence("from_nemo", hypotheses)):
         inner = given.get("n_best_hypotheses") if isinstance(given, dict) else given
         values.append([_without_lengths(one) for one in inner] if isinstance(inner, list) else [_without_lengths(given)])
     return _read(values, "from_nemo", ids)
+
+
+def _sequence(name: str, results: Iterable[Any]) -> Iterable[Any]:
+    """Return the results. Raises InputError for one object, whose members would be taken for utterances."""
+    if isinstance(results, Mapping | str):
+        raise _unknown(name, results, "a list with one result per utterance")
+    return results
+
+
+def _unknown(name: str, value: object, expected: str) -> InputError:
+    return InputError(f"{name}: found a {type(value).__name__}: expected {expected}")
 
 
 def _without_lengths(hypothesis: Any) -> Any:
@@ -175,6 +211,8 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Mapping):
         return {str(key): _plain(member) for key, member in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):  # torchaudio's CTCHypothesis
+        return _plain(value._asdict())
     if isinstance(value, list | tuple):
         return [_plain(member) for member in value]
     found = {name: _plain(member) for name in _ATTRIBUTES if (member := getattr(value, name, None)) is not None}

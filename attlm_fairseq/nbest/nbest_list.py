@@ -84,6 +84,11 @@ class NbestList:
     path: str = field(default="", compare=False)
     source: str | None = None
 
+    @property
+    def has_choice(self) -> bool:
+        """Whether two of the hypotheses differ."""
+        return any(hypothesis.text != self.hypotheses[0].text for hypothesis in self.hypotheses)
+
     def error(self, message: str) -> InputError:
         """Return an InputError that names the list's file and line."""
         return InputError(message, path=self.path or None, line=self.line or None)

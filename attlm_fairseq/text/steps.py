@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
 import re
 import unicodedata
 from collections.abc import Callable
@@ -178,13 +179,32 @@ def _bpe(file: str) -> TextFunction:
     return lambda text: bpe.segment(" ".join(text.split()))
 
 
-def _package(module: str, distribution: str) -> ModuleType:
+def _whisper(_: str) -> TextFunction:
+    return _whisper_normalisers().BasicTextNormalizer()
+
+
+def _whisper_english(file: str) -> TextFunction:
+    text = "".join(TextSource(file, "the spellings that a Whisper model has in its normalizer.json").lines())
+    try:
+        spellings = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"not valid JSON ({error}): expected the normalizer.json of a Whisper model", path=file) from None
+    if not (isinstance(spellings, dict) and all(isinstance(word, str) for word in spellings.values())):
+        raise InputError("is not the normalizer.json of a Whisper model: expected an object, word to word", path=file)
+    return _whisper_normalisers().EnglishTextNormalizer(spellings)
+
+
+def _whisper_normalisers() -> ModuleType:
+    return _package("transformers.models.whisper.english_normalizer", "transformers", "hf")
+
+
+def _package(module: str, distribution: str, extra: str = "subword") -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError:
         raise InputError(
             f"this text step needs the package {distribution}, which is not installed: pip install {distribution}, "
-            "or attlm-fairseq[subword]"
+            f"or attlm-fairseq[{extra}]"
         ) from None
 
 
@@ -211,6 +231,8 @@ KINDS: dict[str, StepKind] = {
     "unescape": StepKind("", _unescape),
     "truecase": StepKind("FILE", _truecase),
     "replace": StepKind("FILE", _replace),
+    "whisper": StepKind("", _whisper),
+    "whisper-english": StepKind("FILE", _whisper_english),
     "join-subwords": StepKind("MARK", lambda style: partial(join_subwords, style), JOINED_STYLES),
     "bpe": StepKind("FILE", _bpe, segments=True),
     "sentencepiece": StepKind("FILE", _sentencepiece, segments=True),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import is_stream
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest import formats
-from attlm_fairseq.nbest.formats import Holds
-from attlm_fairseq.nbest.formats.lines import main_score, one_line
+from attlm_fairseq.nbest.formats import Holds, NbestFolderFormat, NbestFormat
+from attlm_fairseq.nbest.formats.as_read import as_new
+from attlm_fairseq.nbest.formats.lines import SeenIds, main_score, one_line
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, check_file, lists_to_write
 from attlm_fairseq.verbs.rescore import ONE_BEST
@@ -48,25 +50,77 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
     Raises:
         InputError: the output already exists, or the format cannot hold the lists. Nothing is written then.
     """
-    check_file(path, to)
-    path = os.fspath(path)
-    if path != "-" and not is_stream(path) and Path(path).exists() and not (Path(path).is_dir() and not any(Path(path).iterdir())):
-        raise InputError("already exists and is not overwritten: name another file", path=path)
+    path = _new(path, to)
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
     source, opened = lists.open() if isinstance(lists, NbestFile) else (None, lists_to_write(lists))
+    return _converted(source, opened, path, to, whole=isinstance(lists, Sequence))
+
+
+def convert_parts(files: Sequence[NbestFile], path: FilePath, to: str) -> Converted:
+    """Convert the lists of several files or folders, in this order, to one output, as ``convert`` does.
+
+    A list without an id that is alone in its file gets the file's name without its ending as id. What only a file's
+    own format keeps is lost.
+
+    Raises:
+        InputError: as ``convert``, or two lists have the same id.
+    """
+    return _converted(None, _of_parts(files), _new(path, to), to, as_new_lists=True)
+
+
+def _of_parts(files: Iterable[NbestFile]) -> Iterator[NbestList]:
+    seen = SeenIds()
+    for nbest in chain.from_iterable(map(_of_part, files)):
+        if not seen.add(nbest.id):
+            raise nbest.error(f"an earlier list has the id {nbest.id!r}, too: expected another id for each list of these files")
+        yield nbest
+
+
+def _of_part(file: NbestFile) -> Iterator[NbestList]:
+    _, opened = file.open()
+    first = next(opened)
+    second = next(opened, None)
+    if second is None and first.id == "0":
+        first = replace(first, id=Path(str(file)).name.partition(".")[0] or first.id)
+    yield first
+    if second is not None:
+        yield second
+        yield from opened
+
+
+def _converted(
+    source: NbestFormat | NbestFolderFormat | None,
+    lists: Iterable[NbestList],
+    path: str,
+    to: str,
+    whole: bool = False,
+    as_new_lists: bool = False,
+) -> Converted:
+    """Write the lists, of the format ``source``, and report what is lost. ``whole``: they are held in memory at once."""
     if to in ONE_BEST:
         losses = _Losses(to, Holds(ids=to != "1best"), only_first=True)
-        formats.write_one_best(losses.watch(opened), path, style=ONE_BEST[to])
+        formats.write_one_best(losses.watch(lists), path, style=ONE_BEST[to])
         return losses.told()
     target = formats.find_target(to, path, source)
     holds = _ALL if source is not None and source.name == target.name and type(source) is type(target) else target.holds
     if holds is None:
         raise InputError(f"{to} cannot hold lists from another format: expected one of {', '.join(TARGETS)}")
     losses = _Losses(to, holds)
-    watched = losses.watch(opened)
-    formats.write_nbest(list(watched) if isinstance(lists, Sequence) else watched, target, path)
+    watched = losses.watch(lists)
+    if as_new_lists:
+        watched = map(as_new, watched)
+    formats.write_nbest(list(watched) if whole else watched, target, path)
     return losses.told()
+
+
+def _new(path: FilePath, to: str) -> str:
+    """Return the path of an output. Raises InputError if there is something already, or if it is no path."""
+    check_file(path, to)
+    path = os.fspath(path)
+    if path != "-" and not is_stream(path) and Path(path).exists() and not (Path(path).is_dir() and not any(Path(path).iterdir())):
+        raise InputError("already exists and is not overwritten: name another file", path=path)
+    return path
 
 
 _ALL = Holds(references=True, sources=True, scores=True, sparse=True, times=True, extras=True)  # of a format's own lists

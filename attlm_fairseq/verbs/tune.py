@@ -26,6 +26,7 @@ from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.nbest.report.report import Report
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import TUNED_ON, write_config
+from attlm_fairseq.nbest.run.deciding import NOTHING_TO_CHOOSE
 from attlm_fairseq.nbest.run.rescoring import Context
 from attlm_fairseq.nbest.run.walk import Choice
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, Row, compare
@@ -246,8 +247,8 @@ def tune(
     read = with_references(lists_of(lists), refs)
     groups = _groups(read, run, options.folds_by)
     read = expanded_for_tuning(read, run, metric, options.folds, groups)
-    if all(len({hypothesis.text for hypothesis in nbest.hypotheses}) == 1 for nbest in read):
-        note("WARNING: no list has two different hypotheses: there is nothing to choose between; corrections add hypotheses")
+    if not any(nbest.has_choice for nbest in read):
+        note(NOTHING_TO_CHOOSE)
     found, names = _measured(read, metric, replace(run, candidates=CandidateSpec()), options, on_progress, groups)
     system = _system(found, metric, names, options, intervals)
     return _judged(found, metric, run, system, options, title_of("Tuning", lists))

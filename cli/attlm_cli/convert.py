@@ -11,12 +11,12 @@ from attlm_cli.options import format_option
 from attlm_cli.overwriting import check_files
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
-from attlm_fairseq.verbs.convert import TARGETS, convert
+from attlm_fairseq.verbs.convert import TARGETS, convert, convert_parts
 from attlm_fairseq.verbs.inputs import NbestFile
 
 
 @cloup.command("convert")
-@cloup.argument("nbest", help="N-best lists; - is standard input.")
+@cloup.argument("nbest", nargs=-1, required=True, help="N-best lists; - is standard input. Several files or folders are joined.")
 @cloup.option(
     "-o", "--output", default="-", metavar="FILE", help="New file or folder to write; - is standard output (default). .gz compresses."
 )
@@ -26,20 +26,24 @@ from attlm_fairseq.verbs.inputs import NbestFile
     type=click.Choice(TARGETS, case_sensitive=False),
     help="Format to write. Default: the end of FILE's name, if that is the name of a format, as in lists.csv or lists.moses.gz.",
 )
-def convert_command(nbest: str, output: str, format_name: str | None, to: str | None) -> None:
+def convert_command(nbest: tuple[str, ...], output: str, format_name: str | None, to: str | None) -> None:
     """Convert the lists of NBEST to another format.
 
     One line on standard error names each kind of information that the new format cannot hold. Existing files are never
-    overwritten. The formats espnet and srilm are folders; kaldi is a folder if the output name ends in /.
+    overwritten. The formats espnet and srilm are folders; kaldi is a folder if the output name ends in /. Several inputs
+    become one output; a list without an id that is alone in its file gets the file's name.
 
     \b
     Examples:
       attlm convert whisper.json -o lists.jsonl
       attlm convert nbest.csv -o nbest.moses.gz
       attlm convert lists.jsonl -o kaldi/ --to kaldi
+      attlm convert decode/logdir/output.* -o lists.jsonl
     """
-    check_files({"the input": [nbest]}, {"the output": output.rstrip("/") or output})
-    found = convert(NbestFile(nbest, format_name), output, to or _format_of_name(output))
+    check_files({"the input": list(nbest)}, {"the output": output.rstrip("/") or output})
+    files = [NbestFile(path, format_name) for path in nbest]
+    to = to or _format_of_name(output)
+    found = convert(files[0], output, to) if len(files) == 1 else convert_parts(files, output, to)
     note(f"{found.list_count} lists, {found.hypothesis_count} hypotheses")
 
 

@@ -71,8 +71,8 @@ format_option = cloup.option(
     "--format",
     "format_name",
     metavar="NAME",
-    help=f"Format of the lists: {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size). text is one text per line. "
-    "Default: recognised by content.",
+    help=f"Format of the lists: {', '.join(sorted(FORMATS))} (nemo:K and plain:K with the number of hypotheses). text is one "
+    "text per line. Default: recognised by content.",
 )
 
 device_option = cloup.option(

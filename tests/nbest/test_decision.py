@@ -17,6 +17,7 @@ from decision_lists import some_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import RULES, Decider, Decision, compared_text, decide, posterior_weights
 from attlm_fairseq.nbest.decision.mbr import LOSSES, expected_losses, least_risk, loss_metric, pairwise_losses
@@ -386,3 +387,11 @@ def test_long_texts_are_aligned_as_short_ones_are(monkeypatch):
     assert list(map(confusion_network, lists)) == expected
     with pytest.raises(InputError, match="40000 words are too many to align with 30000 others: split such texts into sentences"):
         confusion_network([" ".join(["a"] * 30_000), " ".join(["b"] * 40_000)])
+
+
+def test_lists_without_a_choice_are_said(caplog):
+    attlm.rescore([["a"], ["b", "b"]], weights={"rank": -1.0})
+    assert "WARNING: no list has two different hypotheses: there is nothing to choose between" in caplog.text
+    caplog.clear()
+    attlm.rescore([["a"], ["b", "c"]], weights={"rank": -1.0})
+    assert "no list has two different" not in caplog.text

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -59,6 +63,50 @@ def test_beams_of_pyctcdecode():
         {"logit_score": float(beam[-2]), "score": float(beam[-1])} for beam in beams
     ]
     assert [one.hypotheses for one in attlm.from_beams([beams, beams], ids=["u1", "u2"])] == [nbest.hypotheses] * 2
+
+
+def test_beams_of_transformers_processor():
+    """transformers' own class around pyctcdecode, for one utterance and for several."""
+    pytest.importorskip("pyctcdecode")
+    from pyctcdecode import build_ctcdecoder
+    from transformers import Wav2Vec2CTCTokenizer, Wav2Vec2FeatureExtractor, Wav2Vec2ProcessorWithLM
+
+    with tempfile.TemporaryDirectory() as folder:
+        vocabulary = Path(folder) / "vocab.json"
+        vocabulary.write_text(json.dumps({"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "|": 4, "a": 5, "b": 6}))
+        tokenizer = Wav2Vec2CTCTokenizer(str(vocabulary))
+    processor = Wav2Vec2ProcessorWithLM(
+        Wav2Vec2FeatureExtractor(), tokenizer, build_ctcdecoder(["", "<s>", "</s>", "\u2047", " ", "a", "b"])
+    )
+    logits = np.log(np.random.default_rng(1).dirichlet(np.ones(7), size=(2, 12)).astype(np.float32))
+    several = processor.batch_decode(logits, n_best=3)
+    found = attlm.from_beams(several, ids=["u1", "u2"])
+    assert [[one.text for one in nbest.hypotheses] for nbest in found] == several.text
+    assert [[one.scores for one in nbest.hypotheses] for nbest in found] == [
+        [{"logit_score": logit, "score": score} for logit, score in zip(*scores, strict=True)]
+        for scores in zip(several.logit_score, several.lm_score, strict=True)
+    ]
+    (first,) = attlm.from_beams(processor.decode(logits[0], n_best=3), ids=["u1"])
+    assert first.hypotheses == found[0].hypotheses
+    with pytest.raises(InputError, match="from_beams: the output has one text: expected several"):
+        attlm.from_beams(processor.decode(logits[0]))
+    with pytest.raises(InputError, match="from_nemo: found a Wav2Vec2DecoderWithLMOutput: expected a list with one result per utterance"):
+        attlm.from_nemo(several)
+
+
+class CTCHypothesis(NamedTuple):
+    """As torchaudio has it."""
+
+    tokens: torch.Tensor
+    words: list[str]
+    score: float
+    timesteps: torch.Tensor
+
+
+def test_hypotheses_of_flashlight():
+    one = CTCHypothesis(torch.tensor([1, 2]), ["a", "b"], -1.5, torch.tensor([0, 3]))
+    (nbest,) = attlm.from_beams([[one, one._replace(words=["a"], score=-2.0)]])
+    assert [(h.text, h.scores) for h in nbest.hypotheses] == [("a b", {"score": -1.5}), ("a", {"score": -2.0})]
 
 
 def test_results_of_ctranslate2():

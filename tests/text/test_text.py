@@ -43,6 +43,7 @@ def models(tmp_path_factory):
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(CORPUS), model_writer=model, vocab_size=45, model_type="unigram", minloglevel=2
         )
+    (folder / "normalizer.json").write_text('{"colour": "color"}')
     (folder / "map").write_text("house\thome\nuh\t\n")
     MosesTruecaser().train([line.split() for line in CORPUS], save_to=str(folder / "truecase"))
     return folder
@@ -93,6 +94,7 @@ def test_without_steps_only_white_space_splits():
         (["unicode:nfkc", "characters"], "１９９８年，ＧＤＰ", "1998 年 ,GDP"),
         (["join-characters"], "我 们 use attlm ， 在 2026 年  。 한국 사람", "我们 use attlm ，在 2026 年。 한국 사람"),
         (["characters", "join-characters"], "北京 大学", "北京大学"),
+        (["whisper"], "Wär [noise] e\u0301 -- IT'S!", "wär é it s"),
     ],
 )
 def test_steps(steps, text, expected):
@@ -154,7 +156,7 @@ def test_removing_marks_undoes_segmentation(models, text):
 @settings(max_examples=150, deadline=None)
 @given(any_text)
 def test_any_text_passes_every_step(models, text):
-    files = {"truecase": "truecase", "bpe": "codes", "replace": "map", "sentencepiece": "sp.model"}
+    files = {"truecase": "truecase", "bpe": "codes", "replace": "map", "sentencepiece": "sp.model", "whisper-english": "normalizer.json"}
     for name, kind in KINDS.items():
         arguments = kind.choices or {"LANG": ["en", "de"], "FILE": [files.get(name)], "": [""]}[kind.argument]
         for argument in arguments:
@@ -166,6 +168,18 @@ def test_any_text_passes_every_step(models, text):
                 assert found == unicodedata.normalize(argument.upper(), text).split()
             if name == "remove-punctuation":
                 assert not any(unicodedata.category(c)[0] == "P" for word in found for c in word.replace("'", "").replace("\u2019", ""))
+
+
+def test_whisper_english_is_the_normaliser_of_published_error_rates(models, tmp_path):
+    assert " ".join(words(["whisper-english:normalizer.json"], "Mr. Smith's colour, uh, isn't twenty-one!", models)) == (
+        "mister smith is color is not 21"
+    )
+    (tmp_path / "x.json").write_text("[1]")
+    with pytest.raises(InputError, match=r"x.json: is not the normalizer.json of a Whisper model: expected an object, word to word"):
+        words(["whisper-english:x.json"], "a", tmp_path)
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(InputError, match=r"x.json: not valid JSON \(.*\): expected the normalizer.json of a Whisper model"):
+        words(["whisper-english:x.json"], "a b", tmp_path)
 
 
 def test_half_a_surrogate_pair_is_no_reason_to_stop(models):

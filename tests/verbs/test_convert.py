@@ -239,3 +239,21 @@ def test_other_fields_of_jsonl_are_named(tmp_path):
     )
     assert attlm.convert(tmp_path / "in", tmp_path / "same", "jsonl").lost == ()
     assert (tmp_path / "same").read_text() == OTHER_FIELDS
+
+
+def test_several_inputs_become_one_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("call1", "call2"):
+        Path(f"{name}.json").write_text(f'{{"text": " {name}", "segments": [{{"text": " a", "avg_logprob": -0.25, "tokens": [1, 2]}}]}}')
+    Path("more.csv").write_text("id,hyp,score\nu1,a b,-1.5\nu1,a,-2.5\nu2,c,-3.5\n")
+    result = run("convert", "call1.json", "more.csv", "call2.json", "-o", "all.jsonl")
+    assert result.output == "note: jsonl has no place for segments: lost\n4 lists, 5 hypotheses\n"
+    assert [(nbest.id, [(one.text, one.scores) for one in nbest.hypotheses]) for nbest in attlm.read_nbest("all.jsonl")] == [
+        ("call1", [(" call1", {"logprob": -0.75})]),
+        ("u1", [("a b", {"score": -1.5}), ("a", {"score": -2.5})]),
+        ("u2", [("c", {"score": -3.5})]),
+        ("call2", [(" call2", {"logprob": -0.75})]),
+    ]
+    result = run("convert", "more.csv", "more.csv", "-o", "twice.jsonl", code=2)
+    assert "more.csv:2: an earlier list has the id 'u1', too: expected another id for each list of these files" in result.output
+    assert not Path("twice.jsonl").exists()

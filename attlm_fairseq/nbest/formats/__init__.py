@@ -24,6 +24,7 @@ from attlm_fairseq.nbest.formats.lines import whole_lines
 from attlm_fairseq.nbest.formats.mlm import MlmFormat
 from attlm_fairseq.nbest.formats.moses import MosesFormat
 from attlm_fairseq.nbest.formats.nemo import NemoFormat
+from attlm_fairseq.nbest.formats.not_lists import advice_on
 from attlm_fairseq.nbest.formats.one_best import ONE_BEST_STYLES, write_one_best
 from attlm_fairseq.nbest.formats.plain import PlainFormat
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFolderFormat, NbestFormat
@@ -73,6 +74,8 @@ _FILE_FORMATS: dict[str, NbestFormat] = {
     )
 }
 
+# where decoders that run in parallel put their folders: ESPnet's logdir, Kaldi's rescoring
+_PARTS = ("output.*", "logdir/output.*", "archives.*")
 # formats that can hold lists read from another one, and those that lines of plain text can be taken for
 CONVERTIBLE_FOLDERS = tuple(folder.name for folder in FOLDER_FORMATS.values() if folder.holds)
 CONVERTIBLE = tuple(form.name for form in _FILE_FORMATS.values() if form.holds)
@@ -82,7 +85,7 @@ FORMATS: dict[str, NbestFormat | NbestFolderFormat] = FOLDER_FORMATS | _FILE_FOR
 
 
 def find_format(name: str) -> NbestFormat | NbestFolderFormat:
-    """Return the format of a name in ``FORMATS``; ``nemo:8`` is NeMo's with beam size 8.
+    """Return the format of a name in ``FORMATS``; ``nemo:8`` is NeMo's with beam size 8, ``plain:5`` has 5 lines for each list.
 
     Raises:
         InputError: there is no format of this name, or it does not take this argument.
@@ -91,7 +94,8 @@ def find_format(name: str) -> NbestFormat | NbestFolderFormat:
     if colon and base in _FILE_FORMATS:
         return _FILE_FORMATS[base].with_argument(argument)
     if name not in FORMATS:
-        raise InputError(f"unknown n-best format {name!r}: expected one of {', '.join(sorted(FORMATS))} (nemo:BEAM with its beam size)")
+        names = ", ".join(sorted(FORMATS))
+        raise InputError(f"unknown n-best format {name!r}: expected one of {names} (nemo:K and plain:K with the number of hypotheses)")
     return FORMATS[name]
 
 
@@ -123,7 +127,7 @@ def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[Nb
     Args:
         path: a UTF-8 file, plain or gzip, ``-`` for standard input, a folder (ESPnet, Kaldi with costs, SRILM) or
             several SRILM files.
-        format: name of the format; None recognises it by content. ``nemo:BEAM`` cannot be recognised.
+        format: name of the format; None recognises it by content. ``nemo:K`` and ``plain:K`` cannot be recognised.
 
     Raises:
         InputError: at once for errors in the first 64 KiB, later from the iterator.
@@ -168,6 +172,11 @@ def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> 
     for candidate in candidates:
         if form is not None or candidate.matches_folder(folder):
             return candidate, candidate.read_folder(folder)
+    for parts in _PARTS:
+        found = [path for path in sorted(folder.glob(parts)) if path.is_dir() and any(form.matches_folder(path) for form in candidates)]
+        if found:
+            advice = f"join them: attlm convert {folder}/{parts} -o lists.jsonl"
+            raise InputError(f"holds n-best lists in {len(found)} folders, such as {found[0].name}; {advice}", path=folder)
     tried = ", ".join(FOLDER_FORMATS)
     raise InputError(f"not recognised as a folder of n-best lists (tried {tried}): name its format with --format", path=folder)
 
@@ -175,6 +184,8 @@ def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> 
 def format_of(head: str) -> NbestFormat | None:
     """Return the format of a file that begins with ``head`` (``TextSource.head``); None if no format fits."""
     head = whole_lines(head)
+    if advice_on(head) is not None:
+        return None
     return next((candidate for candidate in _FILE_FORMATS.values() if candidate.matches(head)), None) if head.strip() else None
 
 
@@ -184,6 +195,8 @@ def _recognise(source: TextSource) -> NbestFormat:
     found = format_of(source.head)
     if found is not None:
         return found
+    if (advice := advice_on(source.head)) is not None:
+        raise InputError(f"is {advice}", path=source.name)
     tried = ", ".join(name for name in _FILE_FORMATS if name != TextFormat.name)
-    advice = f"name its format with --format; {TextFormat.name} is one text per line"
+    advice = f"name its format with --format; {TextFormat.name} is one text per line, {PlainFormat.name}:K has K lines for each list"
     raise UnknownFormatError(f"not recognised as an n-best list (tried {tried}): {advice}", path=source.name)

@@ -16,10 +16,14 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 _LINE = re.compile(r"([^\t\n]+):\t(ref|hyp)=(\[.*\])\s*")
+_TIMES = re.compile(r"([^\t\n]+):\t(timestamp_(?:ref|hyp))=\[.*\]\s*")
 
 
 class IcefallFormat(NbestFormat):
-    """``id:<TAB>ref=['a', 'b']``, then ``id:<TAB>hyp=['a']``, one line per hypothesis; most files have one."""
+    """``id:<TAB>ref=['a', 'b']``, then ``id:<TAB>hyp=['a']``, one line per hypothesis; most files have one.
+
+    Lines ``timestamp_ref=`` and ``timestamp_hyp=`` stay with the line before them and are not read.
+    """
 
     name = "icefall"
     has_scores = False
@@ -37,6 +41,15 @@ class IcefallFormat(NbestFormat):
         for number, line in numbered(source, file):
             if not line.strip(" \r\n"):
                 before += line
+                continue
+            times = _TIMES.fullmatch(line)
+            if times is not None and current is not None and current.id == times[1]:
+                if current.hypotheses:
+                    text_of_hypothesis(current, current.hypotheses[-1]).own += before + line
+                else:
+                    text.before += before + line
+                text.extras = tuple(sorted({*text.extras, times[2]}))
+                before = ""
                 continue
             found = _LINE.fullmatch(line)
             words = _words(found[3]) if found else None

@@ -129,7 +129,7 @@ def _framing_of_first_member(head: str, opening: str) -> str:
     found = _FIRST_MEMBER.match(head)
     if opening != "{" or found is None:
         return ARRAY
-    known = found[1] in (*keys.HYPOTHESES, *keys.UTTERANCES, *keys.SEGMENTS, *keys.REFERENCES, *keys.IDS)
+    known = found[1] in (*keys.UTTERANCES, *keys.SEGMENTS, *keys.REFERENCES, *keys.IDS) or keys.may_hold_hypotheses(found[1])
     if not known and found[2] in "[{":
         return OBJECT
     first_line = head.lstrip().partition("\n")[0]
@@ -138,7 +138,7 @@ def _framing_of_first_member(head: str, opening: str) -> str:
 
 def _is_faulty_list(value: dict[str, Any]) -> bool:
     """Return whether an object has a list where hypotheses stand, so that it is one utterance, which its reader refuses with the reason."""
-    return any(isinstance(value.get(key), list) for key in keys.HYPOTHESES)
+    return any(isinstance(value[key], list) for key in keys.hypothesis_keys(value))
 
 
 def _wrapping_key(value: dict[str, Any]) -> str | None:
@@ -251,8 +251,8 @@ class Batch:
     def of(value: Any) -> Batch | None:
         if not isinstance(value, dict):
             return None
-        for key in keys.HYPOTHESES:
-            texts = value.get(key)
+        for key in keys.hypothesis_keys(value):
+            texts = value[key]
             if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
                 returned = next((value[name] for name in keys.RETURNED if isinstance(value.get(name), int)), len(texts))
                 return _flat_batch(value, len(texts), returned) if 0 < returned < len(texts) and len(texts) % returned == 0 else None

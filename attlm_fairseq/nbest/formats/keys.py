@@ -7,20 +7,27 @@ thing, the first in the table counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 IDS = (
     *("id", "utt", "utt_id", "uttid", "utterance", "utterance_id", "utterance_name", "key", "name", "sample_id", "segment_id"),
+    *("sentence_id", "sent_id", "audio_id", "recording_id"),
     *("audio_filepath", "audio_path", "audio", "file", "filename", "path", "wav"),
 )
-# what holds the hypotheses of an utterance; "text" and the like if their value is a list
+# what holds the hypotheses of an utterance, if its value is a list of them; other names like these come before the last row
 HYPOTHESES = (
     *("hyps", "hypotheses", "nbest", "n_best", "nbest_hyps", "beams", "candidates", "alternatives", "texts", "pred_texts", "hyp_texts"),
-    *("predictions", "sequences", "input", "text", "pred_text", "transcriptions", "NBest", "nBest"),
+    *("predictions", "translations", "hypothesis", "NBest", "nBest"),
 )
+MAYBE_HYPOTHESES = ("sequences", "input", "text", "pred_text", "transcriptions", "transcription", "transcript", "sentence")
+_LIKE_HYPOTHESES = re.compile(r"hyp|n_?best|beams|candidate|alternative|prediction|translations|outputs", re.IGNORECASE)
+_OF_PARTS = re.compile(r"token|word|piece|char|segment|time|span|align|label|ref|ids$", re.IGNORECASE)
 # the text of a hypothesis; the second names are its reference if one of the first is there, or if the hypotheses stand in a list
-TEXTS = ("hyp", "hypothesis", "pred_text", "prediction", "predicted", "pred", "hyp_text", "rec_text", "translation")
+TEXTS = (
+    *("hyp", "hypothesis", "pred_text", "prediction", "predicted", "pred", "hyp_text", "rec_text", "translation"),
+    *("generated_text", "translation_text", "summary_text"),
+)
 TEXTS_OR_REFERENCES = ("text", "transcription", "transcript", "sentence")
 FORMS_OF_TEXT = ("Lexical", "lexical", "Display", "display")  # the text if it has no other name; next to another it is no second text
 ALL_TEXTS = (*TEXTS, *TEXTS_OR_REFERENCES, *FORMS_OF_TEXT)
@@ -33,7 +40,7 @@ REFERENCES = (
 TOKENS = ("tokens", "sequence", "words")  # a hypothesis' text as a list of its tokens, if it has no other
 SEGMENTS = ("segments", "transcription")  # a hypothesis' text in pieces, if it has no other
 # what holds the utterances of a document
-UTTERANCES = ("utts", "utterances", "results", "items", "samples", "examples", "data", "lists", "recognizedPhrases")
+UTTERANCES = ("utts", "utterances", "results", "items", "samples", "examples", "data", "lists", "recognizedPhrases", "channels")
 SCORES = "scores"  # an object in a hypothesis: {name: value}
 # how many tokens a hypothesis has: a number, or a list of them
 LENGTHS = ("num_tokens", "n_tokens", "token_count", "lengths", "token_ids", "sequences_ids", "y_sequence", "tokens", "sequence")
@@ -87,7 +94,26 @@ NORMALISED = {
     **dict.fromkeys(("sequences_scores", "sequences_score", "sequence_score"), _GENERATE),
     **dict.fromkeys(("avg_score", "mean_score", "score_mean", "normalized_score", "normalised_score"), Normalised("score")),
 }
-CTRANSLATE2 = Normalised("score", has_penalty=True)  # "scores" of hypotheses that are lists of tokens
+CTRANSLATE2 = Normalised("score", has_penalty=True)  # "scores" of hypotheses that are lists of tokens, under one of these names
+OF_CTRANSLATE2 = ("hypotheses", "sequences")
+
+
+def hypothesis_keys(members: Iterable[str]) -> Iterator[str]:
+    """Yield the keys of an object under which its hypotheses may stand if the value is a list, the surest first."""
+    names = list(members)
+    yield from (key for key in HYPOTHESES if key in names)
+    yield from (key for key in names if may_hold_hypotheses(key) and key not in (*HYPOTHESES, *MAYBE_HYPOTHESES))
+    yield from (key for key in MAYBE_HYPOTHESES if key in names)
+
+
+def may_hold_hypotheses(key: str) -> bool:
+    """Return whether a list of this name may be the hypotheses of an utterance."""
+    return key in (*HYPOTHESES, *MAYBE_HYPOTHESES) or (_LIKE_HYPOTHESES.search(key) is not None and not _OF_PARTS.search(key))
+
+
+def has_costs(members: Container[str]) -> bool:
+    """Return whether an object is Sockeye's, whose ``score`` and ``scores`` are negative log-probabilities."""
+    return "sentence_id" in members and "translation" in members
 
 
 def name_of(key: str, others: Container[str]) -> str:
@@ -117,7 +143,7 @@ def is_score_column(key: str) -> bool:
 
 def as_member(name: str) -> str:
     """Return the key under which a score is written, so that it is read back as a score of that value."""
-    taken = name in NORMALISED or name in COSTS or name == SCORES or name in (*ALL_TEXTS, *REFERENCES, *HYPOTHESES)
+    taken = name in NORMALISED or name in COSTS or name == SCORES or name in (*ALL_TEXTS, *REFERENCES, *HYPOTHESES, *MAYBE_HYPOTHESES)
     return name if is_score(name) and not taken else _as_score(name)
 
 

@@ -290,9 +290,10 @@ def write_lines(
             file = text.file
             if not i:
                 out.write(file.start)
-        lines.put((text.before if text is not None else "") or (separator(nbest) if i else ""))
+        before = (text.before if text is not None else "") or (separator(nbest) if i else "")
+        lines.put(before)
         for place, line in enumerate(lines_of(nbest)):
-            if not i and not place and line.startswith("\ufeff") and not (file is not None and file.start):
+            if not i and not place and not before and line.startswith("\ufeff") and not (file is not None and file.start):
                 lines.put("\ufeff")  # a first line that begins with this character needs a mark before it, or its own is taken for one
             lines.put(line)
     lines.put(file.end if file is not None else "")

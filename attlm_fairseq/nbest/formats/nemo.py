@@ -47,13 +47,14 @@ class NemoFormat(NbestFormat):
 
     def with_argument(self, argument: str) -> NemoFormat:
         if not re.fullmatch(r"[1-9]\d*", argument):
-            raise InputError(f"unknown n-best format 'nemo:{argument}': expected nemo:BEAM with the beam size")
+            raise InputError(f"unknown n-best format 'nemo:{argument}': expected nemo:K with the number of hypotheses of each list")
         return NemoFormat(int(argument))
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         if self.beam is None:
             raise InputError(
-                "text<TAB>score lines as NeMo writes them have no ids: give the beam size, --format nemo:BEAM", path=source.name
+                "text<TAB>score lines have no ids: give the number of hypotheses of each list (NeMo's beam size), --format nemo:K",
+                path=source.name,
             )
         return self._lists(source, self.beam)
 

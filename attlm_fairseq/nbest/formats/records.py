@@ -53,8 +53,8 @@ def layout_of(value: Any) -> Layout | None:
         return Layout(value) if value and not tokens and all(map(_is_hypothesis, value)) else None
     if not isinstance(value, dict):
         return None
-    for key in keys.HYPOTHESES:
-        found = value.get(key)
+    for key in keys.hypothesis_keys(value):
+        found = value[key]
         if isinstance(found, list) and found and all(map(_is_hypothesis, found)):
             columns = tuple(other for other, column in value.items() if other != key and _is_column(other, column, len(found)))
             return Layout(found, key, columns)
@@ -88,8 +88,13 @@ def text_of_value(value: Any) -> str | None:
         parts = value.get(key)
         if isinstance(parts, list) and parts and all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
             return " ".join(part["text"].strip() for part in parts)
-    tokens = next((value[key] for key in keys.TOKENS if key in value), None)
-    return " ".join(tokens) if isinstance(tokens, list) and tokens and _are_texts(tokens) else None
+    tokens = _tokens_of(value)
+    return " ".join(value[tokens]) if tokens is not None else None
+
+
+def _tokens_of(value: Mapping[str, Any]) -> str | None:
+    """Return the key of a hypothesis' tokens, as texts."""
+    return next((key for key in keys.TOKENS if isinstance(value.get(key), list) and value[key] and _are_texts(value[key])), None)
 
 
 def _text_of_list(value: Sequence[Any]) -> str | None:
@@ -142,7 +147,9 @@ class Reader:
         for i, found in enumerate(layout.hypotheses):
             at = () if layout.is_row else (*steps, i)
             members = {key: column[i] for key, column in columns.items()}
-            hypothesis, unread = self._hypothesis(found, _At(place, at, {key: (key, i) for key in columns}), members, whole)
+            hypothesis, unread = self._hypothesis(
+                found, _At(place, at, {key: (key, i) for key in columns}), members, whole, layout.container
+            )
             hypothesis.rank = i + 1
             hypotheses.append(hypothesis)
             extras |= unread
@@ -177,14 +184,18 @@ class Reader:
                 return place.references(value, key), key
         return (), None
 
-    def _hypothesis(self, value: Any, at: _At, columns: Mapping[str, Any], whole: Mapping[str, Any]) -> tuple[Hypothesis, set[str]]:
+    def _hypothesis(
+        self, value: Any, at: _At, columns: Mapping[str, Any], whole: Mapping[str, Any], container: str | None
+    ) -> tuple[Hypothesis, set[str]]:
         members = dict(columns)
+        if keys.has_costs(whole) and isinstance(members.get(keys.SCORES), list):  # that of the translation, then those of its factors
+            members[keys.SCORES] = next(iter(members[keys.SCORES]), None)
         if isinstance(value, dict):
             members |= value
         elif isinstance(value, list) and not _are_texts(value):
             members |= dict(_named_numbers(value))
         text = at.place.text(text_of_value(value), *at.steps)
-        tokens = value if isinstance(value, list) and _are_texts(value) and len(columns) > 0 else None
+        tokens = value if isinstance(value, list) and _are_texts(value) and container in keys.OF_CTRANSLATE2 else None
         scores, read = self._scores(members, at, whole, tokens)
         return Hypothesis(text, scores), members.keys() - read - (_text_keys(members) if isinstance(value, dict) else set())
 
@@ -211,7 +222,7 @@ class Reader:
                     taken = any(normalised.sum_name in names for names in (members, scores, named))
                     penalty = next((of[keys.LENGTH_PENALTY] for of in (whole, members) if is_number(of.get(keys.LENGTH_PENALTY))), 1.0)
                     name, score = self.sum_of(key, score, normalised, _length(tokens, members), penalty, taken)
-                scores[name] = -score if key in keys.COSTS else score
+                scores[name] = -score if key in keys.COSTS or (name == "score" and keys.has_costs(whole)) else score
                 if named.get(name, scores[name]) != scores[name]:
                     raise at.place.error(f"has two scores {quoted(name)}, next to its text and under scores: keep one", *at.steps)
             elif isinstance(found, str) and keys.is_score_column(key) and is_written_number(found):
@@ -244,7 +255,8 @@ class Reader:
             name = key
         else:
             name = f"{key}_sum" if taken else normalised.sum_name
-            told = f"{key} of a hypothesis is divided by {by}: read as the sum, the score {name}"
+            told = f"{key} of a hypothesis is taken to be divided by {by}, and read as the sum, the score {name}"
+            told += "; if it is the sum, add length_penalty 0 to the file" if normalised.has_penalty else ""
             score = self._multiplied(key, score, length + normalised.unlisted, power)
         if told not in self._told:
             self._told.add(told)
@@ -263,8 +275,8 @@ class Reader:
     def _not_an_utterance(self, value: Any, place: Place, first: bool) -> Exception:
         found = quoted(json.dumps(value, ensure_ascii=False))
         if isinstance(value, dict):
-            for key in keys.HYPOTHESES:
-                if isinstance(value.get(key), list):
+            for key in keys.hypothesis_keys(value):
+                if isinstance(value[key], list):
                     return _fault_in(value[key], place, (key,))
         if isinstance(value, list):
             return _fault_in(value, place, ())
@@ -352,4 +364,4 @@ def _text_keys(members: Mapping[str, Any]) -> set[str | None]:
     for key in keys.ALL_TEXTS:
         if isinstance(members.get(key), str):
             return {key}
-    return {next((key for key in (*keys.SEGMENTS, *keys.TOKENS) if isinstance(members.get(key), list)), None)}
+    return {next((key for key in keys.SEGMENTS if isinstance(members.get(key), list)), None) or _tokens_of(members)}

@@ -15,6 +15,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.decoder_score import with_decoder_score
 from attlm_fairseq.text.subwords import SubwordMarks
 
+NOTHING_TO_CHOOSE = "WARNING: no list has two different hypotheses: there is nothing to choose between; corrections add hypotheses"
 PAIRS_PER_PROGRAM_RUN = 1 << 18  # hypothesis pairs sent to the program of mbr-external in one run
 
 
@@ -41,6 +42,7 @@ class ListDecider:
         # a score may be missing from some hypotheses of sparse lists, but hardly from all of them
         self._unseen = {name for name, value in run.weights.items() if value} - {*(lm.name for lm in run.scored), *features, *COMPUTED}
         self._marks = SubwordMarks(run.decision.text)
+        self._has_choice = False
 
     def decide_all(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield each list with the answer first. After the last list, warn of what was unusual in all of them."""
@@ -57,6 +59,8 @@ class ListDecider:
         if rule != "max" and (warning := self._marks.warning_of_decision(rule)):
             note(warning)
         warn_of_unseen(self._unseen)
+        if self.counts["list_count"] and not self._has_choice:
+            note(NOTHING_TO_CHOOSE)
 
     def _prepared(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
         """Yield the lists. If an external program compares hypotheses, lists are read ahead so that one run serves many."""
@@ -70,6 +74,7 @@ class ListDecider:
 
     def _count(self, scored: NbestList, decided: NbestList) -> None:
         self._marks.add(scored.hypotheses[0].text)
+        self._has_choice = self._has_choice or scored.has_choice
         if self._unseen:
             self._unseen.difference_update(*(hypothesis.scores | hypothesis.lm_scores for hypothesis in scored.hypotheses))
         first, answer = scored.hypotheses[0], decided.hypotheses[0]

@@ -74,6 +74,7 @@ MLM = """\
 }
 """
 PLAIN_BLOCKS = "a b\na\n\nc d\nc d\n\n\n e\n"
+PLAIN_IN_STEP = "a b\na\n\nc d\n"
 PLAIN_IDS = "u1\ta b\nu1\t\nu2\tc d\nu2\tc\n"
 SRILM = "-123.5 -20.25 3 a b c\n-124.0 -19 2 a b\n-130 -1.5 0\n"
 SRILM_MARKED = "-123.5 -20.25 3 <s> a b c </s>\n-124.0 -19 4 <s>  a b </s> \n-130 -1.5 0 <s> </s>\n"
@@ -155,15 +156,31 @@ AMAZON = """\
     {"start_time": "0.1", "alternatives": [{"transcript": "a b", "items": [{"content": "a"}]}, {"transcript": "a", "items": []}]},
     {"start_time": "1.5", "alternatives": [{"transcript": "c", "items": []}]}]}, "status": "COMPLETED"}
 """
+DEEPGRAM = """\
+{"metadata": {"request_id": "x"}, "results": {"channels": [{"alternatives": [
+  {"transcript": "a b", "confidence": 0.75, "words": [{"word": "a", "start": 0.1}]}, {"transcript": "a", "confidence": 0.5}]}]}}
+"""
+SOCKEYE = """\
+{"sentence_id": 1, "translation": "a b", "score": 0.25, "translations": ["a b", "a"], "scores": [[0.25], [0.5]]}
+{"sentence_id": 2, "translation": "c", "score": 0.125, "translations": ["c", "c d"], "scores": [0.125, 0.75]}
+"""
+TORCHAUDIO = '[[{"words": ["a", "b"], "tokens": [1, 2], "score": -1.5, "timesteps": [0, 3]}, {"words": ["a"], "tokens": [1], "score": -2}]]'
+OTHER_NAMES = """\
+{"hypothesis": ["a b", "a"], "transcription": "a b c"}
+{"hypothesis": ["d", "d e"], "transcription": "d"}
+"""
 CSV = 'id,hyp,score,ref,duration\nu1,"a, b",-1.5,a b,1.0\nu1,"a ""q""",-2.5,a b,1.0\nu2,c,-3.5,c,2.0\n'
 TSV_WITHOUT_HEADER = "u1\ta b\t-1.5\nu1\t7\t-2.5\nu2\tc\t-3\n"
 TSV_SCORE_FIRST = "u1\t-1.5\ta b\n\nu1\t-2.5\ta\nu2\t-3\tc\n"
 TSV = "utt\ttext\tscore\nu1\ta b\t-1.5\nu1\ta\t-2.5\n"
+ICEFALL_TIMES = "u-1:\tref=['A']\nu-1:\ttimestamp_ref=[]\nu-1:\thyp=['A', 'B']\nu-1:\ttimestamp_hyp=[0.04, 0.4]\n"
+ICEFALL_TIMES += "\nu-2:\tref=['C']\nu-2:\thyp=['C']\nu-2:\ttimestamp_hyp=[0.04]\nu-2:\thyp=[]\nu-2:\ttimestamp_hyp=[]\n"
 ICEFALL = "u-1:\tref=['A', 'B']\nu-1:\thyp=['A', \"IT'S\"]\nu-2:\tref=['C']\nu-2:\thyp=[]\n"
 
 JSON = [
     *(GENERATE, GENERATE_ONE, GENERATE_BATCH, GENERATE_FLAT, LISTS, PAIRS, BY_ID, PYCTCDECODE, MANIFEST, REFERENCE_NBEST, WHISPER),
     *(WHISPER_CPP, FASTER_WHISPER, CTRANSLATE2, SHERPA, ROWS, ROW_ARRAY, WRAPPED, WAV2VEC2, AZURE, AZURE_BATCH, AMAZON),
+    *(DEEPGRAM, SOCKEYE, TORCHAUDIO, OTHER_NAMES),
 ]
 BARE_LISTS = (LISTS, PAIRS, PYCTCDECODE)  # which have no place for scores
 
@@ -174,13 +191,14 @@ SAMPLES = {
     "jsonl": [JSONL],
     "mlm": [MLM],
     "plain": [PLAIN_BLOCKS, PLAIN_IDS],
+    "plain:2": [PLAIN_IN_STEP],
     "srilm": [SRILM, SRILM_MARKED],
     "nemo:2": [NEMO],
     "kaldi": [KALDI],
     "json": JSON,
     "csv": [CSV],
     "tsv": [TSV, TSV_WITHOUT_HEADER, TSV_SCORE_FIRST],
-    "icefall": [ICEFALL],
+    "icefall": [ICEFALL, ICEFALL_TIMES],
 }
 ALL_SAMPLES = [(name, sample) for name, samples in SAMPLES.items() for sample in samples]
 

@@ -34,7 +34,7 @@ def test_reordered_and_rescored_lists_read_back_as_such(name, sample, end):
             hypothesis.lm_scores = {"att-lm": -0.5 * hypothesis.rank, "lm": -1.25}
             hypothesis.total = -2.5 * hypothesis.rank
     written = write(lists, name)
-    assert name == "nemo:2" or next(other for other, form in FORMATS.items() if other != "espnet" and form.matches(written)) == name
+    assert ":" in name or next(other for other, form in FORMATS.items() if other != "espnet" and form.matches(written)) == name
     again = read(written, name)
     assert [nbest.id for nbest in again] == [nbest.id for nbest in lists]
     assert [nbest.references for nbest in again] == [nbest.references for nbest in lists]
@@ -65,8 +65,11 @@ def test_lists_may_be_cut_dropped_and_put_in_another_order(name, sample):
 def test_recognised_by_content_and_taken_for_no_other(name, sample, tmp_path):
     path = tmp_path / "list"
     path.write_text(sample, encoding="utf-8")
+    if name == "plain:2":
+        assert open_nbest(str(path))[0].name == "plain"
+        return
     if name == "nemo:2":
-        with pytest.raises(InputError, match="--format nemo:BEAM"):
+        with pytest.raises(InputError, match="--format nemo:K"):
             open_nbest(str(path))
     else:
         assert open_nbest(str(path))[0].name == name

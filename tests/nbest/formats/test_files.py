@@ -150,7 +150,7 @@ def test_what_cannot_be_opened(tmp_path):
         (tmp_path / "absent", "cannot be read: No such file or directory"),
         (empty, "the file is empty"),
         (blank, "nothing but blank lines"),
-        (text, "tried moses, .*, json, csv, icefall, srilm, nemo, tsv, kaldi, plain.*--format; text is one text per line"),
+        (text, "tried moses, .*, json, csv, icefall, srilm, nemo, tsv, kaldi, plain.*--format; text is one text per line, plain:K has K"),
         (odd, "not recognised"),
         (tmp_path, "a folder|not recognised as a folder"),
     ]:
@@ -162,6 +162,35 @@ def test_what_cannot_be_opened(tmp_path):
     with pytest.raises(InputError, match="expected a file, as moses has it"):
         open_nbest(str(tmp_path), "moses")
     assert [nbest.hypotheses[0].text for nbest in open_nbest(str(text), "plain")[1]] == ["one line"]
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("1\n00:00:01,000 --> 00:00:02,000\nhello\n\n2\n00:00:02,000 --> 00:00:03,000\nworld\n", "subtitles: one text for each time"),
+        ("WEBVTT\n\n00:01.000 --> 00:02.000\nhello\n", "subtitles: one text for each time"),
+        ("start\tend\ttext\n0\t1200\thello\n", "Whisper's table of segments"),
+        ("VERSION=1.0\nN=2 L=1\nI=0 t=0.0\n", "a lattice \\(SLF\\): .*lattice-tool -read-htk"),
+        ("utt1 \n0 1 a 1.25,3.5,1_2_3\n1 2 b ,,4_5\n2 0,0,\n\n", "a lattice of Kaldi: .*lattice-to-nbest"),
+        ("wav utt1\ncandidate -1.25 a b\n\nwav utt2\ncandidate -1.5 a c\n", "WeNet's n-best output"),
+    ],
+)
+def test_what_is_no_list_is_called_by_its_name(text, advice, tmp_path):
+    path = tmp_path / "file"
+    path.write_text(text)
+    with pytest.raises(InputError, match=f"{path}: is {advice}"):
+        open_nbest(str(path))
+
+
+def test_folders_in_parts_are_named(tmp_path):
+    for part in (1, 2):
+        best = tmp_path / f"decode/logdir/output.{part}/1best_recog"
+        best.mkdir(parents=True)
+        (best / "text").write_text(f"u{part} a\n")
+    for folder, parts in (("decode", "logdir/output.*"), ("decode/logdir", "output.*")):
+        with pytest.raises(InputError, match=r"holds n-best lists in 2 folders, such as output\.1; join them") as caught:
+            open_nbest(str(tmp_path / folder))
+        assert f"attlm convert {tmp_path / folder}/{parts} -o lists.jsonl" in str(caught.value)
 
 
 def test_a_format_that_is_named_is_not_guessed(tmp_path):

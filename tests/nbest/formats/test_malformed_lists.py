@@ -114,7 +114,9 @@ BROKEN = [
     ("mlm", '{"u": {\n"hyp_1": {"score": -1, "\\udc00": 2, "text": "a"}}}', 2, 'hyp_1 has a score named "\\udc00", which holds one half'),
     ("mlm", '{"u": 1}', 1, "utterance 'u': is '1': expected"),
     ("mlm", '{"u" {}}', 1, "expected a key in quotes and ':' for item 1"),
+    ("moses", "-0.25 ||| a b\n-0.5 ||| a\n", 1, "a score stands before the text, and no id, as OpenNMT-tf writes it; write text<TAB>score"),
     # plain
+    ("plain:2", "a\nb\nc\n", 3, "the last list has 1 of 2 lines: is the file cut short"),
     ("plain", "u1\ta\nb\n", 2, "found 'b': expected id<TAB>text like the lines before"),
     ("plain", "a\nu1\tb\n", 2, "expected text without a tab"),
     ("plain", "u1\ta\n\tb\n", 2, "the id before the tab is empty"),
@@ -143,7 +145,7 @@ BROKEN = [
     ("nemo:2", "a\t-1.0\nb\t-1.0\t7\n", 2, "found the column '7': expected name=value"),
     ("nemo:2", "a\t-1.0\tlm=2\tlm=3\nb\t-1.0\n", 1, "found the column 'lm=3': expected name=value, each name once"),
     ("nemo:3", NEMO, 4, "the last list has 1 of 3 hypotheses"),
-    ("nemo", NEMO, None, "give the beam size, --format nemo:BEAM"),
+    ("nemo", NEMO, None, "(NeMo's beam size), --format nemo:K"),
     # JSON of any shape
     ("json", '["a b", "c d"]', 1, "texts alone: put the hypotheses of each utterance into a list, [[..], [..]]"),
     ("json", '[["a"],\n []]', 2, "item 2: is an empty list: expected at least one hypothesis (an empty text for silence)"),
@@ -176,6 +178,7 @@ BROKEN = [
     ("csv", "id,hyp,score\n", None, "no n-best list in it: a header alone"),
     ("tsv", "utt\ttext\nu1\ta\tb\n", 2, "found 3 fields: expected 2 as in the header"),
     # icefall
+    ("icefall", "u:\tref=['a']\nv:\ttimestamp_ref=[]\n", 2, "expected ID:<TAB>ref=['word', ..]"),
     ("icefall", "u:\tref=['a']\nu:\thyp=['a'\n", 2, "expected ID:<TAB>ref=['word', ..]"),
     ("icefall", "u:\tref=['a']\nu:\thyp=[1]\n", 2, "expected ID:<TAB>ref=['word', ..]"),
     ("icefall", "u:\tref=['a']\nv:\thyp=['a']\n", 2, "the hypothesis of 'v' comes without its reference"),

@@ -19,6 +19,7 @@ from nbest_samples import (
     NEMO,
     PLAIN_BLOCKS,
     PLAIN_IDS,
+    PLAIN_IN_STEP,
     SRILM,
     SRILM_MARKED,
     UNNAMED,
@@ -29,7 +30,7 @@ from nbest_samples import (
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.nbest.formats import find_format, format_of
-from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 
 def texts(nbest: NbestList) -> list[str]:
@@ -468,6 +469,11 @@ JSON_SCORES = [
     ),
     ('[[{"text": "a b", "score": -0.5, "tokens": 3}]]', {"score": -0.5}),
     ('[{"hypotheses": [["a", "b"]], "scores": [-0.5]}]', {"score": -1.0}),
+    ('[{"hypotheses": [["a", "b"]], "scores": [-0.5], "length_penalty": 0}]', {"score": -0.5}),
+    ('[{"hyps": [["a", "b"]], "scores": [-0.5]}]', {"score": -0.5}),  # CTranslate2 has another name
+    # Sockeye's are negative log-probabilities
+    ('{"sentence_id": 3, "translation": "a", "score": 0.5}', {"score": -0.5}),
+    ('{"sentence_id": 3, "translation": "a", "score": 0.5, "translations": ["a", "b"], "scores": [[0.5, 7], [0.75, 8]]}', {"score": -0.5}),
     # names
     ('[{"hypotheses": ["a"], "scores": [-0.5]}]', {"score": -0.5}),
     ('[[{"text": "a", "cost": 2.5, "nll": -1}]]', {"cost": -2.5, "nll": 1.0}),
@@ -515,3 +521,32 @@ def test_half_a_surrogate_pair_in_another_member_stays_an_escape():
         b'{"texts": [["b", "a"], ["c", "d"]], "x": "\\ud800", "y\\udc00": [[1, 2], [3, 4]], '
         b'"att-lm_score": [[-3.5, -4.25], null], "total_score": [[-1.0, -2.0], null]}\n'
     )
+
+
+@pytest.mark.parametrize("key", ["hypothesis", "nbest_list", "hyps_with_scores", "whisper_hyps", "model_outputs", "translations"])
+@pytest.mark.parametrize("reference", ["transcription", "transcript", "sentence", "reference"])
+def test_a_list_named_like_hypotheses_is_not_passed_over_for_its_reference(key, reference):
+    (nbest,) = read(json.dumps({reference: "the reference", key: ["first", "second"]}), "json")
+    assert ([hypothesis.text for hypothesis in nbest.hypotheses], nbest.references) == (["first", "second"], ("the reference",))
+
+
+@pytest.mark.parametrize("key", ["hyp_tokens", "hyp_words", "pred_segments", "keywords", "chunks", "words"])
+def test_parts_of_a_text_are_not_hypotheses(key):
+    for parts in (["a", "b"], [{"text": "a"}, {"text": "b"}]):
+        (nbest,) = read(json.dumps({"text": "a b", key: parts}), "json")
+        assert [hypothesis.text for hypothesis in nbest.hypotheses] == ["a b"]
+
+
+def test_plain_lists_of_a_number_of_lines():
+    assert [(nbest.id, nbest.line, texts(nbest)) for nbest in read(PLAIN_IN_STEP, "plain:2")] == [
+        ("0", 1, ["a b", "a"]),
+        ("1", 3, ["", "c d"]),
+    ]
+    assert swapped(PLAIN_IN_STEP, "plain:2") == "a\na b\n\nc d\n"
+    made = [NbestList("u1", [Hypothesis("a"), Hypothesis("b")]), NbestList("u2", [Hypothesis("c"), Hypothesis("d")])]
+    assert write(made, "plain:2") == "a\nb\nc\nd\n"
+    with pytest.raises(InputError, match="list u1 has 2 hypotheses: plain:3 has 3 for each list"):
+        write(made, "plain:3")
+    for argument in ("0", "x", "-1"):
+        with pytest.raises(InputError, match=f"unknown n-best format 'plain:{argument}': expected plain:K"):
+            find_format(f"plain:{argument}")
