@@ -24,6 +24,7 @@ from attlm_fairseq.checkpoints.fairseq_loading import refuse_unusable
 from attlm_fairseq.checkpoints.plain_arrays import STAND_INS
 from attlm_fairseq.checkpoints.reading import SafeGlobals, allowed_globals, require_safe_torch
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.tasks._resuming import complete_checkpoints
 
 FILE_GLOBALS: SafeGlobals = [argparse.Namespace, *STAND_INS]
 """What a checkpoint file may name besides tensors: the options of fairseq's argparse models, and arrays of numbers in its metrics."""
@@ -69,6 +70,7 @@ def register() -> None:
     if fairseq.distributed.utils.broadcast_object is not broadcast_object:
         fairseq.distributed.utils.broadcast_object = broadcast_object
         fairseq.checkpoint_utils.load_checkpoint_to_cpu = refuse_unusable(fairseq.checkpoint_utils.load_checkpoint_to_cpu)
+    complete_checkpoints()
     for message in OTHERS_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     for folder in ("criterions", "tasks", "models"):

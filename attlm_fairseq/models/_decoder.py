@@ -18,7 +18,7 @@ from attlm_fairseq.checkpoints.reading import FINGERPRINT, check_finite
 from attlm_fairseq.checkpoints.vocabulary import fingerprint_numbers
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._choices import ChoiceOptions
-from attlm_fairseq.modules.families import build_language_model
+from attlm_fairseq.modules.families import build_language_model, family_of
 from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, Loss, LossTerms
 from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions
 from attlm_fairseq.modules.language_model import LanguageModel
@@ -112,7 +112,8 @@ class LanguageModelConfig(ChoiceOptions):
 class LSTMLanguageModelConfig(LanguageModelConfig):
     """The options of models whose recurrence is an LSTM."""
 
-    forget_bias: float = field(default=LSTM.defaults["forget_bias"], metadata={"help": "initial bias of the LSTM's forget gates"})
+    # None in presets: as the other biases
+    forget_bias: Optional[float] = field(default=LSTM.defaults["forget_bias"], metadata={"help": "initial bias of the LSTM's forget gates"})
 
 
 @dataclass
@@ -341,11 +342,20 @@ def refuse_model_options(model: Any) -> None:
     changed = [name for name in ("dropout", "dropout_latent") if getattr(model, name, None) != default_of(config, name)]
     if "dropout_latent" in changed and str(model.softmaxes) == "1":
         raise InputError("--dropout-latent has no effect without --softmaxes: give --softmaxes 2 or more, or leave it out")
-    if "dropout" in changed and None not in (getattr(model, place, None) for place in ("dropout_in", "dropout_between", "dropout_out")):
+    if "dropout" in changed and None not in (getattr(model, place, None) for place in _places_of_dropout(model)):
         raise InputError(
             f"--dropout {model.dropout} has no effect: --dropout-in, --dropout-between and --dropout-out are given too, or the preset has "
             "them; change these"
         )
+    between = getattr(model, "dropout_between", None)
+    one_layer = getattr(model, "decoder_layers", 0) == 1 and not hasattr(model, "encoder_layers")  # the encoder has this dropout, too
+    if between and one_layer and between != default_of(config, "dropout_between"):
+        raise InputError(f"--dropout-between {between} has no effect with one layer: leave it out, or give --decoder-layers 2 or more")
+
+
+def _places_of_dropout(model: Any) -> list[str]:
+    latent = ["dropout_latent"] if str(getattr(model, "softmaxes", "1")) != "1" else []
+    return ["dropout_in", "dropout_between", "dropout_out", *latent]
 
 
 def default_of(config: type, option: str) -> Any:
@@ -391,6 +401,10 @@ def preset(name: str, model: type[MemoryLanguageModel], **defaults: Any) -> None
     The preset is a model class with its own config. fairseq-hydra-train takes defaults from configs and never calls
     functions that ``register_model_architecture`` registers.
     """
+    if family_of(name) != model.family:
+        raise ValueError(
+            f"the preset {name} of {model.family} needs an entry in RECIPES of modules/families.py: attlm finds its family there"
+        )
     config = MODEL_DATACLASS_REGISTRY[model.family]
     options = config.__dataclass_fields__
     fields = [(option, options[option].type, field(default=value, metadata=options[option].metadata)) for option, value in defaults.items()]

@@ -50,7 +50,7 @@ def zaremba_preset(name: str, model: type[MemoryLanguageModel], size: int, init_
         decoder_layers=2,
         init_range=init_range,
         init_biases="uniform",
-        forget_bias=0.0,
+        forget_bias=None,  # drawn, too
         output_bias="zero",
         **others,
     )

@@ -27,8 +27,8 @@ class AMSRNLanguageModel(MemoryLanguageModel):
     family = "amsrn_lm"
 
 
-# The rows of Table 2: embedding and one LSTM layer of 50. The paper has no dropout, and all biases begin at 0.
-# Those that end in _ours have the package's defaults.
+# The rows of Table 2: embedding and one LSTM layer of 50. The paper names neither a
+# dropout nor how its weights begin: these presets add no dropout, and biases are 0. Those that end in _ours have the package's defaults.
 SIZES = {"decoder_embed_dim": 50, "decoder_hidden_size": 50, "decoder_layers": 1}
 for selection in SELECTIONS:
     preset(f"amsrn_lm_{selection}", AMSRNLanguageModel, **SIZES, selection=selection, dropout=0.0, forget_bias=0.0, output_bias="zero")

@@ -71,6 +71,7 @@ class DocumentResetLMConfig(TrainingOptions):
         },
     )
     seed: int = II("common.seed")
+    sentence_avg: bool = II("optimization.sentence_avg")
     batch_size: Optional[int] = II("dataset.batch_size")
     validate_after_updates: int = II("dataset.validate_after_updates")
     save_interval_updates: int = II("checkpoint.save_interval_updates")
@@ -206,9 +207,10 @@ class DocumentResetLMTask(SentenceResetLMTask):
         return result
 
     def optimizer_step(self, optimizer: Any, model: BaseFairseqModel, update_num: int) -> None:
-        """Update the weights. With --random-bptt, scale the learning rate by the segment length, so that all positions weigh the same."""
+        """Update the weights. With --random-bptt, all positions weigh the same: their losses are summed, as by --sentence-avg, or the
+        learning rate is scaled by the length of the segment."""
         positions, self._positions = self._positions, 0
-        if not self.cfg.random_bptt:
+        if not self.cfg.random_bptt or self.cfg.sentence_avg:
             super().optimizer_step(optimizer, model, update_num)
             return
         if world_size() > 1:  # a process may have had no data left

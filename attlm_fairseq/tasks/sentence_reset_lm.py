@@ -28,6 +28,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.modules.memory import PointerReader
 from attlm_fairseq.tasks._averaging import WeightAverage, copy_to_masters
+from attlm_fairseq.tasks._resuming import load_patience_dict, patience_dict
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
 from attlm_fairseq.tasks._special_words import special_word
 from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_options
@@ -301,15 +302,20 @@ class SentenceResetLMTask(FairseqTask):
         self._judged = True
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
-        """Return the average's entries for a checkpoint, and put the average into the model, which is saved next."""
-        if self.average.kind == "none":
-            return {}
-        if self._trained is not None:
-            self.average.put_in(self._trained)
-        saved = {"average": self.average.state_dict()}
-        return dict.fromkeys(TASK_CLASSES, saved)  # fairseq gives each task what has its name
+        """Return the task's entries for a checkpoint, and put the average into the model, which is saved next."""
+        saved = {"patience": patience} if (patience := patience_dict()) else {}
+        if self.average.kind != "none":
+            if self._trained is not None:
+                self.average.put_in(self._trained)
+            saved["average"] = self.average.state_dict()
+        return dict.fromkeys(TASK_CLASSES, saved) if saved else {}  # fairseq gives each task what has its name
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
+        load_patience_dict(saved.get("patience", {}))
+        self.set_average(saved)
+
+    def set_average(self, saved: dict[str, Any]) -> None:
+        """Go on with the average of a checkpoint, and with the latest weights, from what ``get_checkpoint_dict`` returned."""
         if "average" in saved:
             self.average.load_state_dict(saved["average"])
 

@@ -183,3 +183,14 @@ def test_training_validates_and_saves_the_average_and_resumes(data, kind):
     )
     assert float(logged(valid, "valid")[-1]["valid_ppl"]) == pytest.approx(float(logged(result, "valid")[-1]["valid_ppl"]), rel=1e-3)
     assert "valid_log_normaliser_variance" in logged(result, "valid")[-1]
+
+
+def test_an_average_goes_on_without_the_state_of_the_data(data, tmp_path):
+    """``--reset-dataloader``: from the latest weights, which stay as they were at a rate of 0, and with the average."""
+    for number, options in enumerate(([], ["--reset-dataloader", "--lr", 0]), 1):
+        fairseq("train", data / "bin", *COMMON, *options, "--average", "ema", "--max-epoch", 2, "--save-dir", tmp_path)
+        saved = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)["extra_state"]["DocumentResetLMTask"]["average"]
+        if number == 1:
+            first = saved
+    assert saved["updates"] > first["updates"]
+    torch.testing.assert_close(saved["own"], first["own"], rtol=0, atol=0)

@@ -167,3 +167,18 @@ def test_missing_dictionary_and_empty_split(data, tmp_path):
         check=False,
     )
     expect_one_line(result, "train", "the split is empty")
+
+
+def test_plateaus_and_patience_outlast_an_interruption(data, tmp_path):
+    """The perplexity falls, and the highest is taken for the best: no validation is better than the first, so both counters count."""
+    plateaus = ["--lr-scheduler", "reduce_lr_on_plateau", "--lr-patience", 1, "--lr-shrink", 0.5, "--patience", 6]
+    options = [*TRAINING, *LOGGING, *plateaus, "--maximize-best-checkpoint-metric"]
+    for name, ends in {"whole": [9], "parts": [2, 3, 5, 9]}.items():
+        for end in ends:
+            result = fairseq("train", data / "bin", *PLUGIN, *TINY, *options, "--max-epoch", end, "--save-dir", tmp_path / name)
+        assert "early stop since valid performance hasn't improved for last 6 runs" in result.stdout
+    whole, parts = (torch.load(tmp_path / name / "checkpoint_last.pt", weights_only=False) for name in ("whole", "parts"))
+    assert whole["optimizer_history"][-1]["lr_scheduler_state"] == parts["optimizer_history"][-1]["lr_scheduler_state"]
+    assert whole["last_optimizer_state"]["param_groups"][0]["lr"] == parts["last_optimizer_state"]["param_groups"][0]["lr"] == 0.25
+    for name, weight in whole["model"].items():
+        assert torch.equal(weight, parts["model"][name]), name

@@ -20,6 +20,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from attlm_fairseq.checkpoints.reading import find_family
 from attlm_fairseq.checkpoints.vocabulary import PAD
+from attlm_fairseq.models._decoder import preset
+from attlm_fairseq.models.averaging_lstm_lm import AveragingLSTMLanguageModel
 from attlm_fairseq.modules.families import build_language_model
 from attlm_fairseq.plugin import register
 
@@ -56,7 +58,7 @@ PRESETS = {
     },
     "plain_lstm_lm_daniluk2017": {"decoder_layers": 1, "decoder_hidden_size": 300, "output_layer": "untied", "init_biases": "uniform"},
     "zaremba_medium": {"decoder_hidden_size": 650, "output_layer": "untied", "init_range": 0.05, "dropout": 0.5, "init_biases": "uniform"},
-    "zaremba_large": {"decoder_hidden_size": 1500, "output_layer": "untied", "init_range": 0.04, "dropout": 0.65, "forget_bias": 0.0},
+    "zaremba_large": {"decoder_hidden_size": 1500, "output_layer": "untied", "init_range": 0.04, "dropout": 0.65, "forget_bias": None},
     "variational_large_tied": {"decoder_hidden_size": 1500, "output_layer": "tied", "locked_dropout": True, "dropout_words": 0.3},
     "awd_lstm_lm": {"decoder_layers": 3, "dropout_in": 0.4, "dropout_between": 0.25, "dropout_out": 0.4, "weight_drop": 0.5},
     "awd_averaging": {"decoder_hidden_size": 650, "dropout_words": 0.1, "locked_dropout": True, "weight_drop": 0.5},
@@ -185,6 +187,22 @@ def test_biases_of_daniluk_are_drawn_too():
         assert drawn.abs().max() <= 0.1
         assert drawn.std() > 0.03
     assert not model.lstm.bias_hh_l0.any()
+
+
+def test_biases_of_zaremba_are_drawn_those_of_forget_gates_too():
+    config = dict(of_hydra("zaremba_medium", decoder_hidden_size=100, decoder_embed_dim=100))
+    for name in ("zaremba_medium", "lstmn_lm_ptb"):  # a fused LSTM, and one of single layers
+        model = build_language_model(find_family(name, Path(name)), config, 101, PAD)
+        model.initialise(config["init_range"], biases_too=True)
+        bias = model.lstm.bias_ih_l0 if name == "zaremba_medium" else model.recurrence.layers[0].from_input.bias
+        for drawn in bias.chunk(4):
+            assert drawn.abs().max() <= 0.05
+            assert drawn.std() > 0.02
+
+
+def test_a_preset_whose_family_attlm_would_not_find_is_refused():
+    with pytest.raises(ValueError, match=r"the preset my_averaging of averaging_lstm_lm needs an entry in RECIPES of modules/families\.py"):
+        preset("my_averaging", AveragingLSTMLanguageModel, decoder_layers=1)
 
 
 def test_hydra_trains_the_preset_that_the_checkpoint_names(data):

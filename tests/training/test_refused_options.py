@@ -57,6 +57,7 @@ MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
             {"_name": "awd_lstm_lm", "dropout": 0.5, "dropout_in": 0.4, "dropout_between": 0.25, "dropout_out": 0.4},
             "--dropout 0.5 has no",
         ),
+        ({}, {"_name": "plain_lstm_lm", "decoder_layers": 1, "dropout_between": 0.5}, "--dropout-between 0.5 has no effect with one layer"),
         ({}, {"_name": "plain_lstm_lm", "dropout_latent": 0.5, "softmaxes": "1"}, "--dropout-latent .*--softmaxes 2"),
         ({"curriculum": 2}, {}, "--curriculum .*--batch-order"),
         ({"grouped_shuffling": True}, {}, "--grouped-shuffling .*--batch-order"),
@@ -87,6 +88,8 @@ def test_options_with_effect():
         {"dropout": 0.5, "dropout_in": 0.4, "dropout_between": 0.25},
     ):
         refuse_options(OmegaConf.create(TASK), OmegaConf.create(MODEL | model))
+    latent = {"_name": "awd_lstm_lm", "softmaxes": "2", "dropout": 0.5, "dropout_latent": None, **ALL_PLACES}
+    refuse_options(OmegaConf.create(TASK), OmegaConf.create(MODEL | latent))
     for task in ({"average": "ema", "average_decay": 0.9}, {"average": "nt-asgd", "average_window": 3}):
         refuse_options(OmegaConf.create(TASK | task), OmegaConf.create(MODEL))
     refuse_options(OmegaConf.create(TASK | {"finetune_from_model": "a.pt"}), OmegaConf.create({}))  # a model of fairseq's own

@@ -41,8 +41,8 @@ class LSTM(TorchLayers, nn.LSTM):
         self.forget_bias = config["forget_bias"]
 
     def initialise_biases(self) -> None:
-        """Set the biases of the forget gates to ``forget_bias``."""
-        for layer in range(self.num_layers):
+        """Set the biases of the forget gates to ``forget_bias``; None leaves them as they are."""
+        for layer in range(self.num_layers if self.forget_bias is not None else 0):
             _, forget, _, _ = getattr(self, f"bias_ih_l{layer}").chunk(4)
             nn.init.constant_(forget, self.forget_bias)
 

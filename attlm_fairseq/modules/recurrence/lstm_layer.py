@@ -20,16 +20,17 @@ from attlm_fairseq.modules.regularisation import Regularisation
 class LSTMLayer(nn.Module):
     """The equations of ``LSTM``, with linear layers. So bfloat16 and int8 steps round its products like those of any reader."""
 
-    def __init__(self, input_size: int, hidden_size: int, forget_bias: float) -> None:
+    def __init__(self, input_size: int, hidden_size: int, forget_bias: float | None) -> None:
         super().__init__()
         self.forget_bias = forget_bias
         self.from_input = nn.Linear(input_size, 4 * hidden_size)  # W, b
         self.from_state = nn.Linear(hidden_size, 4 * hidden_size, bias=False)  # U
 
     def initialise_biases(self) -> None:
-        """Set the bias of the forget gate to ``forget_bias``."""
-        _, forget, _, _ = self.from_input.bias.chunk(4)
-        nn.init.constant_(forget, self.forget_bias)
+        """Set the bias of the forget gate to ``forget_bias``; None leaves it as it is."""
+        if self.forget_bias is not None:
+            _, forget, _, _ = self.from_input.bias.chunk(4)
+            nn.init.constant_(forget, self.forget_bias)
 
     def read(self, sequence: Tensor, hidden: Tensor, cell: Tensor, *, regularisation: Regularisation) -> tuple[Tensor, Tensor, Tensor]:
         """Return outputs (B, T, H), h and c (B, H), given inputs (B, T, E) and h and c before them.

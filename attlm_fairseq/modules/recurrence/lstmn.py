@@ -24,7 +24,7 @@ from attlm_fairseq.modules.state import State, append_slots
 class LSTMNLayer(LSTMLayer):
     """One layer of ``LSTMN``. Its state is ``h~`` (B, H), and by slot ``W_h h_i`` (B, M, H), ``[h_i; c_i]`` (B, M, 2 H) and a mask."""
 
-    def __init__(self, input_size: int, hidden_size: int, forget_bias: float) -> None:
+    def __init__(self, input_size: int, hidden_size: int, forget_bias: float | None) -> None:
         super().__init__(input_size, hidden_size, forget_bias)
         self.state_keys = nn.Linear(hidden_size, hidden_size, bias=False)  # W_h
         self.input_query = nn.Linear(input_size, hidden_size, bias=False)  # W_x

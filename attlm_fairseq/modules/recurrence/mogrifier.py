@@ -25,7 +25,7 @@ from attlm_fairseq.modules.state import State
 class MogrifierLayer(LSTMLayer):
     """One layer of ``Mogrifier``. Its state is ``h`` and ``c`` (B, H)."""
 
-    def __init__(self, input_size: int, hidden_size: int, rounds: int, rank: int, capped: bool, forget_bias: float) -> None:
+    def __init__(self, input_size: int, hidden_size: int, rounds: int, rank: int, capped: bool, forget_bias: float | None) -> None:
         super().__init__(input_size, hidden_size, forget_bias)
         self.capped = capped
         sizes = [(hidden_size, input_size), (input_size, hidden_size)]

@@ -1,0 +1,92 @@
+"""What fairseq leaves out of its checkpoints, so that a resumed run goes on as if it had never stopped.
+
+fairseq saves the best validation of ``--lr-scheduler reduce_lr_on_plateau``, but not how many worse ones followed, nor the
+validation of the epoch that has just ended, which the scheduler sees only after the checkpoint is written. It does not save
+at all what ``--patience`` counts. With ``--reset-dataloader`` it does not give a task what the task has saved.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import wraps
+from typing import Any
+
+import fairseq.checkpoint_utils
+from fairseq.optim import lr_scheduler
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
+
+COUNTERS = ("num_bad_epochs", "cooldown_counter")  # of torch's scheduler
+
+
+class ResumablePlateau(ReduceLROnPlateauLRSchedule):
+    """fairseq's schedule, whose state holds all that decides on the next rate.
+
+    ``pending`` is the loss of a validation that the scheduler has not seen yet.
+    """
+
+    pending: float | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), **{name: getattr(self.lr_scheduler, name) for name in COUNTERS}, "pending": self.pending}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        for name in COUNTERS:
+            setattr(self.lr_scheduler, name, state_dict.get(name, 0))  # fairseq's own checkpoints lack it
+        self.pending = state_dict.get("pending")
+
+    def step(self, epoch: int, val_loss: float | None = None) -> float:
+        """End an epoch. Without a loss, a pending one is taken: fairseq calls this once it has restored optimizer and scheduler."""
+        val_loss, self.pending = self.pending if val_loss is None else val_loss, None
+        return super().step(epoch, val_loss)
+
+
+def complete_checkpoints() -> None:
+    """Let fairseq save and load all that a resumed run needs. Calling it again does nothing."""
+    lr_scheduler.LR_SCHEDULER_REGISTRY["reduce_lr_on_plateau"] = ResumablePlateau
+    if not hasattr(fairseq.checkpoint_utils.save_checkpoint, "__wrapped__"):
+        fairseq.checkpoint_utils.save_checkpoint = _saving(fairseq.checkpoint_utils.save_checkpoint)
+        fairseq.checkpoint_utils.load_checkpoint = _loading(fairseq.checkpoint_utils.load_checkpoint)
+
+
+def _saving(save: Any) -> Any:
+    @wraps(save)
+    def save_checkpoint(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None) -> Any:
+        schedule = trainer.lr_scheduler
+        if isinstance(schedule, ResumablePlateau) and epoch_itr.end_of_epoch():
+            schedule.pending = val_loss
+        return save(cfg, trainer, epoch_itr, val_loss)
+
+    return save_checkpoint
+
+
+def _loading(load: Any) -> Any:
+    @wraps(load)
+    def load_checkpoint(cfg: Any, trainer: Any, **passthrough: Any) -> Any:
+        extra_state, epoch_itr = load(cfg, trainer, **passthrough)
+        goes_on = cfg.reset_dataloader and not cfg.reset_optimizer and extra_state is not None
+        if goes_on and hasattr(trainer.task, "set_average"):
+            trainer.task.set_average(extra_state.get(type(trainer.task).__name__, {}))
+        return extra_state, epoch_itr
+
+    return load_checkpoint
+
+
+def patience_dict() -> dict[str, Any]:
+    """Return what ``--patience`` has counted; empty if it has not begun."""
+    begun = (counters for counters in _patience() if hasattr(counters, "best"))
+    return next(({"best": counters.best, "num_runs": counters.num_runs} for counters in begun), {})
+
+
+def load_patience_dict(saved: dict[str, Any]) -> None:
+    """Let ``--patience`` go on from what ``patience_dict`` returned."""
+    for counters in _patience() if saved else ():
+        counters.best, counters.num_runs = saved["best"], saved["num_runs"]
+
+
+def _patience() -> Iterator[Any]:
+    """Yield fairseq-train's function that counts, from the modules that hold it: it may run as a program of its own."""
+    for name in ("__main__", "fairseq_cli.train"):
+        if callable(counters := getattr(sys.modules.get(name), "should_stop_early", None)):
+            yield counters
