@@ -7,6 +7,7 @@ summed over tokens. If a decoder divides scores by length, they are multiplied b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from attlm_fairseq.errors import InputError
@@ -77,8 +78,9 @@ def from_beams(beams: Any, ids: Iterable[str] | None = None) -> list[NbestList]:
 
     Args:
         beams: of pyctcdecode's ``decode_beams`` (one utterance) or ``decode_beams_batch`` (several); the output of
-            ``decode`` or ``batch_decode`` of transformers' ``Wav2Vec2ProcessorWithLM`` with ``n_best``; or the
-            hypotheses of torchaudio's or flashlight's lexicon decoder, a list per utterance.
+            ``decode`` or ``batch_decode`` of transformers' ``Wav2Vec2ProcessorWithLM`` with ``n_best`` (without it, the
+            texts of several utterances look like the beams of one, and are refused only where their scores rise); or
+            the hypotheses of torchaudio's or flashlight's lexicon decoder, for one utterance or several.
         ids: names of the utterances; None: their positions from 0.
 
     Returns:
@@ -91,7 +93,7 @@ def from_beams(beams: Any, ids: Iterable[str] | None = None) -> list[NbestList]:
     """
     if hasattr(beams, "logit_score"):
         return _read(_of_processor(beams), "from_beams", ids)
-    one = len(beams) > 0 and len(beams[0]) > 0 and isinstance(beams[0][0], str)
+    one = len(beams) > 0 and (hasattr(beams[0], "_asdict") or (len(beams[0]) > 0 and isinstance(beams[0][0], str)))
     return _read([beams] if one else beams, "from_beams", ids)
 
 
@@ -101,6 +103,9 @@ def _of_processor(output: Any) -> list[dict[str, Any]]:
     columns = {name: _plain(getattr(output, name, None)) for name in _SCORES_OF_TEXTS}
     if isinstance(texts, str) or not texts:
         raise InputError("from_beams: the output has one text: expected several, decode(.., n_best=N) or batch_decode(.., n_best=N)")
+    totals = columns["lm_score"] or []
+    if isinstance(texts[0], str) and any(before < after for before, after in pairwise(totals)):  # beams are sorted
+        raise InputError("from_beams: the output has one text for each utterance: expected several, batch_decode(.., n_best=N)")
     if isinstance(texts[0], str):  # of one utterance
         texts, columns = [texts], {name: column and [column] for name, column in columns.items()}
     return [{"texts": found} | {name: column[i] for name, column in columns.items() if column} for i, found in enumerate(texts)]
@@ -131,9 +136,9 @@ def from_ctranslate2(
     """
     groups = []
     for result in results:
-        if not (hasattr(result, "hypotheses") or hasattr(result, "sequences")):
+        tokens = _plain(getattr(result, "hypotheses", None) or getattr(result, "sequences", None))
+        if not tokens:
             raise _unknown("from_ctranslate2", result, "a result of CTranslate2, with hypotheses or sequences")
-        tokens = _plain(getattr(result, "hypotheses", None) or result.sequences)
         given = _plain(getattr(result, "sequences_ids", None)) or tokens
         texts = [" ".join(words) for words in tokens] if decode is None else [decode(hypothesis) for hypothesis in given]
         hypotheses = [Hypothesis(text) for text in texts]
@@ -172,7 +177,7 @@ def from_nemo(hypotheses: Iterable[Any], ids: Iterable[str] | None = None) -> li
 
 def _sequence(name: str, results: Iterable[Any]) -> Iterable[Any]:
     """Return the results. Raises InputError for one object, whose members would be taken for utterances."""
-    if isinstance(results, Mapping | str):
+    if isinstance(results, Mapping | str) or not isinstance(results, Iterable):
         raise _unknown(name, results, "a list with one result per utterance")
     return results
 

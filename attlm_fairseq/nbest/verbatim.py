@@ -31,6 +31,7 @@ class ListText:
         file_name: for folders, the name of the file that holds the texts.
         extras: names of data that only this format can write back, such as time stamps. Other formats lose it.
         id: the list's id as read.
+        numbered: the file has no id for the list, which is therefore called by its number.
     """
 
     file: FileText
@@ -40,6 +41,7 @@ class ListText:
     file_name: str = ""
     extras: tuple[str, ...] = ()
     id: str = ""
+    numbered: bool = False
 
 
 @dataclass(slots=True)

@@ -73,7 +73,8 @@ def _of_parts(files: Iterable[NbestFile]) -> Iterator[NbestList]:
     seen = SeenIds()
     for nbest in chain.from_iterable(map(_of_part, files)):
         if not seen.add(nbest.id):
-            raise nbest.error(f"an earlier list has the id {nbest.id!r}, too: expected another id for each list of these files")
+            named = ", the name of its file" if nbest.verbatim is not None and nbest.verbatim.numbered else ""
+            raise nbest.error(f"an earlier list has the id {nbest.id!r}{named}, too: expected another id for each list of these files")
         yield nbest
 
 
@@ -81,8 +82,8 @@ def _of_part(file: NbestFile) -> Iterator[NbestList]:
     _, opened = file.open()
     first = next(opened)
     second = next(opened, None)
-    if second is None and first.id == "0":
-        first = replace(first, id=Path(str(file)).name.partition(".")[0] or first.id)
+    if second is None and first.verbatim is not None and first.verbatim.numbered and (name := Path(str(file)).name) != "-":
+        first = replace(first, id=Path(name.removesuffix(".gz")).stem)
     yield first
     if second is not None:
         yield second

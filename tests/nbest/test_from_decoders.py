@@ -90,6 +90,9 @@ def test_beams_of_transformers_processor():
     assert first.hypotheses == found[0].hypotheses
     with pytest.raises(InputError, match="from_beams: the output has one text: expected several"):
         attlm.from_beams(processor.decode(logits[0]))
+    texts, totals = ["a", "b", "ab"], [-3.0, -2.0, -4.0]
+    with pytest.raises(InputError, match="from_beams: the output has one text for each utterance: expected several"):
+        attlm.from_beams(SimpleNamespace(text=texts, logit_score=totals, lm_score=totals))
     with pytest.raises(InputError, match="from_nemo: found a Wav2Vec2DecoderWithLMOutput: expected a list with one result per utterance"):
         attlm.from_nemo(several)
 
@@ -107,6 +110,8 @@ def test_hypotheses_of_flashlight():
     one = CTCHypothesis(torch.tensor([1, 2]), ["a", "b"], -1.5, torch.tensor([0, 3]))
     (nbest,) = attlm.from_beams([[one, one._replace(words=["a"], score=-2.0)]])
     assert [(h.text, h.scores) for h in nbest.hypotheses] == [("a b", {"score": -1.5}), ("a", {"score": -2.0})]
+    (again,) = attlm.from_beams([one, one._replace(words=["a"], score=-2.0)])  # of one utterance
+    assert again.hypotheses == nbest.hypotheses
 
 
 def test_results_of_ctranslate2():
@@ -139,5 +144,10 @@ def test_results_of_sherpa_and_nemo():
     for given in ([nemo], [SimpleNamespace(n_best_hypotheses=nemo)]):
         (nbest,) = attlm.from_nemo(given, ids=["u1"])
         assert [(nbest.id, h.text, h.scores) for h in nbest.hypotheses] == [("u1", "a b", {"score": -3.5}), ("u1", "a", {"score": -4.5})]
+    for function in (attlm.from_sherpa, attlm.from_nemo):
+        with pytest.raises(InputError, match="found a SimpleNamespace: expected a list with one result per utterance"):
+            function(nemo[0])
+    with pytest.raises(InputError, match="from_ctranslate2: found a SimpleNamespace: expected a result of CTranslate2"):
+        attlm.from_ctranslate2([SimpleNamespace(hypotheses=[], scores=[])])
     with pytest.raises(InputError, match="from_beams: list 0: "):
         attlm.from_beams([[3]])

@@ -254,6 +254,11 @@ def test_several_inputs_become_one_output(tmp_path, monkeypatch):
         ("u2", [("c", {"score": -3.5})]),
         ("call2", [(" call2", {"logprob": -0.75})]),
     ]
+    Path("talk.1.json").write_text('{"text": "a"}')
+    Path("talk.2.json").write_text('{"text": "b"}')
+    Path("own.jsonl").write_text('{"id": "0", "hyps": [{"text": "c"}]}\n')
+    run("convert", "talk.1.json", "talk.2.json", "own.jsonl", "-o", "talks.jsonl")
+    assert [nbest.id for nbest in attlm.read_nbest("talks.jsonl")] == ["talk.1", "talk.2", "0"]
     result = run("convert", "more.csv", "more.csv", "-o", "twice.jsonl", code=2)
     assert "more.csv:2: an earlier list has the id 'u1', too: expected another id for each list of these files" in result.output
     assert not Path("twice.jsonl").exists()

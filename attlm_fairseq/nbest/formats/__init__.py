@@ -176,7 +176,8 @@ def _open_folder(folder: Path, form: NbestFormat | NbestFolderFormat | None) -> 
         found = [path for path in sorted(folder.glob(parts)) if path.is_dir() and any(form.matches_folder(path) for form in candidates)]
         if found:
             advice = f"join them: attlm convert {folder}/{parts} -o lists.jsonl"
-            raise InputError(f"holds n-best lists in {len(found)} folders, such as {found[0].name}; {advice}", path=folder)
+            folders = f"{len(found)} folder{'s' if len(found) > 1 else ''}"
+            raise InputError(f"holds n-best lists in {folders}, such as {found[0].name}; {advice}", path=folder)
     tried = ", ".join(FOLDER_FORMATS)
     raise InputError(f"not recognised as a folder of n-best lists (tried {tried}): name its format with --format", path=folder)
 

@@ -129,7 +129,7 @@ def _framing_of_first_member(head: str, opening: str) -> str:
     found = _FIRST_MEMBER.match(head)
     if opening != "{" or found is None:
         return ARRAY
-    known = found[1] in (*keys.UTTERANCES, *keys.SEGMENTS, *keys.REFERENCES, *keys.IDS) or keys.may_hold_hypotheses(found[1])
+    known = found[1] in (*keys.HYPOTHESES, *keys.UTTERANCES, *keys.SEGMENTS, *keys.REFERENCES, *keys.IDS)
     if not known and found[2] in "[{":
         return OBJECT
     first_line = head.lstrip().partition("\n")[0]
@@ -138,7 +138,7 @@ def _framing_of_first_member(head: str, opening: str) -> str:
 
 def _is_faulty_list(value: dict[str, Any]) -> bool:
     """Return whether an object has a list where hypotheses stand, so that it is one utterance, which its reader refuses with the reason."""
-    return any(isinstance(value[key], list) for key in keys.hypothesis_keys(value))
+    return any(isinstance(value.get(key), list) for key in keys.HYPOTHESES)
 
 
 def _wrapping_key(value: dict[str, Any]) -> str | None:
@@ -208,6 +208,7 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
             if current is not None:
                 yield current
             text, is_row, count = ListText(file, item.before), record.is_row, count + 1
+            text.numbered = item.key is None and record.id is None
             current = NbestList(name, [], (), item.line, text, path=reader.path)
         elif file.framing != LINES:
             text.own += item.before
@@ -251,8 +252,8 @@ class Batch:
     def of(value: Any) -> Batch | None:
         if not isinstance(value, dict):
             return None
-        for key in keys.hypothesis_keys(value):
-            texts = value[key]
+        for key in keys.HYPOTHESES:
+            texts = value.get(key)
             if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
                 returned = next((value[name] for name in keys.RETURNED if isinstance(value.get(name), int)), len(texts))
                 return _flat_batch(value, len(texts), returned) if 0 < returned < len(texts) and len(texts) % returned == 0 else None

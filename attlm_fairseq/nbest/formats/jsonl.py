@@ -67,8 +67,8 @@ class JsonlFormat(NbestFormat):
         reader = Reader(source.name)
         count = 0
         for count, (before, line, line_number) in enumerate(filled_lines(source, file), 1):
-            nbest, extras = _nbest_list(split_end(line)[0], count - 1, reader, line_number)
-            nbest.verbatim = ListText(file, before, line, len(nbest.hypotheses), extras=tuple(sorted(extras)))
+            nbest, extras, numbered = _nbest_list(split_end(line)[0], count - 1, reader, line_number)
+            nbest.verbatim = ListText(file, before, line, len(nbest.hypotheses), extras=tuple(sorted(extras)), numbered=numbered)
             yield nbest
         if not count:
             raise InputError("no n-best list in it", path=source.name)
@@ -98,8 +98,8 @@ def _column(value: dict[str, Any]) -> str | None:
     return next((key for key in columns if all(score is None or is_number(score) for score in value[key])), None)
 
 
-def _nbest_list(body: str, count: int, reader: Reader, line: int) -> tuple[NbestList, set[str]]:
-    """Return the list, and the names of its fields and its hypotheses' that only this format keeps."""
+def _nbest_list(body: str, count: int, reader: Reader, line: int) -> tuple[NbestList, set[str], bool]:
+    """Return the list, the names of its fields and its hypotheses' that only this format keeps, and whether it has no id."""
     path = reader.path
     shapes = "" if count else f"; {SHAPES}"
     try:
@@ -121,7 +121,7 @@ def _nbest_list(body: str, count: int, reader: Reader, line: int) -> tuple[Nbest
     references = place.references(value.get("ref"), "ref")
     source = None if value.get("source") is None else place.text(value["source"], "source")
     name = place.id(value.get("id"), count)
-    return NbestList(name, hypotheses, references, line, sparse=sparse, path=path, source=source), extras
+    return NbestList(name, hypotheses, references, line, sparse=sparse, path=path, source=source), extras, value.get("id") is None
 
 
 def _hypothesis(value: Any, index: int, place: Place, reader: Reader, whole: dict[str, Any], extras: set[str]) -> Hypothesis:

@@ -7,22 +7,22 @@ thing, the first in the table counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 IDS = (
     *("id", "utt", "utt_id", "uttid", "utterance", "utterance_id", "utterance_name", "key", "name", "sample_id", "segment_id"),
-    *("sentence_id", "sent_id", "audio_id", "recording_id"),
-    *("audio_filepath", "audio_path", "audio", "file", "filename", "path", "wav"),
+    *("audio_filepath", "audio_path", "audio", "file", "filename", "path", "wav", "sentence_id", "sent_id"),
 )
-# what holds the hypotheses of an utterance, if its value is a list of them; other names like these come before the last row
+# what holds the hypotheses of an utterance; "text" and the like if their value is a list
 HYPOTHESES = (
     *("hyps", "hypotheses", "nbest", "n_best", "nbest_hyps", "beams", "candidates", "alternatives", "texts", "pred_texts", "hyp_texts"),
-    *("predictions", "translations", "hypothesis", "NBest", "nBest"),
+    *("predictions", "translations", "hypothesis", "sequences", "input", "text", "pred_text", "transcriptions", "NBest", "nBest"),
 )
-MAYBE_HYPOTHESES = ("sequences", "input", "text", "pred_text", "transcriptions", "transcription", "transcript", "sentence")
-_LIKE_HYPOTHESES = re.compile(r"hyp|n_?best|beams|candidate|alternative|prediction|translations|outputs", re.IGNORECASE)
-_OF_PARTS = re.compile(r"token|word|piece|char|segment|time|span|align|label|ref|ids$", re.IGNORECASE)
+# other names like these
+_LIKE_HYPOTHESES = re.compile(
+    r"(?:.+_)?(?:hyps|hypotheses|n_?best|beams|candidates|alternatives|translations|predictions|outputs)(?:_list|_texts|_with_scores)?"
+)
 # the text of a hypothesis; the second names are its reference if one of the first is there, or if the hypotheses stand in a list
 TEXTS = (
     *("hyp", "hypothesis", "pred_text", "prediction", "predicted", "pred", "hyp_text", "rec_text", "translation"),
@@ -98,20 +98,18 @@ CTRANSLATE2 = Normalised("score", has_penalty=True)  # "scores" of hypotheses th
 OF_CTRANSLATE2 = ("hypotheses", "sequences")
 
 
-def hypothesis_keys(members: Iterable[str]) -> Iterator[str]:
-    """Yield the keys of an object under which its hypotheses may stand if the value is a list, the surest first."""
-    names = list(members)
-    yield from (key for key in HYPOTHESES if key in names)
-    yield from (key for key in names if may_hold_hypotheses(key) and key not in (*HYPOTHESES, *MAYBE_HYPOTHESES))
-    yield from (key for key in MAYBE_HYPOTHESES if key in names)
+def like_hypotheses(members: Mapping[str, object]) -> list[str]:
+    """Return the lists of an object that has no list under HYPOTHESES, but names like these, such as ``nbest_list``.
+
+    None are looked for next to a text that is surely a hypothesis, nor in an object without id, text or reference, which may be
+    lists by id.
+    """
+    if any(isinstance(members.get(key), str) for key in TEXTS) or members.keys().isdisjoint((*IDS, *REFERENCES)):
+        return []
+    return [key for key, value in members.items() if isinstance(value, list) and _LIKE_HYPOTHESES.fullmatch(key.lower())]
 
 
-def may_hold_hypotheses(key: str) -> bool:
-    """Return whether a list of this name may be the hypotheses of an utterance."""
-    return key in (*HYPOTHESES, *MAYBE_HYPOTHESES) or (_LIKE_HYPOTHESES.search(key) is not None and not _OF_PARTS.search(key))
-
-
-def has_costs(members: Container[str]) -> bool:
+def is_of_sockeye(members: Container[str]) -> bool:
     """Return whether an object is Sockeye's, whose ``score`` and ``scores`` are negative log-probabilities."""
     return "sentence_id" in members and "translation" in members
 
@@ -143,7 +141,7 @@ def is_score_column(key: str) -> bool:
 
 def as_member(name: str) -> str:
     """Return the key under which a score is written, so that it is read back as a score of that value."""
-    taken = name in NORMALISED or name in COSTS or name == SCORES or name in (*ALL_TEXTS, *REFERENCES, *HYPOTHESES, *MAYBE_HYPOTHESES)
+    taken = name in NORMALISED or name in COSTS or name == SCORES or name in (*ALL_TEXTS, *REFERENCES, *HYPOTHESES)
     return name if is_score(name) and not taken else _as_score(name)
 
 

@@ -294,6 +294,6 @@ def write_lines(
         lines.put(before)
         for place, line in enumerate(lines_of(nbest)):
             if not i and not place and not before and line.startswith("\ufeff") and not (file is not None and file.start):
-                lines.put("\ufeff")  # a first line that begins with this character needs a mark before it, or its own is taken for one
+                line = f"\ufeff{line}"  # a first line that begins with this character needs a mark before it, or its own is taken for one
             lines.put(line)
     lines.put(file.end if file is not None else "")

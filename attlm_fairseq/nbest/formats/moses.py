@@ -34,7 +34,7 @@ _HAS_KEPT = re.compile(rf"(?<!\S)({KEPT}|{NO_TOTAL})=")
 _BARE = re.compile(r"f\d+")  # what scores without a name are called: a missing one is an error
 _ALIGNED = re.compile(r"\d+-\d+")
 _FROM_OPENNMT = "write text<TAB>score, and give the number of hypotheses of each sentence: --format nemo:K"
-_SCORE = re.compile(r"\s*-?\d+\.\d+\s*")
+_SCORE = re.compile(r"\s*(?:-\d+\.\d+|\d+\.\d{6})\s*")
 
 
 def _legal(name: str) -> str:
@@ -64,7 +64,7 @@ class MosesFormat(NbestFormat):
         def parse(text: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
             nonlocal shape
             found = _recognise(split_end(text)[0], source.name, line)
-            if len(found.fields) == 2 and _SCORE.fullmatch(found.fields[0]):
+            if shape is None and len(found.fields) == 2 and _SCORE.fullmatch(found.fields[0]):
                 message = f"found {quoted(text)}: a score stands before the text, and no id, as OpenNMT-tf writes it; {_FROM_OPENNMT}"
                 raise InputError(message, path=source.name, line=line)
             found_shape = (len(found.fields), bool(found.features), found.total is not None)

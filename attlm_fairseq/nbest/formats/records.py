@@ -53,12 +53,17 @@ def layout_of(value: Any) -> Layout | None:
         return Layout(value) if value and not tokens and all(map(_is_hypothesis, value)) else None
     if not isinstance(value, dict):
         return None
-    for key in keys.hypothesis_keys(value):
-        found = value[key]
+    for key in (*keys.HYPOTHESES, *_like_hypotheses(value)):
+        found = value.get(key)
         if isinstance(found, list) and found and all(map(_is_hypothesis, found)):
             columns = tuple(other for other, column in value.items() if other != key and _is_column(other, column, len(found)))
             return Layout(found, key, columns)
     return Layout([value], is_row=True) if text_of_value(value) is not None else None
+
+
+def _like_hypotheses(value: dict[str, Any]) -> list[str]:
+    """Return the keys of an object's lists of hypotheses with names like those known."""
+    return [key for key in keys.like_hypotheses(value) if value[key] and all(map(_is_hypothesis, value[key]))]
 
 
 def _is_hypothesis(value: Any) -> bool:
@@ -125,7 +130,7 @@ class Record:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads the utterances of one file. Logs one line, once, for each score that was normalised by length."""
+    """Reads the utterances of one file. Logs one line, once, for each score that is read as another number."""
 
     path: str
     _told: set[str] = field(default_factory=set)
@@ -140,6 +145,8 @@ class Reader:
         layout = layout_of(value)
         if layout is None:
             raise self._not_an_utterance(value, place, first)
+        if isinstance(value, dict) and layout.container not in (None, *keys.HYPOTHESES) and len(several := _like_hypotheses(value)) > 1:
+            raise place.error(f"has several lists of hypotheses, {' and '.join(several)}: give one the name hyps, and leave the others out")
         whole = value if isinstance(value, dict) else {}
         steps: tuple[str | int, ...] = () if layout.container is None else (layout.container,)
         columns = {key: whole[key] for key in layout.columns}
@@ -188,7 +195,7 @@ class Reader:
         self, value: Any, at: _At, columns: Mapping[str, Any], whole: Mapping[str, Any], container: str | None
     ) -> tuple[Hypothesis, set[str]]:
         members = dict(columns)
-        if keys.has_costs(whole) and isinstance(members.get(keys.SCORES), list):  # that of the translation, then those of its factors
+        if keys.is_of_sockeye(whole) and isinstance(members.get(keys.SCORES), list):  # that of the translation, then those of its factors
             members[keys.SCORES] = next(iter(members[keys.SCORES]), None)
         if isinstance(value, dict):
             members |= value
@@ -222,7 +229,7 @@ class Reader:
                     taken = any(normalised.sum_name in names for names in (members, scores, named))
                     penalty = next((of[keys.LENGTH_PENALTY] for of in (whole, members) if is_number(of.get(keys.LENGTH_PENALTY))), 1.0)
                     name, score = self.sum_of(key, score, normalised, _length(tokens, members), penalty, taken)
-                scores[name] = -score if key in keys.COSTS or (name == "score" and keys.has_costs(whole)) else score
+                scores[name] = -score if key in keys.COSTS or self._is_cost_of_sockeye(key, score, whole) else score
                 if named.get(name, scores[name]) != scores[name]:
                     raise at.place.error(f"has two scores {quoted(name)}, next to its text and under scores: keep one", *at.steps)
             elif isinstance(found, str) and keys.is_score_column(key) and is_written_number(found):
@@ -236,6 +243,12 @@ class Reader:
             if logprob is not None:
                 scores[keys.LOGPROB] = logprob
         return scores, read
+
+    def _is_cost_of_sockeye(self, key: str, score: float, whole: Mapping[str, Any]) -> bool:
+        found = key in ("score", keys.SCORES) and score >= 0 and keys.is_of_sockeye(whole)
+        if found:
+            self._tell(f"{key} is taken for Sockeye's negative log-probability: read with the other sign, as score")
+        return found
 
     def sum_of(
         self, key: str, score: float, normalised: keys.Normalised, length: int | None, penalty: Any = 1.0, taken: bool = False
@@ -258,10 +271,13 @@ class Reader:
             told = f"{key} of a hypothesis is taken to be divided by {by}, and read as the sum, the score {name}"
             told += "; if it is the sum, add length_penalty 0 to the file" if normalised.has_penalty else ""
             score = self._multiplied(key, score, length + normalised.unlisted, power)
+        self._tell(told)
+        return name, score
+
+    def _tell(self, told: str) -> None:
         if told not in self._told:
             self._told.add(told)
             note(f"note: {self.path}: {told}")
-        return name, score
 
     def _multiplied(self, key: str, score: float, length: int, power: float) -> float:
         try:
@@ -275,8 +291,8 @@ class Reader:
     def _not_an_utterance(self, value: Any, place: Place, first: bool) -> Exception:
         found = quoted(json.dumps(value, ensure_ascii=False))
         if isinstance(value, dict):
-            for key in keys.hypothesis_keys(value):
-                if isinstance(value[key], list):
+            for key in keys.HYPOTHESES:
+                if isinstance(value.get(key), list):
                     return _fault_in(value[key], place, (key,))
         if isinstance(value, list):
             return _fault_in(value, place, ())

@@ -112,7 +112,8 @@ WHISPER_CPP = """\
 \t"result": {"language": "en"},
 \t"transcription": [
 {"timestamps": {"from": "00", "to": "01"}, "offsets": {"from": 0, "to": 100}, "text": " And so",
- "tokens": [{"text": " And", "id": 3, "p": 0.5}, {"text": " so", "id": 5, "p": 0.25}]}
+ "tokens": [{"text": " And", "id": 3, "p": 0.5}, {"text": " so", "id": 5, "p": 0.25}]},
+{"text": " my fellow", "tokens": [{"text": " my", "id": 7, "p": 0.5}, {"text": " fellow", "id": 9, "p": 0.5}]}
 ]}
 """
 FASTER_WHISPER = '[{"id": 1, "seek": 0, "start": 0.0, "end": 2.0, "text": " a b", "tokens": [1, 2], "avg_logprob": -0.25, "words": null}]'

@@ -530,11 +530,34 @@ def test_a_list_named_like_hypotheses_is_not_passed_over_for_its_reference(key, 
     assert ([hypothesis.text for hypothesis in nbest.hypotheses], nbest.references) == (["first", "second"], ("the reference",))
 
 
-@pytest.mark.parametrize("key", ["hyp_tokens", "hyp_words", "pred_segments", "keywords", "chunks", "words"])
+def json_lists(value: object) -> list[tuple[str, list[str], tuple[str, ...]]]:
+    return [(nbest.id, texts(nbest), nbest.references) for nbest in read(json.dumps(value), "json")]
+
+
+@pytest.mark.parametrize("key", ["hyp_tokens", "hyp_phones", "hyp_lang", "pred_segments", "keywords", "chunks", "words", "hyp_source"])
 def test_parts_of_a_text_are_not_hypotheses(key):
     for parts in (["a", "b"], [{"text": "a"}, {"text": "b"}]):
-        (nbest,) = read(json.dumps({"text": "a b", key: parts}), "json")
-        assert [hypothesis.text for hypothesis in nbest.hypotheses] == ["a b"]
+        assert json_lists({"id": "u", "text": "a b", key: parts}) == [("u", ["a b"], ())]
+
+
+def test_names_that_look_like_those_of_hypotheses_do_not_hide_what_is_sure():
+    two = ["a b", "a c"]
+    assert json_lists({"athens": two, "chypre": two, "hyp_001": two}) == [(name, two, ()) for name in ("athens", "chypre", "hyp_001")]
+    assert json_lists({"kaldi_hyps": two, "other_hyps": two}) == [("kaldi_hyps", two, ()), ("other_hyps", two, ())]
+    assert json_lists({"id": "u", "hyp": "a b", "ref": "x", "alternative_translations": ["p", "q"]}) == [("u", ["a b"], ("x",))]
+    assert json_lists({"input": two, "outputs": ["x"]}) == [("0", two, ())]
+    assert json_lists({"id": "u", "hyp": "a b", "transcript": ["x", "y"]}) == [("u", ["a b"], ("x", "y"))]
+    rows = [{"recording_id": "r", "sentence_id": "s", "audio_filepath": f"{i}.wav", "pred_text": "a"} for i in (1, 2)]
+    assert json_lists(rows) == [("1.wav", ["a"], ()), ("2.wav", ["a"], ())]
+    with pytest.raises(InputError, match="has several lists of hypotheses, kaldi_hyps and whisper_hyps: give one the name hyps"):
+        json_lists({"ref": "x", "kaldi_hyps": two, "whisper_hyps": two})
+
+
+def test_a_score_of_sockeye_is_told_from_log_probabilities(caplog):
+    value = {"sentence_id": "s", "translation": "a b", "score": -0.5, "sequences_scores": -0.25, "num_tokens": 4}
+    (nbest,) = read(json.dumps(value), "json")
+    assert scores(nbest) == [{"score": -0.5, "sequences_scores_sum": -1.0}]
+    assert "Sockeye" not in caplog.text
 
 
 def test_plain_lists_of_a_number_of_lines():
@@ -545,6 +568,7 @@ def test_plain_lists_of_a_number_of_lines():
     assert swapped(PLAIN_IN_STEP, "plain:2") == "a\na b\n\nc d\n"
     made = [NbestList("u1", [Hypothesis("a"), Hypothesis("b")]), NbestList("u2", [Hypothesis("c"), Hypothesis("d")])]
     assert write(made, "plain:2") == "a\nb\nc\nd\n"
+    assert swapped("a\n\ufeffb\n", "plain:2") == "\ufeff\ufeffb\na\n"  # a mark, because the first text begins with this character
     with pytest.raises(InputError, match="list u1 has 2 hypotheses: plain:3 has 3 for each list"):
         write(made, "plain:3")
     for argument in ("0", "x", "-1"):
