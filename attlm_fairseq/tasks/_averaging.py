@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 logger = logging.getLogger(__name__)
 
-AVERAGES = ("none", "nt-asgd", "ema")
+AVERAGES = ("none", "nt-asgd", "asgd", "ema")
 
 
 class WeightAverage:
@@ -19,6 +19,7 @@ class WeightAverage:
 
     - ``ema``: after update t ``a = d a + (1 - d) w``, where d is ``decay``, at most (1 + t) / (10 + t). The bound lets the average
       of a short run forget the first weights.
+    - ``asgd``: the mean of the weights after each update. AWD-LSTM is fine-tuned so.
     - ``nt-asgd`` (Merity, Keskar and Socher 2018): the mean of the weights after each update since the trigger. The trigger
       is the first validation whose perplexity is above the best of all validations except the ``window`` before it. With SGD
       this is averaged SGD.
@@ -30,14 +31,14 @@ class WeightAverage:
         self.own: list[Tensor] = []  # the latest weights, while the model holds the average
         self.updates = 0  # number of updates in the average
         self.perplexities: list[float] = []
-        self.triggered = kind == "ema"
+        self.triggered = kind in ("asgd", "ema")
 
     def add(self, model: nn.Module) -> None:
         """Add the model's weights to the average, after an update."""
         if not self.triggered:
             return
         self.updates += 1
-        share = 1 / self.updates if self.kind == "nt-asgd" else max(1 - self.decay, 9 / (10 + self.updates))
+        share = 1 / self.updates if self.kind != "ema" else max(1 - self.decay, 9 / (10 + self.updates))
         with torch.no_grad():
             if self.updates == 1:
                 self.average = [wide(weights).clone() for weights in trained(model)]
@@ -84,7 +85,7 @@ class WeightAverage:
         if kind == self.kind != "none":
             self.average = [part.clone() for part in saved["average"]]
             self.updates, self.perplexities = saved["updates"], list(saved["perplexities"])
-            self.triggered = saved["triggered"] or self.kind == "ema"
+            self.triggered = saved["triggered"] or self.triggered
         elif self.own:
             logger.info(
                 f"the average in the checkpoint is not of --average {self.kind}: training goes on from the latest weights, without it"

@@ -25,8 +25,8 @@ class TrainingOptions(ChoiceOptions):
         default="none",
         metadata={
             "choices": AVERAGES,
-            "help": "validate and save averaged weights: the mean since validation stopped improving (nt-asgd, with "
-            "--optimizer sgd), or an exponential moving average (ema)",
+            "help": "validate and save averaged weights: the mean since validation stopped improving (nt-asgd) or "
+            "since the first update (asgd), both with --optimizer sgd, or an exponential moving average (ema)",
         },
     )
     average_window: int = field(
@@ -78,7 +78,7 @@ def refuse_options(task: TrainingOptions, model: Any) -> None:
             name = f"--{option.replace('_', '-')}"
             raise InputError(f"{name} has no effect without --average {kind}: give --average {kind}, or leave {name} out")
     if task.average == "nt-asgd" and task.disable_validation:
-        raise InputError("--average nt-asgd begins after a validation: leave --disable-validation out, or give --average ema")
+        raise InputError("--average nt-asgd begins after a validation: leave --disable-validation out, or give --average asgd or ema")
     for option in ("curriculum", "grouped_shuffling", "update_epoch_batch_itr", "skip_remainder_batch"):
         if getattr(task, option):
             raise InputError(
