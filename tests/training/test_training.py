@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -357,3 +358,20 @@ def test_two_processes_carry_documents_like_one_with_their_rows(data):
     assert saved_states(data / "two rows" / "checkpoint1.pt") == [{}, {}]
     fairseq("train", *common, "--batch-size", 4, "--save-dir", data / "one resumed")
     same_weights(data / "four rows" / "checkpoint_last.pt", data / "one resumed" / "checkpoint_last.pt", 1e-5)
+
+
+def test_each_process_draws_its_own_dropout(monkeypatch):
+    """And other numbers for each batch of an update: fairseq sets the seed once for all of them."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    drawn = []
+    for rank in (0, 1, 2):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        task = SimpleNamespace(_drawn_for=-1)
+        for update in (0, 1):
+            torch.manual_seed(1 + update)
+            for _ in range(2):
+                SentenceResetLMTask.draw_by_rank(task, update)
+                drawn.append(tuple(torch.rand(3).tolist()))
+    torch.manual_seed(1)
+    assert [drawn[0], drawn[1]] == [tuple(torch.rand(3).tolist()) for _ in range(2)], "the first process draws as one alone"
+    assert len(set(drawn)) == len(drawn) == 12
