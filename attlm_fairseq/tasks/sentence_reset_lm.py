@@ -291,8 +291,8 @@ class SentenceResetLMTask(FairseqTask):
         """Let each process of a training draw its own dropout. fairseq gives all of them the same seed at the beginning of an update."""
         if torch.distributed.is_initialized() and update_num != self._drawn_for:
             self._drawn_for = update_num
-            if rank := torch.distributed.get_rank():  # as far from the seeds of other updates as an update count can be
-                torch.manual_seed(torch.initial_seed() + (rank << 40))
+            if rank := torch.distributed.get_rank():  # far from the seeds of the next updates; on CPUs only 32 bits of a seed count
+                torch.manual_seed((torch.initial_seed() + rank * 1_000_003) % 2**32)
 
     def optimizer_step(self, optimizer: Any, model: BaseFairseqModel, update_num: int) -> None:
         super().optimizer_step(optimizer, model, update_num)
