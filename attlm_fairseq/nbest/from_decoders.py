@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats.json_text import Place
 from attlm_fairseq.nbest.formats.records import Reader
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -18,6 +19,10 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 # the attributes of a decoder's objects that are read
 _ATTRIBUTES = ("text", "score", "tokens", "words", "ys_log_probs", "y_sequence", "hypotheses", "n_best_hypotheses")
 _SCORES_OF_TEXTS = ("logit_score", "lm_score")  # transformers' names for pyctcdecode's
+COPIES = (
+    "the sequences of each utterance are all the same, as Whisper's own generate returns them: call "
+    "transformers.GenerationMixin.generate(model, ..), see docs/formats.md#from-a-decoder-in-python"
+)
 
 
 def from_generate(
@@ -30,6 +35,9 @@ def from_generate(
     ids: Iterable[str] | None = None,
 ) -> list[NbestList]:
     """Make lists from the output of Hugging Face's ``model.generate(.., return_dict_in_generate=True)``.
+
+    Whisper's own ``generate`` returns copies of the best sequence of a beam search; a warning says so. Call
+    ``transformers.GenerationMixin.generate(model, ..)`` instead.
 
     Args:
         outputs: the output, with ``sequences`` (B * N, T). ``sequences_scores`` (B * N,) of beam search become the
@@ -59,7 +67,10 @@ def from_generate(
         lengths = [sum(beam >= 0 for beam in row) for row in beams] if beams is not None else [_length(row, processor) for row in generated]
         for hypothesis, score, length in zip(hypotheses, normalised, lengths, strict=True):
             hypothesis.scores["score"] = score * length**length_penalty
-    groups = [hypotheses[i : i + num_return_sequences] for i in range(0, len(hypotheses), num_return_sequences)]
+    starts = range(0, len(hypotheses), num_return_sequences)
+    if num_return_sequences > 1 and all(sequences[start + i] == sequences[start] for start in starts for i in range(num_return_sequences)):
+        note(f"WARNING: from_generate: {COPIES}")
+    groups = [hypotheses[start : start + num_return_sequences] for start in starts]
     return _lists(groups, ids)
 
 

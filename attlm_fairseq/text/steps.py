@@ -187,7 +187,7 @@ def _whisper_english(file: str) -> TextFunction:
     text = "".join(TextSource(file, "the spellings that a Whisper model has in its normalizer.json").lines())
     try:
         spellings = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"not valid JSON ({error}): expected the normalizer.json of a Whisper model", path=file) from None
     if not (isinstance(spellings, dict) and all(isinstance(word, str) for word in spellings.values())):
         raise InputError("is not the normalizer.json of a Whisper model: expected an object, word to word", path=file)

@@ -50,7 +50,7 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
     Raises:
         InputError: the output already exists, or the format cannot hold the lists. Nothing is written then.
     """
-    path = _new(path, to)
+    path = _new_output(path, to)
     if isinstance(lists, str | os.PathLike):
         lists = NbestFile(lists)
     source, opened = lists.open() if isinstance(lists, NbestFile) else (None, lists_to_write(lists))
@@ -66,7 +66,7 @@ def convert_parts(files: Sequence[NbestFile], path: FilePath, to: str) -> Conver
     Raises:
         InputError: as ``convert``, or two lists have the same id.
     """
-    return _converted(None, _of_parts(files), _new(path, to), to, as_new_lists=True)
+    return _converted(None, _of_parts(files), _new_output(path, to), to, as_new_lists=True)
 
 
 def _of_parts(files: Iterable[NbestFile]) -> Iterator[NbestList]:
@@ -115,7 +115,7 @@ def _converted(
     return losses.told()
 
 
-def _new(path: FilePath, to: str) -> str:
+def _new_output(path: FilePath, to: str) -> str:
     """Return the path of an output. Raises InputError if there is something already, or if it is no path."""
     check_file(path, to)
     path = os.fspath(path)

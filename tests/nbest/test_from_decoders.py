@@ -52,6 +52,35 @@ def test_generate_scores_are_the_sums_of_the_models_own_log_probabilities(tmp_pa
         attlm.from_generate(outputs, tokenizer, num_return_sequences=3, ids=["x"])
 
 
+def test_whisper_as_the_docs_have_it(caplog):
+    """A small model with random weights: the beams differ, and their scores are sums of its log-probabilities. Its own generate copies."""
+    from transformers import GenerationMixin, WhisperConfig, WhisperForConditionalGeneration
+
+    torch.manual_seed(0)
+    size = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 16}
+    size |= {"encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_source_positions": 50, "max_target_positions": 40, "num_mel_bins": 8}
+    tokens = {"vocab_size": 60, "pad_token_id": 50, "bos_token_id": 50, "eos_token_id": 50, "decoder_start_token_id": 51}
+    model = WhisperForConditionalGeneration(WhisperConfig(**size, **tokens, init_std=0.6)).eval()
+    for name in ("suppress_tokens", "begin_suppress_tokens"):
+        setattr(model.generation_config, name, None)
+    model.generation_config.no_timestamps_token_id = 52
+    features, prompt = torch.randn(2, 8, 100), torch.tensor([[51, 52]] * 2)
+    decode = SimpleNamespace(batch_decode=lambda rows, skip_special_tokens: [" ".join(map(str, row)) for row in rows])
+    wanted = {"num_beams": 4, "num_return_sequences": 3, "return_dict_in_generate": True, "output_scores": True, "max_new_tokens": 8}
+    output = GenerationMixin.generate(model, features, decoder_input_ids=prompt, **wanted)
+    lists = attlm.from_generate(output, decode, num_return_sequences=3, prompt_length=2)
+    assert [len({one.text for one in nbest.hypotheses}) for nbest in lists] == [3, 3]
+    assert "from_generate" not in caplog.text
+    for i, (row, found) in enumerate(zip(output.sequences, [one for nbest in lists for one in nbest.hypotheses], strict=True)):
+        with torch.no_grad():
+            logs = model(input_features=features[i // 3 : i // 3 + 1], decoder_input_ids=row[None, :-1]).logits[0].log_softmax(-1)
+        length = int((output.beam_indices[i] >= 0).sum())
+        assert found.scores["score"] == pytest.approx(sum(logs[1 + j, row[2 + j]].item() for j in range(length)), abs=1e-3)
+    copies = model.generate(features, **wanted)
+    attlm.from_generate(copies, decode, num_return_sequences=3)
+    assert "WARNING: from_generate: the sequences of each utterance are all the same, as Whisper's own generate" in caplog.text
+
+
 def test_beams_of_pyctcdecode():
     pyctcdecode = pytest.importorskip("pyctcdecode")
     decoder = pyctcdecode.build_ctcdecoder(["", " ", "a", "b"])

@@ -177,6 +177,9 @@ def test_whisper_english_is_the_normaliser_of_published_error_rates(models, tmp_
     (tmp_path / "x.json").write_text("[1]")
     with pytest.raises(InputError, match=r"x.json: is not the normalizer.json of a Whisper model: expected an object, word to word"):
         words(["whisper-english:x.json"], "a", tmp_path)
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"x.json: not valid JSON \(.*\): expected the normalizer.json of a Whisper model"):
+        words(["whisper-english:x.json", "lowercase"], "a b", tmp_path)
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(InputError, match=r"x.json: not valid JSON \(.*\): expected the normalizer.json of a Whisper model"):
         words(["whisper-english:x.json"], "a b", tmp_path)
