@@ -14,8 +14,10 @@ from attlm_fairseq.modules.kernels.limits import LIMITS
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.modules.output import Mixture
+from attlm_fairseq.modules.recurrence import TwoSizes
 
 V, SIZE, LAYERS = 19, 6, 2
+SMALLER = SIZE - 2
 
 
 VARIANTS = {
@@ -29,6 +31,7 @@ VARIANTS = {
         "attentive_lstm_lm",
         {"attention_score": "combined", "attention_memory": "current", "attention_merge": "product", "attention_skip": 1},
     ),
+    "combined, smaller top": ("attentive_lstm_lm", {"attention_score": "combined", "decoder_top_size": SMALLER, "output_layer": "untied"}),
     "averaging": ("averaging_lstm_lm", {}),
     "selection none": ("amsrn_lm", {"selection": "none", "output_layer": "untied"}),
     "selection independent": ("amsrn_lm", {"selection": "independent", "output_layer": "untied"}),
@@ -84,6 +87,8 @@ def make_model(variant: str, dtype: torch.dtype = torch.float64, size: int = SIZ
         **own,
         **options,
     }
+    if own.get("decoder_top_size"):
+        config["decoder_top_size"] = size - SIZE + SMALLER
     torch.manual_seed(7)
     model = build_language_model(family, config, vocabulary, PAD).to(dtype)
     model.initialise(0.8)  # large weights, so that the tanh and the attention are far from linear
@@ -148,6 +153,8 @@ def reference_states(model: LanguageModel, tokens: list[int], depth: int | None 
 
 def layers_of(cells: torch.nn.Module) -> list[dict[str, torch.Tensor]]:
     """The weights of each layer by the names of the loops."""
+    if isinstance(cells, TwoSizes):
+        return [*layers_of(cells.lower), *layers_of(cells.top)]
     if cells.name == "hornn":
         return [dict(layer.named_parameters()) for layer in cells.layers]
     if cells.name in ("lstm", "rnn"):
@@ -166,6 +173,10 @@ def layers_of(cells: torch.nn.Module) -> list[dict[str, torch.Tensor]]:
 
 def reference_outputs(cells: torch.nn.Module, embedded: list[torch.Tensor], layers: list[dict]) -> tuple[list[torch.Tensor], list]:
     """The loop of a recurrence with the weights of its layers: outputs and, if it attends, weights."""
+    if isinstance(cells, TwoSizes):
+        lower = len(layers_of(cells.lower))
+        between, _ = reference_outputs(cells.lower, embedded, layers[:lower])
+        return reference_outputs(cells.top, between, layers[lower:]) if layers[lower:] else (between, [])
     if cells.name == "hornn":
         return reference.higher_order_states(embedded, layers, cells.layers[0].order), []
     if cells.name == "lstmn":

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel
-from attlm_fairseq.modules.recurrence.lstm import LSTM
+from attlm_fairseq.modules.recurrence import LSTM, TwoSizes
 from attlm_fairseq.modules.recurrence.torch_layers import lstm_layer, weights_of
 
 
@@ -30,8 +30,10 @@ def require_lstm(trained: TrainedModel) -> None:
 
 def last_gates(model: LanguageModel, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Return the forget gates and the written values ``i * g`` of the LSTM's last layer, (B, T, H) each, for tokens (B, T)."""
-    lstm = cast(LSTM, model.recurrence)
-    sequence = model.embedding(tokens)
+    lstm, sequence = cast("LSTM | TwoSizes", model.recurrence), model.embedding(tokens)
+    if isinstance(lstm, TwoSizes):
+        sequence, _ = lstm.lower.read(sequence, lstm.lower.initial(len(tokens)))
+        lstm, sequence = cast(LSTM, lstm.top), sequence[..., : lstm.lower_size]
     zeros = sequence.new_zeros(len(tokens), lstm.hidden_size)
     for layer in range(lstm.num_layers):
         weight, recurrent, bias = weights_of(lstm, layer)

@@ -37,6 +37,9 @@ class LanguageModelConfig(ChoiceOptions):
     decoder_embed_dim: int = field(default=512, metadata={"help": "size of the word embeddings"})
     decoder_hidden_size: int = field(default=512, metadata={"help": "size of a recurrent state h_t"})
     decoder_layers: int = field(default=2, metadata={"help": "number of recurrent layers"})
+    decoder_top_size: Optional[int] = field(
+        default=None, metadata={"help": "size of a state of the top layer, if it differs (default: --decoder-hidden-size)"}
+    )
     output_layer: str = field(
         default="tied",
         metadata={
@@ -63,10 +66,7 @@ class LanguageModelConfig(ChoiceOptions):
     )
     locked_dropout: bool = field(
         default=False,
-        metadata={
-            "help": "use variational dropout: one dropout mask for all positions of a row of the batch. --dropout-latent draws one for "
-            "each position all the same"
-        },
+        metadata={"help": "use variational dropout: one dropout mask for all positions of a row of the batch"},
     )
     dropout_words: float = field(
         default=0.0, metadata={"help": "probability of dropping a word: its embedding is 0 at all its positions in a batch"}
@@ -80,6 +80,14 @@ class LanguageModelConfig(ChoiceOptions):
         metadata={
             "choices": ["zero", "uniform"],
             "help": "initial biases, except those of forget gates: 0 (zero) or drawn like weights (uniform)",
+        },
+    )
+    init_layers: str = field(
+        default="range",
+        metadata={
+            "choices": ["range", "torch"],
+            "help": "initial weights of the layers: in [-R, R] (range) or, with their biases, as PyTorch draws them (torch), between "
+            "+-1/sqrt(size of the state) in an LSTM. R is then for the embeddings and the softmax alone",
         },
     )
     output_bias: str = field(
@@ -252,7 +260,7 @@ class MemoryDecoder(IncrementalDecoder):
     def _loss(self, features: Tensor, read: Read | None, target: Tensor, terms: LossTerms) -> Loss:
         """Return the loss of the targets (B, T) without padding."""
         counted = target != self.dictionary.pad()
-        return self.model.output.loss(features[counted], target[counted], read and read.at(counted), terms)
+        return self.model.output.loss(features[counted], target[counted], read and read.at(counted), terms, counted)
 
     def _logits(self, features: Tensor, read: Read | None) -> Tensor:
         """Compute logits, in eval mode in float32: bfloat16's 8-bit mantissa is too coarse for probabilities."""
@@ -284,7 +292,7 @@ class MemoryLanguageModel(FairseqLanguageModel):
             logger.warning(
                 "--compute-dtype bf16: this CPU has no instructions for bfloat16: products are computed in float32, which is faster"
             )
-        model.initialise(cfg.init_range, biases_too=str(cfg.init_biases) == "uniform")
+        model.initialise(cfg.init_range, biases_too=str(cfg.init_biases) == "uniform", layers_too=str(cfg.init_layers) == "range")
         return cls(MemoryDecoder(dictionary, model, str(cfg.compute_dtype)))
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *others: Any, **named: Any) -> Any:

@@ -57,9 +57,9 @@ def zaremba_preset(name: str, model: type[MemoryLanguageModel], size: int, init_
 
 
 def awd_preset(name: str, model: type[MemoryLanguageModel], size: int, layers: int, **others: Any) -> None:
-    """Register a preset with the regularisation of AWD-LSTM's PTB recipe (Merity, Keskar and Socher 2018), tied, layers of one size.
+    """Register a preset with the regularisation of AWD-LSTM's PTB recipe (Merity, Keskar and Socher 2018), tied.
 
-    The embeddings have the same size. ``others`` may change all of this.
+    The embeddings have the size of the states. ``others`` may change all of this.
     """
     recipe = {
         "decoder_embed_dim": size,
@@ -73,3 +73,10 @@ def awd_preset(name: str, model: type[MemoryLanguageModel], size: int, layers: i
         "locked_dropout": True,
     }
     preset(name, model, **{**recipe, **others})
+
+
+def merity_preset(name: str, model: type[MemoryLanguageModel], embeddings: int, size: int, top: int, **others: Any) -> None:
+    """Register a preset with AWD-LSTM's sizes and initial weights, too: three layers, of which the top one is smaller."""
+    sizes = {"decoder_embed_dim": embeddings, "decoder_top_size": top}
+    initial = {"init_range": 0.1, "init_layers": "torch", "forget_bias": None, "output_bias": "zero"}
+    awd_preset(name, model, size, 3, **{**sizes, **initial, **others})

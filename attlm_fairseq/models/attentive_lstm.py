@@ -26,7 +26,10 @@ from attlm_fairseq.modules.source_attention import SourceAttention
 from attlm_fairseq.modules.state import LanguageModelState
 
 NO_LIMIT = 1 << 30  # the number of positions: there is no limit, but fairseq needs a number
-FOR_LANGUAGE_MODELS_ALONE = ("init_from", "output_bias", "compute_dtype", "softmaxes", "dropout_latent", "pointer_loss")
+FOR_LANGUAGE_MODELS_ALONE = (
+    *("decoder_top_size", "init_from", "init_layers", "output_bias", "compute_dtype"),
+    *("softmaxes", "dropout_latent", "pointer_loss"),
+)
 
 
 def decoder_options() -> list[tuple[str, Any, Any]]:

@@ -6,7 +6,7 @@ with presets for rows of the papers' tables."""
 from fairseq.models import register_model
 
 from attlm_fairseq.models._decoder import MemoryLanguageModel, PlainLSTMConfig
-from attlm_fairseq.models._presets import awd_preset, daniluk_preset, zaremba_preset
+from attlm_fairseq.models._presets import daniluk_preset, merity_preset, zaremba_preset
 
 
 @register_model("plain_lstm_lm", dataclass=PlainLSTMConfig)
@@ -30,12 +30,11 @@ zaremba_preset(
     weight_drop=0.3,
     locked_dropout=True,
 )
-# 24.3 M, as AWD-LSTM has: its layers of 1150, 1150 and 400 over embeddings of 400 are three of 820 here
-awd_preset("awd_lstm_lm", PlainLSTMLanguageModel, 820, layers=3)
-# AWD-LSTM-MoS (Yang et al. 2018) and AWD-LSTM-DOC (Takase, Suzuki and Nagata 2018): 21.4 M and 22.8 M on PTB, 34.8 M and 36.6 M on
-# WikiText-2, as printed. Their layers of 960, 960 and 620 (WikiText-2: 1150, 1150 and 650) are three of one size here
-for kind, softmaxes, dropout, sizes in (("mos", "15", 0.29, (840, 980)), ("doc", "15,5", 0.6, (845, 985))):
-    shares = {"softmaxes": softmaxes, "dropout_latent": dropout}
-    awd_preset(f"awd_{kind}", PlainLSTMLanguageModel, sizes[0], 3, decoder_embed_dim=280, dropout_between=0.225, **shares)
-    wikitext = {"decoder_embed_dim": 300, "dropout_in": 0.55, "dropout_between": 0.2}
-    awd_preset(f"awd_{kind}_wikitext2", PlainLSTMLanguageModel, sizes[1], 3, **wikitext, **shares)
+# AWD-LSTM (Merity, Keskar and Socher 2018), AWD-LSTM-MoS (Yang et al. 2018) and AWD-LSTM-DOC (Takase, Suzuki and Nagata 2018)
+merity_preset("awd_lstm_lm", PlainLSTMLanguageModel, 400, 1150, 400)
+merity_preset("awd_lstm_lm_wikitext2", PlainLSTMLanguageModel, 400, 1150, 400, dropout_in=0.65, dropout_between=0.2)
+for kind, softmaxes, dropout in (("mos", "15", 0.29), ("doc", "15,5", 0.6)):
+    mixture = {"softmaxes": softmaxes, "dropout_latent": dropout}
+    merity_preset(f"awd_{kind}", PlainLSTMLanguageModel, 280, 960, 620, dropout_between=0.225, **mixture)
+    wikitext = {"dropout_in": 0.55, "dropout_between": 0.2}
+    merity_preset(f"awd_{kind}_wikitext2", PlainLSTMLanguageModel, 300, 1150, 650, **wikitext, **mixture)

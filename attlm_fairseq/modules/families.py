@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import (
@@ -18,7 +18,7 @@ from attlm_fairseq.modules.memory import (
     SelectionReader,
 )
 from attlm_fairseq.modules.output import OutputOptions, build_output_layer, parse_softmaxes
-from attlm_fairseq.modules.recurrence import LSTM, LSTMN, RNN, HigherOrderRNN, Mogrifier, Recurrence, WeightedAverage
+from attlm_fairseq.modules.recurrence import LSTM, LSTMN, RNN, HigherOrderRNN, Mogrifier, Recurrence, TwoSizes, WeightedAverage
 from attlm_fairseq.modules.regularisation import Regularisation
 
 
@@ -53,6 +53,7 @@ FAMILIES = {
 
 RECIPES = {
     "awd_lstm_lm": "plain_lstm_lm",
+    "awd_lstm_lm_wikitext2": "plain_lstm_lm",
     "awd_averaging": "averaging_lstm_lm",
     "awd_attentive": "attentive_lstm_lm",
     "awd_mos": "plain_lstm_lm",
@@ -84,11 +85,12 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     parts = FAMILIES[family] if isinstance(family, str) else family
     options = {**parts.defaults, "adaptive_cutoffs": None, "softmaxes": "1", **{name: config[name] for name in config}}
     regularisation = Regularisation.from_config(options)
-    reader = parts.reader.from_config(options["decoder_hidden_size"], vocabulary_size, options)
+    top_size = options.get("decoder_top_size") or options["decoder_hidden_size"]
+    reader = parts.reader.from_config(top_size, vocabulary_size, options)
     output = output_options(options, regularisation, points="pointer_loss" in parts.reader.defaults)
     options["lower_layers"] = lower_layers(output.softmaxes, options["decoder_layers"])
     return LanguageModel(
-        parts.recurrence(options["decoder_embed_dim"], options, regularisation),
+        build_recurrence(parts.recurrence, top_size, options, regularisation),
         reader,
         build_output_layer(reader.feature_size, vocabulary_size, output),
         vocabulary_size=vocabulary_size,
@@ -97,6 +99,13 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
         tied=output.kind == "tied",
         regularisation=regularisation,
     )
+
+
+def build_recurrence(kind: type[Recurrence], top_size: int, options: Mapping[str, Any], regularisation: Regularisation) -> Recurrence:
+    """Build a recurrence from the options of its model. Raises ValueError if one is invalid."""
+    if top_size == options["decoder_hidden_size"]:
+        return kind(options["decoder_embed_dim"], options, regularisation)
+    return cast(Recurrence, TwoSizes(kind, top_size, options["decoder_embed_dim"], options, regularisation))
 
 
 def output_options(options: Mapping[str, Any], regularisation: Regularisation, points: bool) -> OutputOptions:
@@ -108,6 +117,7 @@ def output_options(options: Mapping[str, Any], regularisation: Regularisation, p
         vector_size=options["decoder_embed_dim"],
         lower_size=options["decoder_hidden_size"],
         dropout_latent=regularisation.dropout_latent,
+        locked_dropout=regularisation.locked,
         pointer_loss=float(options["pointer_loss"]) if points else None,
     )
 

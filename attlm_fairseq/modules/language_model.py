@@ -92,7 +92,7 @@ class LanguageModel(nn.Module):
     @property
     def feature_size(self) -> int:
         """The size F of the features that enter the output layer: those of the reader, and outputs of lower layers."""
-        return self.reader.feature_size + len(self.recurrence.below) * self.recurrence.hidden_size
+        return self.reader.feature_size + len(self.recurrence.below) * self.recurrence.lower_size
 
     @property
     def tied(self) -> bool:
@@ -100,7 +100,7 @@ class LanguageModel(nn.Module):
         return any(parameter is self.embedding.weight for parameter in self.output.parameters())
 
     @torch.no_grad()
-    def initialise(self, init_range: float, biases_too: bool = False) -> None:
+    def initialise(self, init_range: float, biases_too: bool = False, layers_too: bool = True) -> None:
         """Draw all weights uniformly from [-init_range, init_range]; set biases and the embedding of padding to 0.
 
         Recurrence and reader may set some biases to other values, such as the forget bias.
@@ -108,8 +108,12 @@ class LanguageModel(nn.Module):
         Args:
             init_range: the largest absolute value of a weight.
             biases_too: draw the trained biases like the weights, except those that the parts set.
+            layers_too: if False, draw only the embeddings and the matrix of the softmax. Other weights and their biases keep the values
+                with which PyTorch has built the layers.
         """
         for name, parameter in self.named_parameters():
+            if not layers_too and name not in ("embedding.weight", "output.weight", "output.bias"):
+                continue
             if "bias" in name and not (biases_too and parameter.requires_grad):
                 nn.init.zeros_(parameter)
             else:

@@ -5,7 +5,7 @@
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test as .txt or .txt.gz, one text without documents such as Penn Treebank. The options given come last and win.
 # EPOCHS=18 readings of the text, the first WEAK=10 with less dropout than the others. MORE="20 20" goes on twice, for two more hours each:
-# the rate falls to 0 again, from MORE_RATE=0.0025, with more dropout. PROCESSES=2 of a CPU share 40 rows; on a GPU PROCESSES=1. WORK=folder.
+# the rate falls to 0 again, from MORE_RATE=0.0025 (or one for each: "0.0025 0.002"), with more dropout. PROCESSES=2 of a CPU share 40 rows; on a GPU PROCESSES=1. WORK=folder.
 # BPTT=70 words of each row make an update, RATE=0.003 is the first rate.
 # KINDS="alone context neural-cache adaptation both" are the tests; the last two take half an hour each. LINES=3370 of valid are fitted on.
 # The same command continues an interrupted run.
@@ -57,12 +57,12 @@ first=$(until_reading "$epochs" "${RATE:-0.003}")
 train_model weak "$PROCESSES processes" "${training[@]}" $first "${weak[@]}" --max-epoch "${WEAK:-10}" --save-dir weak "$@"
 go_on_from weak model
 train_model model "$PROCESSES processes" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"
-cycle=0
+cycle=0 rates=(${MORE_RATE:-0.0025})
 for readings in ${MORE:-}; do
-    cycle=$((cycle + 1)) before=$model epochs=$((epochs + readings))
+    more_rate=${rates[cycle]:-${rates[-1]}} cycle=$((cycle + 1)) before=$model epochs=$((epochs + readings))
     model=more$cycle
-    # the line from the rate at the beginning of the training that has MORE_RATE before these readings and 0 after them
-    rate=$(awk -v rate="${MORE_RATE:-0.0025}" -v all="$epochs" -v readings="$readings" 'BEGIN { print rate * all / readings }')
+    # the line from the rate at the beginning of the training that has more_rate before these readings and 0 after them
+    rate=$(awk -v rate="$more_rate" -v all="$epochs" -v readings="$readings" 'BEGIN { print rate * all / readings }')
     go_on_from "$before" "$model"
     train_model "$model" "$PROCESSES processes" "${training[@]}" $(until_reading "$epochs" "$rate") "${stronger[@]}" --save-dir "$model" "$@"
 done

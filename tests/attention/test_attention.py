@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from lm_files import write_checkpoint
 from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from small_models import OF_WORDS, VARIANTS, WITHOUT_READ, WITHOUT_WEIGHTS, V, make_model, reference_log_probs
+from small_models import OF_WORDS, VARIANTS, WITHOUT_READ, WITHOUT_WEIGHTS, V, layers_of, make_model, reference_log_probs
 
 import attlm_fairseq as attlm
 from attlm_cli.main import main
@@ -431,8 +431,8 @@ def cells_by_hand(lm: TrainedModel, tokens: list[int]) -> tuple[list[list[np.nda
     def sigmoid(values: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(-values))
 
-    for layer in range(cells.num_layers):
-        W, U, b = (getattr(cells, f"{name}_l{layer}").detach().numpy() for name in ("weight_ih", "weight_hh", "bias_ih"))
+    for weights in layers_of(cells):
+        W, U, b = (weights[name].detach().numpy() for name in ("W_x", "W_h", "b"))
         h, c, states, forgets, written, held = np.zeros(len(U[0])), np.zeros(len(U[0])), [], [], [], []
         for x in sequence:
             i, f, g, o = np.split(W @ x + U @ h + b, 4)
@@ -447,7 +447,7 @@ def cells_by_hand(lm: TrainedModel, tokens: list[int]) -> tuple[list[list[np.nda
     return [[np.prod(forgets[i + 1 : t + 1], axis=0) * written[i] for i in range(t + 1)] for t in positions], held
 
 
-@pytest.mark.parametrize("variant", ["single", "selection tied", "averaging"])
+@pytest.mark.parametrize("variant", ["single", "selection tied", "averaging", "combined, smaller top"])
 def test_contributions_are_those_of_the_equation(variant):
     lm = trained(variant)
     words = [f"w{4 + (3 * place) % 11}" for place in range(9)]

@@ -10,7 +10,7 @@ from small_models import POINTERS, SIZE, VARIANTS, V, make_model, reference_log_
 from attlm_fairseq.checkpoints.vocabulary import PAD
 from attlm_fairseq.modules.kernels import low_precision
 from attlm_fairseq.modules.kernels.limits import Widths
-from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, LossTerms
+from attlm_fairseq.modules.kernels.linear_nll import PLAIN_LOSS, LossTerms, linear_loss
 from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.output import AdaptiveOutput, Mixture, Softmax, parse_softmaxes
@@ -200,13 +200,30 @@ def test_dropout_is_within_the_mixture_and_of_the_lower_layers_in_training_alone
     assert 0.4 < (lower == 0).double().mean() < 0.6
 
 
-def test_a_locked_dropout_locks_no_mask_within_the_mixture(monkeypatch):
-    """Every prediction has a mask of its own, as docs/models.md says."""
-    drawn = []
-    monkeypatch.setattr(f"{Mixture.__module__}.dropout", lambda values, *_: drawn.append(values.shape) or values)
-    model, tokens = make_model("plain", softmaxes="2", dropout_latent=0.5, locked_dropout=True).train(), sentences(2, 7)
-    model.output.nll(model.extract_features(tokens)[0].flatten(0, 1), tokens.flatten())
-    assert drawn == [(14, 2, SIZE)]
+@pytest.mark.parametrize("locked", [False, True])
+def test_locked_dropout_has_one_mask_for_all_positions_of_a_row(locked, monkeypatch):
+    """Also in the loss, which gets the predictions that count without their places."""
+    model, tokens = make_model("plain", softmaxes="2", dropout_latent=0.5, locked_dropout=locked).train(), sentences(3, 7)
+    output, features = model.output, model.extract_features(tokens)[0]
+    exact, _ = output.components(features)
+    counted = torch.ones_like(tokens, dtype=torch.bool)
+    counted[0, 4:] = counted[1] = counted[2, :2] = False
+    given = []
+    monkeypatch.setattr(f"{Mixture.__module__}.linear_loss", lambda z, *others: given.append(z) or linear_loss(z, *others))
+    output.loss(features[counted], tokens[counted], None, PLAIN_LOSS, counted)
+    in_loss, in_forward = (given[0].unflatten(0, (-1, 2)) / exact[counted]).round(), (output._dropped(exact) / exact).round()
+    for first, second in ((in_loss[:4], in_loss[4:]), (in_forward[0], in_forward[1])):
+        assert {*first.unique().tolist(), *second.unique().tolist()} == {0.0, 2.0}
+        assert (len(first.unique(dim=0)) == len(second.unique(dim=0)) == 1) is locked
+        assert not torch.equal(first[0], second[0])
+
+
+def test_dropout_within_the_mixture_is_for_every_criterion():
+    """fairseq's own criteria get the log-probabilities, not the loss."""
+    model, tokens = make_model("plain", softmaxes="2", dropout_latent=0.5).train(), sentences(3, 7)
+    assert not torch.equal(model(tokens)[0], model(tokens)[0])
+    model.eval()
+    assert torch.equal(model(tokens)[0], model(tokens)[0])
 
 
 def test_temperature_divides_the_logits_of_every_softmax():

@@ -17,12 +17,14 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_runs import ROOT, fairseq
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 from attlm_fairseq.checkpoints.reading import find_family
 from attlm_fairseq.checkpoints.vocabulary import PAD
 from attlm_fairseq.models._decoder import preset
 from attlm_fairseq.models.averaging_lstm_lm import AveragingLSTMLanguageModel
 from attlm_fairseq.modules.families import build_language_model
+from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.plugin import register
 
 register()
@@ -60,12 +62,13 @@ PRESETS = {
     "zaremba_medium": {"decoder_hidden_size": 650, "output_layer": "untied", "init_range": 0.05, "dropout": 0.5, "init_biases": "uniform"},
     "zaremba_large": {"decoder_hidden_size": 1500, "output_layer": "untied", "init_range": 0.04, "dropout": 0.65, "forget_bias": None},
     "variational_large_tied": {"decoder_hidden_size": 1500, "output_layer": "tied", "locked_dropout": True, "dropout_words": 0.3},
-    "awd_lstm_lm": {"decoder_layers": 3, "dropout_in": 0.4, "dropout_between": 0.25, "dropout_out": 0.4, "weight_drop": 0.5},
+    "awd_lstm_lm": {"decoder_hidden_size": 1150, "decoder_top_size": 400, "dropout_between": 0.25, "init_layers": "torch"},
+    "awd_lstm_lm_wikitext2": {"decoder_embed_dim": 400, "dropout_in": 0.65, "dropout_between": 0.2, "dropout_out": 0.4, "weight_drop": 0.5},
     "awd_averaging": {"decoder_hidden_size": 650, "dropout_words": 0.1, "locked_dropout": True, "weight_drop": 0.5},
     "pointer_lstm_lm_medium": {"decoder_hidden_size": 650, "output_layer": "untied", "dropout": 0.5, "pointer_window": 100},
-    "awd_mos": {"decoder_embed_dim": 280, "softmaxes": "15", "dropout_latent": 0.29, "dropout_between": 0.225, "dropout_out": 0.4},
+    "awd_mos": {"decoder_top_size": 620, "softmaxes": "15", "dropout_latent": 0.29, "dropout_between": 0.225, "dropout_out": 0.4},
     "awd_mos_wikitext2": {"decoder_embed_dim": 300, "softmaxes": "15", "dropout_in": 0.55, "dropout_between": 0.2, "weight_drop": 0.5},
-    "awd_doc": {"decoder_embed_dim": 280, "softmaxes": "15,5", "dropout_latent": 0.6, "locked_dropout": True, "output_layer": "tied"},
+    "awd_doc": {"decoder_hidden_size": 960, "softmaxes": "15,5", "dropout_latent": 0.6, "locked_dropout": True, "output_layer": "tied"},
     "awd_doc_wikitext2": {"decoder_embed_dim": 300, "softmaxes": "15,5", "dropout_latent": 0.6, "dropout_in": 0.55},
     "awd_attentive": {"decoder_hidden_size": 650, "attention_score": "single", "locked_dropout": True, "init_biases": "zero"},
 }
@@ -77,14 +80,15 @@ MILLIONS = {  # at V = 10,001, and 33,278 for WikiText-2
     "zaremba_medium": 19.78,
     "zaremba_large": 66.03,
     "variational_large_tied": 51.02,
-    "awd_lstm_lm": 24.36,
+    "awd_lstm_lm": 24.21,  # paper: 24
+    "awd_lstm_lm_wikitext2": 33.55,  # paper: 33
     "awd_averaging": 14.12,
     "awd_attentive": 14.54,
     "pointer_lstm_lm_medium": 20.20,  # paper: 21
-    "awd_mos": 21.42,  # paper: 22
-    "awd_mos_wikitext2": 34.84,  # paper: 35
-    "awd_doc": 22.80,  # paper: 23
-    "awd_doc_wikitext2": 36.55,  # paper: 37
+    "awd_mos": 21.49,  # paper: 22
+    "awd_mos_wikitext2": 34.90,  # paper: 35
+    "awd_doc": 22.84,  # paper: 23
+    "awd_doc_wikitext2": 36.63,  # paper: 37
     "mogrifier_lstm_lm_awd": 23.90,
 }
 
@@ -198,6 +202,40 @@ def test_biases_of_zaremba_are_drawn_those_of_forget_gates_too():
         for drawn in bias.chunk(4):
             assert drawn.abs().max() <= 0.05
             assert drawn.std() > 0.02
+
+
+@pytest.fixture(scope="module")
+def awd() -> LanguageModel:
+    """AWD-LSTM at a tenth of its sizes."""
+    config = of_hydra("awd_lstm_lm", decoder_embed_dim=40, decoder_hidden_size=115, decoder_top_size=40)
+    model = build_language_model("plain_lstm_lm", config, 101, PAD)
+    model.initialise(config.init_range, layers_too=str(config.init_layers) == "range")
+    return model.eval()
+
+
+def test_awd_lstm_is_the_stack_of_torch_modules_that_its_authors_train(awd):
+    tokens = torch.randint(4, 101, (3, 11), generator=torch.Generator().manual_seed(1))
+    embedded = nn.functional.embedding(tokens, awd.embedding.weight)
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    parts = [[getattr(awd.lstm.lower, f"{name}_l{layer}") for name in names] for layer in (0, 1)]
+    for weights in (*parts, [getattr(awd.lstm.top, f"{name}_l0") for name in names]):
+        layer = nn.LSTM(weights[0].size(1), weights[1].size(1), batch_first=True)
+        layer.load_state_dict({f"{name}_l0": weight for name, weight in zip(names, weights, strict=True)})
+        embedded, _ = layer(embedded)
+    torch.testing.assert_close(awd(tokens)[0], embedded @ awd.embedding.weight.t() + awd.output.bias)
+    assert [part.shape[1] for part, *_ in parts] == [40, 115]
+
+
+def test_awd_lstm_begins_with_the_weights_of_torch(awd):
+    """+-0.1 for the embeddings and 0 for the output biases; the layers between +-1/sqrt(H), each with its own H."""
+    assert 0.09 < awd.embedding.weight.abs().max() <= 0.1
+    assert not awd.output.bias.any()
+    for part, size in ((awd.lstm.lower, 115), (awd.lstm.top, 40)):
+        for name, drawn in part.named_parameters():
+            if name.startswith("bias_hh"):
+                assert not drawn.any()
+            else:
+                assert 0.9 * size**-0.5 < drawn.abs().max() <= size**-0.5, name
 
 
 def test_a_preset_whose_family_attlm_would_not_find_is_refused():

@@ -25,6 +25,7 @@ class OutputOptions:
         vector_size: E, the size of the embeddings, which the word vectors of a mixture of softmaxes have, too.
         lower_size: H, the size of a lower layer's output.
         dropout_latent: dropout probability within a mixture of softmaxes.
+        locked_dropout: whether it draws one mask for all positions of a row.
         pointer_loss: the weight of a pointer's auxiliary loss; None if the reader is not a pointer.
     """
 
@@ -34,6 +35,7 @@ class OutputOptions:
     vector_size: int = 0
     lower_size: int = 0
     dropout_latent: float = 0.0
+    locked_dropout: bool = False
     pointer_loss: float | None = None
 
 
@@ -58,7 +60,7 @@ def build_output_layer(feature_size: int, vocabulary_size: int, options: OutputO
         return Softmax(feature_size, vocabulary_size)
     used = [(options.lower_size, count) for count in options.softmaxes[1:] if count]
     sizes, counts = zip((feature_size, options.softmaxes[0]), *used, strict=True)
-    return Mixture(sizes, counts, options.vector_size, vocabulary_size, options.dropout_latent)
+    return Mixture(sizes, counts, options.vector_size, vocabulary_size, options.dropout_latent, options.locked_dropout)
 
 
 __all__ = [

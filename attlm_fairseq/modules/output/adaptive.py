@@ -70,7 +70,7 @@ class AdaptiveOutput(nn.Module):
                     total = total + cluster(features.new_empty(0, features.size(1))).sum()
             return total
 
-    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
+    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms, counted: Tensor | None = None) -> Loss:
         """Return ``nll`` as a ``Loss``. Each cluster has its own normaliser, so no single ln Z exists: it is returned as 0."""
         refuse_balance(terms)
         if terms != PLAIN_LOSS:

@@ -65,8 +65,10 @@ class OutputLayer(Protocol):
         """
         ...
 
-    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
+    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms, counted: Tensor | None = None) -> Loss:
         """Return ``nll`` and the additional training terms.
+
+        ``counted`` (B, T) says at which positions of the batch the N predictions are, row by row. Locked dropout needs it.
 
         Raises:
             ValueError: a term is not 0, but the layer does not support it.

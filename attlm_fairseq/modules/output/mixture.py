@@ -50,13 +50,19 @@ class Mixture(OneMatrix):
     The cost is that of K softmaxes, in training and in scoring. Only the targets' logits and K normalisers are computed for
     each prediction, except in decoders, which need all words.
 
-    The papers drop out ``z_k`` with one mask for all positions of a row; here every prediction has its own mask.
+    In training, dropout is applied to ``z_k``. Locked dropout has one mask for all positions of a row of the batch, as in the papers.
     """
 
     needs_read: ClassVar[bool] = False
 
     def __init__(
-        self, sizes: Sequence[int], counts: Sequence[int], vector_size: int, vocabulary_size: int, dropout_latent: float = 0.0
+        self,
+        sizes: Sequence[int],
+        counts: Sequence[int],
+        vector_size: int,
+        vocabulary_size: int,
+        dropout_latent: float = 0.0,
+        locked: bool = False,
     ) -> None:
         """Build the layer.
 
@@ -66,9 +72,11 @@ class Mixture(OneMatrix):
             vector_size: E.
             vocabulary_size: V.
             dropout_latent: dropout probability of the ``z_k`` in training.
+            locked: whether this dropout is locked.
         """
         super().__init__()
-        self.sizes, self.vector_size, self.dropout_latent = tuple(sizes), vector_size, dropout_latent
+        self.sizes, self.vector_size = tuple(sizes), vector_size
+        self.dropout_latent, self.locked = dropout_latent, locked
         self.weight = nn.Parameter(torch.empty(vocabulary_size, vector_size).uniform_(-0.05, 0.05))  # W
         self.bias = nn.Parameter(torch.zeros(vocabulary_size))  # b
         self.latents = nn.ModuleList(
@@ -94,12 +102,13 @@ class Mixture(OneMatrix):
 
     def log_probs(self, features: Tensor, read: Read | None = None) -> Tensor:
         latents, log_priors = self.components(features)
+        latents = self._dropped(latents)
         return mixture_log_probs(log_priors, (nn.functional.linear(z, self.weight, self.bias) for z in latents.unbind(-2)))
 
     def nll(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
         return self.loss(features, targets, read, PLAIN_LOSS).total
 
-    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
+    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms, counted: Tensor | None = None) -> Loss:
         """Return the loss; each softmax has its own normaliser, so no single ln Z exists: it is returned as 0.
 
         The balancing term of Takase et al. (2018, section 3.3) is ``N balance (s / m)^2``. ``s`` and ``m`` are standard
@@ -109,13 +118,26 @@ class Mixture(OneMatrix):
         if terms.self_normalisation:
             raise ValueError("--self-normalisation is a term of a single softmax: give --softmaxes 1, or leave it out")
         latents, log_priors = self.components(features)
-        latents = dropout(latents, self.dropout_latent, self.training)
+        latents = self._dropped(latents, counted)
         found = linear_loss(latents.flatten(0, 1), self.weight, self.bias, targets, terms, log_priors)
         total = found.total
         if terms.balance and len(features):
             sums = log_priors.exp().sum(0)
             total = total + terms.balance * len(features) * sums.var() / sums.mean().square()
         return Loss(total, found.nll, torch.zeros_like(found.nll), torch.zeros_like(found.nll))
+
+    def _dropped(self, latents: Tensor, counted: Tensor | None = None) -> Tensor:
+        """Return ``z`` (B, T, K, E), or (N, K, E) of the predictions ``counted`` (B, T), after dropout.
+
+        Without ``counted``, locked dropout takes each of N predictions for a row.
+        """
+        if not (self.locked and self.training and self.dropout_latent):
+            return dropout(latents, self.dropout_latent, self.training)
+        rows, *positions = latents.shape[:-2] if counted is None else counted.shape
+        mask = dropout(latents.new_ones(rows, *[1] * len(positions), *latents.shape[-2:]), self.dropout_latent, True)
+        if counted is not None:
+            mask = mask.expand(-1, *positions, -1, -1)[counted]
+        return latents * mask
 
     def events(self, rounded: Callable[[Tensor], Tensor] | None = None, normaliser: str = "exact") -> MixtureEvents:
         require_exact(normaliser)

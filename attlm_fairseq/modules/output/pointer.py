@@ -46,7 +46,7 @@ class PointerSoftmax(Softmax):
     def nll(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
         return linear_loss(features, self.weight, self.bias, targets, PLAIN_LOSS, self._parts(targets, required(read))).total
 
-    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
+    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms, counted: Tensor | None = None) -> Loss:
         """Return the loss with the additional terms; in training, the auxiliary loss is added. ``ln Z`` is that of the softmax."""
         refuse_balance(terms)
         parts = self._parts(targets, required(read))

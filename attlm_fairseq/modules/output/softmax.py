@@ -62,7 +62,7 @@ class Softmax(OneMatrix, nn.Linear):
     def nll(self, features: Tensor, targets: Tensor, read: Read | None = None) -> Tensor:
         return linear_nll(features, self.weight, self.bias, targets)
 
-    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms) -> Loss:
+    def loss(self, features: Tensor, targets: Tensor, read: Read | None, terms: LossTerms, counted: Tensor | None = None) -> Loss:
         refuse_balance(terms)
         return linear_loss(features, self.weight, self.bias, targets, terms)
 

@@ -32,7 +32,8 @@ class Recurrence(Protocol):
     counts: ClassVar[tuple[str, ...]]  # options that set the number of weights; loading compares them with the checkpoint
     columns: ClassVar[Columns | None]  # the meaning of the columns of its own attention weights; None if it has none
     hidden_size: int  # H
-    below: tuple[int, ...]  # lower layers (0 is the first) whose outputs follow the top layer's, H numbers each, in all outputs
+    lower_size: int  # the size of the output of each layer below the top one
+    below: tuple[int, ...]  # lower layers (0 is the first) whose outputs follow the top layer's in all outputs
 
     def __init__(self, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> None:
         """Build the recurrence from the options of its model.

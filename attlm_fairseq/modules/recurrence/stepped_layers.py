@@ -52,6 +52,7 @@ class SteppedLayers(nn.Module):
     def __init__(self, embedding_size: int, config: Mapping[str, Any], regularisation: Regularisation) -> None:
         super().__init__()
         self.hidden_size: int = config["decoder_hidden_size"]
+        self.lower_size = self.hidden_size
         sizes = [embedding_size, *[self.hidden_size] * (config["decoder_layers"] - 1)]
         self.layers = nn.ModuleList(self.build_layer(size, config) for size in sizes)
         self.regularisation = regularisation

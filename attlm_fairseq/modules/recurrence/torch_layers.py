@@ -31,6 +31,7 @@ class TorchLayers(NoAttention, nn.RNNBase):
         dropout = regularisation.dropout_between if layers > 1 else 0.0
         super().__init__(embedding_size, config["decoder_hidden_size"], layers, batch_first=True, dropout=dropout)  # type: ignore[arg-type]  # of nn.LSTM or nn.RNN
         self.regularisation = regularisation
+        self.lower_size = self.hidden_size
         self.below: tuple[int, ...] = config["lower_layers"]
         for name, parameter in self.named_parameters():
             if name.startswith("bias_hh"):
