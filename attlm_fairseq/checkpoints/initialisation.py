@@ -40,7 +40,7 @@ def initialise_from(model: LanguageModel, symbols: Sequence[str], path: Path) ->
         if part in ("embedding", model.body) and (found is None or found.shape != parameter.shape):
             raise InputError(
                 f"--init-from: its {name} is {size_of(found)}, this model's is {size_of(parameter)}; "
-                "give both models the same recurrence, --decoder-embed-dim, --decoder-hidden-size and --decoder-layers",
+                "give both models the same recurrence, --decoder-embed-dim, --decoder-hidden-size, --decoder-top-size and --decoder-layers",
                 path=path,
             )
         if (part == "output" and not columns) or (part == "reader" and not same_reader) or found is None:

@@ -130,8 +130,12 @@ class DecoderLM(SharedByCopies):
     def read(self, states: LanguageModelState, tokens: Tensor) -> LanguageModelState:
         """Return the states of N hypotheses after T > 0 more tokens (N, T), equal to those of T steps except for rounding.
 
-        No distributions are computed. The result shares no memory with ``states``.
+        No distributions are computed. The result shares no memory with ``states``. In lower precision the tokens are read one by one.
         """
+        if self.precision != "float32":
+            for column in tokens.to(self.device).unbind(1):
+                _, _, states = self.stepping.step_features(self.stepping.inputs(column), states)
+            return states
         states = self.model.state_after(tokens.to(self.device), states)
         return self.select(states, torch.arange(len(tokens)))  # a copy: a view of a window would keep the longer memory alive
 

@@ -249,7 +249,7 @@ class MemoryDecoder(IncrementalDecoder):
                 loss = self._loss(features, read, target, terms)
                 result = loss.total
                 extra |= {"loss": loss, "states": self.model.states(outputs), "features": features[..., : self.model.reader.feature_size]}
-            if carried is not None:  # last of all: after a lack of GPU memory, fairseq reads the batch again
+            if carried is not None:  # last of all: in validation, fairseq reads a batch again after a lack of GPU memory
                 carried.put(self.model, rows, ends, after)
             return result, extra
 
@@ -355,6 +355,8 @@ def refuse_model_options(model: Any) -> None:
             f"--dropout {model.dropout} has no effect: --dropout-in, --dropout-between and --dropout-out are given too, or the preset has "
             "them; change these"
         )
+    if str(getattr(model, "init_layers", "range")) == "torch" and str(model.init_biases) != default_of(config, "init_biases"):
+        raise InputError(f"--init-biases {model.init_biases} has no effect with --init-layers torch, which draws the biases: leave it out")
     between = getattr(model, "dropout_between", None)
     one_layer = getattr(model, "decoder_layers", 0) == 1 and not hasattr(model, "encoder_layers")  # the encoder has this dropout, too
     if between and one_layer and between != default_of(config, "dropout_between"):

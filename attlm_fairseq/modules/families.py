@@ -85,7 +85,9 @@ def build_language_model(family: str | Family, config: Mapping[str, Any], vocabu
     parts = FAMILIES[family] if isinstance(family, str) else family
     options = {**parts.defaults, "adaptive_cutoffs": None, "softmaxes": "1", **{name: config[name] for name in config}}
     regularisation = Regularisation.from_config(options)
-    top_size = options.get("decoder_top_size") or options["decoder_hidden_size"]
+    top_size = options["decoder_hidden_size"] if options.get("decoder_top_size") is None else options["decoder_top_size"]
+    if top_size < 1:
+        raise ValueError(f"--decoder-top-size {top_size}: expected the size of a state, at least 1")
     reader = parts.reader.from_config(top_size, vocabulary_size, options)
     output = output_options(options, regularisation, points="pointer_loss" in parts.reader.defaults)
     options["lower_layers"] = lower_layers(output.softmaxes, options["decoder_layers"])

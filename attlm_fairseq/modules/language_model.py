@@ -108,11 +108,12 @@ class LanguageModel(nn.Module):
         Args:
             init_range: the largest absolute value of a weight.
             biases_too: draw the trained biases like the weights, except those that the parts set.
-            layers_too: if False, draw only the embeddings and the matrix of the softmax. Other weights and their biases keep the values
-                with which PyTorch has built the layers.
+            layers_too: if False, draw only the embeddings and the matrices of the softmax. Other weights and their biases keep the
+                values with which PyTorch has built the layers.
         """
         for name, parameter in self.named_parameters():
-            if not layers_too and name not in ("embedding.weight", "output.weight", "output.bias"):
+            of_words = name.startswith(("embedding.", "output.")) and not name.startswith(("output.latents.", "output.prior."))
+            if not (layers_too or of_words):
                 continue
             if "bias" in name and not (biases_too and parameter.requires_grad):
                 nn.init.zeros_(parameter)

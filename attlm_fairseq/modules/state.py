@@ -97,6 +97,11 @@ class LanguageModelState(NamedTuple):
         return LanguageModelState(*map(drop_unused_slots, self))
 
 
+def of_sums(values: Tensor) -> torch.dtype:
+    """Return the dtype for sums of such values over many words: at least float32, where small parts of a large sum are not lost."""
+    return torch.promote_types(values.dtype, torch.float32)
+
+
 class HasInitialState(Protocol):
     def initial_state(self, batch: int) -> LanguageModelState: ...
 

@@ -111,10 +111,10 @@ class SentenceRead(NamedTuple):
 
 
 def read_sentence(model: LanguageModel, tokens: Sequence[int], state: LanguageModelState) -> SentenceRead:
-    """Read a sentence after ``state`` (one row), forwards and backwards."""
+    """Read a sentence after ``state`` (one row), forwards and backwards. cuDNN, which has no gradients outside training, is left out."""
     device = model.embedding.weight.device
     names = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    with torch.inference_mode(False), torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         inputs = torch.tensor([[EOS, *tokens]], device=device)
         features, read, after = model.read(inputs, state.map(Tensor.clone))
         events = read and read.at(torch.ones_like(inputs, dtype=torch.bool))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.reading import find_dictionary
-from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary
+from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary, fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import FileHash
 from attlm_fairseq.modules.output import EventLogProbs
@@ -71,6 +71,7 @@ class FairseqTokenLM(TokenLM):
             "checkpoint": str(self.path),
             "architecture": type(self.model).__name__,
             "sha256": self._hash.digest(),
+            "dictionary": fingerprint(self.vocabulary.symbols),
             "start": " ".join(self.vocabulary.symbols[token] for token in self.start),
             "sentence end": END,
             "OOV policy": "p(<unk>), one class for all unknown words",

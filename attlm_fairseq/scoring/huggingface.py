@@ -64,6 +64,7 @@ class HuggingFaceTokenLM(TokenLM):
         self.start_text, self.end_text = start, end
         self.start = (self._token(start),)
         self.end = None if end == NO_END else self._token(end)
+        self.between = line_end(tokenizer)
         text_config = model.config.get_text_config()
         self.positions = most_positions(model)
         self.vocabulary_size = int(text_config.vocab_size)
@@ -153,6 +154,11 @@ class HuggingFaceTokenLM(TokenLM):
         exact = torch.cat((head(first).log_softmax(-1) - whole[:1, 0], head(last).log_softmax(-1) - whole[:, 2]))
         if not exact.abs().max() < CLOSE:
             raise InputError("is not causal: a token's probability changes with the tokens after it (load_masked_lm?)", path=self.folder)
+
+
+def line_end(tokenizer: Any) -> tuple[int, ...]:
+    """Return the tokens of a line end, which keep the words of two sentences apart; none if the tokenizer leaves it out, as BERT's does."""
+    return tuple(tokenizer("\n", add_special_tokens=False)["input_ids"])
 
 
 def encode_words(tokenizer: Any, sentences: Sequence[Sequence[str]]) -> list[Encoded]:

@@ -104,6 +104,8 @@ def load_lm_files(
     kinds = [lm_kind(path) for path in paths]
     if (start or end) and set(kinds) != {"huggingface"}:
         raise InputError("start and sentence end can be chosen for LMs of Hugging Face alone", path=paths[0])
+    if dictionary is not None and not {"attlm", "fairseq"} & {*kinds}:
+        raise InputError(f"a dictionary ({dictionary}) is for checkpoints of fairseq alone: leave it out", path=paths[0])
     if compute.precision == "bfloat16" and compute.device == "cpu" and set(kinds) != {"kenlm"}:
         from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions
 

@@ -72,11 +72,14 @@ ALLOWED: dict[str, Allowed] = {
 }
 """The values of the attributes of an LMSpec, besides their defaults."""
 _OF_CHECKPOINTS = ("ensemble_weights", "dictionary", "sentence_start", "sentence_end", "translation", "source_text")
+_IN_CONTEXT = ("context_sentences", "adapt", "neural_cache", "unigram_cache")
+_CALLED = {"kenlm": "an ARPA or KenLM file", "mixture": "a mixture: give it to its LMs", "translation": "a translation model"}
 NOT_OF = {
     "kenlm": _OF_CHECKPOINTS,
-    "mixture": (*_OF_CHECKPOINTS, "context_sentences", "temperature", "adapt", "neural_cache", "unigram_cache"),
+    "mixture": (*_OF_CHECKPOINTS, *_IN_CONTEXT, "temperature"),
+    "translation": (*_IN_CONTEXT, "temperature", "sentence_start", "sentence_end"),
 }
-"""The attributes that an LMSpec with ``kenlm`` or ``mixture`` does not have."""
+"""The attributes that an LMSpec with ``kenlm``, ``mixture`` or ``translation`` does not have."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,9 @@ class LMSpec:
             object.__setattr__(self, name, allowed.convert(given[name]))
         for kind, refused in NOT_OF.items():
             if kind in given and (wrong := [name for name in refused if name in given]):
-                raise InputError(f"{wrong[0]} is not for {'an ARPA or KenLM file' if kind == 'kenlm' else 'a mixture: give it to its LMs'}")
+                raise InputError(f"{wrong[0]} is not for {_CALLED[kind]}")
+        if self.translates_back and self.oov != UNK:
+            raise InputError("oov is not for a reverse translation model: the words it scores are the source's")
         if "source_text" in given and self.translation is None and self.loaded is None:
             raise InputError(f"source_text is for translation models: give translation, one of {', '.join(DIRECTIONS)}")
         if self.ensemble_weights is not None and len(self.ensemble_weights) != len(self.checkpoints):
@@ -254,6 +259,11 @@ class LMSpec:
         if self.loaded is not None:
             return ()
         return self.checkpoints if self.kenlm is None else (self.kenlm,)
+
+    @property
+    def translates_back(self) -> bool:
+        """Return whether the LM scores the source sentence given the hypothesis. Then no score belongs to a word of the hypothesis."""
+        return self.translation == "reverse" or getattr(self.loaded, "direction", None) == "reverse"
 
     @property
     def uses_source(self) -> bool:

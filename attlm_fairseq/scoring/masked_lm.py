@@ -20,7 +20,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import FileHash
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
-from attlm_fairseq.scoring.huggingface import cached_folder, encode_words, load_pretrained, model_files, most_positions
+from attlm_fairseq.scoring.huggingface import cached_folder, encode_words, line_end, load_pretrained, model_files, most_positions
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 from attlm_fairseq.scoring.segmented import joined
 from attlm_fairseq.scoring.token_lm import Encoded, autocast
@@ -63,6 +63,7 @@ class MaskedLMScorer(Scorer):
         empty = tokenizer("")["input_ids"]
         half = (len(empty) + 1) // 2
         self._before, self._after = empty[:half], empty[half:]
+        self._between = line_end(tokenizer)
 
     def signature(self) -> dict[str, object]:
         return {
@@ -81,11 +82,11 @@ class MaskedLMScorer(Scorer):
         return [*deviation, f"{self.name}: pseudo-log-likelihoods of a masked LM; the sentence end is not scored"]
 
     def after(self, history: Sequence[Sequence[str]]) -> Scorer:
-        """Return the LM with these sentences before each sentence. The history is cut to half of the LM's positions."""
+        """Return the LM with these sentences, a line each, before each sentence. The history is cut to half of the LM's positions."""
         if not history:
             return self
         kept = [*self._history, *encode_words(self.tokenizer, history)]
-        while self._positions is not None and sum(len(sentence.tokens) for sentence in kept) > self._positions // 2:
+        while self._positions is not None and sum(len(sentence.tokens) + len(self._between) for sentence in kept) > self._positions // 2:
             del kept[0]
         later = copy.copy(self)
         later._history = tuple(kept)
@@ -121,7 +122,7 @@ class MaskedLMScorer(Scorer):
 
     def _masked(self, sentence: Encoded) -> Iterator[MaskedInput]:
         """Yield the input for each token of a sentence. Raises InputError for a sentence that is longer than the LM can read."""
-        before = [*self._before, *(token for earlier in self._history for token in earlier.tokens)]
+        before = [*self._before, *(token for earlier in self._history for token in (*earlier.tokens, *self._between))]
         limit = self._positions
         size = len(before) + len(sentence) + len(self._after)
         if limit is not None and size > limit:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
-from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
+from attlm_fairseq.checkpoints.vocabulary import EOS, UNK, fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.kernels.limits import limits_of
 from attlm_fairseq.modules.memory import Read
@@ -134,6 +134,7 @@ class NeuralScorer(Scorer):
             "sha256": [member.sha256 for member in self.models],
             "ensemble weights": [math.exp(weight) for weight in self.log_weights],
             "vocabulary": len(self.vocabulary),
+            "dictionary": fingerprint(self.vocabulary.symbols),
             "OOV policy": "p(<unk>), one class for all unknown words",
             "precision": self.compute.precision,
             **({} if self.compute.normaliser == "exact" else {"normaliser": self.compute.normaliser}),

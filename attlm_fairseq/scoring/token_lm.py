@@ -67,6 +67,7 @@ class TokenLM(ABC):
         positions: maximum number of tokens that the LM can read, including the start; None for no limit.
         vocabulary_size: V.
         feature_size: F, the input size of the output layer.
+        between: the tokens after an earlier sentence of a context, if the LM has no sentence end.
         cuts_words: whether it cuts words into known pieces, so that no word is unknown.
     """
 
@@ -75,6 +76,7 @@ class TokenLM(ABC):
     positions: int | None
     vocabulary_size: int
     feature_size: int
+    between: tuple[int, ...] = ()
     cuts_words: bool = False
 
     @abstractmethod
@@ -139,13 +141,13 @@ class TokenScorer(Scorer):
         return deviation + [f"{self.name}: {note}" for note in (*self.lm.notes(), *filter(None, [self._advice]))]
 
     def after(self, history: Sequence[Sequence[str]]) -> Scorer:
-        """Return the LM after these sentences: the start, then each sentence with its end, as one text.
+        """Return the LM after these sentences: the start, then each sentence with its end (without one: a line end), as one text.
 
         If a history takes more than half of the LM's positions, its oldest sentences are left out.
         """
         if not history:
             return self
-        end = () if self.lm.end is None else (self.lm.end,)
+        end = self.lm.between if self.lm.end is None else (self.lm.end,)
         kept = [*self._history, *(sentence.tokens + end for sentence in self.lm.encode(history))]
         while self.lm.positions is not None and sum(map(len, kept)) > self.lm.positions // 2:
             del kept[0]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.reading import find_dictionary
-from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK, Vocabulary
+from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK, Vocabulary, fingerprint
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import FileHash
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, DeviceConfig
@@ -119,6 +119,7 @@ class TranslationScorer(Scorer):
             "sha256": [found.digest() for found in self._hashes],
             "weights": list(self.models.weights),
             "vocabulary": [len(self.models.source), len(self.models.target)],
+            "dictionaries": [fingerprint(words.symbols) for words in (self.models.source, self.models.target)],
             "OOV policy": "p(<unk>), one class for all unknown words",
             "precision": self.compute.precision,
         }

@@ -24,6 +24,7 @@ class CarriedState:
         """Start with no states. ``carried``: what of a state goes from one batch to the next."""
         self.carried = carried
         self._states: dict[LanguageModel | None, tuple[Tensor, LanguageModelState]] = {}
+        self._read = False  # whether a batch has been read
 
     def take(self, model: LanguageModel, rows: Tensor, starts: Tensor) -> LanguageModelState:
         """Return the states of the given rows (B,). Rows for which ``starts`` (B,) is True get the initial state.
@@ -37,13 +38,19 @@ class CarriedState:
         known, state = self._states.get(model) or self._states.get(None) or (rows[:0], initial)
         places = {row: place for place, row in enumerate(known.tolist())}
         if not places.keys() >= set(rows[~starts].tolist()):
+            if self._read:
+                raise InputError(
+                    "a batch with the beginning of a document was lost, for lack of GPU memory: give a smaller --batch-size or --bptt, and "
+                    "resume from the last checkpoint"
+                )
             raise InputError(f"the checkpoint has no state for documents that were being read when it was written; {RESUME}")
         wanted = [places.get(row, 0) for row in rows.tolist()]
-        moved = state.map(lambda part: moved_to(part, model.embedding.weight))
-        return moved.select(torch.tensor(wanted, device=rows.device)).reset(starts, initial)
+        moved = (tuple(part.to(like) for part, like in zip(*parts, strict=True)) for parts in zip(state, initial, strict=True))
+        return LanguageModelState(*moved).select(torch.tensor(wanted, device=rows.device)).reset(starts, initial)
 
     def put(self, model: LanguageModel, rows: Tensor, ends: Tensor, state: LanguageModelState) -> None:
         """Store the states of the rows (B,), except rows whose document ends (``ends`` (B,) bool). Drop all other rows."""
+        self._read = True
         self._states.pop(None, None)
         self._states.pop(model, None)
         going = (~ends).nonzero().squeeze(1)
@@ -61,14 +68,9 @@ class CarriedState:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned, for the next model that takes a state."""
-        self._states = {}
+        self._states, self._read = {}, False
         if saved:
             if "hidden" in saved:  # as 0.1 wrote it
                 saved = {"rows": [saved["rows"]], "recurrent": [saved["hidden"], saved["cell"]], "memory": saved["memory"]}
             [rows] = saved["rows"]
             self._states[None] = (rows, LanguageModelState(tuple(saved["recurrent"]), tuple(saved["memory"])))
-
-
-def moved_to(part: Tensor, like: Tensor) -> Tensor:
-    """Return the tensor on the device of ``like`` and, unless it is a mask or holds words, in its dtype."""
-    return part.to(like) if part.is_floating_point() else part.to(like.device)

@@ -61,17 +61,19 @@ class DocumentDataset(FairseqDataset):
         segment: int,
         marker: str = "",
         sentences: int = 0,
+        training: bool = False,
     ) -> None:
         """Make the dataset from ``lines``, token ids (n + 1,) ending in ``</s>``, of the given ``sizes``.
 
         Documents end at lines that consist of the word ``marker``, or at blank lines if it is empty. With ``sentences`` > 0 they
-        also end after so many lines. ``name`` is for messages.
+        also end after so many lines. ``name`` is for messages, ``training`` says that the text is read to train on it.
         Raises InputError if the marker never occurs, there is no text, or the text has fairseq's own symbols as words.
         """
         self.lines = lines
         self.dictionary = dictionary
         self.name = name
         self.segment = segment
+        self.training = training
         sizes = np.asarray(sizes)
         candidates = np.flatnonzero(sizes == (2 if marker else 1))
         if marker:

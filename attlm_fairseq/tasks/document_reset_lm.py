@@ -129,9 +129,17 @@ class DocumentResetLMTask(SentenceResetLMTask):
         return model
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
-        self.datasets[split] = self.make_dataset(split, combine, epoch)
+        """Load a split. Only if fairseq's trainer loads its training data, the batches are those of training."""
+        # the trainer alone passes data_selector: the same split may also be loaded to be evaluated
+        training = split == self.cfg.train_subset and "data_selector" in kwargs
+        if training and split in self.datasets and not self.datasets[split].training:
+            raise InputError(
+                f"split {split!r} is read in another order for training and cannot be the validation data too; copy it under another name",
+                path=self.datasets[split].name,
+            )
+        self.datasets[split] = self.make_dataset(split, combine, epoch, training)
 
-    def make_dataset(self, split: str, combine: bool, epoch: int, training: bool = False) -> DocumentDataset:
+    def make_dataset(self, split: str, combine: bool, epoch: int, training: bool) -> DocumentDataset:
         """Return the documents of a split, which are the same in training and evaluation."""
         lines, path = self.read_lines(split, combine, epoch)
         return DocumentDataset(
@@ -142,6 +150,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
             segment=self.cfg.bptt,
             marker=self.cfg.document_marker,
             sentences=self.cfg.reset_every,
+            training=training,
         )
 
     def epoch_batches(
@@ -149,7 +158,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
     ) -> list[list[Segment]]:
         """Return the batches. There are ``max_sentences`` rows, or as many as ``max_tokens`` allows."""
         rows = self.row_count(max_sentences, max_tokens)
-        training = dataset is self.datasets.get(self.cfg.train_subset)
+        training = dataset.training
         if rows < 1:
             limit = f"{self.limit_of_tokens(training)} {max_tokens}"
             raise InputError(f"{limit} has no room for one segment of --bptt {self.cfg.bptt}; give --batch-size ROWS")

@@ -81,7 +81,7 @@ class SentenceResetLMTask(FairseqTask):
         self.trains = False  # whether it is built to be trained
         self._pointer_loss = 0.0  # of a model that is to be trained, if it is not the default
         self._trained: Optional[BaseFairseqModel] = None  # after its first update
-        self._drawn_for = -1  # the update for which this process has its own random numbers
+        self._own_seed = -1  # of this process for the current update
         self._judged = False  # whether this validation has been
         self.average = WeightAverage(str(cfg.average), cfg.average_decay, cfg.average_window)
 
@@ -281,18 +281,19 @@ class SentenceResetLMTask(FairseqTask):
         ignore_grad: bool = False,
     ) -> tuple[Tensor, int, dict]:
         resumed = self._trained is None and bool(self.average.own)
-        self.draw_by_rank(update_num)
+        self.draw_by_rank()
         self.average.take_out(model)
         if resumed:
             copy_to_masters(optimizer)
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
-    def draw_by_rank(self, update_num: int) -> None:
-        """Let each process of a training draw its own dropout. fairseq gives all of them the same seed at the beginning of an update."""
-        if torch.distributed.is_initialized() and update_num != self._drawn_for:
-            self._drawn_for = update_num
-            if rank := torch.distributed.get_rank():  # far from the seeds of the next updates; on CPUs only 32 bits of a seed count
-                torch.manual_seed((torch.initial_seed() + rank * 1_000_003) % 2**32)
+    def draw_by_rank(self) -> None:
+        """Let each process of a training draw its own dropout. fairseq gives all of them the same seed at the beginning of an update, and
+        again when it is repeated after an overflow of ``--fp16``."""
+        if torch.distributed.is_initialized() and torch.initial_seed() != self._own_seed:
+            # far from the seeds of the next updates; on CPUs only 32 bits of a seed count
+            self._own_seed = (torch.initial_seed() + torch.distributed.get_rank() * 1_000_003) % 2**32
+            torch.manual_seed(self._own_seed)
 
     def optimizer_step(self, optimizer: Any, model: BaseFairseqModel, update_num: int) -> None:
         super().optimizer_step(optimizer, model, update_num)

@@ -14,7 +14,6 @@ from attlm_fairseq.cloze.blanking import BlankingOptions, blank_words
 from attlm_fairseq.cloze.questions import ClozeQuestion, read_questions
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
-from attlm_fairseq.messages import warn_of_oov
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.statistics.evaluation import Row, compare
 from attlm_fairseq.scoring.conversations import SIDE_BY_SIDE
@@ -24,7 +23,7 @@ from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, run_config, text_lines
 from attlm_fairseq.verbs.report import row_record
 from attlm_fairseq.verbs.run import require_lms
-from attlm_fairseq.verbs.text import load_scorers
+from attlm_fairseq.verbs.text import load_scorers, note_scorers
 
 WEIGHTED_SUM = "weighted sum"
 
@@ -149,7 +148,7 @@ def answer_cloze(
             on_progress(len(some))
     if not asked:
         raise InputError("there are no questions")
-    warn_of_oov([of_lm.oov for of_lm in answers])
+    note_scorers([of_lm.scorer for of_lm in answers], [of_lm.text for of_lm in answers], [of_lm.oov for of_lm in answers])
     log_probs = {of_lm.scorer.name: of_lm.log_probs for of_lm in answers}
     if shares:
         columns = zip(*(log_probs[name] for name in shares), strict=True)

@@ -25,7 +25,7 @@ def warn_of_seen_references(found: Measurement, run: RunConfig) -> None:
     scorers: Sequence[Scorer | None] = [None] * len(run.scored)
     specs = [lm.unpacked() for lm in run.scored]
     if any(lm.kenlm is None for lm in specs):
-        scorers = found.loaded.scorers if found.loaded else run.load(run.device)
+        scorers = found.loaded.scorers if found.loaded else run.load(run.devices[0])
     pipelines = [pipeline.load() for pipeline in run.texts.values()]
     for lm, scorer, sentences in zip(specs, scorers, split_texts(pipelines, texts), strict=True):
         by_words = scorer is not None and lm.kenlm is None and scorer.left_to_right and not scorer.uses_source

@@ -28,6 +28,7 @@ from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.inputs import LM, FilePath, no_sentences, run_config, text_lines, text_name
 from attlm_fairseq.verbs.run import require_lms
+from attlm_fairseq.verbs.text import note_notes
 
 if TYPE_CHECKING:
     from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer
@@ -192,6 +193,8 @@ class _Fitting:
         """Return the LM with what is found for it. Temperature, adaptation, neural and unigram cache are found in this order."""
         assert self.run.context is not None, "fit_context gives one"
         text, find = lm.text or self.run.text, self.findable_for(lm)
+        if not find:
+            return lm
         unset: dict[str, Any] = {SETTINGS[name]: None for name in find}
         spec = replace(lm, **unset)
         plain = replace(spec, adapt=None, neural_cache=None, unigram_cache=None)
@@ -204,7 +207,9 @@ class _Fitting:
         caches = {"neural-cache", "unigram-cache"} & {*find}
         compares = bool(caches) and ("neural-cache" in find or spec.neural_cache is not None)
         read = partial(read_documents, text=text, context=self.run.context, features=compares)
-        documents = list(read(plain.load(self.run.device), lines=self.lines))
+        scorer = plain.load(self.run.device)
+        documents = list(read(scorer, lines=self.lines))
+        note_notes([scorer])
         self.add(lm, f"temperature {spec.temperature:g}" if spec.temperature else "alone", _ppl(documents))
         adapting: Scorer | None = replace(plain, adapt=spec.adapt).load(self.run.device) if spec.adapt else None
         if "adaptation" in find and (found := _best_adaptation(plain, self, text)):
@@ -226,18 +231,27 @@ class _Fitting:
         return spec
 
     @cached_property
-    def neural(self) -> set[str]:
-        """The names of this package's neural LMs."""
-        plain = {lm.name: replace(lm, neural_cache=None, unigram_cache=None, adapt=None, temperature=None) for lm in self.run.lms}
-        return {name for name, lm in plain.items() if not lm.mixture and lm.load(self.run.device).signature().get("kind") == "neural"}
+    def findable(self) -> dict[str, list[str]]:
+        """What each LM can have, by name: a cache needs the score of the sentence end, the rest a neural LM of this package."""
+        found = {}
+        for lm in self.run.lms:
+            if not lm.mixture:
+                scorer = replace(lm, neural_cache=None, unigram_cache=None, adapt=None, temperature=None).load(self.run.device)
+                neural = scorer.signature().get("kind") == "neural"
+                found[lm.name] = [name for name in FINDABLE if (scorer.scores_end if name == "unigram-cache" else neural)]
+        return found
 
     def findable_for(self, lm: LMSpec) -> list[str]:
         """Return what is to be found for the LM: not what only other LMs of the run can have."""
-        if len(self.run.lms) == 1 or lm.name in self.neural or not self.neural:
-            return [*self.find]
-        if left_out := [name for name in self.find if name != "unigram-cache"]:
-            note(f"{lm.name}: no {', '.join(left_out)}, which is for this package's neural LMs")
-        return [name for name in self.find if name == "unigram-cache"]
+        if len(self.run.lms) == 1 or not any({*self.find} & {*able} for able in self.findable.values()):
+            return [*self.find]  # loading or scoring says what is wrong
+        able = self.findable[lm.name]
+        left_out = [name for name in self.find if name not in able]
+        if neural := [name for name in left_out if name != "unigram-cache"]:
+            note(f"{lm.name}: no {', '.join(neural)}, which is for this package's neural LMs")
+        if "unigram-cache" in left_out:
+            note(f"{lm.name}: no unigram-cache, which is for LMs that score the sentence end")
+        return [name for name in self.find if name in able]
 
     def add(self, lm: LMSpec, setting: str, ppl: float) -> None:
         self.rows.append(FittedRow(lm.name, setting, ppl))

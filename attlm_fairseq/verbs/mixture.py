@@ -142,8 +142,10 @@ def _scored_events(
     sources = source_lines(mixed, source, list(mixed.source_texts.values()) * len(members))
     scored = text_file.score_text(lines, members, texts, on_progress, run.context, sources)
     events = _events(scored, members, text)
-    note_scorers(members, texts, scored)
+    note_scorers(members, texts, scored.oov)
     for place, lm in enumerate(plain):
+        if lm.uses_source:  # to it, rare words are probable because the source sentence has them
+            continue
         warn_if_seen(lm, [line.words[place] for line in events.sample], [line.scores[place] for line in events.sample], "the text")
     return events
 

@@ -14,6 +14,7 @@ from attlm_fairseq.nbest.run.block_scores import BlockScorer
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring import text_file
 from attlm_fairseq.scoring.lm_spec import LMSpec
+from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.scorer import Scorer
 from attlm_fairseq.scoring.text_file import ScoredText
@@ -114,7 +115,7 @@ def score_text(
 
     def lines() -> Iterable[text_file.ScoredLine]:
         yield from scored.lines
-        note_scorers(scorers, list(run.texts.values()), scored)
+        note_scorers(scorers, list(run.texts.values()), scored.oov)
 
     return ScoredText(iter(lines()), scored.oov, scored.scores_end)
 
@@ -136,6 +137,7 @@ def perplexity(
         InputError: as in ``score_text``, the text has no sentence, or an LM gives a word probability 0.
     """
     run = run_config(config, lms=lms)
+    require_word_scores(run)
     names = list(run.texts)
     scored = score_text(text, config=run, source=source, on_progress=on_progress)
     counters = [PerplexityCounter(scores_end) for scores_end in scored.scores_end]
@@ -192,12 +194,26 @@ def load_scorers(run: RunConfig) -> list[Scorer]:
     return scorers
 
 
-def note_scorers(scorers: Sequence[Scorer], texts: Sequence[TextPipeline], scored: ScoredText) -> None:
-    """Log how much a lower precision changed the scores, and which LMs do not know many of the words."""
+def note_notes(scorers: Iterable[Scorer]) -> None:
+    """Log what the LMs have to say, such as how much a lower precision changed the scores."""
     for scorer in scorers:
         if told := scorer.notes():
             note("; ".join(told))
-    warn_of_oov(scored.oov, BlockScorer(scorers, texts).advise)
+
+
+def note_scorers(scorers: Sequence[Scorer], texts: Sequence[TextPipeline], oov: Iterable[OOVCount]) -> None:
+    """Log what the LMs have to say, and which of them do not know many of the words."""
+    note_notes(scorers)
+    warn_of_oov(oov, BlockScorer(scorers, texts).advise)
+
+
+def require_word_scores(run: RunConfig) -> None:
+    """Raise InputError for a translation model that scores the source given the text: it has no perplexity of the text."""
+    if names := [lm.name for lm in run.lms if lm.translates_back]:
+        raise InputError(
+            f"{', '.join(names)} scores the source given the text (translation = reverse), so it has no perplexity of the text: leave it "
+            "out, or use attlm score"
+        )
 
 
 def note_penalties(lms: Iterable[LMSpec]) -> None:

@@ -361,15 +361,21 @@ def _changed_run(
     else:
         placed = parse_devices(devices, precision, parse_memory(memory))
     if dictionary is not None:
-        run = replace(run, lms=tuple(map(partial(_with_dictionary, dictionary=dictionary), run.lms)))
+        if not any(fits := [_takes_dictionary(lm, dictionary) for lm in run.lms]):
+            raise InputError(
+                "--dict: there is no LM that it is for: expected a dict.txt for checkpoints of LMs, a folder for translation models",
+                path=dictionary,
+            )
+        run = replace(run, lms=tuple(replace(lm, dictionary=dictionary) if fit else lm for lm, fit in zip(run.lms, fits, strict=True)))
     placed = tuple(replace(device, normaliser=normaliser) for device in placed)
     return replace(with_lm_changes(run, text=steps, **changes), devices=placed)
 
 
-def _with_dictionary(lm: LMSpec, dictionary: Path) -> LMSpec:
-    """Return the LM with this dictionary if it fits: a folder belongs to a translation model, a file to any other checkpoint."""
-    fits = bool(lm.checkpoints) and dictionary.is_dir() == (lm.translation is not None)
-    return replace(lm, dictionary=dictionary) if fits else lm
+def _takes_dictionary(lm: LMSpec, dictionary: Path) -> bool:
+    """Return whether ``--dict`` is for the LM: a folder is for translation models, a file for other checkpoints of fairseq."""
+    if lm.translation is not None or dictionary.is_dir():
+        return lm.translation is not None and dictionary.is_dir()
+    return bool(lm.checkpoints) and all(lm_kind(path) in ("attlm", "fairseq") for path in lm.checkpoints)
 
 
 @dataclass(frozen=True)
@@ -407,6 +413,10 @@ def _is_plain(lm: LMSpec) -> bool:
     return not lm.mixture
 
 
+def _reads_sentences(lm: LMSpec) -> bool:
+    return not lm.uses_source
+
+
 def _has_checkpoints(lm: LMSpec) -> bool:
     return bool(lm.checkpoints)
 
@@ -417,10 +427,10 @@ def _holds(kind: str) -> Callable[[LMSpec], bool]:
 
 
 LM_CHANGES = (
-    LMChange("oov", by_default=_is_plain),
-    LMChange("context_sentences", _is_plain),
+    LMChange("oov", lambda lm: not lm.translates_back, _is_plain),
+    LMChange("context_sentences", _is_plain, _reads_sentences),
     LMChange("neural_cache", _is_plain, _holds("attlm")),
-    LMChange("unigram_cache", _is_plain),
+    LMChange("unigram_cache", _is_plain, _reads_sentences),
     LMChange("temperature", _is_plain, _holds("attlm")),
     LMChange("adapt", _is_plain, _holds("attlm")),
     LMChange("sentence_start", _has_checkpoints, _holds("huggingface"), "LM of Hugging Face"),

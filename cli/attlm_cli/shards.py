@@ -11,7 +11,7 @@ from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.ray_engine import Shard, find_shards, rescore_shards
 from attlm_fairseq.verbs.rescore import RescoreOutput
-from attlm_fairseq.verbs.run import require_weights
+from attlm_fairseq.verbs.run import require_context, require_weights
 
 
 def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_name: str | None) -> None:
@@ -27,8 +27,9 @@ def rescore_by_ray(pattern: str, output: RescoreOutput, run: RunConfig, format_n
     if is_stream(str(output.path)) and not folder.is_dir():
         raise InputError("--engine ray writes a file for each shard: give a folder for the rescored shards with -o")
     require_weights(run)
+    require_context(run)
     files = find_shards(pattern)
-    shards = rescore_shards(files, folder, run, run.devices[0], concurrency=len(run.devices), format_name=format_name)
+    shards = rescore_shards(files, folder, run, run.devices[0], concurrency=len(run.devices), format_name=format_name, resume=output.resume)
     for line, paths in by_line(shards).items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         note(f"{paths[0]}{more}: {line}")

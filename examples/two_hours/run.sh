@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The language model of Penn Treebank that two cores of a CPU train in two hours: key-value-predict attention with the techniques of AWD-LSTM
-# and a learning rate that falls to 0 in the time there is. Then test perplexity: alone, in context, and adapting to the test text.
+# The language model of Penn Treebank that two cores of a CPU train in two hours: a Mogrifier LSTM with the techniques of AWD-LSTM and a
+# learning rate that falls to 0 in the time there is. Then test perplexity: alone, in context, and adapting to the test text.
 #
 # usage: run.sh FOLDER [options of fairseq-train ..]
 # FOLDER holds train, valid and test as .txt or .txt.gz, one text without documents such as Penn Treebank. The options given come last and win.
-# EPOCHS=18 readings of the text, the first WEAK=10 with less dropout than the others. MORE="20 20" goes on twice, for two more hours each:
-# the rate falls to 0 again, from MORE_RATE=0.0025 (or one for each: "0.0025 0.002"), with more dropout. PROCESSES=2 of a CPU share 40 rows; on a GPU PROCESSES=1. WORK=folder.
-# BPTT=70 words of each row make an update, RATE=0.003 is the first rate.
+# MODEL="--arch ..": the model and its sizes. BPTT=35 words of each row make an update, RATE=0.0022 is the first rate. EPOCHS=9 readings of
+# the text, the first WEAK=9 with less dropout than the others. MORE="9 9" goes on twice, for two more hours each, with more dropout: the rate
+# falls to 0 again from MORE_RATE=0.0018 (or one for each: "0.0018 0.0015"). PROCESSES=2 of a CPU share 40 rows. WORK=folder.
 # KINDS="alone context neural-cache adaptation both" are the tests; the last two take half an hour each. LINES=3370 of valid are fitted on.
 # The same command continues an interrupted run.
 set -euo pipefail
@@ -14,7 +14,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
 data=$(realpath "${1:?usage: run.sh FOLDER [options of fairseq-train ..]}")
 shift
-export PROCESSES=${PROCESSES:-2}
+export PROCESSES=${PROCESSES:-1}
 work=${WORK:-$here/work}
 mkdir -p "$work"
 cd "$work"
@@ -24,11 +24,12 @@ preprocess dict --only-source --padding-factor 1 --trainpref train.txt --dict-on
 awk 'NR > 1 && NR % 350 == 1 { print "" } { print }' valid.txt > rows.txt  # a blank line between rows that are read in parallel
 preprocess bin --only-source --srcdict dict/dict.txt --trainpref train.txt --validpref rows.txt
 
-rows=$((40 / PROCESSES)) bptt=${BPTT:-70}
+rows=$((40 / PROCESSES)) bptt=${BPTT:-35}
 words=$(cat train.txt | wc -wl | awk '{ print $1 + $2 }')
 updates=$(((words + 40 * bptt - 1) / (40 * bptt) + 1))  # of a reading; one segment more where a rotated row wraps around
+read -ra model_options <<< "${MODEL:---arch mogrifier_lstm_lm --decoder-hidden-size 1280 --projection-size 440 --mogrifier-rank 64}"
 training=(bin --user-dir attlm_fairseq --task document_reset_lm --document-order rotated --bptt "$bptt" --batch-size "$rows" --batch-size-valid 10 \
-    --arch kvp_lstm_lm --decoder-layers 1 --decoder-hidden-size 1320 --decoder-embed-dim 440 --output-layer tied --init-range 0.05 \
+    "${model_options[@]}" --decoder-layers 1 --decoder-embed-dim 440 --output-layer tied --init-range 0.05 \
     --criterion lm_cross_entropy --locked-dropout --temporal-activation-reg 1 --optimizer adam --clip-norm 1 \
     --lr-scheduler polynomial_decay --warmup-updates 150 --validate-interval 2 --best-checkpoint-metric ppl --no-epoch-checkpoints \
     --num-workers 0 --log-format simple --seed 1)
@@ -52,12 +53,12 @@ go_on_from() {
     done
 }
 
-model=model epochs=${EPOCHS:-18}
-first=$(until_reading "$epochs" "${RATE:-0.003}")
-train_model weak "$PROCESSES processes" "${training[@]}" $first "${weak[@]}" --max-epoch "${WEAK:-10}" --save-dir weak "$@"
+model=model epochs=${EPOCHS:-9}
+first=$(until_reading "$epochs" "${RATE:-0.0022}")
+train_model weak "$PROCESSES processes" "${training[@]}" $first "${weak[@]}" --max-epoch "${WEAK:-9}" --save-dir weak "$@"
 go_on_from weak model
 train_model model "$PROCESSES processes" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"
-cycle=0 rates=(${MORE_RATE:-0.0025})
+cycle=0 rates=(${MORE_RATE:-0.0018})
 for readings in ${MORE:-}; do
     more_rate=${rates[cycle]:-${rates[-1]}} cycle=$((cycle + 1)) before=$model epochs=$((epochs + readings))
     model=more$cycle

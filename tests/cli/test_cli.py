@@ -26,6 +26,13 @@ from attlm_fairseq.scoring.mixture import em_weights
 from attlm_fairseq.text import parse_steps
 
 
+def test_tune_with_several_devices_writes_the_same_weights(folder):
+    for devices, output in (("cpu", "one.toml"), ("cpu:2", "two.toml")):
+        run("tune", "dev.json", "--lm", "neural=lm.pt", "--folds", "0", "--strength", "1", "--devices", devices, "-o", output)
+    one, two = (read_config(folder / name) for name in ("one.toml", "two.toml"))
+    assert one.weights == two.weights
+
+
 def test_tune_then_rescore_then_eval(folder):
     tuned = run("tune", "dev.json", "--lm", "neural=lm.pt", "--kenlm", "lm.arpa", "--strength", "1")
     assert re.search(r"^input 1-best +18\.18 ", tuned.stdout, re.MULTILINE)

@@ -74,6 +74,18 @@ def test_a_text_read_at_once_leaves_the_state_of_its_steps(lm):
         assert part.untyped_storage().nbytes() == part.numel() * part.element_size()
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_in_lower_precision_too(tmp_path, precision):
+    """So that a state that a cache has dropped is the same when it is computed again."""
+    lm = DecoderLM.load(write_checkpoint(tmp_path / "lm.pt", WORDS, decoder_embed_dim=64, decoder_hidden_size=64), precision=precision)
+    tokens = torch.tensor([[lm.eos, 5, 6, 7, 8]])
+    stepped = lm.start()
+    for column in tokens.T:
+        _, stepped = lm.step(stepped, column)
+    read = lm.read(lm.start(), tokens)
+    assert all(map(torch.equal, (*read.recurrent, *read.memory), (*stepped.recurrent, *stepped.memory)))
+
+
 def test_states_by_prefix_are_stepped_together_whatever_their_lengths(lm):
     """A cache as prefix decoders keep it: one state a prefix, extended in any mixture."""
     random_ = random.Random(2)

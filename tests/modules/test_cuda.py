@@ -13,6 +13,7 @@ from small_models import VARIANTS, make_model, sentences
 from attlm_fairseq.modules.families import FAMILIES
 from attlm_fairseq.modules.kernels.linear_nll import LossTerms
 from attlm_fairseq.scoring.compute import DeviceConfig
+from attlm_fairseq.scoring.dynamic_evaluation import read_sentence
 from attlm_fairseq.scoring.neural import NeuralScorer
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU that torch can use")]
@@ -50,6 +51,14 @@ def test_what_is_left_out_stays_in_evaluation(variant):
     logits = other.train()(sentences().cuda())[0]
     logits.square().sum().backward()
     assert all(bool(weights.grad.isfinite().all()) for weights in other.parameters() if weights.requires_grad)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gradients_of_dynamic_evaluation(variant):
+    """In evaluation, in which cuDNN has no gradients."""
+    read = [read_sentence(model.eval(), [4, 9, 5], model.initial_state(1)) for model in on_both(variant)]
+    for name, gradient in read[0].gradients.items():
+        torch.testing.assert_close(read[1].gradients[name].cpu(), gradient, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -572,3 +572,30 @@ def test_the_window_of_kvp_is_scored_in_float32_under_autocast():
             features, _ = reader(states, tokens)
         gradients += torch.autograd.grad((features.float() * outer).sum(), reader.current_key.weight)
     assert (gradients[1] - gradients[0]).norm() < 0.02 * gradients[0].norm()
+
+
+@pytest.mark.parametrize(("variant", "options"), [("averaging", {}), ("single", {}), ("RWA", {})])
+@torch.no_grad()
+def test_sums_over_many_words_do_not_lose_words_in_bfloat16(variant, options):
+    """Weights of fairseq's --bf16: 256 + 1 is 256 in bfloat16, so a mean over more words would stop to change."""
+    model = make_model(variant, torch.bfloat16, **options)
+    states, tokens = torch.ones(1, 700, SIZE, dtype=torch.bfloat16), torch.full((1, 700), 4)
+    if variant == "RWA":
+        state = model.state_after(tokens, model.initial_state(1)).recurrent
+        expected = make_model(variant, torch.float32, **options)
+        expected.load_state_dict(model.state_dict())
+        exact = expected.state_after(tokens, expected.initial_state(1)).recurrent
+        for part, of_exact in zip(state[2:], exact[2:], strict=True):
+            torch.testing.assert_close(part, of_exact, rtol=0.1, atol=0.05)
+        return
+    memory = model.reader.empty_memory(states[:, 0])
+    for begin in range(0, 700, 7):
+        memory = model.reader.advance(states[:, begin : begin + 7], tokens, memory)
+    if variant == "averaging":
+        assert float(memory[1]) == 701
+        assert memory[0].tolist() == [[700.0] * SIZE]
+    else:
+        torch.testing.assert_close(memory[2] / memory[1], torch.ones(1, SIZE))
+        torch.testing.assert_close(memory[1], torch.full((1, 1), 700.0), rtol=0.01, atol=0)
+    features, _ = model.reader(states, tokens, memory)
+    assert features.dtype == torch.bfloat16

@@ -148,7 +148,7 @@ def test_dropout_is_between_layers_of_two_sizes_too():
 
 
 def test_one_layer_has_one_size():
-    with pytest.raises(ValueError, match="--decoder-top-size is for 2 layers or more"):
+    with pytest.raises(ValueError, match="--decoder-top-size 4 is for 2 layers or more"):
         over("lstm", "plain", decoder_layers=1, decoder_top_size=4)
     assert type(over("lstm", "plain", decoder_top_size=6).recurrence) is LSTM
 

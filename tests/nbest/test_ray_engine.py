@@ -20,6 +20,7 @@ from attlm_fairseq.nbest.run import rescoring
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.run.ray_engine import Shard, ShardRescorer, find_shards, rescore_shards
+from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.scoring.compute import DeviceConfig
 
 WORDS = [f"w{number}" for number in range(40)]
@@ -143,6 +144,7 @@ def test_what_a_run_cannot_do_is_said_before_it_starts(shards):
         (("in/*", "-o", "out", "--to", "jsonl"), "--to jsonl: with --engine ray"),
         (("in/*",), "give a folder for the rescored shards with -o"),
         (("none/*", "-o", "out"), "none/*: no such files"),
+        (("in/*", "-o", "out", "--context-sentences", "5"), "have no effect without a context"),
     ):
         result = run("rescore", *options, "--engine", "ray", code=2)
         assert message in result.stderr
@@ -166,5 +168,9 @@ def test_an_actor_does_what_the_command_does(tmp_path, monkeypatch):
     assert (done["lists"], done["error"]) == (6, "")
     assert "are unknown to a" in done["notes"]
     run("rescore", "lists", "-o", "expected")
+    assert Path("out").read_bytes() == Path("expected").read_bytes()
+    monkeypatch.setattr(ScoreCache, "of_output", None)  # with --no-resume nothing is kept
+    Path("out").unlink()
+    ShardRescorer(read_config(Path("attlm.toml")), DeviceConfig(), str(tmp_path), resume=False)(row)
     assert Path("out").read_bytes() == Path("expected").read_bytes()
     assert actor({**row, "path": "nowhere"})["error"].startswith("nowhere: ")

@@ -236,8 +236,9 @@ def test_techniques(corpus, tmp_path):
 
 def test_two_hours(corpus, tmp_path):
     """Two processes train; what was trained in one is not taken for it. More hours go on with what there is."""
-    toy = ["--decoder-embed-dim", "4", "--decoder-hidden-size", "12"]
-    settings = {"EPOCHS": "2", "WEAK": "1", "LINES": "8", "KINDS": "context both"}
+    toy = ["--decoder-embed-dim", "4"]
+    settings = {"EPOCHS": "2", "WEAK": "1", "LINES": "8", "KINDS": "context both", "PROCESSES": "2"}
+    settings["MODEL"] = "--arch mogrifier_lstm_lm --decoder-hidden-size 12 --projection-size 4 --mogrifier-rank 2"
     printed = run("two_hours", corpus, *toy, work=tmp_path / "trained", **settings)
     log = (tmp_path / "trained" / "model.log").read_text()
     assert "distributed init (rank 1)" in log
@@ -245,13 +246,15 @@ def test_two_hours(corpus, tmp_path):
     tests = re.findall(r"^== test, (.*): ppl ([\d.]+)$", printed, re.MULTILINE)
     assert [kind for kind, _ in tests] == ["context", "both"]
     assert all(float(perplexity) > 1 for _, perplexity in tests)
-    assert "was trained with other options" in run("two_hours", corpus, *toy, work=tmp_path / "trained", code=2, PROCESSES="1", **settings)
-    more = settings | {"MORE": "2 1", "KINDS": "context"}
+    assert "was trained with other options" in run(
+        "two_hours", corpus, *toy, work=tmp_path / "trained", code=2, **settings | {"PROCESSES": "1"}
+    )
+    more = settings | {"MORE": "2 1", "MORE_RATE": "0.0024 0.002", "KINDS": "context"}
     printed = run("two_hours", corpus, *toy, "--warmup-updates", "0", "--log-interval", "1", work=tmp_path / "more", **more)
     logs = [(tmp_path / "more" / f"more{cycle}.log").read_text() for cycle in (1, 2)]
     assert "Loaded checkpoint more1/checkpoint_last.pt (epoch 3 @ 4 updates)" in logs[0]
     assert "Loaded checkpoint more2/checkpoint_last.pt (epoch 5 @ 8 updates)" in logs[1]
     rates = [[float(rate) for rate in re.findall(r"train_inner.* lr=([\d.e-]+)", log)] for log in logs]
-    assert rates[0] == pytest.approx([0.001875, 0.00125, 0.000625, 0])  # from 0.0025
-    assert rates[1] == pytest.approx([0.00125, 0])
+    assert rates[0] == pytest.approx([0.0018, 0.0012, 0.0006, 0])  # from 0.0024
+    assert rates[1] == pytest.approx([0.001, 0])
     assert "== test, context: ppl " in printed

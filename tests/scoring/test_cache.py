@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from cli_runs import folder, refused, run  # noqa: F401 - folder is a fixture
-from foreign_lms import WORDS
+from foreign_lms import WORDS, write_bert
 from lm_files import VARIANTS, write_arpa, write_checkpoint
 
 import attlm_fairseq as attlm
@@ -176,6 +176,9 @@ def test_fit_finds_for_each_lm_what_it_can_have(folder):  # noqa: F811
     assert lms["k"].temperature is None
     assert lms["k"].unigram_cache is not None
     assert "for this package's neural LMs" in refused("fit", "valid", "--kenlm", "k=lm.arpa", "-o", "k.toml")
+    bert = attlm.LMSpec.of_files("bert", write_bert(folder / "bert"))  # whose sentence ends have no score
+    fitted = attlm.fit_context("valid", {"lm": "lm.pt", "bert": bert}, find=["temperature", "unigram-cache"])
+    assert [row.lm for row in fitted.rows] == ["lm", "lm"]
 
 
 def test_what_a_cache_cannot_be_is_refused(folder, tmp_path):  # noqa: F811

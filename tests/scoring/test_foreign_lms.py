@@ -117,6 +117,9 @@ def test_pieces_are_summed_to_words_and_the_end_can_be_left_out(folder):
     assert cut.log_probs == pytest.approx((*score.log_probs[:3], 0.0), abs=1e-5)
     assert without.signature()["sentence end"] == "not scored"
     assert "the sentence end is not scored" in without.notes()[0]
+    later, before = without.after([["the", "dog"], ["a", "cat"]]), "the dog\na cat\n"  # else dog and a would be one word
+    expected = of_gpt2(whole, before + " ".join(words), end="") - of_gpt2(whole, before, end="")
+    assert later.score([words])[0].total == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_masked_lm_masks_each_token_and_those_after_it_in_its_word(folder):

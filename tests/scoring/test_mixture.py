@@ -143,6 +143,22 @@ def test_pieces_become_words(folder):
     )
 
 
+def test_members_that_cut_words_alike_are_mixed_piece_by_piece(folder, monkeypatch):
+    """Also where the same codes have two names: no member may cut the pieces again."""
+    monkeypatch.chdir(folder)
+    found = []
+    for codes in ("bpe:codes", f"bpe:{folder / 'codes'}"):
+        members = [
+            LMSpec(name, checkpoints=(folder / "pieces" / "lm.pt",), text=parse_steps([step]))
+            for name, step in (("a", "bpe:codes"), ("b", codes))
+        ]
+        config = RunConfig((*members, LMSpec("mix", mixture=(("a", 1.0), ("b", 1.0)))))
+        words = config.texts["mix"].load().words("the zebra sat")
+        [mixture] = config.load()
+        found.append(mixture.score([words])[0].log_probs)
+    assert found[0] == found[1]
+
+
 def test_a_mixture_of_words_and_pieces_from_a_configuration(folder):
     config = RunConfig(
         (

@@ -188,6 +188,23 @@ def test_lists_are_scored_with_the_source_of_each(folder, lists):
     assert totals == pytest.approx({hypothesis["text"]: hypothesis["scores"]["mt"] for hypothesis in written[2]["hyps"]}, abs=1e-4)
 
 
+def test_options_of_lms_leave_translation_models_as_they_are(lists):
+    """What is for the words of the hypothesis is not for a model that scores the source, nor contexts for models without one."""
+    back, source = ["--mt-reverse", "back/mt.pt"], ["--source", "source"]
+    scores = []
+    for options in ([], ["--oov", "penalty:-70"], ["--unigram-cache", "100:0.5"], ["--context-sentences", "0", "--context", "all"]):
+        lines = run("score", "source", "--kenlm", "lm.arpa", *back, *source, *options[:2], "--no-header").stdout.splitlines()
+        scores.append([line.split("\t")[3] for line in lines])
+    assert scores[1:] == scores[:1] * 3
+    assert "--oov mt_reverse=..: there is no LM" in refused("score", "source", *back, *source, "--oov", "mt_reverse=penalty:-7")
+    for option, value in (("--unigram-cache", "mt=9:0.1"), ("--context-sentences", "mt=0")):
+        told = refused("ppl", "source", "--mt", "transformer/mt.pt", *source, option, value)
+        assert f"{option[2:].replace('-', '_')} is not for a translation model" in told
+    assert "mt_reverse scores the source given the text" in refused("ppl", "source", *back, *source)
+    assert "there is no LM that it is for" in refused("ppl", "source", "--kenlm", "lm.arpa", "--dict", "transformer")
+    assert "there is no LM that it is for" in refused("score", "source", "--mt", "transformer/mt.pt", *source, "--dict", "lm.arpa")
+
+
 def test_tune_writes_what_rescore_and_eval_read(lists):
     run("tune", "lists", *MODELS, "--source", "source", "--metric", "bleu", "--folds", "3", "--strength", "1", "-o", "attlm.toml")
     config = Path("attlm.toml").read_text()

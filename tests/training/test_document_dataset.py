@@ -264,7 +264,7 @@ def make_task(dictionary: Dictionary, text: str = TEXT, **options: object) -> Do
     given = {"bptt": 2, "batch_size": 2, "max_tokens": None, "seed": 1, "train_subset": "train"} | options
     made = DocumentResetLMTask(DocumentResetLMConfig(**given), dictionary)
     made.datasets["train"] = dataset(
-        dictionary, text, segment=made.cfg.bptt, marker=made.cfg.document_marker, sentences=made.cfg.reset_every
+        dictionary, text, segment=made.cfg.bptt, marker=made.cfg.document_marker, sentences=made.cfg.reset_every, training=True
     )
     return made
 
@@ -316,6 +316,11 @@ def test_a_document_whose_state_was_never_saved_is_said(dictionary):
     segments = made.datasets["train"]
     with pytest.raises(InputError, match=r"no state for documents.*--reset-dataloader"):
         read(make_model("plain"), segments, made.epoch_batches(segments, 1, 2, None, 1)[1:], made.training_state)
+    model, rows, starts = make_model("plain"), torch.tensor([0, 1]), torch.tensor([True, False])
+    carried = CarriedState()
+    carried.put(model, rows[:1], starts[1:], model.initial_state(1))
+    with pytest.raises(InputError, match="was lost, for lack of GPU memory"):
+        carried.take(model, rows, starts)
 
 
 def test_a_batch_without_room_for_a_segment_is_said(dictionary):

@@ -70,6 +70,16 @@ def test_evaluating_the_training_split_never_cuts(data, trained):
     assert f"Evaluated {len(words) + 61} tokens" in result.stdout
 
 
+def test_evaluating_the_training_split_of_documents_reads_it_in_its_order(data, trained):
+    folder, _ = trained
+    evaluate = ["eval-lm", data / "bin", *PLUGIN, "--task", "document_reset_lm", "--path", folder / "checkpoint2.pt", "--cpu", "--bptt", 5]
+    orders = [[], ["--document-order", "rotated"]]
+    found = {re.search(r"Perplexity: [\d.]+", fairseq(*evaluate, "--gen-subset", "train", *order).stdout)[0] for order in orders}
+    assert len(found) == 1
+    task = fairseq("train", data / "bin", *PLUGIN, "--task", "document_reset_lm", *TINY, *TRAINING, "--valid-subset", "train", check=False)
+    expect_one_line(task, "split 'train' is read in another order for training")
+
+
 def test_resume_in_the_middle_of_an_epoch_is_exact(data, trained):
     whole, _ = trained
     resumed = data / "resumed"

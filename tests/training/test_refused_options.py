@@ -57,6 +57,7 @@ MODEL = {"output_layer": "tied", "adaptive_cutoffs": None, "init_from": None}
             {"_name": "awd_lstm_lm", "dropout": 0.5, "dropout_in": 0.4, "dropout_between": 0.25, "dropout_out": 0.4},
             "--dropout 0.5 has no",
         ),
+        ({}, {"init_layers": "torch", "init_biases": "uniform"}, "--init-biases uniform has no effect with --init-layers torch"),
         ({}, {"_name": "plain_lstm_lm", "decoder_layers": 1, "dropout_between": 0.5}, "--dropout-between 0.5 has no effect with one layer"),
         ({}, {"_name": "plain_lstm_lm", "dropout_latent": 0.5, "softmaxes": "1"}, "--dropout-latent .*--softmaxes 2"),
         ({"curriculum": 2}, {}, "--curriculum .*--batch-order"),

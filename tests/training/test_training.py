@@ -366,12 +366,13 @@ def test_each_process_draws_its_own_dropout(monkeypatch):
     drawn = []
     for rank in (0, 1, 2):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
-        task = SimpleNamespace(_drawn_for=-1)
-        for update in (0, 1):
-            torch.manual_seed(1 + update)
+        task = SimpleNamespace(_own_seed=-1)
+        for seed in (1, 2, 1):  # the last one is a repeated update, after an overflow
+            torch.manual_seed(seed)
             for _ in range(2):
-                SentenceResetLMTask.draw_by_rank(task, update)
+                SentenceResetLMTask.draw_by_rank(task)
                 drawn.append(tuple(torch.rand(3).tolist()))
     torch.manual_seed(1)
     assert [drawn[0], drawn[1]] == [tuple(torch.rand(3).tolist()) for _ in range(2)], "the first process draws as one alone"
-    assert len(set(drawn)) == len(drawn) == 12
+    assert len(set(drawn)) == 12
+    assert all(drawn[place : place + 2] == drawn[place + 4 : place + 6] for place in (0, 6, 12))

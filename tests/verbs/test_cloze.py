@@ -116,6 +116,12 @@ def test_the_command_prints_what_the_library_finds(folder):
     assert (record["questions"], record["answers"][0]["line"], record["answers"][0]["answer"]) == (1, 3, "dog")
 
 
+def test_what_the_lms_have_to_say_is_printed(folder):
+    (folder / "questions").write_text(QUESTION)
+    for command in (["cloze", "questions"], ["fit", "questions", "--find", "temperature"]):
+        assert "differs from float32 by" in run(*command, "--lm", "lm.pt", "--precision", "bfloat16").stderr
+
+
 def test_context_reaches_the_lm_as_far_as_it_is_let(folder):
     (folder / "questions").write_text(QUESTION)
     lm = attlm.load_lm("lm.pt")

@@ -15,7 +15,7 @@ from attlm_fairseq.modules.attention import Columns, masked_softmax
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.memory.additive_scores import additive_scores
 from attlm_fairseq.modules.memory.reader import MemoryReader, Read, skip_of, visible_columns
-from attlm_fairseq.modules.state import Memory, append_slots
+from attlm_fairseq.modules.state import Memory, append_slots, of_sums
 
 SCORES = ("single", "combined", "dot")  # Eq. 9, Eq. 10
 MEMORIES = ("previous", "current")
@@ -94,7 +94,7 @@ class AttentiveReader(BiasesStartAtZero, MemoryReader):
         attended = self.by_sums(states, own, memory) if self.score == "single" else self.by_slots(states, own, memory)
         weights = masked_softmax(attended.scores, attended.visible)
         weights = weights.to(states.dtype)  # Eq. 10's scores are float32 even in a half-precision model
-        features = self.features(states, weights @ attended.values)
+        features = self.features(states, weights @ attended.values.to(states.dtype))
         if not need_read:
             return features, None
         return features, Read(nn.functional.pad(weights, (0, states.size(1) - own.size(1))))
@@ -136,12 +136,13 @@ class AttentiveReader(BiasesStartAtZero, MemoryReader):
     def empty_memory(self, state: Tensor) -> Memory:
         """Return the empty memory.
 
-        For ``single``: the largest score, the sum of exp(score - largest), and the sum of exp(score - largest) * state. They lag
-        behind by the states that the next position skips; these follow, (B, S, H), with 1 for each that there is, (B, S). Otherwise: the
-        states (B, M, H), for ``combined`` ``W_s`` applied to them, and a mask.
+        For ``single``, at least float32: the largest score, the sum of exp(score - largest), and the sum of exp(score - largest) * state.
+        They lag behind by the states that the next position skips; these follow, (B, S, H), with 1 for each that there is, (B, S).
+        Otherwise: the states (B, M, H), for ``combined`` ``W_s`` applied to them, and a mask.
         """
         if self.score == "single":
-            sums = state.new_full((state.size(0), 1), -torch.inf), state.new_zeros(state.size(0), 1), torch.zeros_like(state)
+            empty = torch.zeros_like(state, dtype=of_sums(state))
+            sums = torch.full_like(empty[:, :1], -torch.inf), empty[:, :1], empty
             skipped = state.new_zeros(state.size(0), max(0, self.nearest - 1), state.size(1))
             return (*sums, skipped, skipped[:, :, 0]) if skipped.size(1) else sums
         empty = state.new_zeros(state.size(0), 0, state.size(1))
@@ -168,6 +169,7 @@ class AttentiveReader(BiasesStartAtZero, MemoryReader):
     def added(sums: Memory, states: Tensor, scores: Tensor) -> Memory:
         """Return the running sums with states (B, T, H) of the given scores (B, T) added."""
         largest, norm, total = sums
+        scores, states = scores.to(total.dtype), states.to(total.dtype)
         # finite, so that a difference of two of them is never nan
         new_largest = torch.maximum(largest, scores.amax(dim=1, keepdim=True)).clamp(min=torch.finfo(largest.dtype).min)
         kept, added = torch.exp(largest - new_largest), torch.exp(scores - new_largest)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attlm_fairseq.modules.attention import Columns
 from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.memory.reader import MemoryReader, Read
-from attlm_fairseq.modules.state import Memory
+from attlm_fairseq.modules.state import Memory, of_sums
 
 
 class AveragingReader(BiasesStartAtZero, MemoryReader):
@@ -46,16 +46,18 @@ class AveragingReader(BiasesStartAtZero, MemoryReader):
         """Return features (B, T, H) and, if requested, weights (B, T, 1 + T), the memory's weight first."""
         total, count = self.empty_memory(states[:, 0]) if memory is None else memory
         counts = (count + torch.arange(1, states.size(1) + 1, device=states.device)).unsqueeze(2)  # (B, T, 1): t + 1
-        features = self.features(states, (total.unsqueeze(1) + states.cumsum(dim=1)) / counts)
+        contexts = (total.unsqueeze(1) + states.cumsum(dim=1, dtype=total.dtype)) / counts
+        features = self.features(states, contexts.to(states.dtype))
         if not need_read:
             return features, None
         weights = (1 / counts).expand(-1, -1, states.size(1)).tril()
         return features, Read(torch.cat((count.unsqueeze(1) / counts, weights), dim=2))
 
     def empty_memory(self, state: Tensor) -> Memory:
-        """Return the sum of the states and their number. At the start this is ``h_0`` alone: zeros and 1."""
-        return torch.zeros_like(state), state.new_ones(state.size(0), 1)
+        """Return the sum of the states and their number, at least float32. At the start this is ``h_0`` alone: zeros and 1."""
+        dtype = of_sums(state)
+        return torch.zeros_like(state, dtype=dtype), state.new_ones(state.size(0), 1, dtype=dtype)
 
     def advance(self, states: Tensor, tokens: Tensor, memory: Memory) -> Memory:
         total, count = memory
-        return total + states.sum(dim=1), count + states.size(1)
+        return total + states.sum(dim=1, dtype=total.dtype), count + states.size(1)

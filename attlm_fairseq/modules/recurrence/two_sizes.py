@@ -36,7 +36,10 @@ class TwoSizes(nn.Module):
         super().__init__()
         layers, lower_layers = config["decoder_layers"], config["lower_layers"]
         if layers < 2:
-            raise ValueError("--decoder-top-size is for 2 layers or more: leave it out, or give --decoder-layers 2 or more")
+            raise ValueError(
+                f"--decoder-top-size {top_size} is for 2 layers or more: give --decoder-layers 2 or more, or the --decoder-hidden-size "
+                f"{config['decoder_hidden_size']} for both"
+            )
         self.below: tuple[int, ...] = lower_layers
         self.needs_between = layers - 2 in lower_layers
         others = tuple(layer for layer in lower_layers if layer != layers - 2)

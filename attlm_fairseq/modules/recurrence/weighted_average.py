@@ -15,7 +15,7 @@ from attlm_fairseq.modules.initialisation import BiasesStartAtZero
 from attlm_fairseq.modules.recurrence.recurrence import NoAttention, Product
 from attlm_fairseq.modules.recurrence.stepped_layers import SteppedLayers, recurrent_product
 from attlm_fairseq.modules.regularisation import Regularisation
-from attlm_fairseq.modules.state import State
+from attlm_fairseq.modules.state import State, of_sums
 
 
 class WeightedAverageLayer(BiasesStartAtZero, nn.Module):
@@ -34,8 +34,9 @@ class WeightedAverageLayer(BiasesStartAtZero, nn.Module):
         return torch.cat((self.from_input(values).to(dtype), self.score_input(values).to(dtype)), dim=-1)
 
     def initial(self, rows: int) -> State:
-        zeros = self.first_state.new_zeros(rows, len(self.first_state))
-        return torch.tanh(self.first_state) + zeros, torch.full_like(zeros, torch.finfo(zeros.dtype).min), zeros, zeros
+        first = torch.tanh(self.first_state).expand(rows, -1)
+        zeros = torch.zeros_like(first, dtype=of_sums(first))
+        return first, torch.full_like(zeros, torch.finfo(zeros.dtype).min), zeros, zeros
 
     def products(self, regularisation: Regularisation) -> Product:
         """Return the product with U_g and U_a."""
@@ -45,12 +46,12 @@ class WeightedAverageLayer(BiasesStartAtZero, nn.Module):
         hidden, largest, numerator, denominator = before
         u, g, a = inputs.chunk(3, dim=1)
         state_g, state_a = from_state(hidden).chunk(2, dim=1)
-        a = a + state_a
+        a = (a + state_a).to(largest.dtype)
         after = torch.maximum(largest, a)
         kept, added = torch.exp(largest - after), torch.exp(a - after)
         numerator = numerator * kept + u * torch.tanh(g + state_g) * added
         denominator = denominator * kept + added
-        hidden = torch.tanh(numerator / denominator)
+        hidden = torch.tanh(numerator / denominator).to(hidden.dtype)
         return hidden, (hidden, after, numerator, denominator)
 
 

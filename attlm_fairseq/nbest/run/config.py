@@ -171,10 +171,11 @@ class RunConfig:
 
     def _source_text(self, lm: LMSpec, default: TextPipeline) -> TextPipeline:
         """Return the source text steps of a translation model, or of the ones in a mixture. Raises InputError if these differ."""
-        own = {member.source_text or text for member, text in self._members(lm) if member.uses_source}
+        texts = [member.source_text or text for member, text in self._members(lm) if member.uses_source]
+        own = {text.absolute(): text for text in texts}
         if len(own) > 1:
             raise InputError(f"[lm.{lm.name}] mixes translation models that see different source words: give them the same source_text")
-        return next(iter(own), None) or lm.source_text or default
+        return next(iter(own.values()), None) or lm.source_text or default
 
     def _text_of_mixture(self, mixture: LMSpec) -> TextPipeline:
         """Return the text steps common to all members. If members cut words into subwords differently, return the steps before that."""
@@ -196,7 +197,7 @@ class RunConfig:
         scorers: list[Scorer] = []
         for lm, text in self._members(mixture):
             scorer = with_policy(lm.load(compute), lm.oov)
-            if text != words and text.segmentation is not None:
+            if text.absolute() != words.absolute() and text.segmentation is not None:
                 pieces = TextPipeline((text.segmentation,)).load()
                 scorer = SegmentedScorer(scorer, pieces.words, pieces.signature()[0])
             scorers.append(scorer)

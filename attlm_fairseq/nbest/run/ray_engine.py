@@ -47,12 +47,13 @@ class Shard:
 class ShardRescorer:
     """An actor: the LMs of a run, applied to one shard after the other."""
 
-    def __init__(self, config: RunConfig, device: DeviceConfig, folder: str, format_name: str | None = None) -> None:
-        """``folder``: what relative paths are relative to, here as in the process that started the run."""
+    def __init__(self, config: RunConfig, device: DeviceConfig, folder: str, format_name: str | None = None, resume: bool = True) -> None:
+        """``folder``: what relative paths are relative to, here as in the process that started the run. ``resume``: keep the scores."""
         os.chdir(folder)
         self._config = config
         self._format_name = format_name
         self._device = device
+        self._resume = resume
         self._features = [name for name in config.weights if is_lm_feature(name, config.feature_texts)]
         self._workers = OneProcess(BlockScorer.load(config, device, self._features), config)
 
@@ -68,7 +69,7 @@ class ShardRescorer:
     def _rescore(self, path: str, output: str) -> tuple[int, list[str]]:
         form, opened = open_nbest(path, self._format_name)
         first, lists = peeked(opened)
-        cache = ScoreCache.of_output(output, self._config, self._device, self._features)
+        cache = ScoreCache.of_output(output, self._config, self._device, self._features) if self._resume else ScoreCache(None)
         rescorer = Rescorer(self._workers, self._config, cache=cache, context=context_of(self._config, first))
         target = holding_new(form) if self._config.adds_candidates else form
         if target.name != form.name:
@@ -102,11 +103,12 @@ def rescore_shards(
     *,
     concurrency: int = 1,
     format_name: str | None = None,
+    resume: bool = True,
 ) -> list[Shard]:
     """Rescore each file into the folder ``output``, under its own name, by ``concurrency`` actors.
 
     A Ray cluster that is running is used (``ray.init`` or RAY_ADDRESS), else one is started on this machine for the
-    call. With ``device`` "cuda" every actor has its own GPU.
+    call. With ``device`` "cuda" every actor has its own GPU. ``resume`` keeps the scores of an interrupted file next to its output.
 
     Returns:
         The result of each file that was not there already.
@@ -124,7 +126,7 @@ def rescore_shards(
 
     class Actor(ShardRescorer):  # arguments of a constructor could be lost before an actor is started again
         def __init__(self) -> None:
-            super().__init__(config, device, folder, format_name)
+            super().__init__(config, device, folder, format_name, resume)
 
     with _started(ray):
         shards = ray.data.from_items(todo, override_num_blocks=len(todo))
