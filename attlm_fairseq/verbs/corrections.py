@@ -161,6 +161,8 @@ def jackknife(
         raise InputError("there is nothing to learn: give --ngram a name, --corrections, --lm or --texts")
     if corrections is not None:
         check_language(options.language)
+    if ngram is not None and ngram in (lms or {}):
+        raise InputError(f"the LM {ngram!r} has the name of the 4-gram that is estimated: give --ngram another name, or '' for none")
     read = with_references(lists_of(lists), refs)
     for name, of_folds in (lms or {}).items():
         if len(of_folds) != folds:

@@ -265,6 +265,7 @@ def _in_sample(
         warn_of_part(run.candidates.table, share)
         if share > MOST:
             reasons.append("corrections were learned from these lists")
+            labels += [one.label for one in rescored if one.label not in labels]  # an LM alone chooses among their candidates, too
     if not reasons:
         return [], []
     elsewhere = "elsewhere expect tune's cross-validated row"

@@ -118,7 +118,7 @@ def require_weights(run: RunConfig) -> list[str]:
     """Return the names in ``run.weights`` that are LM features.
 
     Raises InputError if an LM has no weight or one that it cannot have, or if candidates would join the lists but none of their scores
-    has a weight.
+    has one, not even 0, which is what tuning may find for all of them.
     """
     names = [lm.name for lm in run.scored]
     features = [name for name in run.weights if is_lm_feature(name, run.feature_texts)]
@@ -136,7 +136,7 @@ def require_weights(run: RunConfig) -> list[str]:
                 f"the weight of {name} is {run.weights[name]:g}, expected 0 or more: with --only-close, hypotheses that it does not score "
                 "would win by their score; find the weights again with `attlm tune`, or leave --only-close out"
             )
-    if run.adds_candidates and not any(run.weights.get(name) for name in (*SCORES, CORRECTOR)):
+    if run.adds_candidates and not any(name in run.weights for name in (*SCORES, CORRECTOR)):
         raise InputError("no weight for what corrections add to the lists: find the weights with `attlm tune` and the same options")
     return features
 

@@ -104,6 +104,12 @@ class TuneOptions:
             raise InputError(f"--folds {self.folds}: expected at least {MIN_FOLDS}, or 0 for no cross-validation")
         if self.strength is not None and not 0 <= self.strength <= 1:
             raise InputError(f"--strength {self.strength:g}: expected a number from 0 to 1")
+        given = "rank" in self.intervals or any(fnmatchcase("rank", pattern) for pattern in self.without)
+        if given and self.strength not in (None, 0.0, 1.0):
+            raise InputError(
+                f"--strength {self.strength:g} changes the weight of the rank, which --without, --fix or --interval takes away: give "
+                "--strength 0 or 1, or leave the rank free"
+            )
         if self.no_gain == "fail" and (self.strength is not None or not self.folds):
             other = f"--strength {self.strength:g}" if self.strength is not None else "--folds 0"
             raise InputError(f"--no-gain fail needs cross-validation to choose the strength: leave out {other}")
@@ -249,7 +255,8 @@ def tune(
     read = expanded_for_tuning(read, run, metric, options.folds, groups)
     if not any(nbest.has_choice for nbest in read):
         note(NOTHING_TO_CHOOSE)
-    found, names = _measured(read, metric, replace(run, candidates=CandidateSpec()), options, on_progress, groups)
+    measured = replace(run, candidates=CandidateSpec(), weights={}, decision=Decision())
+    found, names = _measured(read, metric, measured, options, on_progress, groups)
     system = _system(found, metric, names, options, intervals)
     return _judged(found, metric, run, system, options, title_of("Tuning", lists))
 
@@ -311,14 +318,22 @@ def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSys
         gain = system.setting.trusted and held_out > 0  # the second is the table's row, of settings chosen without their lists
     weights, decision, candidates = system.weights, system.decision, run.candidates
     if gain is False:
-        weights, decision = dict.fromkeys(system.weights, 0.0), Decision(text=compared_text(metric))
+        weights, decision = dict.fromkeys(system.weights, 0.0), Decision(text=compared_text(metric), tokenize=decision.tokenize)
     if not any(weights.values()):
         candidates = CandidateSpec()
+    weights = _zeros(found, run, options, weights) | weights
     record = _record(found, metric, rows, system, gain, options.seed)
     confidence = fit(found.lists, metric, weights, decision) if options.confidence else None
     config = replace(run, weights=weights, decision=decision, candidates=candidates, confidence=confidence, tuned_on=record[TUNED_ON])
     tuned = Tuned(config, metric, rows, system, tuple(options.rules), gain, record, found, title, repeats)
     return replace(tuned, notes=[_verdict(tuned, options, run.candidates), *repeats])
+
+
+def _zeros(found: Measurement, run: RunConfig, options: TuneOptions, weights: Mapping[str, float]) -> dict[str, float]:
+    """Return the weight 0 for the LMs and the rank if ``without`` leaves them out: rescoring needs a weight of each LM, and gives the
+    decoder's own score one if neither it nor the rank has any."""
+    needed = {"rank", *(lm.name for lm in run.scored)} - weights.keys()
+    return dict.fromkeys((name for name in _matching(options.without, found.lists) if name in needed), 0.0)
 
 
 def _second_pass(measured: MeasuredLists, metric: Metric, names: Sequence[str], options: TuneOptions, first: Context) -> Context:
@@ -395,10 +410,12 @@ def _as_options(weights: Mapping[str, float], decision: Decision, candidates: Ca
     """Return the options of ``attlm rescore`` that apply these weights and this decision with the same candidates."""
     files = {"--corrections": candidates.table, "--phrases": candidates.phrases, "--corrector": candidates.corrector}
     parts = [f"{option} {shlex.quote(str(file))}" for option, file in files.items() if file]
+    if candidates.anything and candidates.candidates != CandidateSpec.candidates:
+        parts.append(f"--candidates {candidates.candidates}")
     if decision.rule != "max":
         rule = "--consensus" if decision.rule == "consensus" else f"--mbr {shlex.quote(decision.rule.removeprefix('mbr-'))}"
         parts.append(f"{rule} --scale {decision.scale:g}")
-    return " ".join([*parts, *(f"--weight {name}={weight:g}" for name, weight in weights.items() if weight)])
+    return " ".join([*parts, *(f"--weight {name}={weight!r}" for name, weight in weights.items() if weight)])
 
 
 def _lm_features(run: RunConfig, extra: Sequence[str]) -> list[str]:

@@ -8,9 +8,10 @@ from typing import Any
 import click
 import cloup
 
-from attlm_cli.options import folds_by_option, format_option, grouped, reference_options
+from attlm_cli.options import folds_by_option, format_option, given_option, grouped, reference_options
 from attlm_cli.overwriting import check_files
 from attlm_cli.types import NameValue
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.expansion import CANDIDATES
 from attlm_fairseq.verbs.corrections import JackknifeOptions, jackknife
@@ -19,6 +20,8 @@ from attlm_fairseq.verbs.nbest_files import write_nbest
 
 
 def _learning(ngram: str, corrections: bool, candidates: int, **others: Any) -> JackknifeOptions:
+    if not corrections and (option := given_option("candidates", "language")):
+        raise InputError(f"{option} is for --corrections: give it, or leave {option} out")
     return JackknifeOptions(ngram=ngram or None, corrections=candidates if corrections else None, **others)
 
 

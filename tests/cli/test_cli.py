@@ -102,7 +102,18 @@ def test_weights_decide_and_are_told(folder):
 def test_the_lists_own_scores_alone(folder):
     assert run("rescore", "dev.json", "--weight", "words=1", "--to", "1best").stdout.splitlines()[0] == "the cat sad on the mat"
     run("tune", "dev.json", "--without", "rank")
-    assert set(read_config(folder / "attlm.toml").weights) == {"am_score", "words"}
+    assert set(read_config(folder / "attlm.toml").weights) == {"am_score", "words", "rank"}
+
+
+def test_what_tuning_leaves_out_rescoring_leaves_out(folder):
+    lms = ["--kenlm", "lm.arpa", "--lm", "neural=lm.pt"]
+    run("tune", "dev.json", *lms, "--folds", "0", "--without", "am_score", "--without", "rank", "--without", "neural")
+    weights = read_config(folder / "attlm.toml").weights
+    assert (weights["neural"], weights["rank"], "am_score" in weights) == (0.0, 0.0, False)
+    assert weights["kenlm"]
+    assert "has weight 1" not in run("rescore", "dev.json", "--to", "1best").stderr
+    for options in (["--without", "rank"], ["--fix", "rank=-1"]):
+        assert "--strength 0.5 changes the weight of the rank, which" in refused("tune", "dev.json", *lms, "--strength", "0.5", *options)
 
 
 def test_a_weight_of_zero_needs_no_score_in_the_lists(folder):
@@ -160,7 +171,7 @@ def test_many_sparse_features_can_be_left_out_by_a_pattern(folder):
     options = ["--refs", "dev.ref", "--folds", "0", "--restarts", "0"]
     assert "note: 105 features take long to tune" in run("tune", "dev.moses", *options).stderr
     assert "features take long" not in run("tune", "dev.moses", *options, "--without", "pp_*", "--without", "rank").stderr
-    assert set(read_config(folder / "attlm.toml").weights) == {"TM0", "decoder", "words"}
+    assert set(read_config(folder / "attlm.toml").weights) == {"TM0", "decoder", "words", "rank"}
     assert "--without qq_*: the features are TM0, pp_0" in refused("tune", "dev.moses", *options, "--without", "qq_*")
 
 

@@ -51,6 +51,8 @@ def test_a_table_is_not_judged_on_the_lists_that_taught_it(folder: Path) -> None
     of_folds, of_table = (run("corrections", "eval", "train.json", *table) for table in ((), ("--table", "c.tsv")))
     assert of_table.stdout == of_folds.stdout
     assert "c.tsv was learned from these lists" in of_table.stderr
+    (folder / "edited.tsv").write_text((folder / "c.tsv").read_text())  # whose LM still is of these references
+    assert run("corrections", "eval", "train.json", "--table", "edited.tsv").stdout == of_folds.stdout
 
 
 def test_lists_that_taught_the_table_get_no_p(folder: Path) -> None:
@@ -59,6 +61,9 @@ def test_lists_that_taught_the_table_get_no_p(folder: Path) -> None:
     told = "the corrections were learned from these lists, which flatters them, so there is no p"
     assert told in (seen := run("eval", "train.json", "--config", "attlm.toml")).stderr
     assert re.search("^rescored, max .*on the lists tuned on$", seen.stdout, re.MULTILINE)
+    run("tune", "dev.json", "--lm", "lm.pt", "--corrections", "c.tsv", "--restarts", 1, "-o", "lm.toml")
+    alone = run("eval", "train.json", "--config", "lm.toml").stdout
+    assert re.search("^lm alone .*on the lists tuned on$", alone, re.MULTILINE)
     others = run("eval", "dev.json", "--config", "attlm.toml")
     assert "the corrections" not in others.stderr
     run("rescore", "train.json", "-o", "out.json")
@@ -151,6 +156,19 @@ def test_jackknifed_lists_have_scores_that_have_not_seen_them(folder: Path) -> N
     assert sorted(path.name for path in (folder / "texts").iterdir()) == ["fold0.txt", "fold1.txt", "fold2.txt"]
     run("tune", "j.jsonl", "--restarts", 1)
     assert "expected one for each of the 3 folds" in refused("jackknife", "train.json", "-o", "k.jsonl", "--folds", 3, "--lm", "n=lm.pt")
+
+
+def test_zero_is_a_weight_for_what_corrections_add(folder: Path) -> None:
+    """Tuning may find that the scores of the candidates tell nothing."""
+    weights = ("--weight", "am_score=1", "--weight", "corrections=0")
+    assert run("rescore", "dev.json", "--corrections", "c.tsv", *weights, "-o", "out.json").exit_code == 0
+
+
+def test_an_lm_of_folds_has_a_name_of_its_own(folder: Path) -> None:
+    lms = [option for _ in range(3) for option in ("--lm", "ngram=lm.pt")]
+    told = refused("jackknife", "train.json", "-o", "j.jsonl", "--folds", 3, *lms)
+    assert "the LM 'ngram' has the name of the 4-gram that is estimated" in told
+    assert "--candidates is for --corrections" in refused("jackknife", "train.json", "-o", "j.jsonl", "--candidates", 3)
 
 
 def test_an_lm_of_the_references_is_told(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from attlm_fairseq.nbest.formats.ctm import write_ctm
 from attlm_fairseq.nbest.formats.sausage import write_sausages
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage, WordShare
 from attlm_fairseq.nbest.run.config import RunConfig
-from attlm_fairseq.nbest.run.config_file import read_config, write_config
+from attlm_fairseq.nbest.run.config_file import TUNED_ON, read_config, write_config
 from attlm_fairseq.nbest.statistics.calibration import (
     JudgedWords,
     calibration_error,
@@ -122,6 +123,11 @@ def test_ctm_by_the_command_line(folder):  # noqa: F811
     config = read_config(folder / "attlm.toml")
     assert config.confidence is not None
     assert 0 < config.confidence.coverage < 1
+    assert "fitted on the other folds" in run("eval", "dev.json", "--config", "attlm.toml", "--confidence").stdout
+    zeros = replace(config, weights=dict.fromkeys(config.weights, 0.0))  # as they are for want of a gain
+    assert zeros.with_weights({}).tuned_on
+    write_config(folder / "zeros.toml", zeros, {TUNED_ON: config.tuned_on})
+    assert "fitted on the other folds" in run("eval", "dev.json", "--config", "zeros.toml", "--confidence").stdout
     run("rescore", "dev.json", "--to", "ctm", "-o", "dev.ctm")
     run("rescore", "dev.json", "--to", "1best-kaldi", "-o", "dev.txt")
     rows = parsed_ctm((folder / "dev.ctm").read_text())

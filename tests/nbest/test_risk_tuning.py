@@ -9,6 +9,7 @@ from scipy.optimize import minimize_scalar
 from tuning_lists import BLEU, WER, bleu_lists, wer_lists
 
 from attlm_fairseq.nbest.decision.posterior import posteriors
+from attlm_fairseq.nbest.external_metric import ExternalMetric
 from attlm_fairseq.nbest.metrics import corpus_score
 from attlm_fairseq.nbest.run.config_file import read_config
 from attlm_fairseq.nbest.tuning.risk import RIDGE
@@ -43,6 +44,16 @@ def test_what_is_reported_is_what_the_weights_give(metric):
     assert found.score == corpus_score(metric, selection(matrices, statistics, found.weights, names=names))
     assert found.score >= found.first_best_score if metric.higher_is_better else found.score <= found.first_best_score
     assert sum(found.influence.values()) == pytest.approx(1.0 if any(found.weights.values()) else 0.0)
+
+
+def test_the_unit_of_an_external_metric_does_not_matter():
+    """A program may answer from 0 to 1, or a hundred times that."""
+    matrices, statistics = wer_lists(6, 40, 3)
+    metric, found = ExternalMetric("true"), []
+    for unit in (0.01, 1.0):
+        answers = [np.stack((-unit * s[:, 0], np.ones(len(s))), axis=1) for s in statistics]
+        found.append(tune(matrices, answers, metric, names=list("abc"), options=RISK).weights)
+    assert found[0] == pytest.approx(found[1], rel=0.02)
 
 
 def test_features_that_never_vary_and_lists_that_are_best_as_read():

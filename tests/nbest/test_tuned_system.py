@@ -147,6 +147,21 @@ def test_every_row_by_its_definition(lists):
     assert (written == systems[found.label.removesuffix(", 4-fold")]).all()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_scales_of_all_rules_are_for_the_weights_that_are_written(seed):
+    """Also where another rule would have chosen another strength, whose totals are spread in another way."""
+    made = measure_lists(some_lists(seed, 30), WER)
+    system = tune_system(made, WER, names=["am", "rank"], rules=RULES, folds=3)
+    of_rules = posterior_weights(system.result.weights)
+    totals = [
+        np.array([sum(of_rules.get(name, 0.0) * value for name, value in features_of(h).items()) for h in nbest.hypotheses])
+        for nbest in made.lists
+    ]
+    allowed = [scale_in_units(step, standard_deviation(totals)) for step in STEPS]
+    for rule in RULES:
+        assert np.isclose(system.decision.scale_of(rule), allowed, rtol=1e-6).any(), (rule, system.setting)
+
+
 def test_a_strength_can_be_given(lists):
     measured = measure_lists(lists, WER)
     plain = tune([m[:, :3] for m in measured.features], measured.statistics, WER, names=measured.names, options=SearchOptions(restarts=1))

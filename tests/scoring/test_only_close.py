@@ -10,9 +10,11 @@ from cli_runs import refused, run
 from foreign_lms import write_bert
 from lm_files import write_arpa
 
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import scored_if_close
 from attlm_fairseq.nbest.run.config_file import read_config
+from attlm_fairseq.nbest.run.decoder_score import distances_from_best
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.scoring.masked_lm import load_masked_lm
 
@@ -104,3 +106,9 @@ def test_what_cannot_be_measured_is_one_line(folder):
         "rescore", "two", *arguments[2:], "--only-close", "3"
     )
     run("rescore", "lists", "--lm", "ngram=lm.arpa", "--weight", "ngram=1", "--only-close", "ngram=3", "-o", "out")
+
+
+def test_the_decoders_score_is_not_one_of_those_that_candidates_bring():
+    scores = [{"am": -1.0, "corrections": 0.0, "search_lm": -7.0}, {"am": -4.0, "corrections": -1.0, "search_lm": -9.0}]
+    nbest = NbestList("u", [Hypothesis(text, own, rank) for rank, (text, own) in enumerate(zip("ab", scores, strict=True), 1)])
+    assert distances_from_best(nbest, ["bert"]) == [0.0, 3.0]

@@ -91,7 +91,7 @@ class Corrections(Table):
         Raises:
             InputError: a list has no reference, there are no lists, or no LM can be estimated.
         """
-        estimated = self.lm == table.absolute().with_suffix(".arpa")
+        estimated = self.lm == table.absolute().with_suffix(".arpa") if self.own_lm is None else self.own_lm
         learned = learn_corrections(lists, lm=None if estimated else self.lm, language=self.language)
         return replace(learned, phrase_list=self.phrase_list, corrector=self.corrector)
 
@@ -198,6 +198,7 @@ def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, lan
         language,
         count,
         fingerprint([[text] for text in texts]),
+        own_lm=folder is not None,
         _folder=folder,
     )
 

@@ -40,7 +40,11 @@ INSERT, STOP = "<insert>", "<stop>"
 
 @dataclass(frozen=True)
 class Table:
-    """What the file holds, learned from so many ``lists``. ``learned_from``: the fingerprint of their references."""
+    """What the file holds, learned from so many ``lists``.
+
+    ``learned_from`` is the fingerprint of their references; ``own_lm`` says whether the LM was estimated from these references, too
+    (None: a table of an earlier version does not say).
+    """
 
     phrases: PhraseTable
     numbers: NumberChannel
@@ -49,6 +53,7 @@ class Table:
     language: str = "en"
     lists: int = 0
     learned_from: str = ""
+    own_lm: bool | None = None
 
     def share_of(self, references: Iterable[Sequence[str]]) -> float:
         """Return the share of the distinct references that the table was learned from, see ``known_share``."""
@@ -65,6 +70,8 @@ def write_table(path: Path, table: Table, lm: Path) -> None:
 
     with whole_file(str(path)) as out:
         out.write(f"{TITLE}\n# lm = {relpath(lm, path.absolute().parent)}\n")
+        if table.own_lm is not None:
+            out.write(f"# lm of the references = {'yes' if table.own_lm else 'no'}\n")
         out.write(f"# language = {table.language}\n# lists = {table.lists}\n# references = {table.learned_from}\n")
         for row in (COLUMNS, *_rows(table)):
             out.write("\t".join(row) + "\n")
@@ -201,4 +208,5 @@ def read_table(path: Path) -> Table:
         language,
         int(about["lists"]) if about.get("lists", "").isdecimal() else 0,
         about.get("references", ""),
+        {"yes": True, "no": False}.get(about.get("lm of the references", "")),
     )

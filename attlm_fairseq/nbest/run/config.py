@@ -100,11 +100,11 @@ class RunConfig:
     def with_weights(self, weights: Mapping[str, float]) -> RunConfig:
         """Return the run with these weights added or replaced.
 
-        ``tuned_on`` is kept if at least one tuned weight is still in use, ``confidence`` only if all weights are
+        ``tuned_on`` is kept if at least one tuned weight is still in use or all are unchanged, ``confidence`` only if all weights are
         unchanged.
         """
         changed = self.weights | dict(weights)
-        in_use = any(value and changed[name] == value for name, value in self.weights.items())
+        in_use = changed == self.weights or any(value and changed[name] == value for name, value in self.weights.items())
         confidence = self.confidence if changed == self.weights else None
         return replace(self, weights=changed, tuned_on=self.tuned_on if in_use else "", confidence=confidence)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
+from attlm_fairseq.nbest.corrections.expansion import SCORES as CANDIDATE_SCORES
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names, features, weighted_totals
 from attlm_fairseq.nbest.features.lm_features import is_lm_feature
 from attlm_fairseq.nbest.formats.hyporadise import AM_SCORE, score_key
@@ -61,6 +63,7 @@ def distances_from_best(nbest: NbestList, lms: Collection[str]) -> list[float]:
         InputError: the list has no score of its own, or it is unclear which score is the decoder's.
     """
     own = _own_scores(nbest, lms)
+    own = [name for name in own if name not in (*CANDIDATE_SCORES, CORRECTOR)] or own  # candidates have joined the list already
     name = main_score(own)
     if name is None or any(name not in hypothesis.scores for hypothesis in nbest.hypotheses):
         found = f"several, none of which is called {' or '.join(DECODER_SCORES)}: {', '.join(own)}" if len(own) > 1 else "none"

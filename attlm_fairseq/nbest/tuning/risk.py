@@ -9,11 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from attlm_fairseq.nbest.decision.mbr import sentence_losses
+from attlm_fairseq.nbest.external_metric import ExternalMetric
+from attlm_fairseq.nbest.features.within_lists import standard_deviation
 from attlm_fairseq.nbest.metrics import ErrorRate, Metric, corpus_score
 from attlm_fairseq.nbest.tuning.corpus import Corpus
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
 
 RIDGE = 1e-3  # percent points for a weight of 1 standard deviation: keeps weights finite where lists could be decided without doubt
+
+SPREAD = 10.0  # percent points: taken for the standard deviation, within lists, of the answers of an external metric
 
 
 def least_expected_loss(corpus: Corpus, metric: Metric, allowed: np.ndarray, options: SearchOptions) -> tuple[np.ndarray, int]:
@@ -28,6 +32,8 @@ def least_expected_loss(corpus: Corpus, metric: Metric, allowed: np.ndarray, opt
 
     starts, sizes, features = corpus.starts, corpus.sizes, corpus.standardised
     losses = sentence_losses(corpus.statistics, metric)
+    if isinstance(metric, ExternalMetric) and (spread := standard_deviation(np.split(losses, starts[1:]))):
+        losses = losses * (SPREAD / spread)  # the program's unit is not known
     length = float(corpus.statistics[starts, 1].sum()) if isinstance(metric, ErrorRate) else 100.0 * len(starts)
     losses = losses * (100.0 / (length or 1.0))
 

@@ -63,8 +63,8 @@ class SettingChooser:
             self.strengths = STRENGTHS
         self._deciders: dict[str, Decider] = {}
 
-    def best(self, rule: str, left_out: frozenset[int] = NOTHING) -> Setting:
-        """Return the best setting of this rule on the lists that are not left out, each answered as held out.
+    def best(self, rule: str, left_out: frozenset[int] = NOTHING, strength: float | None = None) -> Setting:
+        """Return the best setting of this rule on the lists that are not left out, each answered as held out. ``strength``: at this one.
 
         For each strength, the scale with the greatest trusted gain counts, the largest one in a tie. Of the strengths with a
         trusted gain, the greatest that is as good as the best is chosen (``is_as_good``), because a smaller one loses
@@ -72,17 +72,18 @@ class SettingChooser:
         """
         if rule == "max" and not self.compared:
             return Setting(rule, self.strengths[0], 0.0, trusted=True)
+        strengths = self.strengths if rule == "max" or not self.compared else (0.0, *self.strengths)
         folds = self.tuner.folds(left_out)
         lists = self.tuner.lists(folds)
         first = summed(self.first[lists], self.utterances[lists])
         tried: list[tuple[float, Setting, np.ndarray]] = []
-        for strength in self.strengths if rule == "max" or not self.compared else (0.0, *self.strengths):
-            best = (-math.inf, Setting(rule, strength, 0.0, trusted=False), first)
-            for step, answers in self._held_out_answers(rule, strength, left_out).items():
+        for of_strength in strengths if strength is None else (strength,):
+            best = (-math.inf, Setting(rule, of_strength, 0.0, trusted=False), first)
+            for step, answers in self._held_out_answers(rule, of_strength, left_out).items():
                 of_lists = summed(answers[lists], self.utterances[lists])
                 gain = trusted_gain(of_lists, first, self.metric, len(folds)) if self.validated else gain_of(of_lists, first, self.metric)
                 if gain >= best[0]:
-                    best = (gain, Setting(rule, strength, step, trusted=gain > 0 or not self.compared), of_lists)
+                    best = (gain, Setting(rule, of_strength, step, trusted=gain > 0 or not self.compared), of_lists)
             tried.append(best)
         most, setting, best_answers = max(tried, key=lambda of_strength: (of_strength[0], of_strength[1].strength))
         if most <= 0 or not self.compared:

@@ -54,9 +54,6 @@ class _Tried:
     decision: Decision
     rows: list[tuple[str, np.ndarray]]
 
-    def scale(self) -> tuple[str, float]:
-        return self.setting.rule, self.decision.scale
-
 
 def tune_system(
     measured: MeasuredLists,
@@ -92,7 +89,8 @@ def tune_system(
         gain = paired_test(summed(held_out, utterances), summed(measured.first, utterances), metric, seed=options.seed, folds=folds)
     result, rule = chooser.result(best.setting), best.setting.rule
     tokenize = next((of_rule.decision.tokenize for of_rule in tried if of_rule.setting.rule == "mbr-bleu"), "none")
-    scales = {name: scale for name, scale in map(_Tried.scale, tried) if name not in ("max", rule)}
+    scales = {of_rule.setting.rule: _scale_at(chooser, of_rule, best.setting.strength) for of_rule in tried}
+    scales = {name: scale for name, scale in scales.items() if name not in ("max", rule)}
     return TunedSystem(
         result,
         best.setting,
@@ -114,6 +112,14 @@ def _tried(chooser: SettingChooser, rule: str, folds: int) -> _Tried:
     if folds:
         rows.append((f"{name}, {folds}-fold", chooser.held_out(rule)))
     return _Tried(setting, decision, rows)
+
+
+def _scale_at(chooser: SettingChooser, of_rule: _Tried, strength: float) -> float:
+    """Return the best scale of a rule for the weights of this strength, which are those to be written."""
+    if of_rule.setting.rule == "max" or of_rule.setting.strength == strength:
+        return of_rule.decision.scale
+    decision, _ = chooser.final(chooser.best(of_rule.setting.rule, strength=strength))
+    return decision.scale
 
 
 def _best(tried: Sequence[_Tried], metric: Metric) -> _Tried:
