@@ -200,8 +200,8 @@ def whole_file(path: str) -> Iterator[TextIO]:
     """Open a UTF-8 text file that appears under its name only if the block ends without an error; ``-`` is standard output.
 
     A name ending in .gz is compressed, without a time stamp. If the path is a link, its target is written and the link
-    stays. Devices and pipes are written directly. Raises InputError if the file cannot be written, or if its name ends
-    like that of another kind of compressed file.
+    stays. A file that is replaced keeps its mode. Devices and pipes are written directly. Raises InputError if the file
+    cannot be written, a file of this name is write-protected, or the name ends like that of another kind of compressed file.
     """
     if path.endswith(NOT_WRITTEN):
         raise InputError(f"files are written as text or .gz: name it without {Path(path).suffix}", path=path)
@@ -225,6 +225,8 @@ def whole_file(path: str) -> Iterator[TextIO]:
             yield text
         return
     target = _led_to(path)
+    if target.exists() and not os.access(target, os.W_OK):
+        raise InputError("is write-protected: name another file, or allow writing with chmod u+w", path=path)
     place = target.with_name(f".{target.name}.part")
     with _locked(place, path):
         try:
@@ -233,6 +235,9 @@ def whole_file(path: str) -> Iterator[TextIO]:
                 _packed(file) if path.endswith(".gz") else file as binary,
                 _text(binary) as text,
             ):
+                if target.exists():  # now, so that nobody else can read a private file while it is written
+                    with contextlib.suppress(PermissionError):  # a file system without modes
+                        shutil.copymode(target, place)
                 yield text
             place.replace(target)
         except BaseException:

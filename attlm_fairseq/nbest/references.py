@@ -99,16 +99,22 @@ def _reference_file(path: str) -> TextFile:
     form = format_of(source.head)
     if form is None or form.like_text or form.name in TABLES:  # a header of an id and a reference makes no n-best list
         form = next((table for table in (ReferenceCsv(), ReferenceTsv()) if table.matches(whole_lines(source.head))), form)
-    if form is None or form.name not in NAMED or (form.name in JSON and first_value(source.head) is None):
-        lines = _without_ends(list(source.lines()))
-        return _stm_file(path, lines) or TextFile(path, lines)
+    if form is None or form.name not in NAMED:
+        return _text_lines(path, source)
     text = "".join(source.pieces())
+    if form.name in JSON and first_value(text.removeprefix("\ufeff")) is None:  # lines such as `[[noise]] a b`
+        return _text_lines(path, TextSource(path, text=text))
     texts = _texts_by_name(text) if form.name in JSON else None
     if texts is None:
         lists = list(form.read(TextSource(path, text=text)))
         texts = {nbest.id: _reference_of(nbest) for nbest in lists}
     ids = list(texts)
     return TextFile(path, [one_line(line) for line in texts.values()], ids if ids != _places(ids) else None)
+
+
+def _text_lines(path: str, source: TextSource) -> TextFile:
+    lines = _without_ends(list(source.lines()))
+    return _stm_file(path, lines) or TextFile(path, lines)
 
 
 def _segment(line: str) -> re.Match[str] | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.features.combination import COMPUTED, feature_names
 from attlm_fairseq.nbest.formats.as_read import extras_of, tell_of_left_out
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
@@ -19,7 +20,8 @@ RANK = "rank"
 def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
     """Join the lists of several systems: each list has the hypotheses of all, the best of each system first.
 
-    The scores of a system S are called ``S_NAME``, and ``S_rank`` is minus the rank in its list (0, -1, ..). A
+    A hypothesis that repeats the words of an earlier one of its list is left out; a note says how many there are. The scores
+    of a system S are called ``S_NAME``, and ``S_rank`` is minus the rank among the others of its list (0, -1, ..). A
     hypothesis that a system does not have gets the system's lowest scores in this list and the rank after the last, so that
     it gains nothing from them. A score that some hypothesis of a list lacks is left out of that list. Other fields of the
     lists are left out, too; a note names them.
@@ -46,12 +48,15 @@ def combine(systems: Mapping[str, Lists]) -> list[NbestList]:
     labels = (str(other) if is_file(other) else name for name, other in others)
     columns = [lists, *(lists_of_system(name, other, lists, label) for name, (_, other) in zip(labels, others, strict=True))]
     tell_of_left_out({name for nbest in chain(*columns) for name in extras_of(nbest)}, "of joined lists")
-    return [_joined(list(systems), of_systems) for of_systems in zip(*columns, strict=True)]
+    rows = [[_System(nbest) for nbest in of_systems] for of_systems in zip(*columns, strict=True)]
+    if repeated := sum(system.repeated for row in rows for system in row):
+        note(f"note: {repeated} hypotheses repeat the words of an earlier one of their list and are left out")
+    return [_joined(list(systems), row) for row in rows]
 
 
-def _joined(names: Sequence[str], of_systems: Sequence[NbestList]) -> NbestList:
+def _joined(names: Sequence[str], systems: Sequence[_System]) -> NbestList:
     """Join the lists of one utterance."""
-    systems = [_System(nbest) for nbest in of_systems]
+    of_systems = [system.nbest for system in systems]
     in_turn = chain.from_iterable(zip_longest(*(system.by_text for system in systems)))
     hypotheses = []
     for rank, text in enumerate(dict.fromkeys(text for text in in_turn if text is not None), 1):
@@ -72,9 +77,11 @@ class _System:
     """A system's list of one utterance: its hypotheses by their words (the first of equal ones), with their scores."""
 
     def __init__(self, nbest: NbestList) -> None:
+        self.nbest = nbest
         self.by_text: dict[str, Hypothesis] = {}
         for hypothesis in nbest.hypotheses:
             self.by_text.setdefault(" ".join(hypothesis.text.split()), hypothesis)
+        self.repeated = len(nbest.hypotheses) - len(self.by_text)
         names = [name for name in feature_names(nbest) if name not in COMPUTED]
         columns = {name: [_value(hypothesis, name) for hypothesis in self.by_text.values()] for name in names}
         self._scores = columns | {RANK: [float(-place) for place in range(len(self.by_text))]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from attlm_fairseq.nbest import formats
 from attlm_fairseq.nbest.formats import Holds, NbestFolderFormat, NbestFormat
 from attlm_fairseq.nbest.formats.as_read import as_new
 from attlm_fairseq.nbest.formats.lines import SeenIds, main_score, one_line
-from attlm_fairseq.nbest.nbest_list import NbestList
+from attlm_fairseq.nbest.nbest_list import DECODER_SCORES, NbestList
 from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, check_file, lists_to_write
 from attlm_fairseq.verbs.rescore import ONE_BEST
 
@@ -41,8 +41,8 @@ def convert(lists: Lists, path: FilePath, to: str) -> Converted:
         path: a new file (``.gz`` compresses), ``-`` for standard output, or a new folder. It appears only when
             complete.
         to: the name of the new format. A format that exists both as file and as folder is written as a folder if
-            ``path`` ends in ``/``, or if the file cannot hold the lists (srilm). ``1best``, ``1best-kaldi`` and
-            ``1best-sclite`` write the text of each 1-best hypothesis.
+            ``path`` ends in ``/``, if ``lists`` is such a folder, or if the file cannot hold the lists (srilm).
+            ``1best``, ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best hypothesis.
 
     Returns:
         The counts, and one line for each kind of information lost. Each such line is also logged.
@@ -137,7 +137,7 @@ class _Losses:
         self._rounded: set[str] = set()
         self._extras: set[str] = set()
         self._ids: str | None = None
-        self._main: str | None = None  # the decoder's own score
+        self._main: set[str] = set()  # what the decoder's own score is called, for formats that have a name for it
         self._last = ""  # id
         self._sorted = True
 
@@ -164,9 +164,8 @@ class _Losses:
         for hypothesis in nbest.hypotheses:
             scores = hypothesis.scores | hypothesis.lm_scores
             self._scores.update(scores.keys())
-            if self._main is None:
-                preferred = self._holds.main_score
-                self._main = preferred if preferred in hypothesis.scores else main_score(hypothesis.scores)
+            if self._holds.main_score is not None and (main := _main_score(hypothesis.scores, self._holds.main_score)):
+                self._main.add(main)
             if self._holds.one_line and one_line(hypothesis.text) != hypothesis.text:
                 self._respaced += 1
             if hypothesis.times and not self._holds.times:
@@ -200,12 +199,19 @@ class _Losses:
             yield f"has no scores: {', '.join(sorted(self._scores))} are lost"
         elif self._rounded:
             yield f"has {holds.decimals} decimals: the scores {', '.join(sorted(self._rounded))} are rounded"
-        names = {name: holds.main_score if name == self._main and holds.main_score else holds.score_name(name) for name in self._scores}
+        names = {name: holds.main_score if name in self._main and holds.main_score else holds.score_name(name) for name in self._scores}
         if holds.scores and (renamed := [f"{name} -> {new}" for name, new in names.items() if new != name]):
             yield f"has other names for scores: {', '.join(sorted(renamed))}"
+        if len(self._main) > 1:
+            yield f"puts the scores {', '.join(sorted(self._main))} under one name, {holds.main_score}: they are of different hypotheses"
         if self._sparse and holds.scores and not holds.sparse:
             yield f"does not say that a score which a hypothesis does not name is 0, as {self._sparse} lists do"
         if self._respaced:
             yield f"has one line for a hypothesis: tabs and line breaks in {self._respaced} texts become spaces"
         if self._extras and not holds.extras:
             yield f"has no place for {', '.join(sorted(self._extras))}: lost"
+
+
+def _main_score(scores: Collection[str], own_name: str) -> str | None:
+    """Return the score that a format writes as the decoder's own, under the name ``own_name``. SRILM's acoustic score stays that."""
+    return own_name if own_name in scores and own_name not in DECODER_SCORES else main_score(scores)

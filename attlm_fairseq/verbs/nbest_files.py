@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
+from attlm_fairseq.batching import peeked
 from attlm_fairseq.nbest import formats
-from attlm_fairseq.nbest.formats import find_format
+from attlm_fairseq.nbest.formats import find_target, source_of
 from attlm_fairseq.nbest.nbest_list import NbestList
 from attlm_fairseq.verbs.inputs import FilePath, Lists, NbestFile, References, check_file, lists_to_write, with_references
 from attlm_fairseq.verbs.rescore import ONE_BEST
@@ -37,14 +39,18 @@ def write_nbest(lists: Lists, path: FilePath, format: str = "jsonl") -> None:
     Args:
         lists: the lists. Unchanged lists written in the format they were read in come out byte for byte.
         path: a file (``.gz`` compresses), ``-`` for standard output, or a new folder. It appears only when complete.
-        format: name of the format; ``1best``, ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best
-            hypothesis.
+        format: name of the format. One that exists both as file and as folder is written as a folder if ``path`` ends in
+            ``/``, if the lists were read from such a folder, or if the file cannot hold them (srilm). ``1best``,
+            ``1best-kaldi`` and ``1best-sclite`` write the text of each 1-best hypothesis.
 
     Raises:
         InputError: the format cannot hold a list, or the file cannot be written.
     """
     check_file(path, format)
+    path, given = os.fspath(path), lists_to_write(lists)
     if format in ONE_BEST:
-        formats.write_one_best(lists_to_write(lists), os.fspath(path), style=ONE_BEST[format])
+        formats.write_one_best(given, path, style=ONE_BEST[format])
     else:
-        formats.write_nbest(lists_to_write(lists), find_format(format), os.fspath(path))
+        first, opened = peeked(given)
+        target = find_target(format, path, source_of(first) if first else None)
+        formats.write_nbest(given if isinstance(given, Sequence) else opened, target, path)

@@ -11,6 +11,8 @@ from attlm_fairseq.files import is_stream
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.text import TextPipeline
 
+NO_LISTS = (".toml", ".html")  # what attlm itself writes next to lists, and may write again
+
 
 def check_files(
     inputs: Mapping[str, Sequence[str | Path | None]],
@@ -20,7 +22,8 @@ def check_files(
     """Raise InputError if two inputs are standard input, or if an output would replace another file or cannot be written.
 
     Inputs are given by description, outputs by option. The files of ``config`` and the folders of its LMs also count as
-    inputs. Outputs that are standard streams, devices or pipes are not checked.
+    inputs. An input may be a folder: an output in it must be a new file. Outputs that are standard streams, devices or
+    pipes are not checked.
     """
     if [file for files in inputs.values() for file in files].count("-") > 1:
         raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
@@ -34,8 +37,12 @@ def check_files(
             raise InputError(f"{option} cannot be written: there is no folder {target.parent}", path=output)
         for what, files in (*inputs.items(), *(files_of(config) if config else ())):
             for file in files:
-                if file not in (None, "-") and target.exists() and Path(file).exists() and target.samefile(file):
+                if file in (None, "-") or not target.exists() or not Path(file).exists():
+                    continue
+                if target.samefile(file):
                     raise InputError(f"{option} would overwrite {what}; name another file", path=output)
+                if target.is_file() and target.suffix not in NO_LISTS and Path(os.path.realpath(file)) in target.parents:
+                    raise InputError(f"{option} would overwrite a file of {what}; name a new file", path=output)
         for lm in config.lms if config else ():
             if any(folder.is_dir() and target.parent.samefile(folder) for folder in lm.checkpoints):
                 raise InputError(f"{option} would be a file in the folder of the LM {lm.name}; name another folder", path=output)
@@ -49,8 +56,10 @@ def files_of(config: RunConfig) -> Iterator[tuple[str, list[Path | None]]]:
     for lm in config.lms:
         yield f"the LM {lm.name}", [lm.kenlm, *lm.checkpoints]
         yield f"the dictionary of {lm.name}", [lm.dictionary]
-        yield f"a text step of {lm.name}", _files_of_steps(lm.text)
-    yield "a text step", _files_of_steps(config.text)
+        yield f"the adaptation of {lm.name}", [lm.adapt]
+        yield f"a text step of {lm.name}", [*_files_of_steps(lm.text), *_files_of_steps(lm.source_text)]
+    yield "a text step", [*_files_of_steps(config.text), *_files_of_steps(config.decision.text)]
+    yield "the context", [Path(config.context.argument)] if config.context is not None and config.context.kind == "file" else []
     yield "the corrections", [config.candidates.table, config.candidates.phrases, config.candidates.corrector]
 
 

@@ -7,13 +7,13 @@ import logging
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from attlm_fairseq.errors import visible
+from attlm_fairseq.errors import UnknownFormatError, visible
 from attlm_fairseq.messages import LOGGER
 
 if TYPE_CHECKING:
@@ -74,12 +74,14 @@ def lines_bar(path: str) -> tqdm:
 
 
 def hypotheses_bar(path: str, format_name: str | None) -> tqdm:
-    """Return a progress bar for the hypotheses of n-best lists."""
+    """Return a progress bar for the hypotheses of n-best lists. In plain text, which `attlm eval` also takes, they are not counted."""
     from attlm_fairseq.messages import collected
     from attlm_fairseq.nbest.formats import open_nbest
 
-    with collected():  # the run itself reads the lists again and then logs their notes
-        total = sum(len(found.hypotheses) for found in open_nbest(path, format_name)[1]) if worth_counting(path) else None
+    total = None
+    with collected(), suppress(UnknownFormatError):  # the run itself reads the lists again and then logs their notes
+        if worth_counting(path):
+            total = sum(len(found.hypotheses) for found in open_nbest(path, format_name)[1])
     return progress("hypotheses", total)
 
 

@@ -77,6 +77,15 @@ def test_the_command_writes_the_bytes_of_one_process_and_continues(ray, shards):
     assert "0 files rescored, 0 lists; 2 were there already" in run("rescore", "in", "-o", "out", "--engine", "ray").stderr
 
 
+def test_the_folder_of_the_files_is_no_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    Path("in/one").write_text("0 ||| a ||| am= -1\n")
+    for output in (tmp_path / "in", Path("./in")):
+        with pytest.raises(InputError, match="in: is the folder of the files to rescore: name another folder for the output"):
+            rescore_shards(["in/one"], output, RunConfig())
+
+
 def test_the_decoders_own_score_has_weight_1_as_in_one_process(shards):
     """Without ray: what its workers run, and how their notes are printed."""
     (shards / "attlm.toml").write_text('[lm.lm]\ncheckpoint = "lm.pt"\n[weights]\nlm = 1.0\n')

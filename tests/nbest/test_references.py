@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -397,6 +398,15 @@ def test_references_in_json_without_ids_go_by_order(tmp_path):
         read_references([str(tmp_path / "refs")])
     (tmp_path / "refs").write_text("[[noise]] a b\n[laughter]\n")  # texts, whatever they begin with
     assert read_references([str(tmp_path / "refs")])[0].lines == ["[[noise]] a b", "[laughter]"]
+
+
+def test_a_long_json_object_of_references_is_no_text(tmp_path):
+    texts = {f"u{i}": f"word {i} " * 20 for i in range(1000)}
+    (tmp_path / "refs").write_text("\ufeff" + json.dumps(texts), encoding="utf-8")
+    (found,) = read_references([str(tmp_path / "refs")])
+    assert dict(zip(found.ids, found.lines, strict=True)) == texts
+    (tmp_path / "refs").write_text("[[noise]] a b\n" * 10000)
+    assert read_references([str(tmp_path / "refs")])[0].lines == ["[[noise]] a b"] * 10000
 
 
 STM = """\

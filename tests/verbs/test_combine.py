@@ -9,6 +9,7 @@ import pytest
 from cli_runs import refused, run
 
 import attlm_fairseq as attlm
+from attlm_fairseq.messages import collected
 
 A = [[("the cat sad", -1.0), ("the  cat sat", -2.0), ("the cat sad", -9.0)], [("a dog", -1.0)]]
 B = [["the cat sat", "a cat sat"], ["a dog ran"]]
@@ -27,6 +28,12 @@ def test_lists_are_joined_by_hand():
         best = attlm.rescore([first, second], weights={f"{system}_rank": 1.0}).lists
         of_system = [nbest[0] if isinstance(nbest[0], str) else nbest[0][0] for nbest in lists]
         assert [nbest.hypotheses[0].text.split() for nbest in best] == [text.split() for text in of_system]
+
+
+def test_repeated_hypotheses_are_counted():
+    with collected() as notes:
+        attlm.combine({"a": A, "b": B})
+    assert notes == ["note: 1 hypotheses repeat the words of an earlier one of their list and are left out"]
 
 
 def test_files_are_matched_by_id(folder):

@@ -15,7 +15,7 @@ from attlm_fairseq.verbs.convert import TARGETS
 from attlm_fairseq.verbs.rescore import ONE_BEST
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "nbest" / "formats"))
-from nbest_samples import ALL_SAMPLES, BY_ID, CSV, MANIFEST, MOSES
+from nbest_samples import ALL_SAMPLES, BY_ID, CSV, FAIRSEQ, HYPORADISE, MANIFEST, MARIAN, MLM, MOSES
 
 TO = [*(to for to in TARGETS if to not in ONE_BEST and to != "srilm"), *(f"{folder}/" for folder in CONVERTIBLE_FOLDERS)]
 
@@ -202,6 +202,11 @@ def test_the_names_of_the_decoders_score_and_lm_scores_are_said(tmp_path):
         "sorts the lists by id: their order is lost",
         "has other names for scores: am -> acoustic",
     )
+    lists[1].hypotheses[0].scores = {"logprob": -1.0}
+    for to in ("mlm", "nemo:1", "srilm"):
+        one = f"puts the scores am, logprob under one name, {'acoustic' if to == 'srilm' else 'score'}: they are of different hypotheses"
+        alone = [attlm.NbestList(nbest.id, nbest.hypotheses[:1]) for nbest in lists]
+        assert one in attlm.convert(alone, tmp_path / f"one-{to}", to).lost
     two = [[("a", {"decoder": -1.0, "score": -2.0})]]
     attlm.convert(two, tmp_path / "two", "mlm")
     assert attlm.read_nbest(tmp_path / "two")[0].hypotheses[0].scores == {"score": -1.0, "score2": -2.0}
@@ -239,6 +244,34 @@ def test_other_fields_of_jsonl_are_named(tmp_path):
     )
     assert attlm.convert(tmp_path / "in", tmp_path / "same", "jsonl").lost == ()
     assert (tmp_path / "same").read_text() == OTHER_FIELDS
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "extras"),
+    [
+        ("hyporadise", HYPORADISE, "extra, input1"),
+        ("mlm", MLM, "tokens"),
+        ("moses", MARIAN, "WordScores, alignments"),
+        ("moses", "0 ||| a ||| am= -1 ||| -2 ||| 0-0 ||| x\n", "alignments, the field 6"),
+        ("fairseq", FAIRSEQ, "D, P"),
+    ],
+)
+def test_other_fields_of_every_format_are_named(form, text, extras, tmp_path):
+    (tmp_path / "in").write_text(text)
+    assert attlm.read_nbest(tmp_path / "in")[0].verbatim.file.format == form
+    assert f"has no place for {extras}: lost" in attlm.convert(tmp_path / "in", tmp_path / "out", "plain").lost
+    assert attlm.convert(tmp_path / "in", tmp_path / "same", form).lost == ()
+
+
+def test_other_files_of_folders_are_named(tmp_path):
+    tables = {"text": "u-1 a\n", "ac_cost": "u-1 1\n", "total_cost": "u-1 1\n", "ids": "u-1 4\n"}
+    espnet = {"text": "u a\n", "score": "u -1\n", "score_total": "u -1\n", "token": "u a\n"}
+    for name, files in (("kaldi", tables), ("espnet/1best_recog", espnet)):
+        (tmp_path / name).mkdir(parents=True)
+        for file, text in files.items():
+            (tmp_path / name / file).write_text(text)
+    assert attlm.convert(tmp_path / "kaldi", tmp_path / "a", "jsonl").lost == ("has no place for ids: lost",)
+    assert attlm.convert(tmp_path / "espnet", tmp_path / "b", "jsonl").lost == ("has no place for token: lost",)
 
 
 def test_several_inputs_become_one_output(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError, UnknownFormatError
 from attlm_fairseq.files import TextSource, whole_file, whole_folder
-from attlm_fairseq.nbest.formats.as_read import all_current
+from attlm_fairseq.nbest.formats.as_read import all_current, has_changed
 from attlm_fairseq.nbest.formats.espnet import EspnetFolder
 from attlm_fairseq.nbest.formats.fairseq import FairseqFormat
 from attlm_fairseq.nbest.formats.hyporadise import HyporadiseFormat
@@ -48,6 +48,7 @@ __all__ = [
     "format_of",
     "holding_new",
     "open_nbest",
+    "source_of",
     "write_nbest",
     "write_one_best",
 ]
@@ -102,15 +103,15 @@ def find_format(name: str) -> NbestFormat | NbestFolderFormat:
 def find_target(name: str, path: str, source: NbestFormat | NbestFolderFormat | None = None) -> NbestFormat | NbestFolderFormat:
     """Return the format of a name, to write lists read from the format ``source`` to a path.
 
-    A format that exists both as file and as folder is the folder if the path ends in ``/``, or if the file cannot hold
-    the lists.
+    A format that exists both as file and as folder is the folder if the path ends in ``/``, if the lists come from such a
+    folder, or if the file cannot hold them.
 
     Raises:
         InputError: there is no format of this name, or the path ends in ``/`` and the format is a file.
     """
-    form = find_format(name)
-    if name in FOLDER_FORMATS and (path.endswith("/") or (form.holds is None and form is not source)):
-        return FOLDER_FORMATS[name]
+    form, folder = find_format(name), FOLDER_FORMATS.get(name)
+    if folder is not None and (path.endswith("/") or source is folder or (form.holds is None and form is not source)):
+        return folder
     if path.endswith("/") and not isinstance(form, NbestFolderFormat):
         raise InputError(f"a folder, but {name} is a file: name one", path=path)
     return form
@@ -118,7 +119,16 @@ def find_target(name: str, path: str, source: NbestFormat | NbestFolderFormat | 
 
 def holding_new(form: NbestFormat | NbestFolderFormat | None) -> NbestFormat | NbestFolderFormat:
     """Return the format for lists of ``form`` after new hypotheses have joined them: ``form`` if it can hold them, else jsonl."""
-    return find_format(form.name if form is not None and form.name in CONVERTIBLE else "jsonl")
+    if form is None or form.holds is None:
+        return find_format("jsonl")
+    return form if isinstance(form, NbestFolderFormat) else find_format(form.name)  # without K, which is that of the lists as read
+
+
+def source_of(nbest: NbestList) -> NbestFormat | NbestFolderFormat | None:
+    """Return the format that a list was read from; None if it is of no file, or has changed since."""
+    if nbest.verbatim is None or has_changed(nbest):
+        return None
+    return (FOLDER_FORMATS if nbest.verbatim.file_name else FORMATS).get(nbest.verbatim.file.format)
 
 
 def open_nbest(path: str | Sequence[str], format: str | None = None) -> tuple[NbestFormat | NbestFolderFormat, Iterator[NbestList]]:

@@ -39,12 +39,13 @@ class EspnetFolder(NbestFolderFormat):
         first = folder / "1best_recog" / _TEXT
         names = tables_beside(first)
         tables = [{name: Table(folder / f"{place}best_recog" / name) for name in [_TEXT, *names]} for place in places]
+        extras = tuple(name for name in names if not _is_score(name) and name != _TOTAL_FILE)
         file = FileText(self.name)
         seen = SeenIds()
         while (line := tables[0][_TEXT].next) is not None:
             if not seen.add(line.key):
                 raise InputError(f"the utterance {line.key} is there twice", path=first, line=line.line)
-            nbest = NbestList(line.key, [], line=line.line, path=str(first), verbatim=ListText(file))
+            nbest = NbestList(line.key, [], line=line.line, path=str(first), verbatim=ListText(file, extras=extras))
             for rank, place in enumerate(tables, 1):
                 text = place[_TEXT].take(nbest.id)
                 if text is None:
@@ -54,7 +55,7 @@ class EspnetFolder(NbestFolderFormat):
                 for name in names:
                     entry = place[name].require(nbest.id)
                     lines[name] = entry.raw
-                    if name == "score" or (name.startswith("score_") and name != _TOTAL_FILE):
+                    if _is_score(name):
                         match = _TENSOR.fullmatch(entry.value)
                         hypothesis.scores[name] = number(match[1] if match else entry.value, "the score", place[name].path, entry.line)
                 nbest.hypotheses.append(hypothesis)
@@ -69,6 +70,10 @@ class EspnetFolder(NbestFolderFormat):
                 lines_of = _lines if text_of(nbest, self.name) is not None else _new_lines
                 for place, hypothesis in enumerate(nbest.hypotheses, 1):
                     files.put_all(lines_of(nbest, hypothesis), f"{place}best_recog/", nbest, hypothesis)
+
+
+def _is_score(name: str) -> bool:
+    return name == "score" or (name.startswith("score_") and name != _TOTAL_FILE)
 
 
 def _lines(nbest: NbestList, hypothesis: Hypothesis) -> dict[str, str]:

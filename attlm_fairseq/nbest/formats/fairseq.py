@@ -32,6 +32,7 @@ NORMALISED = "H"  # the H-line's score, length-normalised, in natural log
 _DATA = re.compile(r"([A-Z])-(\d+)(?:_\d+)?\t")
 _BROKEN = re.compile(r"\s*[STHDPAIEWCL]-\d+(\s|$)")
 _OF_HYPOTHESIS = frozenset("DPAIEL")
+_READ = frozenset("STHL")  # of other lines, only fairseq's have a place for what they say, such as each token's ln p (P)
 _HAS_H = re.compile(rf"\s{NORMALISED}=")
 LINE_END = "\n"
 _MATCHES = re.compile(r"^H-\d+\t", re.MULTILINE)
@@ -62,6 +63,7 @@ class FairseqFormat(NbestFormat):
             nbest = NbestList(block.id, [], line=block.lines[0].number, path=path, verbatim=text)
             for line in block.lines:
                 _take(line, nbest, text)
+            text.extras = tuple(sorted({line.kind for line in block.lines if line.kind} - _READ))
             if not nbest.hypotheses:
                 raise InputError(f"sentence {nbest.id} has no H-line", path=path, line=nbest.line)
             for hypothesis in nbest.hypotheses:

@@ -53,7 +53,8 @@ class HyporadiseFormat(NbestFormat):
         file = FileText(self.name)
         for number, item in enumerate(stream_items(source, file, "[")):
             nbest = _nbest_list(item, number, source.name)
-            nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses))
+            extras = item.value.keys() - {"id", "input", "output", TOTAL_COLUMN, *nbest.hypotheses[0].scores}
+            nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses), extras=tuple(sorted(extras)))
             yield nbest
 
     def written_id(self, nbest: NbestList) -> None:

@@ -23,6 +23,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     children,
     dumped,
     exact,
+    members_in,
     own_member,
     references_as_value,
     scores_as_members,
@@ -50,7 +51,6 @@ from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
 _MATCHES = re.compile(r"\s*[\[{]\s*[\"\[{\]}]")
-_FIRST_MEMBER = re.compile(r"\s*\{\s*\"((?:[^\"\\]|\\.)*)\"\s*:\s*(.)", re.DOTALL)
 
 # How the lists stand in a file
 LINES = "lines"  # one JSON value per line
@@ -114,7 +114,7 @@ def framing_of(head: str) -> str:
     try:
         value, end = DECODER.raw_decode(head, at)
     except (ValueError, RecursionError):  # cut short, or broken: who reads it says where
-        return _framing_of_first_member(head, opening)
+        return _framing_of_first_member(head)
     after = after_space(head, end)
     if head[after : after + 1] in ("{", "[") and "\n" in head[end:after]:
         return LINES
@@ -125,15 +125,18 @@ def framing_of(head: str) -> str:
     return ARRAY if opening == "[" else OBJECT
 
 
-def _framing_of_first_member(head: str, opening: str) -> str:
-    found = _FIRST_MEMBER.match(head)
-    if opening != "{" or found is None:
+def _framing_of_first_member(head: str) -> str:
+    first = next(members_in(head), None)
+    if first is None:
         return ARRAY
-    known = found[1] in (*keys.HYPOTHESES, *keys.UTTERANCES, *keys.SEGMENTS, *keys.REFERENCES, *keys.IDS)
-    if not known and found[2] in "[{":
-        return OBJECT
-    first_line = head.lstrip().partition("\n")[0]
-    return LINES if first_line.rstrip().endswith("}") else ONE
+    key, opening, value = first
+    known = key in (*keys.HYPOTHESES, *keys.UTTERANCES, *keys.SEGMENTS, *keys.REFERENCES, *keys.IDS)
+    if not known and opening in ("[", "{"):
+        # a value that is whole and no utterance, such as Deepgram's metadata, stands next to what holds the utterances
+        is_utterance = value is None or layout_of(value) is not None or (isinstance(value, dict) and _is_faulty_list(value))
+        return OBJECT if is_utterance else ONE
+    first_line, line_end, _ = head.lstrip().partition("\n")
+    return LINES if line_end and first_line.rstrip().endswith("}") else ONE
 
 
 def _is_faulty_list(value: dict[str, Any]) -> bool:
@@ -242,11 +245,13 @@ class Batch:
         per_list: members with one value per utterance.
         shared: members that all utterances share.
         returned: number of texts per utterance, if they follow each other in a flat list; else 0.
+        nested: members of a flat batch that have one value per utterance in the file, too, such as lists of references.
     """
 
     per_list: dict[str, list[Any]]
     shared: dict[str, Any]
     returned: int = 0
+    nested: frozenset[str] = frozenset()
 
     @staticmethod
     def of(value: Any) -> Batch | None:
@@ -279,20 +284,19 @@ class Batch:
         columns = {key: [utterance.get("id" if key == "ids" else key) for utterance in utterances] for key in [*self.per_list, *added]}
         if self.returned:
             for key, column in columns.items():
-                parts = [part for part in column if isinstance(part, list)]
+                parts = [part for part in column if isinstance(part, list) and key not in self.nested]
                 if len(parts) == len(column):
                     columns[key] = list(chain(*parts))
         return columns | self.shared
 
 
 def _flat_batch(value: dict[str, Any], size: int, returned: int) -> Batch:
-    per_list: dict[str, list[Any]] = {}
-    for key, column in value.items():
-        if isinstance(column, list) and len(column) == size:
-            per_list[key] = [column[i : i + returned] for i in range(0, size, returned)]
-        elif isinstance(column, list) and len(column) == size // returned:
-            per_list[key] = column
-    return Batch(per_list, {key: shared for key, shared in value.items() if key not in per_list}, returned)
+    columns = {key: column for key, column in value.items() if isinstance(column, list) and len(column) in (size, size // returned)}
+    nested = frozenset(key for key, column in columns.items() if len(column) < size)
+    per_list = {
+        key: column if key in nested else [column[i : i + returned] for i in range(0, size, returned)] for key, column in columns.items()
+    }
+    return Batch(per_list, {key: shared for key, shared in value.items() if key not in per_list}, returned, nested)
 
 
 class _Writer:

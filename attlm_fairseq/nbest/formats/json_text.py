@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,31 @@ def first_value(head: str) -> Any:
         return DECODER.raw_decode(head, at)[0]
     except (ValueError, RecursionError):
         return None
+
+
+def members_in(head: str) -> Iterator[tuple[str, str, Any]]:
+    """Yield key, first character and value of each member of the object with which a text begins, perhaps cut short.
+
+    The last one's value is None if it is cut short or broken.
+    """
+    at = after_space(head, 0)
+    more = head[at : at + 1] == "{"
+    while more:
+        try:
+            key, at = DECODER.raw_decode(head, after_space(head, at + 1))
+        except (ValueError, RecursionError):
+            return
+        at = after_space(head, at)
+        if not isinstance(key, str) or head[at : at + 1] != ":":
+            return
+        begin = after_space(head, at + 1)
+        try:
+            value, at = DECODER.raw_decode(head, begin)
+        except (ValueError, RecursionError):
+            value, at = None, len(head)
+        yield key, head[begin : begin + 1], value
+        at = after_space(head, at)
+        more = head[at : at + 1] == ","
 
 
 def dumped(value: Any) -> str:

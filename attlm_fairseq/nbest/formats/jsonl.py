@@ -17,6 +17,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     exact,
     first_value,
     member,
+    members_in,
     own_member,
     references_as_value,
     scores_as_members,
@@ -60,7 +61,8 @@ class JsonlFormat(NbestFormat):
         if _MATCHES.match(head) is None:
             return False
         first = first_value(head)
-        return _is_own(first) if isinstance(first, dict) else '"hyps"' in head
+        # the first line is cut or broken: an object by id may have hyps, too, within the lists
+        return _is_own(first) if isinstance(first, dict) else any(key == "hyps" for key, _, _ in members_in(head))
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         file = FileText(self.name)

@@ -94,7 +94,8 @@ class KaldiFolder(NbestFolderFormat):
         source = TextSource(str(text))
         for nbest in grouped(source, self.name, parse):
             _set_ranks(nbest, source.name)
-            own_text(nbest, self.name).file_name = text.name
+            own = own_text(nbest, self.name)
+            own.file_name, own.extras = text.name, tuple(name for name in others if name not in costs)
             yield nbest
         for table in others.values():
             table.require_end()

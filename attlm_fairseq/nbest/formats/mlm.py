@@ -51,7 +51,7 @@ class MlmFormat(NbestFormat):
             if not seen.add(item.key or ""):
                 raise InputError(f"the utterance {quoted(item.key or '')} is there twice", path=source.name, line=item.line)
             nbest = _nbest_list(item, source.name)
-            nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses))
+            nbest.verbatim = ListText(file, item.before, item.raw, len(nbest.hypotheses), extras=_extras(item.value, nbest))
             yield nbest
 
     def put(self, lists: Iterable[NbestList], out: TextIO) -> None:
@@ -78,6 +78,13 @@ def _hypothesis(value: Any, key: str, rank: int, place: Place) -> Hypothesis:
         if name == "score" or (is_number(score) and name != TOTAL)
     }
     return Hypothesis(place.text(value["text"], key, "text"), scores, rank)
+
+
+def _extras(value: dict[str, Any], nbest: NbestList) -> tuple[str, ...]:
+    """Return the keys of an utterance and its hypotheses whose values are not read."""
+    read = {"ref", "text", TOTAL}.union(*(hypothesis.scores for hypothesis in nbest.hypotheses))
+    of_hypotheses = [key for name, hypothesis in value.items() if _HYPOTHESIS.fullmatch(name) for key in hypothesis]
+    return tuple(sorted({*of_hypotheses, *(key for key in value if not _HYPOTHESIS.fullmatch(key))} - read))
 
 
 def _text(nbest: NbestList) -> str:

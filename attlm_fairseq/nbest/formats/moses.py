@@ -16,6 +16,7 @@ from attlm_fairseq.nbest.formats.lines import (
     is_rescored,
     number,
     one_line,
+    own_text,
     quoted,
     split_end,
     text_of,
@@ -60,6 +61,7 @@ class MosesFormat(NbestFormat):
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         shape: tuple[int, bool, bool] | None = None
+        others: set[str] = set()
 
         def parse(text: str, line: int, _after_blank: bool) -> tuple[str, Hypothesis]:
             nonlocal shape
@@ -72,10 +74,12 @@ class MosesFormat(NbestFormat):
             if found_shape != shape:
                 message = f"{_described(found_shape)}, but the first line has {_described(shape)}: is the line cut short?"
                 raise InputError(message, path=source.name, line=line)
+            others.update(_others(found))
             return found.fields[0].strip(), Hypothesis(found.fields[1].strip(" \t"), _scores(found, source.name, line))
 
         for nbest in grouped(source, self.name, parse):
             nbest.sparse = not any(_BARE.fullmatch(name) for hypothesis in nbest.hypotheses for name in hypothesis.scores)
+            own_text(nbest, self.name).extras = tuple(sorted(others))
             yield nbest
 
     def written_id(self, nbest: NbestList) -> str:
@@ -157,6 +161,15 @@ def _recognise(body: str, path: str, line: int) -> _Line:
     return _Line(fields, numeric, total)
 
 
+def _others(found: _Line) -> Iterator[str]:
+    """Yield what the fields of a line are called that are neither id, text, features nor total."""
+    for i, field in enumerate(found.fields[2:], 2):
+        words = field.split()
+        if words and i not in found.features and i != found.total:
+            is_named = words[0].startswith(f"{WORD_SCORES}=")
+            yield WORD_SCORES if is_named else "alignments" if all(map(_ALIGNED.fullmatch, words)) else f"the field {i + 1}"
+
+
 def _begins_with_name(field: str) -> bool:
     first = (field.split() or [""])[0]
     if first[-1:] in ("=", ":") and len(first) > 1:
@@ -216,7 +229,7 @@ def _described(shape: tuple[int, bool, bool]) -> str:
 
 
 class _Names:
-    """The names of features in a file: a feature has one name in all lines, and no two features of a line share one.
+    """The names of scores and features in a file: a feature has one name in all lines, and no two features of a line share one.
 
     If a line has a feature with a name that an LM got in earlier lines, the LM gets another name from there on.
     """
@@ -226,6 +239,19 @@ class _Names:
         self._lm_scores: dict[str, str] = {}
         self._taken = {DECODER, KEPT, NO_TOTAL}
         self._own: set[str] = set()
+        self._first: frozenset[str] | None = None
+
+    def check(self, nbest: NbestList, hypothesis: Hypothesis) -> None:
+        """Raise InputError if a hypothesis has other scores than the first of the file, unless its list says that they are 0."""
+        if nbest.sparse:
+            return
+        self._first = frozenset(hypothesis.scores) if self._first is None else self._first
+        if different := sorted(self._first ^ hypothesis.scores.keys()):
+            what, others = ("no", "have") if different[0] in self._first else ("a", "lack")
+            raise nbest.error(
+                f"list {nbest.id}, hypothesis {hypothesis.rank} has {what} score {different[0]}, which others {others}: in Moses' format "
+                "it would be a 0; write another one, such as --to jsonl"
+            )
 
     def keep(self, hypothesis: Hypothesis) -> None:
         """Reserve the names of a hypothesis' own scores, under which its line has them."""
@@ -260,12 +286,7 @@ def _new_line(nbest: NbestList, hypothesis: Hypothesis, names: _Names) -> str:
     text = one_line(hypothesis.text)
     if "|||" in text or "|||" in nbest.id or not nbest.id.strip():
         raise InputError(f"list {nbest.id}: a text or id with '|||', or an empty id, cannot be written in Moses' format")
-    missing = next((name for other in nbest.hypotheses for name in other.scores if name not in hypothesis.scores), None)
-    if missing is not None and not nbest.sparse:
-        raise InputError(
-            f"list {nbest.id}, hypothesis {hypothesis.rank} has no score {missing}, which others of its list have: in Moses' format it "
-            "would be a 0; write another one, such as --to jsonl"
-        )
+    names.check(nbest, hypothesis)
     total = own_total = hypothesis.scores.get(DECODER)
     scores = {name: value for name, value in hypothesis.scores.items() if name != DECODER}
     features = [_features(nbest, scores, names.of_scores), _features(nbest, hypothesis.lm_scores, names.of_lm_scores)]

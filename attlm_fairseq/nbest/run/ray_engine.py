@@ -114,7 +114,8 @@ def rescore_shards(
         The result of each file that was not there already.
 
     Raises:
-        InputError: ray is missing, two files have one name, or the decision makes texts that are in no list.
+        InputError: ray is missing, two files have one name, an output is its own file, or the decision makes texts that are
+            in no list.
     """
     todo = _unfinished(files, output, config)
     ray = _import_ray()
@@ -141,7 +142,7 @@ def rescore_shards(
 def _unfinished(files: Sequence[str], output: Path, config: RunConfig) -> list[dict[str, str]]:
     """Return the absolute paths of the files without an output, and of their outputs.
 
-    Raises InputError if the decision makes texts that are in no list, or if two files have one name.
+    Raises InputError if the decision makes texts that are in no list, two files have one name, or an output is its own file.
     """
     if config.decision.makes_text:
         raise InputError(
@@ -150,6 +151,8 @@ def _unfinished(files: Sequence[str], output: Path, config: RunConfig) -> list[d
     if len({Path(file).name for file in files}) != len(files):
         raise InputError("two of the files have one name: their outputs would be one", path=output)
     outputs = [(output / Path(file).name).absolute() for file in files]
+    if any(to.exists() and Path(file).exists() and to.samefile(file) for file, to in zip(files, outputs, strict=True)):
+        raise InputError("is the folder of the files to rescore: name another folder for the output", path=output)
     return [{"path": str(Path(file).absolute()), "output": str(to)} for file, to in zip(files, outputs, strict=True) if not to.exists()]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -158,6 +159,29 @@ def test_moses_cannot_tell_a_missing_score_from_a_0():
         write(lists, "moses")
     with pytest.raises(InputError, match=r"list 0: sparse is .* expected true or false"):
         read('{"id": "u1", "sparse": "yes", "hyps": [{"text": "a"}]}\n', "jsonl")
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [({}, "has no score am, which others have"), ({"am": -1.0, "lm": -2.0}, "has a score lm, which others lack")],
+)
+def test_moses_has_the_same_scores_in_all_lists(second, message):
+    lists = [NbestList(name, [Hypothesis("x", scores, 1)]) for name, scores in (("a", {"am": -1.0}), ("b", second))]
+    with pytest.raises(InputError, match=f"list b, hypothesis 1 {message}"):
+        write(lists, "moses")
+    lists[1].sparse = True
+    assert not second or write(lists, "moses").endswith("b ||| x ||| am= -1.000000 lm= -2.000000\n")
+
+
+def test_a_flat_batch_keeps_lists_that_belong_to_utterances():
+    batch = {"texts": ["a", "b", "c", "d"], "num_return_sequences": 2, "references": [["r1", "r2", "r3"], ["s1", "s2", "s3"]]}
+    lists = read(json.dumps(batch), "json")
+    lists[0].hypotheses.reverse()
+    for nbest in lists:
+        for hypothesis in nbest.hypotheses:
+            hypothesis.lm_scores = {"lm": -1.0}
+    again = json.loads(write(lists, "json"))
+    assert again == batch | {"texts": ["b", "a", "c", "d"], "lm_score": [-1.0] * 4}
 
 
 def test_a_feature_that_bears_the_name_of_an_lm_in_later_lines():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
 import os
 import subprocess
@@ -18,8 +19,9 @@ import pytest
 from nbest_samples import ALL_SAMPLES, FAIRSEQ, HYPORADISE, JSONL, MLM, MOSES, GivenPieces, read
 
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import NOT_WRITTEN, whole_file
+from attlm_fairseq.files import HEAD, NOT_WRITTEN, whole_file
 from attlm_fairseq.nbest.formats import FORMATS, ONE_BEST_STYLES, find_format, open_nbest, write_nbest, write_one_best
+from attlm_fairseq.nbest.formats.json_lists import ONE, framing_of
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 ROOT = Path(__file__).parents[3]
@@ -326,6 +328,34 @@ def test_one_best(tmp_path):
         assert path.read_text() == expected["sclite"]
     write_one_best([NbestList("u", [Hypothesis("c\td")])], str(path))
     assert path.read_text() == "c d\n"
+
+
+MANY = 400
+UTTERANCE = {"hyps": [{"text": "a b " * 40, "score": -1.5}, {"text": "a", "score": -2}]}
+DEEPGRAM = {"alternatives": [{"transcript": "a b " * 40, "confidence": 0.5}, {"transcript": "a", "confidence": 0.25}]}
+LONG_JSON = {
+    "objects with hyps by id": ("json", {f"u{i}": UTTERANCE for i in range(MANY)}),
+    "wrapped with hyps": ("json", {"utts": {f"u{i}": UTTERANCE for i in range(MANY)}}),
+    "metadata first": ("json", {"metadata": {"id": "x", "models": ["y"]}, "results": {"channels": [DEEPGRAM] * MANY}}),
+    "array of utterances": ("json", {"results": [UTTERANCE] * MANY}),
+    "one list": ("jsonl", {"meta": {"speaker": "x"}, "hyps": UTTERANCE["hyps"] * MANY}),
+}
+
+
+@pytest.mark.parametrize("name", LONG_JSON)
+def test_json_is_recognised_when_its_head_is_cut(name, tmp_path):
+    form, value = LONG_JSON[name]
+    text = json.dumps(value)
+    assert len(text) > HEAD
+    (tmp_path / "file").write_text(text)
+    found, lists = open_nbest(str(tmp_path / "file"))
+    assert found.name == form
+    assert sum(len(nbest.hypotheses) for nbest in lists) == 2 * MANY
+
+
+def test_a_document_of_one_line_whose_cut_head_ends_in_a_brace_is_no_file_of_lines():
+    head = json.dumps({"results": [UTTERANCE] * 400})
+    assert framing_of(head[: head.index("}, {") + 1]) == ONE
 
 
 PADDING = "and so on " * 30

@@ -1,0 +1,101 @@
+"""Files of the user stay: no output replaces an input, or a file that may not be written, and modes are kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from cli_runs import folder, refused, run  # noqa: F401 - a fixture
+
+import attlm_fairseq as attlm
+from attlm_cli import printing
+from attlm_cli.overwriting import files_of
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import whole_file
+from attlm_fairseq.nbest.decision.decision import Decision
+from attlm_fairseq.nbest.run.config import RunConfig
+from attlm_fairseq.scoring.conversations import ContextSpec
+from attlm_fairseq.scoring.lm_spec import LMSpec
+from attlm_fairseq.text import text_pipeline
+
+TEXT, COST = "u-1 a b\nu-2 a\n", "u-1 2\nu-2 1\n"
+RESCORED = ("--weight", "ac_cost=1")
+
+
+@pytest.fixture
+def kaldi(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("nbest").mkdir()
+    Path("nbest/text").write_text(TEXT)
+    Path("nbest/ac_cost").write_text(COST)
+    return Path("nbest")
+
+
+def test_a_file_of_an_input_folder_is_not_overwritten(kaldi):
+    for target in ("nbest/text", "./nbest/ac_cost"):
+        told = refused("rescore", "nbest/", *RESCORED, "--to", "1best", "-o", target)
+        assert told.endswith(f"{target}: the output would overwrite a file of the input; name a new file")
+    assert (kaldi / "text").read_text() == TEXT
+    run("rescore", "nbest/", *RESCORED, "--to", "1best", "-o", "nbest/best")
+    assert Path("nbest/best").read_text() == "a\n"
+
+
+def test_all_files_of_a_configuration_are_inputs():
+    spec = LMSpec("lm", checkpoints=(Path("lm.pt"),), adapt=Path("adaptation"))
+    translation = LMSpec("mt", checkpoints=(Path("mt.pt"),), translation="forward", source_text=text_pipeline("truecase:source"))
+    decision = Decision("mbr-wer", text=text_pipeline("truecase:compared"))
+    names = {str(file) for _, files in files_of(RunConfig((spec, translation), decision=decision)) for file in files}
+    assert {"adaptation", "source", "compared"} <= names
+    context = RunConfig(context=ContextSpec("file", "conversations"))
+    assert ("the context", [Path("conversations")]) in list(files_of(context))
+
+
+def test_a_replaced_file_keeps_its_mode(tmp_path):
+    target = tmp_path / "private"
+    target.write_text("old")
+    target.chmod(0o600)
+    with whole_file(str(target)) as out:
+        assert (tmp_path / ".private.part").stat().st_mode & 0o777 == 0o600
+        out.write("new")
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_write_protected_file_is_not_replaced(tmp_path, monkeypatch):
+    target = tmp_path / "kept"
+    target.write_text("old")
+    target.chmod(0o444)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write everywhere
+    with pytest.raises(InputError, match="kept: is write-protected: name another file"), whole_file(str(target)):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("path", ["new/", "new"])
+def test_lists_of_a_folder_are_written_as_one(path, kaldi):
+    for lists in (attlm.read_nbest("nbest"), "nbest"):
+        attlm.write_nbest(lists, path, "kaldi")
+        assert {file.name: file.read_text() for file in Path("new").iterdir()} == {"text": TEXT, "ac_cost": COST}
+        for file in Path("new").iterdir():
+            file.unlink()
+    run("rescore", "nbest", *RESCORED, "--to", "kaldi", "-o", path)
+    assert Path("new/text").read_text() == "u-2 a\nu-1 a b\n"
+
+
+def test_lists_of_programs_are_written_as_folders(tmp_path):
+    lists = [[("a b", {"score": -1.0}), ("a", {"score": -2.0})]]
+    for name in ("kaldi", "srilm"):
+        attlm.write_nbest(lists, f"{tmp_path / name}/", name)
+        assert len(attlm.read_nbest(tmp_path / name)[0].hypotheses[0].scores) == {"kaldi": 1, "srilm": 2}[name]
+    with pytest.raises(InputError, match="a folder, but jsonl is a file: name one"):
+        attlm.write_nbest(lists, f"{tmp_path / 'new'}/", "jsonl")
+
+
+def test_texts_are_measured_on_a_terminal(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(printing, "on_terminal", lambda: True)
+    for name, text in (("one", "a b\nc\n"), ("two", "a b\nd\n"), ("refs", "a b\nd\n")):
+        Path(name).write_text(text)
+    run("eval", "one", "two", "--refs", "refs", "--report", "page.html")
+    assert Path("page.html").exists()
