@@ -29,8 +29,8 @@ output_options = grouped(
         default="same",
         show_default=True,
         help="What to write: the reordered lists in the same or another format, the 1-best texts, or words with "
-        "confidences. espnet and srilm are folders, kaldi if FILE ends in / or the lists come from a folder. ctm is one file; sausage is a folder of confusion networks "
-        "for SRILM.",
+        "confidences. espnet and srilm are folders, kaldi if FILE ends in / or the lists come from a folder. ctm is one file; sausage is "
+        "a folder of confusion networks for SRILM.",
     ),
     cloup.option(
         "--resume/--no-resume",

@@ -29,6 +29,7 @@ def kaldi(tmp_path, monkeypatch) -> Path:
     Path("nbest").mkdir()
     Path("nbest/text").write_text(TEXT)
     Path("nbest/ac_cost").write_text(COST)
+    Path("refs").write_text("a\n")
     return Path("nbest")
 
 
@@ -39,6 +40,8 @@ def test_a_file_of_an_input_folder_is_not_overwritten(kaldi):
     assert (kaldi / "text").read_text() == TEXT
     run("rescore", "nbest/", *RESCORED, "--to", "1best", "-o", "nbest/best")
     assert Path("nbest/best").read_text() == "a\n"
+    for _ in range(2):  # its own configuration is no list
+        run("tune", "nbest/", "--refs-by", "order", "--refs", "refs", "--folds", "0", "-o", "nbest/attlm.toml")
 
 
 def test_all_files_of_a_configuration_are_inputs():
