@@ -236,7 +236,7 @@ def whole_file(path: str) -> Iterator[TextIO]:
                 _text(binary) as text,
             ):
                 if target.exists():  # now, so that nobody else can read a private file while it is written
-                    with contextlib.suppress(PermissionError):  # a file system without modes
+                    with contextlib.suppress(OSError):  # a file system without modes
                         shutil.copymode(target, place)
                 yield text
             place.replace(target)

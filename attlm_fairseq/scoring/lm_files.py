@@ -18,6 +18,8 @@ from attlm_fairseq.scoring.scorer import Scorer
 
 LMKind = Literal["attlm", "fairseq", "huggingface", "kenlm", "masked"]
 
+OF_FAIRSEQ = frozenset[LMKind](("attlm", "fairseq"))  # checkpoints, which have a dictionary next to them
+
 EXPECTED = (
     "expected a checkpoint of fairseq-train, a folder of attlm export, a folder or cached name of a Hugging Face LM, "
     "or an ARPA or KenLM file"
@@ -104,8 +106,8 @@ def load_lm_files(
     kinds = [lm_kind(path) for path in paths]
     if (start or end) and set(kinds) != {"huggingface"}:
         raise InputError("start and sentence end can be chosen for LMs of Hugging Face alone", path=paths[0])
-    if dictionary is not None and not {"attlm", "fairseq"} & {*kinds}:
-        raise InputError(f"a dictionary ({dictionary}) is for checkpoints of fairseq alone: leave it out", path=paths[0])
+    if dictionary is not None and not {*kinds} & OF_FAIRSEQ:
+        note(f"note: {name}: the dictionary {dictionary} is for checkpoints of fairseq, and is not used")
     if compute.precision == "bfloat16" and compute.device == "cpu" and set(kinds) != {"kenlm"}:
         from attlm_fairseq.modules.kernels.products import has_bfloat16_instructions
 
@@ -118,7 +120,8 @@ def load_lm_files(
     if len(paths) == 1:
         return _load_foreign(paths[0], kinds[0], name, dictionary, start, end, compute)
     members = [
-        load_lm_files([path], f"{name}[{number}]", None, dictionary, start, end, compute) for number, path in enumerate(paths, start=1)
+        load_lm_files([path], f"{name}[{number}]", None, dictionary if kind in OF_FAIRSEQ else None, start, end, compute)
+        for number, (path, kind) in enumerate(zip(paths, kinds, strict=True), start=1)
     ]
     return MixtureScorer(members, [1.0] * len(members) if weights is None else weights, name)
 

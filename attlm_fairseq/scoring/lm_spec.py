@@ -73,7 +73,7 @@ ALLOWED: dict[str, Allowed] = {
 """The values of the attributes of an LMSpec, besides their defaults."""
 _OF_CHECKPOINTS = ("ensemble_weights", "dictionary", "sentence_start", "sentence_end", "translation", "source_text")
 _IN_CONTEXT = ("context_sentences", "adapt", "neural_cache", "unigram_cache")
-_CALLED = {"kenlm": "an ARPA or KenLM file", "mixture": "a mixture: give it to its LMs", "translation": "a translation model"}
+_CALLED = {"kenlm": "an ARPA or KenLM file", "mixture": "a mixture: give it to its LMs", "translation": "a translation model: leave it out"}
 NOT_OF = {
     "kenlm": _OF_CHECKPOINTS,
     "mixture": (*_OF_CHECKPOINTS, *_IN_CONTEXT, "temperature"),
@@ -146,7 +146,7 @@ class LMSpec:
             if kind in given and (wrong := [name for name in refused if name in given]):
                 raise InputError(f"{wrong[0]} is not for {_CALLED[kind]}")
         if self.translates_back and self.oov != UNK:
-            raise InputError("oov is not for a reverse translation model: the words it scores are the source's")
+            raise InputError("oov is not for a reverse translation model, which scores the source: leave it out, and tune again")
         if "source_text" in given and self.translation is None and self.loaded is None:
             raise InputError(f"source_text is for translation models: give translation, one of {', '.join(DIRECTIONS)}")
         if self.ensemble_weights is not None and len(self.ensemble_weights) != len(self.checkpoints):

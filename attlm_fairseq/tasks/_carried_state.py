@@ -32,13 +32,13 @@ class CarriedState:
         Raises:
             InputError: a row continues, but its state is not known.
         """
-        initial = model.initial_state(1)
+        initial, read, self._read = model.initial_state(1), self._read, True
         if bool(starts.all()):
             return model.initial_state(len(rows))
         known, state = self._states.get(model) or self._states.get(None) or (rows[:0], initial)
         places = {row: place for place, row in enumerate(known.tolist())}
         if not places.keys() >= set(rows[~starts].tolist()):
-            if self._read:
+            if read:
                 raise InputError(
                     "a batch with the beginning of a document was lost, for lack of GPU memory: give a smaller --batch-size or --bptt, and "
                     "resume from the last checkpoint"
@@ -50,7 +50,6 @@ class CarriedState:
 
     def put(self, model: LanguageModel, rows: Tensor, ends: Tensor, state: LanguageModelState) -> None:
         """Store the states of the rows (B,), except rows whose document ends (``ends`` (B,) bool). Drop all other rows."""
-        self._read = True
         self._states.pop(None, None)
         self._states.pop(model, None)
         going = (~ends).nonzero().squeeze(1)

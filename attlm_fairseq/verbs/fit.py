@@ -194,6 +194,9 @@ class _Fitting:
         assert self.run.context is not None, "fit_context gives one"
         text, find = lm.text or self.run.text, self.findable_for(lm)
         if not find:
+            scorer = replace(lm, adapt=None, neural_cache=None, unigram_cache=None).load(self.run.device)
+            if scorer.scores_end:
+                self.add(lm, "alone", _ppl(list(read_documents(scorer, text, self.run.context, self.lines, features=False))))
             return lm
         unset: dict[str, Any] = {SETTINGS[name]: None for name in find}
         spec = replace(lm, **unset)

@@ -187,9 +187,10 @@ def _writer(form: NbestFormat | NbestFolderFormat | None, output: RescoreOutput,
             note("note: the confidences are posteriors at scale 1: `attlm tune --confidence` fits them to how often words are right")
         return _Writer(lambda lists: OF_WORDS[to](lists, path), run.confidence or Confidence())
     if run.adds_candidates and to == "same" and not run.decision.makes_text:
-        to = holding_new(form).name
+        to = holding_new(form, path).name
         if form is not None and to != form.name:
-            note(f"note: {form.name} cannot hold new hypotheses: lists are written as {to}; --to 1best writes text")
+            more = "a folder is written if the name ends in /" if form.holds is not None else "--to 1best writes text"
+            note(f"note: with new hypotheses, lists of {form.name} are written as {to}; {more}")
     if run.decision.makes_text and to not in ONE_BEST:
         if to != "same":
             raise InputError(f"--to {to}: a consensus is a text that need not be in the list; write first texts with --to 1best")

@@ -16,6 +16,8 @@ import numpy as np
 from attlm_fairseq import __version__
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
+from attlm_fairseq.nbest.corrections.corrector import CORRECTOR
+from attlm_fairseq.nbest.corrections.expansion import SCORES
 from attlm_fairseq.nbest.corrections.spec import CandidateSpec
 from attlm_fairseq.nbest.decision.decision import Decision, compared_text
 from attlm_fairseq.nbest.features.length import note_of_means
@@ -330,9 +332,10 @@ def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSys
 
 
 def _zeros(found: Measurement, run: RunConfig, options: TuneOptions, weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the weight 0 for the LMs and the rank if ``without`` leaves them out: rescoring needs a weight of each LM, and gives the
-    decoder's own score one if neither it nor the rank has any."""
-    needed = {"rank", *(lm.name for lm in run.scored)} - weights.keys()
+    """Return the weight 0 for the LMs, the rank and the scores of candidates if ``without`` leaves them out: rescoring needs a weight of
+    each LM and of candidates, and gives the decoder's own score one if neither it nor the rank has any."""
+    of_candidates = (*SCORES, CORRECTOR) if run.candidates.anything else ()
+    needed = {"rank", *of_candidates, *(lm.name for lm in run.scored)} - weights.keys()
     return dict.fromkeys((name for name in _matching(options.without, found.lists) if name in needed), 0.0)
 
 

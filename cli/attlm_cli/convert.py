@@ -30,8 +30,8 @@ def convert_command(nbest: tuple[str, ...], output: str, format_name: str | None
     """Convert the lists of NBEST to another format.
 
     One line on standard error names each kind of information that the new format cannot hold. Existing files are never
-    overwritten. The formats espnet and srilm are folders; kaldi is a folder if the output name ends in /. Several inputs
-    become one output; a list without an id that is alone in its file gets the file's name.
+    overwritten. The formats espnet and srilm are folders; kaldi is a folder if the output name ends in / or the lists
+    come from one. Several inputs become one output; a list without an id that is alone in its file gets the file's name.
 
     \b
     Examples:

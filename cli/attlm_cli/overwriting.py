@@ -11,7 +11,7 @@ from attlm_fairseq.files import is_stream
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.text import TextPipeline
 
-NO_LISTS = (".toml", ".html")  # what attlm itself writes next to lists, and may write again
+NO_LISTS = (".toml", ".html", ".tsv")  # what attlm itself writes next to lists, and may write again
 
 
 def check_files(

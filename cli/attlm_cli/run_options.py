@@ -36,7 +36,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import DEFAULT_CONFIG, read_config
 from attlm_fairseq.scoring.compute import DEFAULT_DEVICE, NORMALISERS, PRECISIONS, DeviceConfig, parse_device, parse_devices, parse_memory
 from attlm_fairseq.scoring.conversations import ContextSpec
-from attlm_fairseq.scoring.lm_files import lm_kind
+from attlm_fairseq.scoring.lm_files import OF_FAIRSEQ, lm_kind
 from attlm_fairseq.scoring.lm_spec import Direction, LMSpec, check_name
 from attlm_fairseq.text.pipeline import usage
 from attlm_fairseq.text.steps import KINDS
@@ -375,7 +375,7 @@ def _takes_dictionary(lm: LMSpec, dictionary: Path) -> bool:
     """Return whether ``--dict`` is for the LM: a folder is for translation models, a file for other checkpoints of fairseq."""
     if lm.translation is not None or dictionary.is_dir():
         return lm.translation is not None and dictionary.is_dir()
-    return bool(lm.checkpoints) and all(lm_kind(path) in ("attlm", "fairseq") for path in lm.checkpoints)
+    return any(lm_kind(path) in OF_FAIRSEQ for path in lm.checkpoints)
 
 
 @dataclass(frozen=True)

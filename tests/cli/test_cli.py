@@ -276,6 +276,13 @@ def test_oov_policies(folder):
     assert "'often' is not an OOV policy" in refused("score", "text", "--kenlm", "lm.arpa", "--oov", "often")
 
 
+def test_a_dictionary_is_for_the_checkpoints_of_an_ensemble(folder):
+    (folder / "elsewhere").mkdir()
+    (folder / "dict.txt").rename(folder / "elsewhere" / "dict.txt")
+    both = run("ppl", "text", "--lm", "both=lm.pt:lm.arpa", "--dict", "elsewhere/dict.txt")
+    assert both.stdout.count("both") == 1
+
+
 def test_mixtures_and_ensemble_weights(folder):
     write_checkpoint(folder / "two" / "lm.pt", WORDS, seed=2)
 

@@ -53,6 +53,10 @@ def test_a_table_is_not_judged_on_the_lists_that_taught_it(folder: Path) -> None
     assert "c.tsv was learned from these lists" in of_table.stderr
     (folder / "edited.tsv").write_text((folder / "c.tsv").read_text())  # whose LM still is of these references
     assert run("corrections", "eval", "train.json", "--table", "edited.tsv").stdout == of_folds.stdout
+    (folder / "own.txt").write_text("fly to boston\n" * 3)
+    run("ngram", "own.txt", "-o", "own.arpa", "--discount-fallback")  # a given LM guides all folds
+    (folder / "edited.tsv").write_text((folder / "c.tsv").read_text().replace("# lm = c.arpa", "# lm = own.arpa"))
+    assert run("corrections", "eval", "train.json", "--table", "edited.tsv").stdout != of_folds.stdout
 
 
 def test_lists_that_taught_the_table_get_no_p(folder: Path) -> None:

@@ -102,3 +102,10 @@ def test_texts_are_measured_on_a_terminal(tmp_path, monkeypatch):
         Path(name).write_text(text)
     run("eval", "one", "two", "--refs", "refs", "--report", "page.html")
     assert Path("page.html").exists()
+
+
+def test_a_kaldi_file_becomes_a_folder(kaldi):
+    Path("k.txt").write_text(TEXT)
+    attlm.write_nbest(attlm.read_nbest("k.txt"), "new/", "kaldi")
+    assert Path("new/text").read_text() == TEXT
+    run("convert", "nbest/", "-o", "-", "--to", "kaldi")  # standard output is no folder: text lines

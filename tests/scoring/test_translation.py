@@ -192,8 +192,8 @@ def test_options_of_lms_leave_translation_models_as_they_are(lists):
     """What is for the words of the hypothesis is not for a model that scores the source, nor contexts for models without one."""
     back, source = ["--mt-reverse", "back/mt.pt"], ["--source", "source"]
     scores = []
-    for options in ([], ["--oov", "penalty:-70"], ["--unigram-cache", "100:0.5"], ["--context-sentences", "0", "--context", "all"]):
-        lines = run("score", "source", "--kenlm", "lm.arpa", *back, *source, *options[:2], "--no-header").stdout.splitlines()
+    for options in ([], ["--oov", "penalty:-70"], ["--unigram-cache", "100:0.5"], ["--context-sentences", "0"]):
+        lines = run("score", "source", "--kenlm", "lm.arpa", *back, *source, *options, "--no-header").stdout.splitlines()
         scores.append([line.split("\t")[3] for line in lines])
     assert scores[1:] == scores[:1] * 3
     assert "--oov mt_reverse=..: there is no LM" in refused("score", "source", *back, *source, "--oov", "mt_reverse=penalty:-7")

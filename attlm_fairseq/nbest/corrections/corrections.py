@@ -14,7 +14,7 @@ from typing import Any
 
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import is_stream
+from attlm_fairseq.files import is_stream, sha256
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, AlignedPair, align_list
 from attlm_fairseq.nbest.corrections.corrector import Corrector
@@ -91,7 +91,9 @@ class Corrections(Table):
         Raises:
             InputError: a list has no reference, there are no lists, or no LM can be estimated.
         """
-        estimated = self.lm == table.absolute().with_suffix(".arpa") if self.own_lm is None else self.own_lm
+        estimated = self.lm == table.absolute().with_suffix(".arpa")
+        if self.own_lm and self.lm is not None:
+            estimated = self.own_lm == sha256(self.lm)  # unless the table has been edited to name another LM
         learned = learn_corrections(lists, lm=None if estimated else self.lm, language=self.language)
         return replace(learned, phrase_list=self.phrase_list, corrector=self.corrector)
 
@@ -198,7 +200,7 @@ def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, lan
         language,
         count,
         fingerprint([[text] for text in texts]),
-        own_lm=folder is not None,
+        own_lm="no" if folder is None else sha256(lm),
         _folder=folder,
     )
 

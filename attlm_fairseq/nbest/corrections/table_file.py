@@ -42,8 +42,8 @@ INSERT, STOP = "<insert>", "<stop>"
 class Table:
     """What the file holds, learned from so many ``lists``.
 
-    ``learned_from`` is the fingerprint of their references; ``own_lm`` says whether the LM was estimated from these references, too
-    (None: a table of an earlier version does not say).
+    ``learned_from`` is the fingerprint of their references. ``own_lm`` is the SHA-256 of the LM if that was estimated from these
+    references, too, "no" if it was given, and empty if a table of an earlier version does not say.
     """
 
     phrases: PhraseTable
@@ -53,7 +53,7 @@ class Table:
     language: str = "en"
     lists: int = 0
     learned_from: str = ""
-    own_lm: bool | None = None
+    own_lm: str = ""
 
     def share_of(self, references: Iterable[Sequence[str]]) -> float:
         """Return the share of the distinct references that the table was learned from, see ``known_share``."""
@@ -70,8 +70,8 @@ def write_table(path: Path, table: Table, lm: Path) -> None:
 
     with whole_file(str(path)) as out:
         out.write(f"{TITLE}\n# lm = {relpath(lm, path.absolute().parent)}\n")
-        if table.own_lm is not None:
-            out.write(f"# lm of the references = {'yes' if table.own_lm else 'no'}\n")
+        if table.own_lm:
+            out.write(f"# lm of the references = {table.own_lm}\n")
         out.write(f"# language = {table.language}\n# lists = {table.lists}\n# references = {table.learned_from}\n")
         for row in (COLUMNS, *_rows(table)):
             out.write("\t".join(row) + "\n")
@@ -208,5 +208,5 @@ def read_table(path: Path) -> Table:
         language,
         int(about["lists"]) if about.get("lists", "").isdecimal() else 0,
         about.get("references", ""),
-        {"yes": True, "no": False}.get(about.get("lm of the references", "")),
+        about.get("lm of the references", ""),
     )

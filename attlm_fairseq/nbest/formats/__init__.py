@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from attlm_fairseq.errors import InputError, UnknownFormatError
-from attlm_fairseq.files import TextSource, whole_file, whole_folder
+from attlm_fairseq.files import TextSource, is_stream, whole_file, whole_folder
 from attlm_fairseq.nbest.formats.as_read import all_current, has_changed
 from attlm_fairseq.nbest.formats.espnet import EspnetFolder
 from attlm_fairseq.nbest.formats.fairseq import FairseqFormat
@@ -104,22 +104,26 @@ def find_target(name: str, path: str, source: NbestFormat | NbestFolderFormat | 
     """Return the format of a name, to write lists read from the format ``source`` to a path.
 
     A format that exists both as file and as folder is the folder if the path ends in ``/``, if the lists come from such a
-    folder, or if the file cannot hold them.
+    folder (except to a stream, such as standard output), or if the file cannot hold them.
 
     Raises:
         InputError: there is no format of this name, or the path ends in ``/`` and the format is a file.
     """
     form, folder = find_format(name), FOLDER_FORMATS.get(name)
-    if folder is not None and (path.endswith("/") or source is folder or (form.holds is None and form is not source)):
+    comes_from_folder = source is folder and not is_stream(path)
+    if folder is not None and (path.endswith("/") or comes_from_folder or (form.holds is None and form is not source)):
         return folder
     if path.endswith("/") and not isinstance(form, NbestFolderFormat):
         raise InputError(f"a folder, but {name} is a file: name one", path=path)
     return form
 
 
-def holding_new(form: NbestFormat | NbestFolderFormat | None) -> NbestFormat | NbestFolderFormat:
-    """Return the format for lists of ``form`` after new hypotheses have joined them: ``form`` if it can hold them, else jsonl."""
-    if form is None or form.holds is None:
+def holding_new(form: NbestFormat | NbestFolderFormat | None, path: str) -> NbestFormat | NbestFolderFormat:
+    """Return the format for lists of ``form`` after new hypotheses have joined them: ``form`` if it can hold them, else jsonl.
+
+    A folder's format is only for a ``path`` that ends in ``/``.
+    """
+    if form is None or form.holds is None or (isinstance(form, NbestFolderFormat) and not path.endswith("/")):
         return find_format("jsonl")
     return form if isinstance(form, NbestFolderFormat) else find_format(form.name)  # without K, which is that of the lists as read
 

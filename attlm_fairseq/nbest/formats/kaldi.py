@@ -105,7 +105,7 @@ class KaldiFolder(NbestFolderFormat):
             for nbest in lists:
                 text = text_of(nbest, self.name)
                 for hypothesis in _as_written(nbest):
-                    _put(files, text.file_name if text is not None else TEXTS[0], nbest, hypothesis)
+                    _put(files, (text.file_name if text is not None else "") or TEXTS[0], nbest, hypothesis)
 
 
 def _parse(keyed: KeyedLine, path: str) -> tuple[str, Hypothesis]:

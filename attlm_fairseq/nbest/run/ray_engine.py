@@ -71,7 +71,7 @@ class ShardRescorer:
         first, lists = peeked(opened)
         cache = ScoreCache.of_output(output, self._config, self._device, self._features) if self._resume else ScoreCache(None)
         rescorer = Rescorer(self._workers, self._config, cache=cache, context=context_of(self._config, first))
-        target = holding_new(form) if self._config.adds_candidates else form
+        target = holding_new(form, output) if self._config.adds_candidates else form
         if target.name != form.name:
             note(f"note: {form.name} cannot hold new hypotheses: lists are written as {target.name}")
         decider = ListDecider(self._config, self._features, self._config.confidence if target.name == "jsonl" else None)
