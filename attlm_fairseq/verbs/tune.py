@@ -418,7 +418,12 @@ def _as_options(weights: Mapping[str, float], decision: Decision, candidates: Ca
     if decision.rule != "max":
         rule = "--consensus" if decision.rule == "consensus" else f"--mbr {shlex.quote(decision.rule.removeprefix('mbr-'))}"
         parts.append(f"{rule} --scale {decision.scale:g}")
-    return " ".join([*parts, *(f"--weight {name}={weight!r}" for name, weight in weights.items() if weight)])
+    return " ".join([*parts, *(f"--weight {name}={_digits(weight)}" for name, weight in weights.items() if weight)])
+
+
+def _digits(weight: float) -> str:
+    """Return the shortest text that is read as this weight."""
+    return f"{weight:g}" if float(f"{weight:g}") == weight else repr(weight)
 
 
 def _lm_features(run: RunConfig, extra: Sequence[str]) -> list[str]:

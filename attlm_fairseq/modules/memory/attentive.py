@@ -141,8 +141,8 @@ class AttentiveReader(BiasesStartAtZero, MemoryReader):
         Otherwise: the states (B, M, H), for ``combined`` ``W_s`` applied to them, and a mask.
         """
         if self.score == "single":
-            empty = torch.zeros_like(state, dtype=of_sums(state))
-            sums = torch.full_like(empty[:, :1], -torch.inf), empty[:, :1], empty
+            total = torch.zeros_like(state, dtype=of_sums(state))
+            sums = total.new_full((len(state), 1), -torch.inf), total.new_zeros(len(state), 1), total
             skipped = state.new_zeros(state.size(0), max(0, self.nearest - 1), state.size(1))
             return (*sums, skipped, skipped[:, :, 0]) if skipped.size(1) else sums
         empty = state.new_zeros(state.size(0), 0, state.size(1))

@@ -110,7 +110,7 @@ def find_target(name: str, path: str, source: NbestFormat | NbestFolderFormat | 
         InputError: there is no format of this name, or the path ends in ``/`` and the format is a file.
     """
     form, folder = find_format(name), FOLDER_FORMATS.get(name)
-    comes_from_folder = source is folder and not is_stream(path)
+    comes_from_folder = source is folder and (Path(path).is_dir() or not is_stream(path))
     if folder is not None and (path.endswith("/") or comes_from_folder or (form.holds is None and form is not source)):
         return folder
     if path.endswith("/") and not isinstance(form, NbestFolderFormat):
