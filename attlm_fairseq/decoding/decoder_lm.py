@@ -132,11 +132,12 @@ class DecoderLM(SharedByCopies):
 
         No distributions are computed. The result shares no memory with ``states``. In lower precision the tokens are read one by one.
         """
-        if self.precision != "float32":
-            for column in tokens.to(self.device).unbind(1):
+        tokens = tokens.to(self.device)
+        if self.precision == "float32":
+            states = self.model.state_after(tokens, states)
+        else:
+            for column in tokens.unbind(1):
                 _, _, states = self.stepping.step_features(self.stepping.inputs(column), states)
-            return states
-        states = self.model.state_after(tokens.to(self.device), states)
         return self.select(states, torch.arange(len(tokens)))  # a copy: a view of a window would keep the longer memory alive
 
     def select(self, states: LanguageModelState, rows: Tensor) -> LanguageModelState:

@@ -28,7 +28,7 @@ from attlm_fairseq.scoring.text_file import read_lines
 from attlm_fairseq.text import TextPipeline
 from attlm_fairseq.verbs.inputs import LM, FilePath, no_sentences, run_config, text_lines, text_name
 from attlm_fairseq.verbs.run import require_lms
-from attlm_fairseq.verbs.text import note_notes
+from attlm_fairseq.verbs.text import tell_notes
 
 if TYPE_CHECKING:
     from attlm_fairseq.scoring.dynamic_evaluation import Adaptation, AdaptingScorer
@@ -212,7 +212,7 @@ class _Fitting:
         read = partial(read_documents, text=text, context=self.run.context, features=compares)
         scorer = plain.load(self.run.device)
         documents = list(read(scorer, lines=self.lines))
-        note_notes([scorer])
+        tell_notes([scorer])
         self.add(lm, f"temperature {spec.temperature:g}" if spec.temperature else "alone", _ppl(documents))
         adapting: Scorer | None = replace(plain, adapt=spec.adapt).load(self.run.device) if spec.adapt else None
         if "adaptation" in find and (found := _best_adaptation(plain, self, text)):

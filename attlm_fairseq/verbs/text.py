@@ -194,7 +194,7 @@ def load_scorers(run: RunConfig) -> list[Scorer]:
     return scorers
 
 
-def note_notes(scorers: Iterable[Scorer]) -> None:
+def tell_notes(scorers: Iterable[Scorer]) -> None:
     """Log what the LMs have to say, such as how much a lower precision changed the scores."""
     for scorer in scorers:
         if told := scorer.notes():
@@ -203,7 +203,7 @@ def note_notes(scorers: Iterable[Scorer]) -> None:
 
 def note_scorers(scorers: Sequence[Scorer], texts: Sequence[TextPipeline], oov: Iterable[OOVCount]) -> None:
     """Log what the LMs have to say, and which of them do not know many of the words."""
-    note_notes(scorers)
+    tell_notes(scorers)
     warn_of_oov(oov, BlockScorer(scorers, texts).advise)
 
 

@@ -34,12 +34,8 @@ def over(recurrence: str, reader: str, dtype: torch.dtype = torch.float64, **opt
     return model.eval()
 
 
-@pytest.mark.parametrize("recurrence", RECURRENCES)
-@pytest.mark.parametrize("reader", READERS)
-@torch.no_grad()
-def test_steps_and_pieces_are_the_full_pass(recurrence, reader):
-    model, tokens = over(recurrence, reader), sentences(count=3, longest=CUTS[-1])
-    full, _ = model.extract_features(tokens)
+def expect_steps_and_pieces(model: LanguageModel, tokens: torch.Tensor, full: torch.Tensor) -> None:
+    """Pieces and steps give the features of the full pass, and the same state in the end."""
     state, pieces = model.initial_state(3), []
     for begin, end in pairwise(CUTS):
         features, _, state = model.read(tokens[:, begin:end], state)
@@ -50,6 +46,15 @@ def test_steps_and_pieces_are_the_full_pass(recurrence, reader):
         features, _, stepped = model.step_features(model.inputs(token), stepped)
         torch.testing.assert_close(features, full[:, t], rtol=0, atol=1e-12)
     torch.testing.assert_close(tuple(stepped), tuple(state), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("recurrence", RECURRENCES)
+@pytest.mark.parametrize("reader", READERS)
+@torch.no_grad()
+def test_steps_and_pieces_are_the_full_pass(recurrence, reader):
+    model, tokens = over(recurrence, reader), sentences(count=3, longest=CUTS[-1])
+    full, _ = model.extract_features(tokens)
+    expect_steps_and_pieces(model, tokens, full)
 
 
 @pytest.mark.parametrize("recurrence", RECURRENCES)
@@ -64,10 +69,8 @@ def test_states_move_by_rows(recurrence):
         LanguageModelState.cat([state, model.state_after(tokens, state)])
 
 
-@pytest.mark.parametrize("recurrence", RECURRENCES)
-@torch.inference_mode()
-def test_bfloat16_steps_round_products_alone(recurrence):
-    model = over(recurrence, "plain", torch.float32)
+def exact_and_rounded(model: LanguageModel) -> list[torch.Tensor]:
+    """The features after two steps, with products in float32 and in bfloat16."""
     found = []
     for kind in (Float32Model, Bfloat16Model):
         scoring = kind(model)
@@ -75,7 +78,14 @@ def test_bfloat16_steps_round_products_alone(recurrence):
         for places, rows in (([4, 7, 9], [0, 0, 0]), ([5, 5, 6], [2, 0, 1])):
             features, _, state = scoring.step_rows(words, torch.tensor(places), state, torch.tensor(rows))
         found.append(features)
-    exact, low = found
+    return found
+
+
+@pytest.mark.parametrize("recurrence", RECURRENCES)
+@torch.inference_mode()
+def test_bfloat16_steps_round_products_alone(recurrence):
+    model = over(recurrence, "plain", torch.float32)
+    exact, low = exact_and_rounded(model)
     assert low.dtype == torch.float32
     assert not torch.equal(low, low.bfloat16().float())
     assert 1e-5 < (exact - low).abs().mean() < 0.03
@@ -97,16 +107,7 @@ def test_a_top_layer_of_another_size_reads_as_the_loop_does(recurrence):
     for row in range(3):
         found = [torch.stack(reference_outputs(model.recurrence, list(embedded[row]), layers[:depth])[0]) for depth in (3, 2, 1)]
         torch.testing.assert_close(torch.cat(found, dim=1), full[row], rtol=0, atol=1e-12)
-    state, pieces = model.initial_state(3), []
-    for begin, end in pairwise(CUTS):
-        features, _, state = model.read(tokens[:, begin:end], state)
-        pieces.append(features)
-    torch.testing.assert_close(torch.cat(pieces, dim=1), full, rtol=0, atol=1e-12)
-    stepped = model.initial_state(3)
-    for t, token in enumerate(tokens.unbind(1)):
-        features, _, stepped = model.step_features(model.inputs(token), stepped)
-        torch.testing.assert_close(features, full[:, t], rtol=0, atol=1e-12)
-    torch.testing.assert_close(tuple(stepped), tuple(state), rtol=0, atol=1e-12)
+    expect_steps_and_pieces(model, tokens, full)
     weights = model.recurrence.weights(embedded, model.initial_state(3).recurrent)
     assert (weights is None) == (model.recurrence.columns is None)
     if weights is not None:
@@ -119,14 +120,7 @@ def test_a_top_layer_of_another_size_reads_as_the_loop_does(recurrence):
 @torch.inference_mode()
 def test_a_top_layer_of_another_size_in_lower_precision(recurrence):
     model = over(recurrence, "plain", torch.float32, **TWO_SIZES)
-    found = []
-    for kind in (Float32Model, Bfloat16Model):
-        scoring = kind(model)
-        words, state = scoring.inputs(torch.arange(V)), scoring.initial_state(1)
-        for places, rows in (([4, 7, 9], [0, 0, 0]), ([5, 5, 6], [2, 0, 1])):
-            features, _, state = scoring.step_rows(words, torch.tensor(places), state, torch.tensor(rows))
-        found.append(features)
-    exact, low = found
+    exact, low = exact_and_rounded(model)
     assert 1e-5 < (exact - low).abs().mean() < 0.03
     for precision, error in (("float32", 1e-5), ("bfloat16", 0.03), ("int8", 0.1)):
         steps, state = stepping_model(model, precision), model.initial_state(3)
