@@ -36,7 +36,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_format, format_of, open_nbest
-from attlm_fairseq.nbest.formats.json_text import DECODER, first_value
+from attlm_fairseq.nbest.formats.json_text import DECODER, first_value, members_in
 from attlm_fairseq.nbest.formats.lines import one_line, quoted, whole_lines
 from attlm_fairseq.nbest.formats.table import ReferenceCsv, ReferenceTsv
 from attlm_fairseq.nbest.formats.text import TextFormat, keyed, like_ids, repeated
@@ -102,8 +102,14 @@ def _reference_file(path: str) -> TextFile:
     if form is None or form.name not in NAMED:
         return _text_lines(path, source)
     text = "".join(source.pieces())
-    if form.name in JSON and first_value(text.removeprefix("\ufeff")) is None:  # lines such as `[[noise]] a b`
-        return _text_lines(path, TextSource(path, text=text))
+    json_text = text.removeprefix("\ufeff")
+    if form.name in JSON and first_value(json_text) is None:
+        if next(members_in(json_text), None) is None:  # lines such as `[[noise]] a b`
+            return _text_lines(path, TextSource(path, text=text))
+        try:
+            DECODER.decode(json_text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"not valid JSON ({error}): is the file cut short?", path=path) from None
     texts = _texts_by_name(text) if form.name in JSON else None
     if texts is None:
         lists = list(form.read(TextSource(path, text=text)))

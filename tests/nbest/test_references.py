@@ -405,6 +405,10 @@ def test_a_long_json_object_of_references_is_no_text(tmp_path):
     (tmp_path / "refs").write_text("\ufeff" + json.dumps(texts), encoding="utf-8")
     (found,) = read_references([str(tmp_path / "refs")])
     assert dict(zip(found.ids, found.lines, strict=True)) == texts
+    for cut in (60, 90_000):
+        (tmp_path / "refs").write_text(json.dumps(texts)[:cut])
+        with pytest.raises(InputError, match=r"refs: not valid JSON .*: is the file cut short"):
+            read_references([str(tmp_path / "refs")])
     (tmp_path / "refs").write_text("[[noise]] a b\n" * 10000)
     assert read_references([str(tmp_path / "refs")])[0].lines == ["[[noise]] a b"] * 10000
 
