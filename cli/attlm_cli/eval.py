@@ -7,7 +7,7 @@ import cloup
 
 from attlm_cli.decision_options import DecisionChoice, decision_options
 from attlm_cli.options import Results, check_source, format_option, measured_reference_options, metric_options, result_options, seed_option
-from attlm_cli.overwriting import check_files
+from attlm_cli.overwriting import check_files, files_of_steps
 from attlm_cli.printing import echo_json, hypotheses_bar, this_command
 from attlm_cli.run_options import run_options
 from attlm_fairseq.errors import InputError
@@ -73,8 +73,8 @@ def eval_command(
     decided = choice.apply(run or RunConfig(), metric)
     if run is not None or choice.weights or results.report or decided.decision.rule != "max":
         run = decided
-    inputs = {"the input": nbest, "the references": refs.files, "the configuration": [run.path if run else None]}
-    check_files(inputs, {"--report": results.report, "--errors": errors}, run)
+    inputs = {"the input": nbest, "the references": refs.files, "a step of --metric-text": files_of_steps(metric.text)}
+    check_files({**inputs, "the configuration": [run.path if run else None]}, {"--report": results.report, "--errors": errors}, run)
     if errors and not isinstance(metric, EditRate):
         raise InputError(f"--errors: {metric.name} counts no single errors; it goes with --metric wer or cer")
     if errors == "-" and results.as_json:

@@ -57,11 +57,12 @@ def files_of(config: RunConfig) -> Iterator[tuple[str, list[Path | None]]]:
         yield f"the LM {lm.name}", [lm.kenlm, *lm.checkpoints]
         yield f"the dictionary of {lm.name}", [lm.dictionary]
         yield f"the adaptation of {lm.name}", [lm.adapt]
-        yield f"a text step of {lm.name}", [*_files_of_steps(lm.text), *_files_of_steps(lm.source_text)]
-    yield "a text step", [*_files_of_steps(config.text), *_files_of_steps(config.decision.text)]
+        yield f"a text step of {lm.name}", [*files_of_steps(lm.text), *files_of_steps(lm.source_text)]
+    yield "a text step", [*files_of_steps(config.text), *files_of_steps(config.decision.text)]
     yield "the context", [Path(config.context.argument)] if config.context is not None and config.context.kind == "file" else []
     yield "the corrections", [config.candidates.table, config.candidates.phrases, config.candidates.corrector]
 
 
-def _files_of_steps(text: TextPipeline | None) -> list[Path | None]:
+def files_of_steps(text: TextPipeline | None) -> list[Path | None]:
+    """Return the files that text steps read."""
     return [Path(step.argument) for step in text.steps if step.needs_file] if text else []

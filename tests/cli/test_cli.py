@@ -582,10 +582,13 @@ def test_a_link_in_the_place_of_an_unfinished_output_is_not_followed(folder):
         ("attention a --lm exported -o exported/page.html", "the output would be a file in the folder of the LM lm"),
         ("attention a --lm exported -o page.html -o ./page.html", "the output and the output would be the same file"),
         ("rescore dev.json {lms} --text truecase:refs -o refs", "the output would overwrite a text step"),
+        ("tune dev.json --kenlm lm.arpa --metric-text truecase:case -o case", "the output would overwrite a step of --metric-text"),
+        ("eval dev.json --metric-text truecase:case --errors case", "--errors would overwrite a step of --metric-text"),
     ],
 )
 def test_no_output_replaces_what_is_read(folder, command, message):
     (folder / "refs").write_text("the cat sat on the mat\na dog ran\na mat\n")
+    (folder / "case").write_text("the (3/4) The (1)\n")
     (folder / "attlm.toml").write_text('[lm.kenlm]\nkenlm = "lm.arpa"\n[weights]\nkenlm = 1.0\n')
     (folder / "exported").mkdir()
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
