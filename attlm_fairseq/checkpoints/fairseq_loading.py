@@ -86,15 +86,20 @@ def option_texts(options: Any) -> Iterator[tuple[str, str | bytes]]:
             waiting += [(name, each) for each in value]
 
 
+PLAIN_NODES = (
+    *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.Load),
+    *(ast.Tuple, ast.List, ast.Set, ast.Dict),
+    *(ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.BoolOp, ast.boolop, ast.Compare, ast.cmpop),
+)
+"""What the values of real options are made of. Anything else can run what the file names: a comprehension can assign to a class, and an
+index then calls it."""
+
+
 def runs(text: str | bytes) -> bool:
-    """Return whether ``eval`` of a text would call something. ``${...}`` could: omegaconf replaces it by other texts of the file."""
-    expression: str | bytes
-    if isinstance(text, str):
-        dollar, bracket, expression = "${" in text, "(" in text, text.lstrip(" \t")
-    else:
-        dollar, bracket, expression = b"${" in text, b"(" in text, text.lstrip(b" \t")
-    if dollar or not bracket:
-        return dollar
+    """Return whether ``eval`` of a text could call something. ``${...}`` could: omegaconf replaces it by other texts of the file."""
+    expression = text.lstrip(" \t") if isinstance(text, str) else text.lstrip(b" \t")
+    if "${" in text if isinstance(text, str) else b"${" in text:
+        return True
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -103,4 +108,4 @@ def runs(text: str | bytes) -> bool:
         return False
     except (MemoryError, RecursionError):
         return True
-    return any(isinstance(node, ast.Call) for node in ast.walk(parsed))
+    return not all(isinstance(node, PLAIN_NODES) for node in ast.walk(parsed))

@@ -110,6 +110,10 @@ EVALUATED = "__import__('os').system('true')"
         {"cfg": {"model": {"decoder_layers": "${model.a}${model.b}", "a": "__import__(", "b": "'os').system('true')"}}},
         {"args": argparse.Namespace(arch="fconv", more=[{"encoder_layers": (EVALUATED,)}])},
         {"args": argparse.Namespace(arch="fconv", encoder_layers=f"[{EVALUATED} for _ in (1,)]")},
+        # no call, and no bracket: the loop assigns a function to what an index calls
+        {"cfg": {"model": {"decoder_layers": '[F["true"] for F.__class_getitem__ in [utils.os.system]]'}}},
+        {"cfg": {"model": {"decoder_layers": 'utils.torch.ctypes.cdll["/tmp/a.so"]'}}},
+        {"cfg": {"model": {"decoder_layers": 'f"{utils.os!r}"'}}},
     ],
 )
 def test_options_that_fairseq_would_run_are_refused(options):
@@ -118,7 +122,7 @@ def test_options_that_fairseq_would_run_are_refused(options):
 
 
 def test_options_of_real_models_are_none_that_run():
-    ordinary = ["[(512, 3)] * 20 + [(1024, 3)]", "(0.9, 0.98)", '{"beam": 4}', "/data/x(1)", "a.b", "[True, False]"]
+    ordinary = ["[(512, 3)] * 20 + [(1024, 3)]", "(0.9, 0.98)", '{"beam": 4}', "/data/x(1)", "a.b", "[True, False]", "data-bin/a.b", "-1", "*"]
     assert not any(map(runs, [*ordinary, *map(str.encode, ordinary)]))
     options = {"cfg": {"task": {"data": "data-bin/wmt (en-de)"}}}
     assert refuse_unusable(lambda path: options)("a.pt") is options
