@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ resolves the same names from _MODULES
+    from attlm_fairseq.attention.output import AttentionOutput as AttentionOutput
     from attlm_fairseq.cloze.blanking import BlankingOptions as BlankingOptions
     from attlm_fairseq.cloze.questions import ClozeQuestion as ClozeQuestion
-    from attlm_fairseq.decoding.sampling import SamplingOptions as SamplingOptions
+    from attlm_fairseq.decoding.sampling_options import SamplingOptions as SamplingOptions
     from attlm_fairseq.errors import InputError as InputError
     from attlm_fairseq.nbest.corrections import Corrections as Corrections
     from attlm_fairseq.nbest.decision.decision import Decision as Decision
@@ -36,7 +37,6 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
     from attlm_fairseq.scoring.ngram_estimation import NgramOptions as NgramOptions
     from attlm_fairseq.scoring.ngram_estimation import estimate_ngram as estimate_ngram
     from attlm_fairseq.scoring.scorer import Scorer as Scorer
-    from attlm_fairseq.verbs.attention import AttentionOutput as AttentionOutput
     from attlm_fairseq.verbs.attention import show_attention as show_attention
     from attlm_fairseq.verbs.cloze import ClozeAnswers as ClozeAnswers
     from attlm_fairseq.verbs.cloze import answer_cloze as answer_cloze
@@ -71,7 +71,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time __getattr__ reso
 
 _MODULES = {
     "answer_cloze": "verbs.cloze",
-    "AttentionOutput": "verbs.attention",
+    "AttentionOutput": "attention.output",
     "BlankingOptions": "cloze.blanking",
     "ClozeAnswers": "verbs.cloze",
     "ClozeQuestion": "cloze.questions",
@@ -113,7 +113,7 @@ _MODULES = {
     "run_config": "verbs.inputs",
     "RunConfig": "nbest.run.config",
     "sample": "verbs.sample",
-    "SamplingOptions": "decoding.sampling",
+    "SamplingOptions": "decoding.sampling_options",
     "score_text": "verbs.text",
     "Scorer": "scoring.scorer",
     "show_attention": "verbs.attention",

@@ -217,8 +217,12 @@ def whole_file(path: str) -> Iterator[TextIO]:
                 raise InputError(held, path=tempfile.gettempdir()) from None
             spool.seek(0)
             sys.stdout.flush()
-            shutil.copyfileobj(spool, sys.stdout.buffer)
-            sys.stdout.buffer.flush()
+            if hasattr(sys.stdout, "buffer"):
+                shutil.copyfileobj(spool, sys.stdout.buffer)
+                sys.stdout.buffer.flush()
+            else:  # of a notebook, or an io.StringIO
+                with io.TextIOWrapper(spool, encoding="utf-8", errors="surrogateescape", newline="") as whole:
+                    shutil.copyfileobj(whole, sys.stdout)
         return
     if is_stream(path):  # check the path as given: /dev/fd/63 of a shell's <(..) does not resolve to a file
         with _opened(Path(path), path) as file, _text(_packed(file) if path.endswith(".gz") else file) as text:
@@ -278,15 +282,21 @@ def _locked(place: Path, path: str) -> Iterator[None]:
         yield
 
 
+def refuse_filled(path: str) -> Path:
+    """Return the folder that a path means. Raises InputError if it is a file or a folder that is not empty."""
+    target = _led_to(path)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError("already exists; name a new folder", path=path)
+    return target
+
+
 @contextlib.contextmanager
 def whole_folder(path: str) -> Iterator[Path]:
     """Create a folder that appears under its name only if the block ends without an error.
 
     Raises InputError if the path is a file or a folder that is not empty.
     """
-    target = _led_to(path)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError("already exists; name a new folder", path=path)
+    target = refuse_filled(path)
     try:
         with own_folder(target.with_name(f".{target.name}.part"), path) as place:
             yield place

@@ -9,6 +9,7 @@ from typing import Any
 
 from attlm_fairseq.attention.highlight import printable
 from attlm_fairseq.attention.weights import SentenceAttention
+from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.scorer import Scorer, SentenceScore
 
 
@@ -77,12 +78,20 @@ class Comparison:
         self._best: list[tuple[float, int, Improvement]] = []
 
     def add(self, line: int, attention: SentenceAttention, score: SentenceScore) -> None:
-        """Compare a sentence, given its attention with log-probabilities and its score by the other LM."""
+        """Compare a sentence, given its attention with log-probabilities and its score by the other LM.
+
+        Raises InputError if an LM gives it probability 0.
+        """
         if tuple(score.oov) != attention.oov:
             self.left_out += 1
             return
         assert attention.log_probs is not None, "the sentence was read without log-probabilities"
         found = Improvement(line, attention, math.fsum(attention.log_probs), score.total)
+        if not math.isfinite(found.gain):
+            raise InputError(
+                f"line {line}: ln p is {found.log_prob:.6g}, under the other LM {found.against:.6g}: expected finite numbers; "
+                "leave out this sentence, or take out the -inf of an ARPA file"
+            )
         heapq.heappush(self._best, (found.gain, -line, found))
         if len(self._best) > self.top:
             heapq.heappop(self._best)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from unicodedata import category
 
 from attlm_fairseq.attention.weights import SentenceAttention
 
@@ -43,5 +44,9 @@ def shown_word(word: str, unknown: bool) -> str:
 
 
 def printable(word: str) -> str:
-    """Return the word with control characters replaced, since they could control a terminal and are not allowed in XML."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in word)
+    """Return the word without what could control a terminal or is not allowed in XML. Joiners, which many scripts need, stay."""
+    return "".join("\ufffd" if category(character) in _NOT_SHOWN or character in _NOT_TEXT else character for character in word)
+
+
+_NOT_SHOWN = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of surrogate pairs, separators of lines and paragraphs
+_NOT_TEXT = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufffe\uffff"  # what turns the direction of other text; no characters

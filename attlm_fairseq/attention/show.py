@@ -20,7 +20,7 @@ from attlm_fairseq.attention.weights import SentenceAttention, require_weights, 
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.errors import InputError, require_utf8
-from attlm_fairseq.files import whole_file
+from attlm_fairseq.files import TextSource, whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.scorer import SentenceScore
@@ -92,11 +92,11 @@ class Shower:
         oov.add([words], [attention.oov])
         return oov
 
-    def show_text(self, path: str, examples: int, on_progress: Callable[[int], None] | None = None) -> OOVCount:
+    def show_text(self, text: TextSource | Iterable[str], examples: int, on_progress: Callable[[int], None] | None = None) -> OOVCount:
         """Show the attention of a text by distance; HTML also shows some of its sentences.
 
         Args:
-            path: the text, one sentence per line. A blank line is an empty sentence.
+            text: one sentence per line. A blank line is an empty sentence.
             examples: number of sentences in HTML: the first ones or, with ``against``, the most improved ones.
             on_progress: called with the number of sentences read since the last call.
 
@@ -112,7 +112,7 @@ class Shower:
         shown: list[tuple[str, SentenceAttention]] = []
         with contextlib.ExitStack() as files:
             records = [files.enter_context(whole_file(output)) for output, form in forms.items() if form == ".jsonl"]
-            for number, (attention, other) in enumerate(self.read(path, bool(records), on_progress), 1):
+            for number, (attention, other) in enumerate(self.read(text, bool(records), on_progress), 1):
                 profile.add(attention)
                 oov.add([attention.words], [attention.oov])
                 for file in records:
@@ -151,10 +151,10 @@ class Shower:
         return self.against.best
 
     def read(
-        self, path: str, with_log_probs: bool, on_progress: Callable[[int], None] | None
+        self, text: TextSource | Iterable[str], with_log_probs: bool, on_progress: Callable[[int], None] | None
     ) -> Iterator[tuple[SentenceAttention, SentenceScore | None]]:
-        """Yield the attention of every line of a file, in order, and its score by the other LM if there is one."""
-        lines = read_lines(path)
+        """Yield the attention of every line of a text, in order, and its score by the other LM if there is one."""
+        lines = read_lines(text) if isinstance(text, TextSource) else text
         with_log_probs = with_log_probs or self.against is not None
         for block in blocks(self.text.words(line) for line in lines):
             others = self.against.scorer.score(block) if self.against is not None else repeat(None)

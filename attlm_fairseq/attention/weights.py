@@ -18,6 +18,7 @@ from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, PAD, UNK
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.attention import Columns
+from attlm_fairseq.modules.kernels.products import full_float32
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.memory import Read
 from attlm_fairseq.text.symbols import END, START
@@ -125,6 +126,7 @@ def weights_of(model: LanguageModel, tokens: Tensor, read: Read | None) -> Tenso
 
 
 @torch.inference_mode()
+@full_float32()
 def read_batch(trained: TrainedModel, ids: Sequence[Sequence[int]], with_log_probs: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return weights (B, T, T + 1), mask (T, T + 1) and, if requested, ln p (B, T) of sentences of token ids, on the CPU.
 
@@ -161,7 +163,8 @@ def sentence_attention(
     for places in padded_batches(by_length, lambda place: 1 + len(ids[place]), BATCH_TOKENS):
         batch = [ids[place] for place in places]
         weights, mask, log_probs = read_batch(trained, batch, with_log_probs)
-        shares = contribution_shares(trained.model, inputs_of(trained, batch)).cpu().numpy() if with_contributions else None
+        with full_float32():
+            shares = contribution_shares(trained.model, inputs_of(trained, batch)).cpu().numpy() if with_contributions else None
         for row, place in enumerate(places):
             length = 1 + len(ids[place])
             in_memory = mask[:length, : length + 1]

@@ -13,6 +13,9 @@ from attlm_fairseq.text.symbols import END, START, UNKNOWN
 BOS, PAD, EOS, UNK = range(4)
 """Ids of ``<s> <pad> </s> <unk>``, which every fairseq dictionary starts with and ``dict.txt`` leaves out."""
 
+REPEATS = "#fairseq:overwrite"
+"""fairseq's mark at the end of a line of ``dict.txt``: the word may repeat an earlier one."""
+
 SPECIAL_SYMBOLS = (START, "<pad>", END, UNKNOWN)
 
 
@@ -70,7 +73,7 @@ class Vocabulary:
             if not line.strip():
                 continue
             fields = line.rstrip().split(" ")
-            overwrite = fields[-1] == "#fairseq:overwrite"  # fairseq's mark for a word that may repeat an earlier one
+            overwrite = fields[-1] == REPEATS
             word, count = " ".join(fields[: -2 if overwrite else -1]), fields[-2 if overwrite else -1]
             if not word or not count.lstrip("-").isdigit():
                 raise InputError(f"found {line[:60]!r}, expected `word count`; is this the dict.txt of the model?", path=path, line=number)

@@ -5,7 +5,7 @@
   the ``COMMON`` most frequent words of the text. A hash of the seed, the line and the word chooses one.
 - The other candidates are the words of the context, not of the query, whose frequency in the text is closest to that of
   the answer, under the same conditions. So every candidate occurs in the context.
-- Blocks without such an answer, or with too few candidates, are no questions.
+- Blocks without such an answer, with too few candidates, or with the mark of a blank in the last sentence are no questions.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _question(block: Sequence[str], begin: int, rare: dict[str, int], options: B
     *context, last = (sentence.split() for sentence in block)
     before = {word for sentence in context for word in sentence if word in rare}
     answer = min((word for word in before if last.count(word) == 1), key=draw, default=None)
-    if answer is None:
+    if answer is None or any(BLANK in word for word in last):
         return None
 
     def distance(word: str) -> tuple[float, str]:

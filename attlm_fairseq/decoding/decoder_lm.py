@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.reading import TrainedModel, load_model
-from attlm_fairseq.checkpoints.vocabulary import EOS, UNK
+from attlm_fairseq.checkpoints.vocabulary import EOS, REPEATS, UNK
 from attlm_fairseq.decoding.cache import SharedByCopies
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.kernels.low_precision_steps import stepping_model
+from attlm_fairseq.modules.kernels.products import full_float32
 from attlm_fairseq.modules.state import LanguageModelState
 from attlm_fairseq.scoring.compute import device_name
 from attlm_fairseq.scoring.deviation import Deviation, measured_on
@@ -85,7 +86,7 @@ class DecoderLM(SharedByCopies):
 
         with tempfile.TemporaryDirectory() as place:
             dictionary = Path(place) / "dict.txt"
-            dictionary.write_text("".join(f"{symbol} 1\n" for symbol in self.vocabulary.symbols[UNK + 1 :]), encoding="utf-8")
+            dictionary.write_text("".join(f"{symbol} 1 {REPEATS}\n" for symbol in self.vocabulary.symbols[UNK + 1 :]), encoding="utf-8")
             export_model(self.path, folder, dictionary=dictionary)
 
     def deviation(self, sentences: Sequence[Sequence[str]]) -> Deviation:
@@ -134,7 +135,8 @@ class DecoderLM(SharedByCopies):
         """
         tokens = tokens.to(self.device)
         if self.precision == "float32":
-            states = self.model.state_after(tokens, states)
+            with full_float32():
+                states = self.model.state_after(tokens, states)
         else:
             for column in tokens.unbind(1):
                 _, _, states = self.stepping.step_features(self.stepping.inputs(column), states)

@@ -5,6 +5,7 @@ Shapes: N hypotheses, V the decoder's vocabulary.
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from typing import Any
 
@@ -79,12 +80,13 @@ class FusionLM:
 
     def _scores(self, states: list[Any]) -> list[np.ndarray]:
         """Return the scores (V,) after each state, float32: kept ones, and all others computed together."""
-        missing = [state for state in dict.fromkeys(states) if state not in self._rows]
-        new = dict(zip(missing, self.fusion.scores(missing).astype(np.float32), strict=True)) if missing else {}
-        found = {state: new[state] if state in new else self._rows[state] for state in states}
-        for state, row in found.items():
+        found = {state: row for state in dict.fromkeys(states) if (row := self._rows.get(state)) is not None}
+        if missing := [state for state in dict.fromkeys(states) if state not in found]:
+            found |= zip(missing, self.fusion.scores(missing).astype(np.float32), strict=True)
+        for state, row in found.items() if self.kept_rows else ():
+            self._rows.pop(state, None)  # the last now; another thread may have taken it out
             self._rows[state] = row
-            self._rows.move_to_end(state)
         while len(self._rows) > self.kept_rows:
-            self._rows.popitem(last=False)
+            with contextlib.suppress(KeyError):  # another thread has taken out the last
+                self._rows.popitem(last=False)
         return [found[state] for state in states]

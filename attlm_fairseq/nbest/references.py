@@ -39,7 +39,7 @@ from attlm_fairseq.nbest.formats import LIKE_TEXT, NbestFolderFormat, find_forma
 from attlm_fairseq.nbest.formats.json_text import DECODER, first_value, members_in
 from attlm_fairseq.nbest.formats.lines import one_line, quoted, whole_lines
 from attlm_fairseq.nbest.formats.table import ReferenceCsv, ReferenceTsv
-from attlm_fairseq.nbest.formats.text import TextFormat, keyed, like_ids, repeated
+from attlm_fairseq.nbest.formats.text import TextFormat, keyed, like_ids, numbered_last, repeated
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 By = Literal["order", "number", "id"]
@@ -50,7 +50,8 @@ TEXT = TextFormat.name  # one text per line
 REFS_BY = "--refs-by"
 
 _STM = re.compile(  # file, channel, speaker, begin, end, perhaps a label, words
-    r"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+\S+\s+(?P<begin>[0-9]+(?:\.[0-9]*)?)\s+(?P<end>[0-9]+(?:\.[0-9]*)?)(?:\s+<[^<>\s]*>)?(?P<text>\s.*)?",
+    r"\s*(?P<id>\S+)\s+(?P<channel>\S+)\s+\S+\s+(?P<begin>[0-9]+(?:\.[0-9]*)?)\s+(?P<end>[0-9]+(?:\.[0-9]*)?)"
+    r"(?:\s+(?P<label><(?!(?i:unk)>)[^<>\s]*>))?(?P<text>\s.*)?",
     re.DOTALL,
 )
 _STM_IGNORED = "ignore_time_segment_in_scoring"  # the text of a segment that no scorer counts
@@ -128,6 +129,10 @@ def _segment(line: str) -> re.Match[str] | None:
     return found if found and float(found["begin"]) <= float(found["end"]) else None
 
 
+def _stm_text(segment: re.Match[str]) -> str:
+    return (segment["text"] or "").strip()
+
+
 def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
     """Return the text of each recording of an STM file, its segments in the order of their begin times; None for any other file.
 
@@ -149,11 +154,15 @@ def _stm_file(path: str, lines: Sequence[str]) -> TextFile | None:
     segments: dict[str, list[tuple[float, str]]] = {}
     channels: dict[str, str] = {}
     marked = 0
+    counted = [found for _, found in found_rows if _stm_text(found).lower() != _STM_IGNORED]
+    all_labelled = all(found["label"] for found in counted if _stm_text(found))
     for number, found in found_rows:
         of_recording = segments.setdefault(found["id"], [])
-        text = (found["text"] or "").strip()
+        text = _stm_text(found)
         if text.lower() == _STM_IGNORED:
             continue
+        if found["label"] and not all_labelled and "," not in found["label"]:
+            text = f"{found['label']} {text}".strip()  # a word such as <noise>: only labels with a comma are sure
         if text and (channel := channels.setdefault(found["id"], found["channel"])) != found["channel"]:
             raise InputError(
                 f"found channel {found['channel']} after channel {channel} of {found['id']!r}, expected one channel of each recording: "
@@ -305,12 +314,19 @@ def _match_ids(ids: Sequence[str], file: TextFile, by: By | None) -> MatchedLine
             return MatchedLines(file, [texts[name] for name in ids], True, left_over)
         if 2 * len(known) > len(names) or (known and by == "id"):
             problem = problem or _why_not(ids, names)
-        elif by is None and (file.ids is not None or like_ids(lines)):
+        elif by is None and (file.ids is not None or like_ids(lines) or numbered_last(file.lines, lines) or _same_numbers(ids, names)):
             problem = problem or f"its lines carry ids such as {names[0]!r}, which no list has (the first is {ids[0] if ids else ''!r})"
     if by == "id" or problem:
         expected = "expected 'id text' or 'text (id)' in every line, each id once"
         raise InputError(f"{problem or 'its lines do not carry the ids of the lists'}; {expected}; {file.force_order}", path=file.path)
     return None
+
+
+def _same_numbers(ids: Sequence[str], names: Sequence[str]) -> bool:
+    """Return whether the lines begin with the numbers of the lists in another form, such as 001 for 1."""
+    if not all(name.isascii() and name.isdecimal() and len(name) <= 18 for name in (*ids, *names)):
+        return False
+    return 1 < len(names) == len(ids) and len({*map(int, names)}) == len(names) and {*map(int, names)} == {*map(int, ids)}
 
 
 def _in_one_form(ids: Sequence[str], lines: list[tuple[str, str]]) -> tuple[Sequence[str], list[tuple[str, str]]]:

@@ -22,6 +22,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.scoring.scorer import Scorer, Sentence, SentenceScore, Walked, without_features
 
+BLOCK_EVENTS = 128  # events whose cache weights are in memory at once
 UNKNOWN, END = 0, 1  # the numbers of all unknown words and of the sentence end; words follow
 
 
@@ -114,6 +115,19 @@ def cache_probabilities(log_weights: np.ndarray, words: np.ndarray, size: int) -
         return (weights * (words == words[events - length :, None])).sum(axis=1) / weights.sum(axis=1)
 
 
+def cached_probabilities(cache: Cache, features: np.ndarray, words: np.ndarray, begin: int = 0) -> np.ndarray:
+    """Return ``p_cache`` (M - begin,) of the events from ``begin`` on, given the features (M, F) and ``words`` (M,) of all of them.
+
+    In blocks, since each has as many weights as it has events times those it sees.
+    """
+    found = [np.empty(0)]
+    for first in range(begin, len(words), BLOCK_EVENTS):
+        end = min(first + BLOCK_EVENTS, len(words))
+        seen = slice(max(0, first - cache.size), end)
+        found.append(cache_probabilities(cache.log_weights(features[seen], end - first), words[seen], cache.size))
+    return np.concatenate(found)
+
+
 def mixed(log_probs: np.ndarray, cached: np.ndarray, weight: float) -> np.ndarray:
     """Return ``ln ((1 - weight) p + weight p_cache)``; ``ln p`` where ``cached`` is nan."""
     if not weight:
@@ -188,8 +202,7 @@ class CacheScorer(Scorer):
 
     def _mixed(self, words: Sentence, score: SentenceScore, features: np.ndarray) -> SentenceScore:
         own = self.numbered(words, score)
-        log_weights = self.cache.log_weights(self._joined(features), len(own))
-        cached = cache_probabilities(log_weights, np.concatenate((self._words, own)), self.cache.size)
+        cached = cached_probabilities(self.cache, self._joined(features), np.concatenate((self._words, own)), len(self._words))
         return SentenceScore(tuple(mixed(np.array(score.log_probs), cached, self.cache.weight).tolist()), score.oov)
 
     def _joined(self, features: np.ndarray) -> np.ndarray:

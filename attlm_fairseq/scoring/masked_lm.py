@@ -86,19 +86,35 @@ class MaskedLMScorer(Scorer):
         if not history:
             return self
         kept = [*self._history, *encode_words(self.tokenizer, history)]
-        while self._positions is not None and sum(len(sentence.tokens) + len(self._between) for sentence in kept) > self._positions // 2:
+        while self._positions is not None and self._size_of(kept) > self._positions // 2:
             del kept[0]
+        return self._with_history(kept)
+
+    def _with_history(self, history: Iterable[Encoded]) -> MaskedLMScorer:
         later = copy.copy(self)
-        later._history = tuple(kept)
+        later._history = tuple(history)
         return later
+
+    def _size_of(self, history: Iterable[Encoded]) -> int:
+        return sum(len(sentence.tokens) + len(self._between) for sentence in history)
 
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
         encoded = encode_words(self.tokenizer, sentences)
         distinct = sorted(set(encoded), key=lambda sentence: (sentence.tokens, sentence.lengths))
+        if (with_room := self._with_room_for(max(map(len, distinct), default=0))) is not self:
+            return with_room.score(sentences)
         if self.compute.precision != "float32" and self.deviation is None and distinct:
             self.deviation = measured_on(distinct, self._log_probs, self.compute.precision)
         found = self._log_probs(distinct, self.compute.precision)
         return [joined(SentenceScore((*found[sentence], 0.0), sentence.unknown), sentence.lengths) for sentence in encoded]
+
+    def _with_room_for(self, longest: int) -> MaskedLMScorer:
+        """Return the LM after so much of its history that it can read a sentence of ``longest`` tokens, if it can read it at all."""
+        room = None if self._positions is None else self._positions - len(self._before) - len(self._after) - longest
+        kept = list(self._history)
+        while room is not None and kept and self._size_of(kept) > room:
+            del kept[0]
+        return self if len(kept) == len(self._history) else self._with_history(kept)
 
     @torch.inference_mode()
     def _log_probs(self, distinct: Sequence[Encoded], precision: str) -> dict[Encoded, list[float]]:

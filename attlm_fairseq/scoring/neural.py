@@ -123,7 +123,7 @@ class NeuralScorer(Scorer):
         outputs = [member.model.output.with_temperature(temperature / self.temperature) for member in self.models]
         models = [replace(old, model=old.model.with_output(new)) for old, new in zip(self.models, outputs, strict=True)]
         scorer = NeuralScorer(models, self.name, list(map(math.exp, self.log_weights)), self.compute)
-        scorer.temperature = temperature
+        scorer.temperature, scorer._history = temperature, self._history
         return scorer
 
     def signature(self) -> dict[str, object]:

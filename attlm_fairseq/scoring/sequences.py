@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from attlm_fairseq.checkpoints.vocabulary import EOS
+from attlm_fairseq.modules.kernels.products import full_float32
 from attlm_fairseq.modules.kernels.softmax_events import no_check
 from attlm_fairseq.modules.state import LanguageModelState
 from attlm_fairseq.scoring.scoring_models import ScoringModel
@@ -55,7 +56,8 @@ def read_sequences(
     for begin, end in pairwise(sorted({0, *ends, *range(PIECE, max(ends), PIECE)})):
         rows = [row for row in rows if len(sequences[row]) >= end]
         tokens = torch.tensor([sequences[row][begin:end] for row in rows], device=model.device)
-        stepped = model.read(tokens, state.map(lambda part: part[: len(rows)]))  # noqa: B023 - called here
+        with full_float32():
+            stepped = model.read(tokens, state.map(lambda part: part[: len(rows)]))  # noqa: B023 - called here
         state = stepped.state
         if events:
             following = torch.tensor([[*sequences[row][begin + 1 : end + 1], EOS][: end - begin] for row in rows], device=model.device)

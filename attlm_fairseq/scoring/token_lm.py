@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -151,8 +151,11 @@ class TokenScorer(Scorer):
         kept = [*self._history, *(sentence.tokens + end for sentence in self.lm.encode(history))]
         while self.lm.positions is not None and sum(map(len, kept)) > self.lm.positions // 2:
             del kept[0]
+        return self._with_history(kept)
+
+    def _with_history(self, history: Iterable[tuple[int, ...]]) -> TokenScorer:
         later = TokenScorer(self.lm, self.name, self.compute)
-        later._history = tuple(kept)
+        later._history, later.deviation = tuple(history), self.deviation
         return later
 
     def score(self, sentences: Sequence[Sequence[str]]) -> list[SentenceScore]:
@@ -160,22 +163,29 @@ class TokenScorer(Scorer):
             self._sample = [words for words in sentences if words][:: max(1, len(sentences) // SAMPLE_SENTENCES)]
         encoded = self.lm.encode(sentences)
         distinct = sorted({sentence.tokens for sentence in encoded})
-        self._check_lengths(distinct)
+        if (with_room := self._with_room_for(max(map(len, distinct), default=0))) is not self:
+            return with_room.score(sentences)
         if self.compute.precision != "float32" and self.deviation is None and distinct:
             self.deviation = measured_on(distinct, self._log_probs, self.compute.precision)
         found = self._log_probs(distinct, self.compute.precision)
         return [joined(SentenceScore(found[sentence.tokens], sentence.unknown), sentence.lengths) for sentence in encoded]
 
-    def _check_lengths(self, distinct: Sequence[tuple[int, ...]]) -> None:
-        """Raise InputError for a sentence that is longer than the LM can read."""
+    def _with_room_for(self, longest: int) -> TokenScorer:
+        """Return the LM after so much of its history that it can read a sentence of ``longest`` tokens.
+
+        Raises InputError if the sentence alone is too long.
+        """
         if self.lm.positions is None:
-            return
-        before = len(self.lm.start) + sum(map(len, self._history))
-        if distinct and (longest := max(map(len, distinct))) + before > self.lm.positions:
+            return self
+        kept = list(self._history)
+        while (size := len(self.lm.start) + sum(map(len, kept)) + longest) > self.lm.positions and kept:
+            del kept[0]
+        if size > self.lm.positions and longest:
             raise InputError(
-                f"{self.name}: a sentence has {longest} tokens{f' after {before} others' if before > 1 else ''}, the LM reads at most "
-                f"{self.lm.positions}; leave such lists out or split them"
+                f"{self.name}: a sentence has {longest} tokens, the LM reads at most {self.lm.positions}; leave such "
+                "lists out or split them"
             )
+        return self if len(kept) == len(self._history) else self._with_history(kept)
 
     @torch.inference_mode()
     def _log_probs(self, distinct: Sequence[tuple[int, ...]], precision: str) -> dict[tuple[int, ...], tuple[float, ...]]:
@@ -194,7 +204,8 @@ class TokenScorer(Scorer):
 
     def _after_history(self) -> tuple[Tensor, Any]:
         features, state = self.lm.read(self.lm.start)
-        return self.lm.read([token for sentence in self._history for token in sentence], state) if self._history else (features, state)
+        read = [token for sentence in self._history for token in sentence]  # none after an empty sentence whose end is not scored
+        return self.lm.read(read, state) if read else (features, state)
 
     def _of_block(
         self, block: Sequence[tuple[int, ...]], root: tuple[Tensor, Any], events: EventLogProbs

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from attlm_fairseq.attention.comparison import Comparison
 from attlm_fairseq.attention.contributions import require_lstm
+from attlm_fairseq.attention.output import AttentionOutput
 from attlm_fairseq.attention.show import Shower
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note, warn_of_oov
@@ -16,32 +17,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.text import remarks
-from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, lm_spec, run_config
-
-
-@dataclass(frozen=True)
-class AttentionOutput:
-    """The outputs of ``show_attention``.
-
-    Attributes:
-        files: files to write: ``.png``, ``.svg``, ``.pdf``, ``.html``, ``.json`` or ``.tsv``, and ``.jsonl`` for a
-            text. ``-`` prints a table on standard output.
-        threshold: highlight the states whose weight is at least this, in the text printed before each prediction.
-            None prints no text.
-        examples: number of sentences of a text that get a heat map in the ``.html``: the first ones, or with ``against``
-            those that improved most.
-        contributions: also show the share of each input in the cell of the LSTM's last layer (Salton and Kelleher 2018,
-            Eq. 7), in all files except pictures of a sentence.
-        echo: receives each highlighted line.
-        marked: format of a highlighted word.
-    """
-
-    files: Sequence[FilePath] = ()
-    threshold: float | None = None
-    examples: int = 10
-    echo: Callable[[str], None] = print
-    marked: str = "[{word} {weight:.2f}]"
-    contributions: bool = False
+from attlm_fairseq.verbs.inputs import LM, FilePath, OnProgress, lm_spec, run_config, text_lines
 
 
 def show_attention(
@@ -91,7 +67,7 @@ def show_attention(
     files = [os.fspath(name) for name in output.files]
     shower = Shower(trained, text, files, output.threshold, output.echo, output.marked, output.contributions, compared)
     if file is not None:
-        oov = shower.show_text(os.fspath(file), output.examples, on_progress)
+        oov = shower.show_text(text_lines(file), output.examples, on_progress)
     else:
         oov = shower.show_sentence(sentence or "")
     warn_of_oov([oov])

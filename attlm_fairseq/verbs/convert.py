@@ -172,7 +172,8 @@ class _Losses:
                 self._extras.add("times")
             decimals = self._holds.decimals
             if decimals is not None:
-                self._rounded.update(name for name, score in scores.items() if abs(round(score, decimals) - score) > _NEGLIGIBLE)
+                in_unit = {name: score / self._holds.unit for name, score in scores.items()}
+                self._rounded.update(name for name, score in in_unit.items() if abs(round(score, decimals) - score) > _NEGLIGIBLE)
 
     def told(self) -> Converted:
         """Log what was lost, and return it with the counts."""

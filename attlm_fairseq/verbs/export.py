@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,14 +13,14 @@ from attlm_fairseq import __version__
 from attlm_fairseq.checkpoints.folder import StoredModel, write_model_folder
 from attlm_fairseq.checkpoints.reading import MISSHAPEN, TrainedModel, load_model, read_checkpoint
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import whole_folder
+from attlm_fairseq.files import refuse_filled, whole_folder
 from attlm_fairseq.scoring.neural import NeuralScorer
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.scoring.perplexity import PerplexityCounter
 from attlm_fairseq.scoring.text_file import ScoredText, score_text
 from attlm_fairseq.templates import load_template
 from attlm_fairseq.text import TextPipeline
-from attlm_fairseq.verbs.inputs import FilePath
+from attlm_fairseq.verbs.inputs import FilePath, text_lines
 
 TRAINING_OPTIONS = {
     # section of fairseq's configuration: the options in it that describe the training; None for all
@@ -42,7 +43,7 @@ def export_model(
     folder: FilePath,
     *,
     dictionary: FilePath | None = None,
-    texts: Sequence[str] = (),
+    texts: Sequence[FilePath] = (),
     pipeline: TextPipeline | None = None,
     card_text: str | None = None,
     device: str = "cpu",
@@ -72,11 +73,14 @@ def export_model(
     dictionary = None if dictionary is None else Path(dictionary)
     if checkpoint.is_dir():
         raise InputError("is a folder; give a checkpoint of fairseq-train", path=checkpoint)
+    if isinstance(texts, str | os.PathLike):
+        raise InputError(f"the texts are {os.fspath(texts)!r}: expected a list of files")
+    refuse_filled(str(folder))  # before the texts are scored
     content = read_checkpoint(checkpoint)
     trained = load_model(checkpoint, dictionary, content=content)
     pipeline = (pipeline or TextPipeline()).load()
     scorers = [NeuralScorer([load_model(checkpoint, dictionary, device, content)], "the model")] if texts else []
-    scored = [(Path(text).name, score_text(text, scorers, [pipeline], on_progress)) for text in texts]
+    scored = [(Path(text).name, score_text(text_lines(text), scorers, [pipeline], on_progress)) for text in texts]
     measured = [(name, _counted(text)) for name, text in scored]
     training = training_record(content, checkpoint)
     # named_parameters yields a tied matrix only once, under its first name

@@ -18,7 +18,7 @@ from attlm_fairseq.files import TextSource
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import write_config
-from attlm_fairseq.scoring.cache import Cache, CacheScorer, NeuralCache, UnigramCache, cache_probabilities, mixed
+from attlm_fairseq.scoring.cache import Cache, CacheScorer, NeuralCache, UnigramCache, cached_probabilities, mixed
 from attlm_fairseq.scoring.context import SENTENCES_AT_ONCE, stretches
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.scoring.lm_spec import LMSpec
@@ -42,7 +42,6 @@ THETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
 DECAYS = (1.0, 0.999, 0.997, 0.99, 0.97)
 MAX_WEIGHT = 0.9
 TEMPERATURES = (0.7, 1.4)  # search bounds
-BLOCK_EVENTS = 128  # events whose cache weights are in memory at once
 RATES = (0.0003, 0.001, 0.003)
 PULLS = (0.003, 0.01, 0.03, 0.1)  # decays towards the trained parameters
 FIRST_PULL = 0.01
@@ -278,12 +277,7 @@ def read_documents(lm: Scorer, text: TextPipeline, context: ContextSpec, lines: 
 
 def cached_in(document: Events, cache: Cache) -> np.ndarray:
     """Return ``p_cache`` (E,) of each event of a document."""
-    found = []
-    for begin in range(0, len(document.words), BLOCK_EVENTS):
-        end = min(begin + BLOCK_EVENTS, len(document.words))
-        past = slice(max(0, begin - cache.size), end)
-        found.append(cache_probabilities(cache.log_weights(document.features[past], end - begin), document.words[past], cache.size))
-    return np.concatenate(found)
+    return cached_probabilities(cache, document.features, document.words)
 
 
 Mixing = Callable[[np.ndarray], np.ndarray]

@@ -348,7 +348,12 @@ def _with_references(lists: Iterable[NbestList], references: References | None) 
     if (files := reference_files(references)) is not None:
         return files.attach(lists)
     if isinstance(references, Mapping):
-        return [_with_own(nbest, references.get(nbest.id), "there is no reference of this id") for nbest in lists]
+        found = [_with_own(nbest, references.get(nbest.id), "there is no reference of this id") for nbest in lists]
+        known = {nbest.id for nbest in found}
+        if left_over := [name for name in references if name not in known]:
+            counts = f"{len(found)} lists, {len(references)} references with ids"
+            note(f"note: {len(left_over)} references are of no list and left over, the first of id {left_over[0]!r}: {counts}")
+        return found
     if not isinstance(references, Iterable):
         raise InputError(f"the references are {_shown(references)}: expected files, texts in the order of the lists, or texts by id")
     lists, texts = list(lists), list(cast("Iterable[str | Sequence[str]]", references))  # neither files nor a mapping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -149,7 +150,9 @@ def rescore(
         if run.adds_candidates and output is not None and output.to == "same" and not run.decision.makes_text:
             read = telling_of_left_out(read)
         with scoring(run, features, on_progress, cache, context_of(run, first)) as rescorer:
-            writer.write(decider.decide_all(rescorer.score(rescorer.workers.expand(read))))
+            # closed if deciding or writing fails: whoever keeps the exception would keep the scores' file locked
+            with contextlib.closing(rescorer.score(rescorer.workers.expand(read))) as scored:
+                writer.write(decider.decide_all(scored))
             cache.finish()
             signatures = rescorer.workers.signatures()
     record = {"weights": decider.weights, "decision": str(run.decision), "attlm": __version__, "lm": signatures}

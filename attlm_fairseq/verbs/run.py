@@ -24,6 +24,7 @@ from attlm_fairseq.nbest.run.score_cache import ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists, measure_lists
 from attlm_fairseq.nbest.unspaced import SPLITS_AT_SPACES, fitting_tokenizer
+from attlm_fairseq.scoring.lm_spec import LMSpec
 from attlm_fairseq.scoring.oov import OOVCount
 from attlm_fairseq.text.subwords import SubwordMarks
 from attlm_fairseq.verbs.inputs import OnProgress
@@ -101,7 +102,7 @@ def measure(
 
 def require_context(run: RunConfig) -> None:
     """Raise InputError if an LM has options that have no effect because no conversations are given."""
-    if run.context is None and (names := [lm.name for lm in run.lms if lm.adapt or lm.context_sentences]):
+    if run.context is None and (names := [lm.name for lm in map(LMSpec.unpacked, run.lms) if lm.adapt or lm.context_sentences]):
         raise InputError(
             f"{', '.join(names)}: dynamic evaluation (adapt) and context_sentences have no effect without a context: give --context, or "
             "leave them out"

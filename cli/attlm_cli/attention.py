@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 
 import click
 import cloup
 
+from attlm_cli.options import given_option
 from attlm_cli.overwriting import check_files
 from attlm_cli.printing import lines_bar
 from attlm_cli.run_options import run_options
 from attlm_cli.types import FILES, FiniteRange
+from attlm_fairseq.attention.output import AttentionOutput
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.run.config import RunConfig
 
@@ -44,7 +46,7 @@ from attlm_fairseq.nbest.run.config import RunConfig
     "--sentences",
     "--top",
     "examples",
-    default=10,
+    default=AttentionOutput.examples,
     show_default=True,
     type=click.IntRange(0),
     help="Number of sentences of --file that get a heat map in the .html: the first, or those that --against prints.",
@@ -91,10 +93,12 @@ def attention_command(
     """
     if (sentence is None) == (path is None) or sentence == "-":
         raise InputError("give one of: a sentence in quotes, or --file TEXT (- is standard input); see `attlm attention --help`")
-    if sentence is not None and len(sentence.split()) == 1 and Path(sentence).is_file():
+    if sentence is not None and len(sentence.split()) == 1 and os.path.isfile(sentence):  # noqa: PTH113 - the other way raises for a long sentence
         raise InputError(f"{sentence!r} is the name of a file: --file {sentence} shows its text, a space behind it the word")
+    if sentence is not None and (option := given_option("examples")):
+        raise InputError(f"{option} is for the sentences of --file TEXT, not for one sentence")
     check_files({"the input": [path], "the other LM": against or ()}, {"the output": outputs}, run)
-    from attlm_fairseq.verbs.attention import AttentionOutput, show_attention
+    from attlm_fairseq.verbs.attention import show_attention
 
     marked = {"marked": click.style("{word}", reverse=True)} if sys.stdout.isatty() else {}
     files = outputs or (("-",) if threshold is None and against is None else ())

@@ -40,7 +40,7 @@ def convert_command(nbest: tuple[str, ...], output: str, format_name: str | None
       attlm convert lists.jsonl -o kaldi/ --to kaldi
       attlm convert decode/logdir/output.* -o lists.jsonl
     """
-    check_files({"the input": list(nbest)}, {"the output": output.rstrip("/") or output})
+    check_files({"the input": list(nbest)}, {"the output": output.rstrip("/") or output}, folders=True)
     files = [NbestFile(path, format_name) for path in nbest]
     to = to or _format_of_name(output)
     found = convert(files[0], output, to) if len(files) == 1 else convert_parts(files, output, to)

@@ -13,6 +13,7 @@ from attlm_cli.printing import echo_json
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections import Corrections
+from attlm_fairseq.nbest.corrections.corrections import lm_next_to
 from attlm_fairseq.nbest.corrections.usage import Usage
 from attlm_fairseq.scoring.conversations import ContextSpec
 from attlm_fairseq.verbs.corrections import evaluate_corrections, learn_corrections, write_correction_pairs
@@ -69,6 +70,8 @@ def corrections_command() -> None:
 def learn_command(nbest: str, output: Path, format_name: str | None, refs: ReferenceFiles, kenlm: Path | None, language: str) -> None:
     """Learn corrections from NBEST and its references, and write them as a table that people can read and edit."""
     check_files({"the input": [nbest], "the references": refs.paths, "--kenlm": [kenlm]}, {"the output": output})
+    if kenlm is None:
+        lm_next_to(output)  # before the work
     learned = learn_corrections(NbestFile(nbest, format_name), refs, lm=kenlm, language=language)
     learned.save(output)
     rules = sum(map(len, learned.phrases.rules.values()))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import cloup
 
-from attlm_cli.options import grouped
+from attlm_cli.options import given_option, grouped
 from attlm_cli.types import LOSS, WEIGHT, FiniteRange
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.messages import note
@@ -58,8 +58,8 @@ class DecisionChoice:
     def apply(self, run: RunConfig, metric: Metric) -> RunConfig:
         """Return the run with these weights and this decision.
 
-        Text steps and tokenizer of the metric replace those of ``attlm.toml``. Logs a note if the scale was not tuned
-        for the rule and the weights.
+        The rule of ``attlm.toml`` keeps its text steps and its tokenizer unless options give others; another rule has the metric's.
+        Logs a note if the scale was not tuned for the rule and the weights.
 
         Raises:
             InputError: a scale is given but the rule is ``max``, or a text step lacks a file or a package.
@@ -70,14 +70,17 @@ class DecisionChoice:
             raise InputError("--scale is of the posteriors that --mbr and --consensus use; the maximum has none")
         tuned = configured.scale_of(rule)
         scale = self.scale if self.scale is not None else 1.0 if tuned is None else tuned
-        text = compared_text(metric, metric.text if metric.text.steps else configured.text).load()
+        own, of_metric = metric.text if metric.text.steps else configured.text, loss_tokenizer(metric, configured.tokenize)
+        same = rule == configured.rule
+        text = (own if same and not metric.text.steps else compared_text(metric, own)).load()
+        tokenize = configured.tokenize if same and not given_option("bleu_tokenize") else of_metric
         if rule != "max" and self.scale is None:
             if not any(changed.values()):
                 note("note: all weights are 0: posteriors go by rank, as with rank=-1; --scale 0 makes all hypotheses equally likely")
             elif tuned is None or changed != run.weights:
                 option = "--consensus" if rule == "consensus" else f"--mbr {rule.removeprefix('mbr-')}"
                 note(f"note: scale {scale:g} was not tuned for these weights: `attlm tune {option}` finds one, --scale sets it")
-        decision = Decision(rule, scale, text, tokenize=loss_tokenizer(metric, configured.tokenize))
+        decision = Decision(rule, scale, text, tokenize=tokenize)
         return replace(run.with_weights(self.weights), decision=decision)
 
 

@@ -131,6 +131,7 @@ class Commands(cloup.Group):
             wanted = f"attlm-fairseq[{EXTRAS[package]}]" if package in EXTRAS else "attlm-fairseq"
             raise OneLineError(f"the Python package {package} is missing: pip install '{wanted}'") from None
         except BrokenPipeError:
+            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - at exit Python would try again to flush to the closed pipe
             raise SystemExit(141) from None  # the reader of our output has closed the pipe, as in `attlm score text | head`
 
 

@@ -18,23 +18,28 @@ def check_files(
     inputs: Mapping[str, Sequence[str | Path | None]],
     outputs: Mapping[str, str | Path | Sequence[str] | None] | None = None,
     config: RunConfig | None = None,
+    folders: bool = False,
 ) -> None:
     """Raise InputError if two inputs are standard input, or if an output would replace another file or cannot be written.
 
     Inputs are given by description, outputs by option. The files of ``config`` and the folders of its LMs also count as
-    inputs. An input may be a folder: an output in it must be a new file. Outputs that are standard streams, devices or
-    pipes are not checked.
+    inputs. An input may be a folder: an output in it must be a new file. With ``folders`` an output may be one, too.
+    Outputs that are standard streams, devices or pipes are not checked.
     """
     if [file for files in inputs.values() for file in files].count("-") > 1:
         raise InputError("standard input (-) is named more than once, and can be read once: name a file in place of one of them")
     written: dict[Path, str] = {}
     given = ((option, [files] if isinstance(files, str | Path) else files or ()) for option, files in (outputs or {}).items())
     for option, output in ((option, output) for option, files in given for output in files):
+        target = Path(os.path.realpath(output))
+        if target.is_dir() and not folders:
+            raise InputError(f"{option} is a folder: name a file", path=output)
         if is_stream(str(output)):
             continue
-        target = Path(os.path.realpath(output))
         if not target.parent.is_dir():
             raise InputError(f"{option} cannot be written: there is no folder {target.parent}", path=output)
+        if not os.access(place := target if target.exists() else target.parent, os.W_OK):
+            raise InputError(f"{option} cannot be written: {place} is write-protected", path=output)
         for what, files in (*inputs.items(), *(files_of(config) if config else ())):
             for file in files:
                 if file in (None, "-") or not target.exists() or not Path(file).exists():

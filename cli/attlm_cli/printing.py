@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -93,7 +94,12 @@ def echo_fields(*fields: object) -> None:
 
 
 def echo_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    # json escapes what is below U+0020 alone; these could control a terminal, too, and are the same text when escaped
+    click.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+_CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 def this_command() -> str:

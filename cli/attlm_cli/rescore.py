@@ -101,7 +101,7 @@ def rescore_command(
         rescore_by_ray(nbest, output, run, format_name)
         return
     inputs: dict[str, list] = {"the input": [nbest], "the configuration": [run.path], "the source": [source.path if source else None]}
-    check_files(inputs, {"the output": str(output.path)}, run)
+    check_files(inputs, {"the output": str(output.path)}, run, folders=True)
     with hypotheses_bar(nbest, format_name) as bar:
         found = rescore(NbestFile(nbest, format_name), config=run, source=source, output=output, on_progress=bar.update)
     note(found.summary)

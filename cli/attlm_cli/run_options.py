@@ -228,6 +228,7 @@ NORMALISER = cloup.option(
     help="Normaliser of neural LMs that were trained with --self-normalisation: none takes ln Z for 0, sampled estimates it from "
     "2,048 words. The deviation is measured and printed; rescore scores lists exactly if it could change their decision.",
 )
+MEMORY = f"{DEFAULT_DEVICE.memory >> 30}G"
 ARITHMETIC = (
     cloup.option(
         "--precision",
@@ -238,7 +239,7 @@ ARITHMETIC = (
     ),
     cloup.option(
         "--memory",
-        default="1G",
+        default=MEMORY,
         show_default=True,
         help="Memory for the scoring of neural LMs, in addition to the models and the lists: 500M, 4G.",
     ),
@@ -348,7 +349,7 @@ def _changed_run(
     devices: str = "cpu",
     precision: str = DEFAULT_DEVICE.precision,
     normaliser: str = DEFAULT_DEVICE.normaliser,
-    memory: str = "1G",
+    memory: str = MEMORY,
     steps: tuple[Named, ...] = (),
     **changes: tuple[Named, ...],
 ) -> RunConfig:

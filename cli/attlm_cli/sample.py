@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 import cloup
 
 from attlm_cli.options import device_option, dictionary_option, grouped
 from attlm_cli.printing import echo_fields
-
-
-def _sampling(**options: Any) -> Any:
-    from attlm_fairseq.decoding.sampling import SamplingOptions  # here: torch takes seconds
-
-    return SamplingOptions(**options)
-
+from attlm_fairseq.decoding.sampling_options import SamplingOptions
 
 sampling_options = grouped(
     "Sampling",
     "options",
-    _sampling,
+    SamplingOptions,
     cloup.option(
         "--temperature",
-        default=1.0,
+        default=SamplingOptions.temperature,
         show_default=True,
         help="Softmax temperature. Below 1, sentences are more probable; 0 always takes the most probable word.",
     ),
-    cloup.option("--top-k", default=0, show_default=True, help="Draw only from the K most probable words; 0: from all."),
+    cloup.option(
+        "--top-k", default=SamplingOptions.top_k, show_default=True, help="Draw only from the K most probable words; 0: from all."
+    ),
     cloup.option(
         "--top-p",
-        default=1.0,
+        default=SamplingOptions.top_p,
         show_default=True,
         help="Draw only from the smallest set of most probable words whose probabilities sum to this.",
     ),
-    cloup.option("--max-words", default=100, show_default=True, help="Maximum number of words; longer sentences are cut."),
-    cloup.option("--unknown/--no-unknown", default=False, show_default=True, help="Whether <unk> may be drawn."),
+    cloup.option(
+        "--max-words", default=SamplingOptions.max_words, show_default=True, help="Maximum number of words; longer sentences are cut."
+    ),
+    cloup.option("--unknown/--no-unknown", default=SamplingOptions.unknown, show_default=True, help="Whether <unk> may be drawn."),
 )
 
 
@@ -65,7 +62,9 @@ sampling_options = grouped(
 )
 @dictionary_option
 @device_option
-def sample_command(lm: Path, number: int, prefix: str, options: Any, seed: int, scores: bool, dictionary: Path | None, device: str) -> None:
+def sample_command(
+    lm: Path, number: int, prefix: str, options: SamplingOptions, seed: int, scores: bool, dictionary: Path | None, device: str
+) -> None:
     """Draw sentences from a neural LM, one per line.
 
     --scores prints each sentence's log-probability as `attlm score` computes it, whatever the --temperature. For a

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import math
 import re
@@ -27,7 +29,7 @@ from attlm_fairseq.attention import figures, show
 from attlm_fairseq.attention.contributions import require_lstm
 from attlm_fairseq.attention.distance import DistanceProfile
 from attlm_fairseq.attention.figures import heat_map
-from attlm_fairseq.attention.highlight import highlights
+from attlm_fairseq.attention.highlight import highlights, printable
 from attlm_fairseq.attention.weights import BATCH_TOKENS, SentenceAttention, sentence_attention
 from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import EOS, SPECIAL_SYMBOLS, Vocabulary
@@ -353,12 +355,35 @@ def test_bad_input_is_one_line_and_leaves_nothing(folder):
     assert "an n-gram LM (kenlm) has no attention weights" in refused("the cat", "--kenlm", "lm.arpa")
     assert "2 are given" in refused("the cat", "--lm", "lm.pt:lm.pt")
     assert "2 are given" in run("the cat", "--lm", "lm.pt", "--lm", "lm.pt", code=2).stderr  # after a note on their names
+    (folder / "lists").write_text('{"id": "u", "hyps": [{"text": "the cat", "scores": {}}]}\n')
+    (folder / "pages").mkdir()
+    before = sorted(folder.iterdir())
+    assert "holds n-best lists (jsonl)" in refused("--file", "lists", *lm)
+    assert "pages: the output is a folder: name a file" in refused("--file", "text", *lm, "-o", "pages")
+    assert "--sentences is for the sentences of --file" in refused("the cat", *lm, "--sentences", "5")
     assert sorted(folder.iterdir()) == before
     for family in ("plain_lstm_lm", "ngram_rnn_lm"):
         write_checkpoint(folder / "none.pt", WORDS, _name=family)
         assert f"architecture {family} has no attention weights" in refused("the cat", "--lm", "none.pt", "-o", "a.png")
         assert f"architecture {family} has no attention weights" in refused("--file", "text", "--lm", "none.pt")
     assert "2.0 is not in the range" in run("the cat", *lm, "--highlight", "2", code=2).stderr
+
+
+def test_a_sentence_may_be_longer_than_a_file_name(folder):
+    assert run("\u732b" * 100, "--lm", "lm.pt").exit_code == 0
+
+
+def test_joiners_are_shown_and_control_characters_are_not():
+    persian = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+    assert printable(persian) == persian
+    assert printable("a\x1b[2J\u202e\u2028\ufffe\udce9b") == "a\ufffd[2J\ufffd\ufffd\ufffd\ufffdb"
+
+
+def test_standard_output_may_be_a_notebooks(folder):
+    """It has no buffer of bytes."""
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        attlm.show_attention("the cat", {"lm": folder / "lm.pt"})
+    assert "cat" in told.getvalue()
 
 
 def test_characters_that_no_font_has_are_told(folder):
@@ -502,6 +527,15 @@ def two_lms(tmp_path, monkeypatch) -> Path:
     lines = [" ".join(f"w{(place * number) % 13}" for place in range(number % 7)) for number in range(40)]
     (tmp_path / "text").write_text("\n".join(lines) + "\n")
     return tmp_path
+
+
+def test_an_lm_that_gives_a_word_probability_0_is_not_compared_with(two_lms):
+    unigrams = "".join(f"-1\t{word}\n" for word in ["<unk>", "</s>", *(f"w{place}" for place in range(11))])
+    header = "\\data\\\nngram 1=15\nngram 2=1\n\n\\1-grams:\n-99\t<s>\t0\n-inf\tw11\n"
+    (two_lms / "zero.arpa").write_text(f"{header}{unigrams}\n\\2-grams:\n-1\t<s> w0\n\n\\end\\\n")
+    said = refused("--file", "text", "--lm", "lm.pt", "--against", "zero.arpa", "-o", "x.json")
+    assert re.search(r"line \d+: ln p is -[\d.]+, under the other LM -inf: expected finite numbers", said)
+    assert not (two_lms / "x.json").exists()
 
 
 def test_the_sentences_that_improved_most_over_another_lm(two_lms):

@@ -197,6 +197,14 @@ def test_an_existing_folder_is_not_touched_and_an_error_leaves_none(tmp_path, fo
     result = CliRunner().invoke(main, ["export", str(tmp_path / "lm.pt"), str(folder)])
     assert result.exit_code == 2
     assert "already exists" in result.stderr
+    result = CliRunner().invoke(main, ["export", str(tmp_path / "lm.pt"), str(folder), "--ppl", str(tmp_path / "nosuch")])
+    assert "already exists" in result.stderr  # before a text is scored
+    (tmp_path / "lists").write_text('{"id": "u", "hyps": [{"text": "the cat", "scores": {}}]}\n')
+    with pytest.raises(InputError, match="holds n-best lists"):
+        export_model(tmp_path / "lm.pt", tmp_path / "new", texts=[tmp_path / "lists"])
+    (tmp_path / "lists").unlink()
+    with pytest.raises(InputError, match="expected a list of files"):
+        export_model(tmp_path / "lm.pt", tmp_path / "new", texts=str(tmp_path / "lists"))
     assert before == {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     for arguments in ([str(tmp_path / "nosuch.pt")], [str(tmp_path / "lm.pt"), "--ppl", "nosuch.txt"], [str(folder)]):
         result = CliRunner().invoke(main, ["export", arguments[0], str(tmp_path / "new"), *arguments[1:]])

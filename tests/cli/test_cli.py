@@ -597,6 +597,18 @@ def test_no_output_replaces_what_is_read(folder, command, message):
     assert not list((folder / "exported").iterdir())
 
 
+def test_a_reader_that_goes_ends_the_command_without_a_word(folder):
+    (folder / "long").write_text("the cat sat on the mat\n" * 20_000)
+    attlm = [sys.executable, "-m", "attlm_cli.main", "score", "long", "--kenlm", "lm.arpa"]
+    process = subprocess.Popen(attlm, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline()
+    process.stdout.close()
+    said = process.stderr.read()
+    assert b"Exception ignored" not in said
+    assert b"BrokenPipe" not in said
+    assert process.wait() == 141
+
+
 @pytest.mark.parametrize(
     "options", ["--text lowercase", "--oov penalty:-3", "--devices cpu:2", "--precision bfloat16", "--memory 2G", "--dict d"]
 )

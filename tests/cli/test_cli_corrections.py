@@ -193,6 +193,10 @@ def test_refused_in_one_line(folder: Path) -> None:
     assert "no weight for what corrections add" in refused("rescore", "dev.json", "--corrections", "c.tsv", "--weight", "am_score=1")
     assert "no weight for what corrections add" in refused("eval", "dev.json", "--corrections", "c.tsv")
     assert "would overwrite" in refused("corrections", "train.json", "-o", "train.json")
+    (folder / "taken.arpa").write_text("the user's own")
+    for output, told in (("taken.tsv", "would be replaced by the LM of the references"), ("new.arpa", "give the table another ending")):
+        assert told in refused("corrections", "train.json", "-o", output)
+    assert (folder / "taken.arpa").read_text() == "the user's own"
     assert "num2words does not know it" in refused("corrections", "train.json", "--language", "xx", "-o", "x.tsv")
     assert "a table has its own language" in refused("corrections", "eval", "dev.json", "--table", "c.tsv", "--language", "de")
 

@@ -383,6 +383,9 @@ def test_the_loss_of_unspaced_text_is_tokenised_as_the_metric_is(tmp_path, monke
     run("tune", "zh.jsonl", "--metric", "bleu", "--bleu-tokenize", "zh", "--mbr", "bleu", "--strength", "1")
     assert 'tokenize = "zh"' in Path("attlm.toml").read_text()
     run("rescore", "zh.jsonl", "--mbr", "bleu", "--scale", 0, "--to", "1best", "-o", "tuned.txt")
+    if read_config(Path("attlm.toml")).decision.rule == "mbr-bleu":  # measured is what rescore writes, whatever the metric is
+        for metric in ("bleu", "ter"):
+            assert "tokenized zh" in run("eval", "zh.jsonl", "--config", "attlm.toml", "--metric", metric).stdout
     plain = ["rescore", "zh.jsonl", "--weight", "am=1", "--config", "none.toml", "--mbr", "bleu", "--scale", 0, "--to", "1best"]
     Path("none.toml").write_text("")
     run(*plain, "-o", "spaces.txt")

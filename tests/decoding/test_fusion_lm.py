@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -59,6 +60,25 @@ def test_hypotheses_have_the_scores_of_their_words(tmp_path, units, kind):
     forbidden = decode(make_task(units, word_lms=f"{path}=0.5", word_lm_unk_offset=-1000.0), make_model())
     words = [word for of_sentence in forbidden for word in text(units, of_sentence[0])]
     assert sum(map(lms.knows, words)) >= 0.9 * len(words) > 0  # a hypothesis that is cut at the longest length may end within a word
+
+
+def test_threads_share_an_lm(tmp_path):
+    vocabulary = Vocabulary(make_task(BPE).target_dictionary.symbols)
+    lm = FusionLM.of_words(biased_lm(LM_WORDS, LM_WORDS[:3]), vocabulary)
+    sequences = [torch.tensor([EOS, *random.Random(seed).choices(range(UNK + 1, len(vocabulary)), k=30)]) for seed in range(4)]
+
+    def read(tokens: torch.Tensor) -> list[list[float]]:
+        states, found = lm.start(), []
+        for token in tokens:
+            scores, states = lm.step(states, token[None])
+            found.append(scores[0].tolist())
+        return found
+
+    for lm.kept_rows in (0, 2):
+        expected = list(map(read, sequences))
+        with ThreadPoolExecutor(4) as threads:
+            for found, alone in zip(threads.map(read, sequences * 3), expected * 3, strict=True):
+                assert found == alone
 
 
 def test_a_strongly_biased_lm_forces_its_words():

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from attlm_fairseq.nbest.fingerprints import FINGERPRINT_HASHES, HASH_DIGITS, fingerprint, known_share, same_utterance
+from attlm_fairseq.nbest.fingerprints import EARLIER_HASHES, FINGERPRINT_HASHES, HASH_DIGITS, fingerprint, known_share, same_utterance
 
 
 def references(first: int, last: int) -> list[tuple[str, ...]]:
     return [(f"sentence number {number}",) for number in range(first, last)]
 
 
-@pytest.mark.parametrize("count", [1, FINGERPRINT_HASHES - 1, FINGERPRINT_HASHES, FINGERPRINT_HASHES + 1, 5000])
+@pytest.mark.parametrize("count", [1, EARLIER_HASHES, FINGERPRINT_HASHES - 1, FINGERPRINT_HASHES, FINGERPRINT_HASHES + 1, 5000])
 def test_the_same_lists_in_any_order(count):
     lists = references(0, count)
     known = fingerprint(lists)
@@ -31,6 +31,14 @@ def test_shares_are_estimates():
     assert known_share(references(500, 1500), known) == 1
     for start in (1000, 1500, 2000, 2500):
         assert known_share(references(start, start + 3000), known) == pytest.approx((3000 - start) / 3000, abs=0.15)
+
+
+def test_a_small_part_is_told_again_and_files_of_earlier_versions_too():
+    known = fingerprint(references(0, 50_000))
+    assert known_share(references(7000, 7500), known) == 1
+    earlier = known[: HASH_DIGITS * EARLIER_HASHES]
+    assert known_share(references(0, 50_000), earlier) == 1
+    assert known_share(references(50_000, 100_000), earlier) == 0
 
 
 def test_few_lists_exactly():

@@ -15,6 +15,7 @@ from foreign_lms import write_gpt2
 
 import attlm_fairseq as attlm
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.messages import collected
 
 
 @pytest.mark.parametrize("penalty", [1.0, 0.6, 0.0])
@@ -141,6 +142,18 @@ def test_hypotheses_of_flashlight():
     assert [(h.text, h.scores) for h in nbest.hypotheses] == [("a b", {"score": -1.5}), ("a", {"score": -2.0})]
     (again,) = attlm.from_beams([one, one._replace(words=["a"], score=-2.0)])  # of one utterance
     assert again.hypotheses == nbest.hypotheses
+
+
+def test_silence_of_a_lexicon_decoder_is_an_empty_text():
+    one = CTCHypothesis(torch.tensor([1, 1]), [], -1.5, torch.tensor([0, 3]))
+    with collected() as told:
+        silent, heard = attlm.from_beams([[one], [one._replace(words=["a"]), one]])
+    assert [[(h.text, h.scores) for h in nbest.hypotheses] for nbest in (silent, heard)] == [
+        [("", {"score": -1.5})],
+        [("a", {"score": -1.5}), ("", {"score": -1.5})],
+    ]
+    assert told == ["note: from_beams: words of a hypothesis is an empty list, read as silence (a decoder without a lexicon has no words)"]
+    assert [h.text for h in attlm.from_beams([one])[0].hypotheses] == [""]
 
 
 def test_results_of_ctranslate2():

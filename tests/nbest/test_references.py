@@ -14,6 +14,7 @@ from attlm_fairseq.messages import collected
 from attlm_fairseq.nbest.formats import ONE_BEST_STYLES, write_one_best
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.references import TextFile, attach_references, match_lines, read_further, read_references, read_texts
+from attlm_fairseq.verbs.inputs import with_references
 
 
 def lists(*ids: str, references: tuple[str, ...] = ()) -> list[NbestList]:
@@ -210,6 +211,9 @@ def test_of_several_references_blank_ones_are_none(by):
         ["u-1", "u-2"],
         ["明天7点叫我", "打开3号灯"],
         ["2024年5月3日 开会", "2024年5月4日 休息"],
+        ["a (1)", "b (1)"],
+        ["a (1)"],
+        ["a (1) b", "b (2) c"],
     ],
 )
 def test_words_are_not_taken_for_ids(words, tmp_path):
@@ -417,7 +421,7 @@ STM = """\
 ;; CATEGORY "0" "" ""
 u2 1 spk 2.50 3.00 <o,f0,male> the cat
 
-u1\tA  spk 0 1 <o> a dog
+u1\tA  spk 0 1 <o,f0,female> a dog
 u2 1 spk 10 11 ran
  u2 1 spk 0.0 2.5 <o,f0,male> so
 u2 1 gap 3 10 <o> ignore_time_segment_in_scoring
@@ -440,7 +444,7 @@ def test_stm_is_read_by_its_fields(tmp_path):
 
 def test_stm_with_two_channels_of_a_recording_is_refused(tmp_path):
     """Both sides of a telephone call in the order of their times are no reference for either."""
-    of_other_channel = "u2 2 spk 4 5 <o> {}\n"
+    of_other_channel = "u2 2 spk 4 5 <o,f0,male> {}\n"
     assert read_references([write(tmp_path / "gap", (STM + of_other_channel.format("")).encode())])
     with pytest.raises(InputError, match=r"ref:9: found channel 2 after channel 1 of 'u2', expected one channel of each recording"):
         read_references([write(tmp_path / "ref", (STM + of_other_channel.format("hello")).encode())])
@@ -473,3 +477,53 @@ def test_ids_match_in_any_form_of_unicode(by):
         assert attached(ids, [f"b ({names[1]})", f"a ({names[0]})"], by=by) == [("a",), ("b",)]
         with pytest.raises(InputError, match="no list has the id 'x-1'"):
             attached(ids, [f"{names[0]} a", f"{names[1]} b", "x-1 c"])
+
+
+@pytest.mark.parametrize(
+    ("ids", "lines"),
+    [
+        (["1", "2"], ["001 a b", "002 c d"]),
+        (["10", "9"], ["09 a", "10"]),
+        (["utt1", "utt2"], ["a b (1)", "c d (2) "]),
+        (["0", "1"], ["a b (1)", "(2)"]),
+    ],
+)
+def test_numbers_that_may_be_ids_are_not_guessed_about(ids, lines):
+    with pytest.raises(InputError, match=r"^r0: its lines carry ids such as '(001|09|1)', which no list has .*--refs-by order takes"):
+        attached(ids, lines)
+    assert attached(ids, lines, by="order") == [(line,) for line in lines]
+
+
+def test_texts_that_end_in_numbers_in_parentheses_are_not_guessed_about(tmp_path):
+    path = write(tmp_path / "t", b"a b (1)\nc d (2)\n")
+    with pytest.raises(
+        InputError, match=r"t: every line ends in a number in parentheses, such as \(1\), which may be an id or a word: say"
+    ):
+        read_texts(path)
+    assert [(n.id, n.hypotheses[0].text) for n in read_texts(path, "id")] == [("1", "a b"), ("2", "c d")]
+    assert [n.hypotheses[0].text for n in read_texts(path, "order")] == ["a b (1)", "c d (2)"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "texts"),
+    [
+        (["rec A spk 0.0 1.5 <unk> hello there"], ["<unk> hello there"]),
+        (["a A spk 0 1 <UNK> hello", "a A spk 1 2 <unk>"], ["<UNK> hello <unk>"]),
+        (["a A spk 0 1 <noise> hello", "a A spk 1 2 there"], ["<noise> hello there"]),
+        (["a A spk 0 1 <o,f0,male> <noise> hello", "b A spk 0 1 there"], ["<noise> hello", "there"]),
+        (
+            ["a A spk 0 1 <NA> hello", "a A spk 1 2", "b A spk 0 1 <o> there", "b A spk 1 2 ignore_time_segment_in_scoring"],
+            ["hello", "there"],
+        ),
+    ],
+)
+def test_a_word_in_angle_brackets_is_no_label_of_stm(lines, texts, tmp_path):
+    (file,) = read_references([write(tmp_path / "ref.stm", "".join(f"{line}\n" for line in lines).encode())])
+    assert list(file.lines) == texts
+
+
+def test_references_by_id_of_no_list_are_named():
+    with collected() as told:
+        (nbest,) = with_references(lists("u1"), {"u0": "x", "u1": "a", "u2": "b"})
+    assert nbest.references == ("a",)
+    assert told == ["note: 2 references are of no list and left over, the first of id 'u0': 1 lists, 3 references with ids"]

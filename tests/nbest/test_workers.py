@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import multiprocessing
 import os
 import random
 import signal
@@ -18,6 +19,7 @@ import pytest
 from cli_runs import run
 from lm_files import write_checkpoint
 
+import attlm_fairseq as attlm
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_file
@@ -153,6 +155,50 @@ def test_processes_end_with_the_one_that_started_them(folder, how):
     _, said = process.communicate(timeout=60)
     assert process.returncode == -how
     assert b"resource_tracker" not in said
+
+
+def test_an_interrupt_ends_the_processes_at_once(folder):
+    """Ctrl-C in a terminal reaches the whole group."""
+    arguments = command(folder, "interrupted", "--devices", "cpu:2")
+    process = subprocess.Popen(arguments, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    cache = folder / "interrupted.unfinished"
+    deadline = time.monotonic() + 100
+    while not cache.exists() or cache.stat().st_size < 4096 * 8:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"attlm: interrupted; the same command continues" in said
+    assert b"Traceback" not in said
+
+
+def test_a_dead_process_is_one_line(folder):
+    config = RunConfig((LMSpec("kenlm", kenlm=folder / "lm.arpa"),))
+    with Processes(config, [DeviceConfig()]) as workers:
+        assert workers.signatures()
+        for process in multiprocessing.active_children():
+            process.kill()
+            process.join()
+        for _ in range(100):  # until the pool has seen it
+            with pytest.raises(InputError, match="a scoring process has died"):
+                workers.signatures()
+
+
+def test_a_failed_run_whose_exception_is_kept_goes_on_in_the_same_program(folder, monkeypatch):
+    options = {"lms": {"kenlm": folder / "lm.arpa"}, "weights": {"kenlm": 1.0, "TM0": 1.0}, "output": folder / "kept"}
+
+    def refused(*_: object) -> NbestList:
+        raise InputError("refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("attlm_fairseq.nbest.run.deciding.decide", refused)
+        with pytest.raises(InputError, match="refused") as kept:
+            attlm.rescore(folder / "list", **options)
+    assert kept.value.__traceback__ is not None
+    attlm.rescore(folder / "list", **options)
+    assert (folder / "kept").exists()
 
 
 def test_bad_input_in_a_process_is_one_line(folder):

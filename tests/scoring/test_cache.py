@@ -109,6 +109,9 @@ def test_a_temperature_divides_the_logits(tmp_path):
         assert lm.score(SENTENCES) == before
         assert cooled.with_temperature(1.0).score(SENTENCES)[0].total == pytest.approx(before[0].total, abs=1e-4)
         assert cooled.signature()["temperature"] == 0.5
+        [expected] = cooled.after([["a", "dog"]]).score([["the", "cat"]])
+        [found] = lm.after([["a", "dog"]]).with_temperature(0.5).score([["the", "cat"]])
+        assert found.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
 
 
 def test_fit_finds_what_the_text_is_more_probable_with(folder):  # noqa: F811

@@ -167,6 +167,7 @@ def test_bfloat16_states_its_deviation(folder):
     for score, other in zip(low.score(SENTENCES), exact, strict=True):
         assert score.total == pytest.approx(other.total, abs=0.5)
     assert low.deviation.largest > 0
+    assert low.after([["the", "cat"]]).deviation is low.deviation  # it is measured once
     assert "differs from float32" in low.notes()[0]
 
 
@@ -215,6 +216,20 @@ def test_a_sentence_that_is_too_long_is_one_line(folder):
     sentence = ["the"] * 6  # 11 tokens and an end; of a history half the positions are kept, two of these
     [long], [short] = (scorer.after([sentence] * count).score([["a"]]) for count in (4, 2))
     assert long.log_probs == pytest.approx(short.log_probs, abs=1e-5)
+    alone = ["the"] * 25  # 49 tokens: there is room for one sentence of the history
+    [long], [short] = (scorer.after([sentence] * count).score([alone]) for count in (4, 1))
+    assert long.log_probs == pytest.approx(short.log_probs, abs=1e-5)
+    masked = load_masked_lm(write_bert(folder / "short"), "bert")
+    alone = ["the"] * 60
+    [long], [short] = (masked.after(history).score([alone]) for history in ([["the", "cat"], ["a"]], [["a"]]))
+    assert long.log_probs == pytest.approx(short.log_probs, abs=1e-5) != masked.score([alone])[0].log_probs
+
+
+def test_a_conversation_that_begins_with_silence_is_scored(folder):
+    scorer = load_huggingface_lm(folder / "gpt2", end="none")
+    scorer.lm.between = ()  # of a tokenizer that leaves line ends out
+    [later], [start] = scorer.after([[]]).score([["the", "cat"]]), scorer.score([["the", "cat"]])
+    assert later.log_probs == pytest.approx(start.log_probs, abs=1e-6)
 
 
 def test_every_kind_is_recognised_by_content(folder, tmp_path):

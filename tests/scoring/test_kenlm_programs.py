@@ -101,12 +101,18 @@ def test_a_failed_build_is_one_line_with_the_compilers_words(tools, machine):
 
 
 def test_another_source_than_the_known_one_is_refused(tmp_path, monkeypatch):
-    archive = tmp_path / "kenlm-0.3.0.tar.gz"
-    with tarfile.open(archive, "w:gz") as packed:
-        packed.add(__file__, "kenlm-0.3.0/CMakeLists.txt")
-    monkeypatch.setattr(kenlm_programs, "_pip", lambda *_: [sys.executable, "-c", ""])
-    with pytest.raises(InputError, match="SHA-256 differs"):
-        kenlm_programs._fetch_source(tmp_path, tmp_path / "source")
+    """Before pip runs its setup.py to learn what it is."""
+    setup, index, work = tmp_path / "setup.py", tmp_path / "index", tmp_path / "work"
+    setup.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nfrom setuptools import setup\nsetup(name='kenlm', version='0.3.0')\n")
+    index.mkdir()
+    work.mkdir()
+    with tarfile.open(index / "kenlm-0.3.0.tar.gz", "w:gz") as packed:
+        packed.add(setup, "kenlm-0.3.0/setup.py")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    with pytest.raises(InputError, match="DO NOT MATCH THE HASHES"):
+        kenlm_programs._fetch_source(work, tmp_path / "source")
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("filters", [True, False])

@@ -212,8 +212,10 @@ def test_blanking_depends_on_the_seed_alone(text, tmp_path, monkeypatch):
     some = "".join(map(str, attlm.make_cloze("text", attlm.BlankingOptions(questions=5))))
     assert some.count(BLANK) == 5
     assert all(block in again for block in some.split("\n\n"))
-    places = [question.query.split()[-3] for question in attlm.make_cloze(text)]
-    assert len(set(places)) > 3
+    made = attlm.make_cloze(text)
+    assert len({question.query.split()[-3] for question in made}) > 3
+    marked = [line + " XXXXXX" if line == made[0].query.replace(BLANK, made[0].answer) else line for line in text]
+    assert 0 < len(attlm.make_cloze(marked)) < len(made)  # a sentence with the mark of a blank is no query
 
 
 def test_a_test_that_is_made_can_be_answered(text, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -192,6 +193,13 @@ def test_rounded_renamed_and_sparse_scores_are_said(tmp_path):
     assert any("does not name is 0" in line for line in attlm.convert(tmp_path / "moses", tmp_path / "out.csv", "csv").lost)
 
 
+def test_rounding_is_that_of_the_written_unit(tmp_path):
+    """SRILM's numbers are log10: what has few decimals as a natural log is rounded, and what SRILM wrote is not."""
+    exact, rounded = ([attlm.NbestList("u", [attlm.Hypothesis("a", {"am": score})])] for score in (-1.5 * math.log(10), -1.5))
+    assert attlm.convert(exact, tmp_path / "exact", "srilm").lost == ("has other names for scores: am -> acoustic",)
+    assert "has 6 decimals: the scores am are rounded" in attlm.convert(rounded, tmp_path / "rounded", "srilm").lost
+
+
 def test_the_names_of_the_decoders_score_and_lm_scores_are_said(tmp_path):
     rescored = attlm.NbestList("7", [attlm.Hypothesis("a b", {"am": -1.25}, lm_scores={"lm": -2.5}), attlm.Hypothesis("a", {"am": -2.0})])
     rescored.hypotheses[1].lm_scores["lm"] = -3.0
@@ -200,6 +208,7 @@ def test_the_names_of_the_decoders_score_and_lm_scores_are_said(tmp_path):
     assert "has other names for scores: am -> score" in attlm.convert(lists, tmp_path / "mlm", "mlm").lost
     assert attlm.convert(lists, tmp_path / "folder", "srilm").lost == (
         "sorts the lists by id: their order is lost",
+        "has 6 decimals: the scores am, lm are rounded",  # as log10
         "has other names for scores: am -> acoustic",
     )
     lists[1].hypotheses[0].scores = {"logprob": -1.0}

@@ -5,6 +5,8 @@ Shapes: N rows, K columns of both factors, M outputs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -14,6 +16,17 @@ from torch import Tensor, nn
 from attlm_fairseq.numeric import ceil_div
 
 FEW_ROWS = 16  # rows of a product in a decoder, about: oneDNN's layouts for 8 to 64 rows hardly differ in speed
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Keep cuDNN's recurrent layers from rounding factors to TF32, which is torch's default: scores are promised in float32."""
+    rnn: Any = torch.backends.cudnn.rnn
+    before, rnn.fp32_precision = rnn.fp32_precision, "ieee"
+    try:
+        yield
+    finally:
+        rnn.fp32_precision = before
 
 
 def round_up_to_few(count: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from attlm_fairseq.batching import batch_by_size
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.files import is_stream, sha256
+from attlm_fairseq.files import is_stream, sha256, whole_file
 from attlm_fairseq.messages import note
 from attlm_fairseq.nbest.corrections.alignment import MAX_WORDS, AlignedPair, align_list
 from attlm_fairseq.nbest.corrections.corrector import Corrector
@@ -136,7 +136,7 @@ class Corrections(Table):
 
         Raises:
             InputError: there is no LM, a file cannot be written, or the LM was estimated from the references and
-                ``path`` is a stream.
+                ``path`` is a stream, or a file of the name NAME.arpa is not the LM of an earlier table.
         """
         lm, path = self.lm, Path(path)
         if lm is None:
@@ -144,11 +144,9 @@ class Corrections(Table):
         if self._folder is not None:
             if is_stream(str(path)):
                 raise InputError("the LM estimated from the references is written next to the table: name a file, or give an LM", path=path)
-            lm = path.with_suffix(".arpa")
-            try:
-                shutil.copyfile(str(self.lm), lm)
-            except OSError as error:
-                raise InputError(f"cannot be written: {error.strerror}", path=lm) from None
+            lm = lm_next_to(path)
+            with Path(str(self.lm)).open("rb") as estimated, whole_file(str(lm)) as out:
+                shutil.copyfileobj(estimated, out.buffer)
         write_table(path, self, lm)
 
     @classmethod
@@ -163,6 +161,26 @@ class Corrections(Table):
         if not os.path.isfile(str(table.lm)):  # noqa: PTH113 - Path.is_file raises for a name that is too long
             raise InputError(f"its LM {table.lm} is not there: mend the line '# lm =', or learn again", path=path)
         return cls(**vars(table))
+
+
+def lm_next_to(table: Path) -> Path:
+    """Return where the LM of the references is written, next to a table: NAME.arpa.
+
+    Raises InputError if another file has that name: only the LM of an earlier table of this name is replaced.
+    """
+    lm = table.with_suffix(".arpa")
+    if lm == table:
+        raise InputError("is the name of the LM that is written next to the table: give the table another ending, such as .tsv", path=table)
+    if lm.exists() and not _is_lm_of(lm, table):
+        raise InputError(f"would be replaced by the LM of the references: give the table another name than {table.name}", path=lm)
+    return lm
+
+
+def _is_lm_of(lm: Path, table: Path) -> bool:
+    try:
+        return read_table(table).own_lm == sha256(lm)
+    except InputError:  # no table is there
+        return False
 
 
 def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, language: str = "en") -> Corrections:

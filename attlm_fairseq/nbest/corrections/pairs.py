@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import whole_folder
-from attlm_fairseq.nbest.corrections.alignment import bounded, closest_reference
+from attlm_fairseq.nbest.corrections.alignment import bounded, closest_reference, unbounded
 from attlm_fairseq.nbest.nbest_list import NbestList
 
 VALID_EVERY = 20  # of so many lists one tells when to stop
@@ -35,8 +35,8 @@ def write_pairs(lists: Iterable[NbestList], folder: Path) -> dict[str, int]:
             references = list(map(bounded, nbest.references))
             hypotheses = dict.fromkeys(tuple(bounded(hypothesis.text)) for hypothesis in nbest.hypotheses)
             for words in list(hypotheses)[: None if split == "train" else 1]:
-                lines[f"{split}.hyp"].append(" ".join(words[1:-1]))
-                lines[f"{split}.ref"].append(" ".join(closest_reference(words, references)[1:-1]))
+                lines[f"{split}.hyp"].append(unbounded(words[1:-1]))
+                lines[f"{split}.ref"].append(unbounded(closest_reference(words, references)[1:-1]))
                 counts[split] += 1
         if not counts["valid"]:
             raise InputError(f"a corrector needs {VALID_EVERY} lists at least: one in {VALID_EVERY} tells when training is to stop")

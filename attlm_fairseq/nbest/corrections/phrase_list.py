@@ -55,20 +55,27 @@ class PhraseList:
 
     @classmethod
     def load(cls, path: Path) -> PhraseList:
-        """Read a file of phrases.
+        """Read a file of phrases. The spellings of a phrase that is there several times are joined.
 
         Raises:
             InputError: the file cannot be read, has no phrase or more than MAX_PHRASES lines, or a line is wrong. The
                 message names the line.
         """
         phrases: dict[tuple[str, ...], Phrase] = {}
+        weighted: dict[tuple[str, ...], Phrase] = {}  # by words without case, as they are counted
         for number, line in enumerate(TextSource(str(path), "one phrase per line").lines(), 1):
             if number > MAX_PHRASES:
                 raise InputError(f"has more than {MAX_PHRASES:,} lines: give the phrases that matter for these lists", path=path)
             text = line.rstrip("\r\n").removeprefix("\ufeff" if number == 1 else "")
             if text.strip() and not text.startswith("#"):
                 phrase = _phrase(text, path, number)
-                phrases[phrase.words] = phrase
+                folded = tuple(word.casefold() for word in phrase.words)
+                same = weighted.setdefault(folded, phrase)
+                if same.weight != phrase.weight:
+                    found = f"the weight of {' '.join(phrase.words)!r} is {phrase.weight:g}, on line {same.line} it is {same.weight:g}"
+                    raise InputError(f"{found}: expected one weight for each phrase (1 if it is left out)", path=path, line=number)
+                first = phrases.setdefault(phrase.words, phrase)
+                phrases[phrase.words] = first._replace(keys=tuple(dict.fromkeys((*first.keys, *phrase.keys))))
         if not phrases:
             raise InputError("has no phrase: expected one per line", path=path)
         return cls(tuple(phrases.values()), path)

@@ -40,13 +40,14 @@ from attlm_fairseq.nbest.formats.lines import (
     own_text,
     place_of,
     quoted,
+    require_one_utterance,
     split_end,
     text_of,
     text_of_hypothesis,
     write_lines,
 )
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
-from attlm_fairseq.nbest.formats.records import Reader, Record, layout_of
+from attlm_fairseq.nbest.formats.records import Reader, Record, id_key_of, layout_of
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, HypothesisText, ListText
 
@@ -75,6 +76,10 @@ class JsonFormat(NbestFormat):
 
     def parse(self, source: TextSource) -> Iterator[NbestList]:
         framing = framing_of(source.head)
+        if framing == ONE and "\n" not in source.head.strip():  # the first of several lines may be longer than the head
+            text = "".join(source.pieces())
+            framing = LINES if _is_several_lines(text) else ONE
+            source = TextSource(source.name, text=text)
         file = FileText(self.name, framing=framing)
         reader = Reader(source.name)
         if framing == LINES:
@@ -123,6 +128,15 @@ def framing_of(head: str) -> str:
     if isinstance(value, dict) and (Batch.of(value) is not None or _wrapping_keys(value) or _is_faulty_list(value)):
         return ONE
     return ARRAY if opening == "[" else OBJECT
+
+
+def _is_several_lines(text: str) -> bool:
+    """Return whether the first of several lines is a whole JSON value."""
+    first, _, rest = text.removeprefix("\ufeff").lstrip().partition("\n")
+    try:
+        return bool(rest.strip()) and DECODER.decode(first.rstrip()) is not None
+    except (ValueError, RecursionError):
+        return False
 
 
 def _framing_of_first_member(head: str) -> str:
@@ -199,6 +213,9 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
     text = ListText(file)
     is_row = False
     count = 0
+    known: dict[str, Any] = {}
+    first_lists, items = _first_lists(items)
+    reader.set_apart_counts(first_lists)
     for number, item in enumerate(items, 1):
         place = Place(
             f"utterance {quoted(item.key)}" if item.key is not None else f"item {number}", item.raw.lstrip(" \t"), reader.path, item.line
@@ -212,7 +229,7 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
                 yield current
             text, is_row, count = ListText(file, item.before), record.is_row, count + 1
             text.numbered = item.key is None and record.id is None
-            current = NbestList(name, [], (), item.line, text, path=reader.path)
+            current, known = NbestList(name, [], (), item.line, text, path=reader.path), {}
         elif file.framing != LINES:
             text.own += item.before
         text.own += item.raw
@@ -222,11 +239,35 @@ def _lists(items: Iterable[Item], file: FileText, reader: Reader) -> Iterator[Nb
                 hypothesis.verbatim = HypothesisText((item.before if text.size else "") + item.raw)
             current.hypotheses.append(hypothesis)
             text.size += 1
-        current.references = current.references or record.references
+        if is_row:
+            told = {"references": " / ".join(filter(str.strip, record.references)), "offsets": item.value.get("offset")}
+            require_one_utterance(known, told, name, reader.path, item.line)
+        if not any(current.references):
+            current.references = record.references or current.references
         text.extras = tuple(sorted({*text.extras, *record.extras}))
     if current is None:
         raise InputError("no n-best list in it", path=reader.path)
     yield current
+
+
+def _first_lists(items: Iterable[Item]) -> tuple[list[list[dict[str, Any]]], Iterator[Item]]:
+    """Return the hypotheses that are objects, of each of the first lists, and an iterator over all items."""
+    given = iter(items)
+    taken: list[Item] = []
+    lists: list[list[dict[str, Any]]] = []
+    before = None
+    for item in given:
+        taken.append(item)
+        layout = layout_of(item.value)
+        id_key = id_key_of(item.value) if layout is not None and layout.is_row and item.key is None else None
+        name = None if id_key is None else str(item.value[id_key])
+        if name is None or name != before:
+            if len(lists) == keys.COUNTED_LISTS:
+                break
+            lists.append([])
+        lists[-1] += [found for found in (layout.hypotheses if layout is not None else ()) if isinstance(found, dict)]
+        before = name
+    return lists, chain(taken, given)
 
 
 def _advice(record: Record, file: FileText) -> str:
@@ -275,7 +316,7 @@ class Batch:
             value = dict(zip(self.per_list, members, strict=True)) | self.shared
             if "ids" in self.per_list:
                 value["id"] = value.pop("ids")
-            yield Item(None, "", dumped(value), value, line)
+            yield Item(None, "", dumped(value, allow_nan=True), value, line)
 
     def document(self, utterances: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the document with these utterances, as ``items`` gave them or changed."""
@@ -401,7 +442,8 @@ def _write_batch(lists: Iterable[NbestList], out: TextIO, file: FileText) -> Non
         out.write(file.start)
         return
     document = batch.document([DECODER.decode(text) for text in texts])
-    out.write(dumped({key: document[key] for key in [*template, *(key for key in document if key not in template)]}) + "\n")
+    members = {key: document[key] for key in [*template, *(key for key in document if key not in template)]}
+    out.write(dumped(members, allow_nan=True) + "\n")
 
 
 def _new_item(nbest: NbestList) -> str:

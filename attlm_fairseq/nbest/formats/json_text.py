@@ -78,9 +78,9 @@ def members_in(head: str) -> Iterator[tuple[str, str, Any]]:
         more = head[at : at + 1] == ","
 
 
-def dumped(value: Any) -> str:
-    """JSON with the text readable and floats exact."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+def dumped(value: Any, allow_nan: bool = False) -> str:
+    """JSON with the text readable and floats exact. ``allow_nan``: values as read, of which Python's NaN and Infinity stay."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=allow_nan)
     return _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text) if _has_half(text) else text  # UTF-8 cannot hold it, an escape can
 
 
@@ -222,6 +222,15 @@ def with_members(text: str, members: Mapping[str, str]) -> str:
         if child.key is not None and child.key in members:
             text = text[: child.value] + members[child.key] + text[child.end :]
     return text
+
+
+def without_member(text: str, key: str) -> str:
+    """Return the text of an object without a member, if it has that one and others."""
+    found = children(text)
+    at = next((i for i, child in enumerate(found) if child.key == key), None)
+    if at is None or len(found) < 2:
+        return text
+    return text[: found[at - 1].end] + text[found[at].end :] if at else text[: found[0].begin] + text[found[1].begin :]
 
 
 @dataclass(slots=True)

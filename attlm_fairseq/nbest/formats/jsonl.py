@@ -24,6 +24,7 @@ from attlm_fairseq.nbest.formats.json_text import (
     values_of,
     with_members,
     with_values,
+    without_member,
 )
 from attlm_fairseq.nbest.formats.keys import NOT_READ, SCORES, is_score, is_score_column
 from attlm_fairseq.nbest.formats.lines import (
@@ -37,11 +38,12 @@ from attlm_fairseq.nbest.formats.lines import (
     write_lines,
 )
 from attlm_fairseq.nbest.formats.protocol import Holds, NbestFormat
-from attlm_fairseq.nbest.formats.records import Reader
+from attlm_fairseq.nbest.formats.records import Reader, are_scores, has_scores
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.verbatim import FileText, ListText
 from attlm_fairseq.numeric import is_number
 
+CONFIDENCES = "word_confidences"
 _MATCHES = re.compile(r'\s*\{\s*["}]')
 _OF_LIST = frozenset(("id", "source", "ref", "sparse", "hyps"))
 _OF_HYPOTHESIS = frozenset(("text", SCORES, "times", *NOT_READ))
@@ -92,12 +94,18 @@ def _is_own(value: dict[str, Any]) -> bool:
 
 
 def _column(value: dict[str, Any]) -> str | None:
-    """Return the key of a list of scores next to the hypotheses, one number for each; None if there is none or they have ``scores``."""
+    """Return the key of a list of scores next to the hypotheses; None if there is none or they have ``scores``."""
     hypotheses = value["hyps"]
     if any(isinstance(hypothesis, dict) and SCORES in hypothesis for hypothesis in hypotheses):
         return None
-    columns = (key for key, column in value.items() if is_score_column(key) and isinstance(column, list) and len(column) == len(hypotheses))
-    return next((key for key in columns if all(score is None or is_number(score) for score in value[key])), None)
+    lists = {key: column for key, column in value.items() if is_score_column(key) and isinstance(column, list)}
+    own = any(map(has_scores, hypotheses))
+
+    def is_column(key: str, column: list[Any]) -> bool:
+        fits = len(column) == len(hypotheses) and all(score is None or is_number(score) for score in column)
+        return fits or (not own and are_scores(key, column))
+
+    return next((key for key, column in lists.items() if is_column(key, column)), None)
 
 
 def _nbest_list(body: str, count: int, reader: Reader, line: int) -> tuple[NbestList, set[str], bool]:
@@ -164,14 +172,17 @@ def _line(nbest: NbestList) -> str:
     column = own_member(text, "hyps")
     texts = values_of(column)
     changed = [_changed(nbest, hypothesis, texts[place_of(nbest, hypothesis)]) for hypothesis in nbest.hypotheses]
-    return body[: len(body) - len(text)] + with_members(text, {"hyps": with_values(column, changed)} | _confidences(nbest)) + end
+    new = with_members(text, {"hyps": with_values(column, changed)} | _confidences(nbest))
+    if nbest.sausage is None:
+        new = without_member(new, CONFIDENCES)  # they were of another rescoring, perhaps of another first hypothesis
+    return body[: len(body) - len(text)] + new + end
 
 
 def _confidences(nbest: NbestList) -> dict[str, str]:
     """Return the word confidences as a member of the list, if it has any."""
     if nbest.sausage is None:
         return {}
-    return {"word_confidences": dumped([[word, round(share, 6)] for word, share in nbest.sausage.answer])}
+    return {CONFIDENCES: dumped([[word, round(share, 6)] for word, share in nbest.sausage.answer])}
 
 
 def _changed(nbest: NbestList, hypothesis: Hypothesis, text: str) -> str:
@@ -188,6 +199,9 @@ def _changed(nbest: NbestList, hypothesis: Hypothesis, text: str) -> str:
 def _new_line(nbest: NbestList) -> str:
     """Return the line of a list that was read from another format."""
     value: dict[str, Any] = {"id": nbest.id}
+    for hypothesis in nbest.hypotheses:
+        for name, score in hypothesis.scores.items():
+            exact(score, name, nbest)  # refuses one that is not finite
     if nbest.source is not None:
         value["source"] = nbest.source
     if nbest.references:

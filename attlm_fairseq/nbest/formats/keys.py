@@ -7,7 +7,7 @@ thing, the first in the table counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 IDS = (
@@ -72,6 +72,10 @@ NOT_SCORES = frozenset(
 NOT_READ = frozenset(("rank", "index", "total", "total_score", LENGTH_PENALTY, *RETURNED))
 COSTS = frozenset(("cost", "nll", "loss", "neg_logprob"))  # smaller is better: read with the other sign
 _SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
+# a list of numbers of such a name may have one for each word, token, .. of one text
+_OF_PARTS = re.compile(r"word|token|char|letter|piece|phone|frame|step|segment|lang|speech")
+_UNNAMED = re.compile(r"(?:unnamed:_?\d+)?")  # a column without a name, such as the index of pandas' to_csv
+COUNTED_LISTS = 10  # by so many lists at the beginning of a file it is decided which numbers count the hypotheses
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,31 @@ def is_score(key: str) -> bool:
 def is_score_column(key: str) -> bool:
     """Return whether a list of numbers of this name, as many as hypotheses, holds their scores: surer names than for single numbers."""
     return is_score(key) and _SCORE_LIKE.search(key) is not None
+
+
+def is_list_of_scores(key: str) -> bool:
+    """Return whether a list of numbers of this name next to the hypotheses can only have one for each hypothesis."""
+    return is_score_column(key) and _OF_PARTS.search(key) is None
+
+
+def is_count(key: str, lists: Sequence[Sequence[object]]) -> bool:
+    """Return whether the numbers of this name count hypotheses or rows: as scores they would turn the lists upside down.
+
+    They are whole, written without a point (scores that this package writes have one), and consecutive within each list,
+    from 0 or 1 in the first. The order does not matter, so that a reordered list is read like before. An index without a
+    name, as pandas writes it, may have gaps.
+
+    Args:
+        key: the name as ``of_header`` returns it.
+        lists: the numbers in each of the first lists of the file.
+    """
+    filled = [sorted(value for value in values if type(value) is int) for values in lists if values]
+    if not filled or is_score_column(key) or sum(map(len, filled)) < sum(map(len, lists)) or any(values[0] < 0 for values in filled):
+        return False
+    if _UNNAMED.fullmatch(key):
+        return True
+    consecutive = all(values == list(range(values[0], values[0] + len(values))) for values in filled)
+    return consecutive and filled[0][0] in (0, 1) and any(len(values) > 1 for values in filled)
 
 
 def as_member(name: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TextIO
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, TextIO
 
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.files import HEAD, TextSource
@@ -119,17 +119,22 @@ def written(value: float, name: str, nbest: NbestList) -> str:
     return "0.000000" if text == "-0.000000" else text
 
 
-def fresh_names(names: Iterable[str], taken: Iterable[str], legal: Callable[[str], str]) -> dict[str, str]:
-    """Return each name in its legal form; where a score of that name is there already, a number from 2 is appended."""
-    used = set(taken)
+def fresh_names(
+    names: Iterable[str], taken: Iterable[str], legal: Callable[[str], str], compared: Callable[[str], str] = str
+) -> dict[str, str]:
+    """Return each name in its legal form; where a score of that name is there already, a number from 2 is appended.
+
+    Two names are the same if ``compared`` returns the same for both.
+    """
+    used = set(map(compared, taken))
     fresh = {}
     for name in names:
         candidate = base = legal(name)
         tries = 1
-        while candidate in used:
+        while compared(candidate) in used:
             tries += 1
             candidate = f"{base}{tries}"
-        used.add(candidate)
+        used.add(compared(candidate))
         fresh[name] = candidate
     return fresh
 
@@ -175,6 +180,21 @@ def filled_lines(source: TextSource, file: FileText) -> Iterator[tuple[str, str,
         else:
             before += line
     file.end = before
+
+
+def require_one_utterance(known: dict[str, Any], told: Mapping[str, Any], name: str, path: str, line: int) -> None:
+    """Add what a row tells about its utterance, by name, to what is known from earlier rows of this id; blank values tell nothing.
+
+    Raises:
+        InputError: they differ, so these are rows of two utterances, such as segments of one recording.
+    """
+    for what, value in told.items():
+        if value in (None, ""):
+            continue
+        before = known.setdefault(what, value)
+        if before != value:
+            found = f"two rows of id {quoted(name)} have the {what} {quoted(str(before))} and {quoted(str(value))}"
+            raise InputError(f"{found}: expected one; give each utterance an id of its own", path=path, line=line)
 
 
 class SeenIds:

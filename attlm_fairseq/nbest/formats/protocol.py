@@ -26,6 +26,7 @@ class Holds:
     sources: bool = False  # whether lists have a source sentence
     scores: bool = False
     decimals: int | None = None  # to which scores are rounded; None: written exactly
+    unit: float = 1.0  # of written scores, in natural logs
     score_name: Callable[[str], str] = str  # what a score is called in it
     main_score: str | None = None  # what the decoder's own score is called in it; None: as other scores
     sparse: bool = False  # whether it says that a score which a hypothesis does not name is 0

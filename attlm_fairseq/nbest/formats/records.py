@@ -99,7 +99,11 @@ def text_of_value(value: Any) -> str | None:
 
 def _tokens_of(value: Mapping[str, Any]) -> str | None:
     """Return the key of a hypothesis' tokens, as texts."""
-    return next((key for key in keys.TOKENS if isinstance(value.get(key), list) and value[key] and _are_texts(value[key])), None)
+    found = [key for key in keys.TOKENS if isinstance(value.get(key), list) and _are_texts(value[key])]
+    filled = next((key for key in found if value[key]), None)
+    if filled is None and value.keys().isdisjoint((*keys.HYPOTHESES, *keys.UTTERANCES, *keys.SEGMENTS)):
+        return next(iter(found), None)  # no words are silence, unless the text may stand elsewhere
+    return filled
 
 
 def _text_of_list(value: Sequence[Any]) -> str | None:
@@ -111,6 +115,11 @@ def _text_of_list(value: Sequence[Any]) -> str | None:
 
 def _are_texts(values: Iterable[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
+
+
+def id_key_of(value: Mapping[str, Any]) -> str | None:
+    """Return the key of an utterance's id."""
+    return next((key for key in keys.IDS if isinstance(value.get(key), str | int) and not isinstance(value[key], bool)), None)
 
 
 @dataclass(slots=True)
@@ -134,6 +143,7 @@ class Reader:
 
     path: str
     _told: set[str] = field(default_factory=set)
+    _counts: frozenset[str] = frozenset()  # names of numbers that count the hypotheses
 
     def record(self, value: Any, place: Place, first: bool = False) -> Record:
         """Read an utterance.
@@ -148,6 +158,7 @@ class Reader:
         if isinstance(value, dict) and layout.container not in (None, *keys.HYPOTHESES) and len(several := _like_hypotheses(value)) > 1:
             raise place.error(f"has several lists of hypotheses, {' and '.join(several)}: give one the name hyps, and leave the others out")
         whole = value if isinstance(value, dict) else {}
+        _require_scores_of_all(whole, layout, place)
         steps: tuple[str | int, ...] = () if layout.container is None else (layout.container,)
         columns = {key: whole[key] for key in layout.columns}
         hypotheses, extras = [], set()
@@ -162,11 +173,19 @@ class Reader:
             extras |= unread
         used = {layout.container, *layout.columns} if not layout.is_row else _text_keys(whole)
         references, reference_key = self._references(whole, used, layout.container, place)
-        id_key = next((key for key in keys.IDS if isinstance(whole.get(key), str | int) and not isinstance(whole[key], bool)), None)
+        id_key = id_key_of(whole)
         if not layout.is_row:
             extras |= whole.keys() - used
         extras -= {reference_key, id_key, *keys.NOT_READ}
         return Record(whole.get(id_key or ""), references, hypotheses, extras, layout.is_row, layout.container)
+
+    def set_apart_counts(self, lists: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        """Find the numbers that count hypotheses, in the hypotheses of the first lists that are objects. They are no scores."""
+        names = dict.fromkeys(key for of_list in lists for found in of_list for key, value in found.items() if is_number(value))
+        values = {name: [[found[name] for found in of_list if found.get(name) is not None] for of_list in lists] for name in names}
+        self._counts = frozenset(name for name in names if keys.is_score(name) and keys.is_count(keys.of_header(name), values[name]))
+        for name in sorted(self._counts):
+            self._tell(f"{quoted(name)} counts the hypotheses or rows: it is not read as a score")
 
     def scores(
         self, value: Mapping[str, Any], whole: Mapping[str, Any], place: Place, *steps: str | int
@@ -202,6 +221,8 @@ class Reader:
         elif isinstance(value, list) and not _are_texts(value):
             members |= dict(_named_numbers(value))
         text = at.place.text(text_of_value(value), *at.steps)
+        if isinstance(value, dict) and not text and (key := _tokens_of(value)) is not None and _text_keys(value) == {key}:
+            self._tell(f"{key} of a hypothesis is an empty list, read as silence (a decoder without a lexicon has no words)")
         tokens = value if isinstance(value, list) and _are_texts(value) and container in keys.OF_CTRANSLATE2 else None
         scores, read = self._scores(members, at, whole, tokens)
         return Hypothesis(text, scores), members.keys() - read - (_text_keys(members) if isinstance(value, dict) else set())
@@ -221,7 +242,7 @@ class Reader:
                 scores.setdefault(keys.LOGPROB, sum(at.number(score, key, i) for i, score in enumerate(found)))
             elif key == keys.SCORES and isinstance(found, dict):
                 scores |= {at.name(name, key): at.number(score, key, name) for name, score in found.items()}
-            elif is_number(found) and keys.is_score(key):
+            elif is_number(found) and keys.is_score(key) and key not in self._counts:
                 score = at.number(found, key)
                 normalised = keys.CTRANSLATE2 if tokens is not None and key == keys.SCORES else keys.NORMALISED.get(key)
                 name = at.name(keys.name_of(key, members))
@@ -298,6 +319,35 @@ class Reader:
             return _fault_in(value, place, ())
         hint = " (texts alone: put the hypotheses of each utterance into a list, [[..], [..]])" if isinstance(value, str) else ""
         return place.error(f"is {found}: {EXPECTED if first else 'expected hypotheses like those before'}{hint}")
+
+
+def has_scores(hypothesis: Any) -> bool:
+    """Return whether a hypothesis has scores of its own, next to its text."""
+    if isinstance(hypothesis, dict):
+        return keys.SCORES in hypothesis or any(is_number(found) and keys.is_score(key) for key, found in hypothesis.items())
+    return isinstance(hypothesis, list) and any(map(is_number, hypothesis))
+
+
+def are_scores(key: str, values: Any) -> bool:
+    """Return whether a list next to hypotheses can only be their scores: numbers, perhaps in quotes, and no numbers of words or tokens."""
+    if not isinstance(values, list) or not keys.is_list_of_scores(key):
+        return False
+    numbers = sum(is_number(value) or (isinstance(value, str) and is_written_number(value)) for value in values)
+    return 0 < numbers == len(values) - values.count(None)
+
+
+def _require_scores_of_all(whole: Mapping[str, Any], layout: Layout, place: Place) -> None:
+    """Raise InputError for scores next to the hypotheses that are not one number for each: without a word they would count for nothing."""
+    if layout.container is None or any(map(has_scores, layout.hypotheses)):
+        return
+    for key, values in whole.items():
+        if key in (layout.container, *layout.columns) or not are_scores(key, values):
+            continue
+        if len(values) != len(layout.hypotheses):
+            raise place.error(f"has {len(values)} numbers: expected {len(layout.hypotheses)}, one for each hypothesis", key)
+        for i, value in enumerate(values):
+            if value is not None:
+                place.number(value, key, i)
 
 
 def _fault_in(values: Sequence[Any], place: Place, steps: tuple[str, ...]) -> Exception:

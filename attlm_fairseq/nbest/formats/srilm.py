@@ -25,6 +25,7 @@ from attlm_fairseq.nbest.formats.lines import (
     split_end,
     text_of,
     text_of_hypothesis,
+    whole_lines,
     write_lines,
     written,
 )
@@ -46,7 +47,7 @@ class SrilmFormat(NbestFormat):
 
     def matches(self, head: str) -> bool:
         """Return whether every line begins with two numbers and a count."""
-        lines = [line.split(None, 3) for line in head.rstrip("\r\n").split("\n")]
+        lines = [line.split(None, 3) for line in whole_lines(head).rstrip("\r\n").split("\n")]
         return _BYTELOG.match(head) is not None or all(
             len(line) >= 3 and is_number(line[0]) and is_number(line[1]) and _COUNT.fullmatch(line[2]) for line in lines
         )
@@ -91,7 +92,7 @@ class SrilmFolder(NbestFolderFormat):
     """A folder of ``SrilmFormat`` files, or several such files, in the order of their names, with score directories."""
 
     name = "srilm"
-    holds = Holds(order=False, scores=True, decimals=6, main_score="acoustic", one_line=True)
+    holds = Holds(order=False, scores=True, decimals=6, unit=LN_10, main_score="acoustic", one_line=True)
 
     def matches_folder(self, folder: Path) -> bool:
         first = next(iter(_files(folder)), None)

@@ -26,6 +26,7 @@ from attlm_fairseq.nbest.formats.lines import (
     one_line,
     own_text,
     quoted,
+    require_one_utterance,
     split_end,
     text_of,
     text_of_hypothesis,
@@ -62,11 +63,20 @@ class Columns:
         names = list(map(keys.of_header, header))
         first = {name: names.index(name) for name in names}
         ids, texts = ([first[name] for name in known if name in first] for known in (keys.IDS, known_texts))
-        if not ids or not texts or len({name.strip().lower() for name in header}) < len(names):
+        if not ids or not texts or len(set(map(_compared, header))) < len(names):
             return None
         reference = next((first[name] for name in keys.REFERENCES if name in first and first[name] != texts[0]), None)
         others = [place for place in range(len(names)) if place not in (ids[0], texts[0], reference)]
         return Columns([name.strip() for name in header], names, ids[0], texts[0], reference, others)
+
+    def set_apart_counts(self, lists: Sequence[Sequence[Sequence[str]]], path: str) -> None:
+        """Find the columns that count hypotheses or rows, in the rows of the first lists. They are no scores."""
+        for place in list(self.undecided):
+            values = [[_as_whole(row[place]) for row in rows if row[place] != ""] for rows in lists]
+            if keys.is_score(self.spelled[place]) and keys.is_count(self.spelled[place], values):
+                self.undecided.remove(place)
+                self.extras.append(self.names[place])
+                note(f"note: {path}: the column {quoted(self.names[place])} counts the hypotheses or rows: it is not read as a score")
 
     def decide(self, rows: Sequence[Sequence[str]]) -> None:
         """Decide which columns are scores: those with a score's name, and others if all values of the first list are numbers.
@@ -83,6 +93,15 @@ class Columns:
                 self.scores[place] = self.names[place]
             elif key not in keys.NOT_READ:
                 self.extras.append(self.names[place])
+
+
+def _compared(name: str) -> str:
+    """Return the name of a column as it is compared with others: two columns never differ in case alone."""
+    return name.strip().lower()
+
+
+def _as_whole(field: str) -> int | str:
+    return int(field) if re.fullmatch("[0-9]{1,18}", field) else field
 
 
 @dataclass(slots=True)
@@ -270,15 +289,18 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str, bl
     seen = SeenIds()
     reader = Reader(path)
     found_any = False
-    for name, group in itertools.groupby(_whole(rows, len(columns.names), not file.framing[1:], path), lambda row: row.fields[columns.id]):
-        of_list = list(group)
+    whole = _whole(rows, len(columns.names), not file.framing[1:], path)
+    groups = ((name, list(group)) for name, group in itertools.groupby(whole, lambda row: row.fields[columns.id]))
+    first_groups = list(itertools.islice(groups, keys.COUNTED_LISTS))
+    columns.set_apart_counts([[row.fields for row in of_list] for _, of_list in first_groups], path)
+    for name, of_list in itertools.chain(first_groups, groups):
         first, found_any = of_list[0], True
         if not seen.add(name):
             raise InputError(f"the list of id {name} continues here after other ids: put its rows together", path=path, line=first.line)
         columns.decide([row.fields for row in of_list])
         references: tuple[str, ...] = ()
         if columns.reference is not None:
-            reference = next(filter(None, (row.fields[columns.reference] for row in of_list)), "")
+            reference = _reference(of_list, columns.reference, name, path)
             references = (reference,) if reference or blank_references else ()
         text = ListText(file, first.before, size=len(of_list), extras=tuple(columns.extras))
         nbest = NbestList(name, [], references, first.line, text, path=path)
@@ -288,6 +310,14 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str, bl
         yield nbest
     if not found_any:
         raise InputError("no n-best list in it: a header alone", path=path)
+
+
+def _reference(rows: Sequence[_Row], place: int, name: str, path: str) -> str:
+    """Return the reference of a list, which need not stand in every row. Raises InputError if it has two."""
+    known: dict[str, str] = {}
+    for row in rows:
+        require_one_utterance(known, {"references": row.fields[place] if row.fields[place].strip() else ""}, name, path, row.line)
+    return known.get("references", "")
 
 
 def _whole(rows: Iterator[_Row], width: int, has_header: bool, path: str) -> Iterator[_Row]:
@@ -346,8 +376,8 @@ class _Table:
         best = nbest.hypotheses[0]
         if text is None:
             own = tuple(dict.fromkeys(name for hypothesis in nbest.hypotheses for name in hypothesis.scores))
-            names = fresh_names(own, ("id", "hyp", "ref", TOTAL), keys.as_header)
-            added = fresh_names(best.lm_scores, ["id", "hyp", "ref", TOTAL, *names.values()], keys.as_header)
+            names = fresh_names(own, ("id", "hyp", "ref", TOTAL), keys.as_header, _compared)
+            added = fresh_names(best.lm_scores, ["id", "hyp", "ref", TOTAL, *names.values()], keys.as_header, _compared)
             total = -1 if best.total is not None else None
             header = ["id", "hyp", "ref", *names.values(), *added.values(), *([TOTAL] if total else [])]
             return _Table(True, _line(header, delimiter, "\n"), delimiter, "\n", True, added, total, own)
@@ -361,7 +391,7 @@ class _Table:
         end = end or "\n"
         names_read = missing_header.split("\t") if missing_header else _fields(head, delimiter)
         known_names = list(map(keys.of_header, names_read))
-        added = fresh_names(best.lm_scores, names_read, keys.as_header)
+        added = fresh_names(best.lm_scores, names_read, keys.as_header, _compared)
         total = None if best.total is None else known_names.index(TOTAL) if TOTAL in known_names else -1
         new = [*added.values(), *([TOTAL] if total == -1 else [])]
         if not new and total is None:

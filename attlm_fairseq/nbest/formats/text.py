@@ -58,6 +58,9 @@ class TextFormat(NbestFormat):
         """Return (id, text) of each line."""
         ways = [] if self.by == "order" else keyed(lines)
         found = next((way for way in ways if self.by == "id" or like_ids(way)), None)
+        if found is None and self.by is None and ways and numbered_last(lines, ways[0]):
+            message = f"every line ends in a number in parentheses, such as ({ways[0][0][0]}), which may be an id or a word"
+            raise InputError(f"{message}: say --format {self.name}:id or --format {self.name}:order", path=path)
         if found is None and self.by == "id":
             raise InputError("not every line carries an id: expected 'id text' or 'text (id)'", path=path)
         if found is None:
@@ -94,6 +97,14 @@ def like_ids(keyed_lines: Sequence[tuple[str, str]]) -> bool:
     """Return whether these look like ids, not words: at least two, all distinct, all of a form that is rare for words."""
     names = {name for name, _ in keyed_lines}
     return 1 < len(names) == len(keyed_lines) and all(map(_LIKE_AN_ID.fullmatch, names)) and any(text for _, text in keyed_lines)
+
+
+def numbered_last(lines: Sequence[str], keyed_lines: Sequence[tuple[str, str]]) -> bool:
+    """Return whether each line ends in a number of its own in parentheses, ``text (1)``, so that it may be an id or a word."""
+    names = {name for name, _ in keyed_lines}
+    if not 1 < len(names) == len(keyed_lines) or not all(name.isascii() and name.isdecimal() for name in names):
+        return False
+    return all(line.rstrip().endswith(f"({name})") for line, (name, _) in zip(lines, keyed_lines, strict=True))
 
 
 def repeated(names: Sequence[str]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, repeat
@@ -67,7 +67,7 @@ class Rescorer:
         self.context = context
         self.conversations: list[str] = []  # the names of those met so far; none of --context all
 
-    def score(self, lists: Iterable[NbestList]) -> Iterator[NbestList]:
+    def score(self, lists: Iterable[NbestList]) -> Generator[NbestList, None, None]:
         """Yield copies of the lists with a score per LM (natural log, summed over words and sentence end) and the LM features."""
         if self.context is not None:
             yield from self._in_context(lists, self.context)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 from collections import deque
@@ -124,7 +125,7 @@ class Processes(contextlib.AbstractContextManager):
             if not block.rest or margin is not None:
                 blocks = chain([block], blocks)
                 break
-            scores = self._result(self._pool.submit(_with_lms, BlockScorer.score, block))  # the other blocks wait for its margin
+            scores = self._result(self._submit(_with_lms, BlockScorer.score, block))  # the other blocks wait for its margin
             margin = scores.margin
             yield scores
         yield from self._in_order(partial(_with_lms, partial(BlockScorer.score, margin=margin)), blocks)
@@ -137,30 +138,53 @@ class Processes(contextlib.AbstractContextManager):
         waiting: deque[Future] = deque()
         work = iter(work)
         while True:
-            waiting.extend(self._pool.submit(function, piece) for piece in islice(work, WAITING * self._count - len(waiting)))
+            waiting.extend(self._submit(function, piece) for piece in islice(work, WAITING * self._count - len(waiting)))
             if not waiting:
                 return
             yield self._result(waiting.popleft())
 
     def signatures(self) -> dict[str, Mapping[str, Any]]:
-        return self._result(self._pool.submit(_with_lms, BlockScorer.signatures))
+        return self._result(self._submit(_with_lms, BlockScorer.signatures))
 
     def advise(self, count: OOVCount) -> str | None:
-        return self._result(self._pool.submit(_with_lms, BlockScorer.advise, count))
+        return self._result(self._submit(_with_lms, BlockScorer.advise, count))
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:  # an interrupted run does not wait for work that nobody wants
+            for process in list((self._pool._processes or {}).values()):
+                process.terminate()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _result(self, future: Future) -> Any:
-        from concurrent.futures.process import BrokenProcessPool
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future:
+        with _dead_process_is_told(), _interrupts_blocked():
+            return self._pool.submit(function, *arguments)
 
-        try:
+    def _result(self, future: Future) -> Any:
+        with _dead_process_is_told():
             return future.result()
-        except BrokenProcessPool:
-            raise InputError(
-                "a scoring process has died, perhaps for lack of memory: try fewer --devices or less --memory. A Python script that uses "
-                'several devices begins its work below `if __name__ == "__main__":`'
-            ) from None
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Start processes that Ctrl-C, which reaches the whole group, does not stop: they inherit the mask, and their parent ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _dead_process_is_told() -> Iterator[None]:
+    from concurrent.futures.process import BrokenProcessPool
+
+    try:
+        yield
+    except BrokenProcessPool:
+        raise InputError(
+            "a scoring process has died, perhaps for lack of memory: try fewer --devices or less --memory. A Python script that uses "
+            'several devices begins its work below `if __name__ == "__main__":`'
+        ) from None
 
 
 _scorer: BlockScorer | InputError  # of a process of the pool

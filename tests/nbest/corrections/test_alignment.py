@@ -6,6 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attlm_fairseq.nbest.corrections.alignment import align_list, bounded, closest_reference, differing_blocks, unbounded
+from attlm_fairseq.nbest.corrections.pairs import VALID_EVERY, write_pairs
+from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
 texts = st.lists(st.sampled_from(["a", "b", "c", "<s>", "</s>", "<s>\0"]), max_size=8).map(" ".join)
 
@@ -43,3 +45,11 @@ def test_list_counts_each_distinct_hypothesis_by_its_share() -> None:
 def test_texts_beyond_reason_are_left_out() -> None:
     assert align_list(["a " * 2000, "b"], ["b"])[0].hypothesis == ["<s>", "b", "</s>"]
     assert align_list(["b"], ["a " * 2000]) == []
+
+
+def test_pairs_have_boundaries_that_are_words_as_they_are(tmp_path):
+    lists = [NbestList(str(i), [Hypothesis("a </s> b")], ("<s> a b",)) for i in range(VALID_EVERY)]
+    write_pairs(lists, tmp_path / "pairs")
+    for split, count in (("train", VALID_EVERY - 1), ("valid", 1)):
+        assert (tmp_path / "pairs" / f"{split}.hyp").read_text() == "a </s> b\n" * count
+        assert (tmp_path / "pairs" / f"{split}.ref").read_text() == "<s> a b\n" * count

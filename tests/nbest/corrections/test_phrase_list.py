@@ -75,6 +75,8 @@ def test_phrases_in_another_script_are_named(tmp_path: Path) -> None:
         ("...", "no letter"),
         ("\t2", "no letter"),
         ("bos\0ton", "NUL"),
+        ("fine\t2", "the weight of 'fine' is 2, on line 2 it is 1: expected one weight"),
+        ("Fine\t3", "the weight of 'Fine' is 3, on line 2 it is 1"),
     ],
 )
 def test_a_wrong_line_is_named(line: str, said: str, tmp_path: Path) -> None:
@@ -88,3 +90,11 @@ def test_a_wrong_line_is_named(line: str, said: str, tmp_path: Path) -> None:
 def test_empty_and_endless_lists_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(InputError):
         listed(tmp_path, text)
+
+
+def test_the_spellings_of_a_repeated_phrase_are_joined(tmp_path: Path) -> None:
+    phrases = listed(tmp_path, "Nguyen\t2\twin\nKubernetes\nNguyen\t2\tnoo yen | win\n").phrases
+    assert [(phrase.words, phrase.weight, phrase.keys) for phrase in phrases] == [
+        (("Nguyen",), 2.0, ("nguyen", "win", "nooyen")),
+        (("Kubernetes",), 1.0, ("kubernetes",)),
+    ]

@@ -427,3 +427,15 @@ def test_a_long_file_takes_no_more_memory_than_a_short_one():
         return int(found.stdout) / 1024
 
     assert megabytes(7_000) - megabytes(300) < 2
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_json_lines_may_begin_with_a_line_longer_than_the_head(mark, tmp_path):
+    lines = [{"id": f"u{i}", "nbest": [{"text": "a b " * (HEAD // 2), "score": -1.5}, {"text": "a", "score": -2}]} for i in range(3)]
+    text = mark + "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "file").write_text(text, encoding="utf-8")
+    form, opened = open_nbest(str(tmp_path / "file"))
+    lists = list(opened)
+    assert (form.name, [nbest.id for nbest in lists]) == ("json", ["u0", "u1", "u2"])
+    write_nbest(lists, form, str(tmp_path / "out"))
+    assert (tmp_path / "out").read_text(encoding="utf-8") == text

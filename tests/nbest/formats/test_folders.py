@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from attlm_fairseq.errors import InputError
+from attlm_fairseq.files import HEAD
 from attlm_fairseq.nbest.formats import open_nbest, write_nbest
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 
@@ -231,3 +232,12 @@ def test_a_kaldi_folder_whose_keys_are_sorted_as_text_has_the_order_of_their_num
     nbest.hypotheses.reverse()
     write_nbest([nbest], form, str(tmp_path / "again"))
     assert [h.text for h in next(open_nbest(str(tmp_path / "again"))[1]).hypotheses] == [f"x{i}" for i in range(11, 0, -1)]
+
+
+@pytest.mark.parametrize("size", range(1, 17, 3))
+def test_srilm_files_longer_than_the_head_are_recognised_wherever_it_ends(size, tmp_path):
+    line = "-10.25 -1.5 1 x\n"
+    first = f"-10.25 -1.5 1 {'x' * size}\n"
+    make(tmp_path, {"a": first + line * (HEAD // len(line) + 2)})
+    form, lists = open_nbest(str(tmp_path))
+    assert (form.name, len(next(lists).hypotheses)) == ("srilm", HEAD // len(line) + 3)

@@ -16,6 +16,7 @@ SHAPES = '; the JSON that is read: {"id": .., "hyps": [{"text": ..}, ..]} on one
 PRETTY_SCORES = '[\n {\n  "input": ["a", "b"],\n  "am_score": [\n   -1,\n   %s\n  ]\n }\n]\n'
 
 SAME_ID = '{"id": "same", "hyps": [{"text": "a", "score": -1}]}\n'
+MANIFEST = '{"audio_filepath": "a.wav", "offset": 0, "text": "ref one", "pred_text": "hyp one"}\n'
 BROKEN = [
     # Moses
     ("moses", GOOD + "0 ||| b ||| LM0= -1\n", 2, "3 fields with features and without total, but the first line has 4 fields"),
@@ -159,6 +160,7 @@ BROKEN = [
     ("json", '{"id": "u1", "text": "a", "loss": "1"}\n', 1, "loss is '\"1\"': expected a number"),
     ("json", '{"id": "u1", "nbest": ["a"]}\n{"id": "u2", "nbest": ["b"}\n', 2, "not valid JSON"),
     ("json", '{"id": "u1", "nbest": ["a"]}\n{"id": "u2", "nbest": []}\n', 2, "nbest is an empty list: expected at least one hypothesis"),
+    ("json", '[{"id": "u1", "nbest": [], "words": []}]', 1, "nbest is an empty list: expected at least one hypothesis"),
     ("json", '{"texts": [\n"a", null], "scores": [1, 2]}', 2, "texts[1] is 'null': expected a hypothesis"),
     ("json", '{"u1": [{"text": "a",\n "score": 1e999}]}', 2, "[0].score is inf: expected a finite number"),
     ("json", '{"u1": {"texts": ["a", "b"],\n "scores": [-1,\n NaN]}}', 3, "scores[1] is nan: expected a finite number"),
@@ -168,6 +170,21 @@ BROKEN = [
     ("json", '{"u1": [["a", "b"], ["c"]]}', 1, "utterance 'u1': [0] is '[\"a\", \"b\"]': expected a hypothesis"),
     ("json", '{"texts": ["a"], "sequences_scores": [-1], "num_tokens": [9], "length_penalty": 1e9}', None, "is not a finite number"),
     ("json", "{}", 1, "the JSON document is empty"),
+    # rows of two utterances under one id
+    ("json", MANIFEST + MANIFEST.replace("one", "two"), 2, "two rows of id 'a.wav' have the references 'ref one' and 'ref two': expected"),
+    ("json", MANIFEST + MANIFEST.replace('t": 0', 't": 3'), 2, "have the offsets '0' and '3': expected one; give each utterance an id of"),
+    ("json", '[{"id": "u", "hyp": "a", "ref": ""},\n{"id": "u", "hyp": "b", "ref": "c"},\n{"id": "u", "hyp": "b", "ref": "d"}]', 3, "'c' "),
+    ("csv", "file,hyp,ref\na.wav,a,a\na.wav,b,\na.wav,c,b\n", 4, "two rows of id 'a.wav' have the references 'a' and 'b': expected one"),
+    # scores next to the hypotheses
+    ("json", '{"id": "u", "texts": ["a", "b", "c"],\n "scores": [-1, -2]}', 2, "scores has 2 numbers: expected 3, one for each hypothesis"),
+    ("json", '{"texts": ["a", "b"], "scores": ["-1.5",\n "-2.5"]}', 1, "scores[0] is '\"-1.5\"': expected a number"),
+    ("json", '{"texts": ["a", "b"], "am_score": [-1,\n "-2.5"]}', 2, "am_score[1] is '\"-2.5\"': expected a number"),
+    ("json", '{"hyps": [{"text": "a"}, {"text": "b"}], "scores": [-1]}', 1, "scores has 1 numbers: expected 2, one for each hypothesis"),
+    ("json", '{"texts": [["a", "b"], ["c", "d"]], "sequences_scores": [-1, -2, -3, -4]}', 1, "item 1: sequences_scores has 4 numbers: exp"),
+    ("json", '{"texts": ["a", "b", "c", "d"], "scores": [-1, -2, -3], "num_return_sequences": 2}', 1, "scores has 3 numbers: expected 2"),
+    ("jsonl", '{"hyps": [{"text": "a"}, {"text": "b"}], "scores": [-1]}', 1, "scores is '[-1]': expected the scores of a hypothesis with"),
+    # numbers that are not finite, in a batch
+    ("json", '{"texts": [["a", "b"], ["c", "d"]], "sequences_scores": [[-0.1, -Infinity], [-1, -2]]}', 1, "sequences_scores[1] is -inf:"),
     # tables
     ("csv", "id,hyp,score\nu1,a\n", 2, "found 2 fields: expected 3 as in the header"),
     ("csv", "id,hyp,score\nu1,a,-1\nu1,b,x\n", 3, "the column score is 'x': expected a number"),

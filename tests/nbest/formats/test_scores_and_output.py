@@ -574,3 +574,55 @@ def test_plain_lists_of_a_number_of_lines():
     for argument in ("0", "x", "-1"):
         with pytest.raises(InputError, match=f"unknown n-best format 'plain:{argument}': expected plain:K"):
             find_format(f"plain:{argument}")
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        '"word_confidences": [["a", 0.5], ["b", 0.5]]',
+        '"word_confidence": [0.5, 0.25, 0.125]',
+        '"token_logprobs": [-1, -2, -3]',
+        '"frame_probs": [0.5]',
+        '"scores": []',  # CTranslate2 without return_scores
+        '"confidence": 0.5',
+        '"scores": ["good", "bad", "good"]',
+    ],
+)
+def test_other_lists_next_to_texts_are_kept(member):
+    text = f'{{"id": "u", "texts": ["a b", "a"], "am_score": [-1, -2], {member}}}\n'
+    lists = read(text, "json")
+    assert scores(lists[0]) == [{"am_score": -1.0}, {"am_score": -2.0}]
+    assert write(lists, "json") == text
+
+
+def test_scores_of_hypotheses_leave_other_lists_alone():
+    text = '{"hyps": [{"text": "a", "score": -1}, {"text": "b", "score": -2}], "probs": [0.5, 0.25, 0.125]}\n'
+    assert scores(read(text, "json")[0]) == scores(read(text, "jsonl")[0]) == [{"score": -1.0}, {"score": -2.0}]
+
+
+def test_numbers_that_are_not_finite_stay_in_other_members_of_a_batch():
+    text = '{"texts": [["a", "b"], ["c", "d"]], "am_score": [[-1, -2], [-3, -4]], "snr": [NaN, -Infinity]}'
+    lists = read(text, "json")
+    assert write(lists, "json") == text
+    written = swapped(text, "json")
+    assert json.loads(written)["texts"] == [["b", "a"], ["c", "d"]]
+    assert written.endswith('"snr": [NaN, -Infinity], "att-lm_score": [[-3.5, -4.25], null], "total_score": [[-1.0, -2.0], null]}\n')
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_jsonl_holds_no_score_of_a_program_that_is_not_finite(bad):
+    with pytest.raises(InputError, match=f"list u: the score am is {bad}: only finite scores can be written"):
+        write([NbestList("u", [Hypothesis("a", {"am": bad})])], "jsonl")
+
+
+CONFIDENT = ['{"word_confidences": [["a", 0.5]], %s}\n', '{%s, "word_confidences": []}\n', '{%s, "word_confidences": [], "x": 1}\n']
+
+
+@pytest.mark.parametrize("text", CONFIDENT)
+def test_word_confidences_of_an_earlier_rescoring_go(text):
+    text = text.replace("%s", '"id": "u", "hyps": [{"text": "a"}, {"text": "b"}]')
+    assert write(read(text, "jsonl"), "jsonl") == text
+    written = json.loads(swapped(text, "jsonl"))
+    assert "word_confidences" not in written
+    assert [hypothesis["text"] for hypothesis in written["hyps"]] == ["b", "a"]
+    assert written.keys() == {*json.loads(text)} - {"word_confidences"}

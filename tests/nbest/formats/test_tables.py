@@ -132,3 +132,51 @@ def test_columns_may_be_spelled_with_spaces_and_hyphens(tmp_path, lead, end):
 def test_scores_come_back_whatever_their_name_would_mean_in_a_header(name):
     lists = [NbestList("u1", [Hypothesis("a", {name: -1.5})])]
     assert read(write(lists, "csv"), "csv")[0].hypotheses[0].scores == {f"{name}_score": -1.5}
+
+
+@pytest.mark.parametrize("added", ["LM", "lm ", "Lm"])
+def test_an_added_column_differs_from_those_read_in_more_than_case(added):
+    lists = read("id,hyp,lm\nu1,a,-1\n", "csv")
+    lists[0].hypotheses[0].lm_scores = {added: -0.5}
+    assert sorted(read(write(lists, "csv"), "csv")[0].hypotheses[0].scores.values()) == [-1.0, -0.5]
+
+
+COUNTED = [
+    ("csv", ",id,hyp,am\n0,u1,a,-1.5\n1,u1,b,-2.5\n2,u2,c,-1.5\n"),  # pandas' to_csv
+    ("csv", "Unnamed: 0,id,hyp,am\n4,u1,a,-1.5\n7,u1,b,-2.5\n9,u2,c,-1.5\n"),  # written from a part of a table and read again
+    ("csv", "id,idx,hyp,am\nu0,0,x,-1\nu1,1,b,-1.5\nu1,0,a,-2.5\nu2,0,c,-1.5\n"),  # rescored: in another order
+    ("csv", "hyp_id,id,hyp,am\n1,u1,a,-1.5\n2,u1,b,-2.5\n3,u2,c,-1.5\n4,u2,d,-1.5\n"),
+    ("json", '{"id": "u1", "text": "a", "idx": 0, "am": -1.5}\n{"id": "u1", "text": "b", "idx": 1, "am": -2.5}\n'),
+    ("json", '{"u0": [{"text": "a", "no": 1, "am": -1}], "u1": [{"text": "a", "no": 2, "am": -1.5}, {"text": "b", "no": 1, "am": -2.5}]}'),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), COUNTED)
+def test_numbers_that_count_are_no_scores(name, text):
+    with collected() as told:
+        lists = read(text, name)
+    assert {tuple(hypothesis.scores) for nbest in lists for hypothesis in nbest.hypotheses} == {("am",)}
+    assert len(told) == 1
+    assert "counts the hypotheses or rows: it is not read as a score" in told[0]
+    assert write(lists, name) == text
+    for nbest in scored(lists):
+        nbest.hypotheses.reverse()
+    again = read(write(lists, name), name)
+    assert [[h.scores for h in nbest.hypotheses] for nbest in again] == [[h.scores | {"lm": -0.5} for h in n.hypotheses] for n in lists]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("csv", "id,hyp,am\nu1,a,1\nu1,b,2\nu2,a,1\nu2,b,1\n"),  # a list in which they do not count
+        ("csv", "id,hyp,am\nu1,a,2\nu1,b,3\n"),
+        ("csv", "id,hyp,am\nu1,a,0.0\nu1,b,1.0\n"),  # as this package writes scores
+        ("csv", "id,hyp,am score\nu1,a,0\nu1,b,1\n"),
+        ("csv", "id,hyp,\nu1,a,-1.5\nu1,b,-2.5\n"),
+        ("csv", "id,hyp,am\nu1,a,1\n"),  # of one hypothesis alone: no order depends on it
+        ("json", '{"u1": [{"text": "a", "scores": {"am": 0}}, {"text": "b", "scores": {"am": 1}}]}'),
+        ("json", '{"u1": [{"text": "a", "am": 0.0}, {"text": "b", "am": 1.0}]}'),
+    ],
+)
+def test_other_whole_numbers_are_scores(name, text):
+    assert all(len(hypothesis.scores) == 1 for nbest in read(text, name) for hypothesis in nbest.hypotheses)
