@@ -54,6 +54,7 @@ def test_a_real_gain_is_written_and_told(lists):
     assert list(rows) == [
         "input 1-best",
         *(label for name in ("tuned", "mbr-wer", "consensus") for label in (name, f"{name}, 5-fold")),
+        "best of 3 rules, 5-fold",
         "kenlm alone",
         "oracle",
     ]

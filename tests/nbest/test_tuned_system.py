@@ -15,7 +15,9 @@ from attlm_fairseq.nbest.metrics import corpus_score, make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList
 from attlm_fairseq.nbest.statistics.bootstrap import cross_validation_factor, paired_test
 from attlm_fairseq.nbest.statistics.evaluation import compare, measure_lists
+from attlm_fairseq.nbest.tuning.folds import assign_folds
 from attlm_fairseq.nbest.tuning.search_options import SearchOptions
+from attlm_fairseq.nbest.tuning.settings import SettingChooser
 from attlm_fairseq.nbest.tuning.shrinkage import CAUTION, STRENGTHS, pulled, trusted_gain
 from attlm_fairseq.nbest.tuning.tuned_system import answers_of, tune_system
 from attlm_fairseq.nbest.tuning.tuning import tune
@@ -136,7 +138,13 @@ def test_every_row_by_its_definition(lists):
     found = tune_system(measured, WER, names=measured.names, lm_names=["am"], rules=RULES, folds=4, options=SearchOptions(restarts=1))
     systems = dict(found.systems)
     labels = [label for name in ("tuned", *RULES) for label in (name, f"{name}, 4-fold")]
-    assert list(systems) == ["input 1-best", *labels, "am alone", "oracle"]
+    best = f"best of {1 + len(RULES)} rules, 4-fold"
+    assert list(systems) == ["input 1-best", *labels, best, "am alone", "oracle"]
+    assert found.label == best
+    of_fold = assign_folds(measured.utterances(WER), 4)
+    for fold in range(4):  # the answers of one rule, or the input order
+        rows = [systems[label][of_fold == fold] for label in (*labels[1::2], "input 1-best")]
+        assert any((row == systems[best][of_fold == fold]).all() for row in rows)
     assert (systems["am alone"] == plain_answers(lists, {"am": 1.0}, Decision())).all()
     scores = {label: corpus_score(WER, statistics) for label, statistics in systems.items()}
     assert scores["oracle"] <= scores["tuned"]
@@ -144,7 +152,21 @@ def test_every_row_by_its_definition(lists):
     # what is written gives what the row says, if all lists choose by it
     assert found.gain == paired_test(systems[found.label], measured.first, WER, seed=1, folds=4)
     written = plain_answers(lists, found.weights, found.decision)
-    assert (written == systems[found.label.removesuffix(", 4-fold")]).all()
+    assert (written == systems["tuned" if found.setting.rule == "max" else found.setting.rule]).all()
+
+
+def test_the_rule_is_chosen_without_the_lists_that_it_answers():
+    """Other references of a fold's lists change neither the rule that answers them nor its settings."""
+    options, held_out = SearchOptions(restarts=0), np.arange(15) % 3 == 0
+    chosen = []
+    for changed in (False, True):
+        lists = some_lists(9, 15)
+        if changed:
+            lists = [replace(nbest, references=(f"other words {i}",)) if held_out[i] else nbest for i, nbest in enumerate(lists)]
+        chooser = SettingChooser(measure_lists(lists, WER), WER, ["am", "rank"], folds=3, options=options)
+        chosen.append(chooser._best_of(("max", *RULES), frozenset({0})))
+        assert (chooser.tuner.fold_of == np.arange(15) % 3).all()
+    assert chosen[0] == chosen[1]
 
 
 @pytest.mark.parametrize("seed", range(4))

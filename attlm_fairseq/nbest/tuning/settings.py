@@ -79,7 +79,7 @@ class SettingChooser:
         tried: list[tuple[float, Setting, np.ndarray]] = []
         for of_strength in strengths if strength is None else (strength,):
             best = (-math.inf, Setting(rule, of_strength, 0.0, trusted=False), first)
-            for step, answers in self._held_out_answers(rule, of_strength, left_out).items():
+            for step, answers in self._held_out_answers(rule, of_strength, (0.0,) if rule == "max" else STEPS, left_out).items():
                 of_lists = summed(answers[lists], self.utterances[lists])
                 gain = trusted_gain(of_lists, first, self.metric, len(folds)) if self.validated else gain_of(of_lists, first, self.metric)
                 if gain >= best[0]:
@@ -91,14 +91,28 @@ class SettingChooser:
         as_good = [other for gain, other, answers in tried if gain > 0 and is_as_good(answers, best_answers, self.metric, len(folds))]
         return max(as_good, key=lambda other: other.strength)
 
-    def held_out(self, rule: str) -> np.ndarray:
-        """Return what the lists answer (N, S) with weights and setting found without each list's fold."""
+    def held_out(self, rules: Sequence[str]) -> np.ndarray:
+        """Return what the lists answer (N, S) with weights, rule and setting found without each list's fold."""
         answers = self.first.copy()
         for fold in self.tuner.folds():
-            setting, lists = self.best(rule, frozenset({fold})), self.tuner.lists([fold])
+            setting, lists = self._best_of(rules, frozenset({fold})), self.tuner.lists([fold])
             if setting.trusted:
-                answers[lists] = self._answers(rule, setting.strength, [setting.step], frozenset({fold}), lists)[setting.step]
+                answers[lists] = self._answers(setting.rule, setting.strength, [setting.step], frozenset({fold}), lists)[setting.step]
         return answers
+
+    def _best_of(self, rules: Sequence[str], left_out: frozenset[int]) -> Setting:
+        """Return the best setting of the rule with the best held-out answers of the lists that are not left out, trusted if any is."""
+        settings = [self.best(rule, left_out) for rule in rules]
+        settings = [setting for setting in settings if setting.trusted] or settings
+        if len(settings) == 1:
+            return settings[0]
+        lists, sign = self.tuner.lists(self.tuner.folds(left_out)), 1.0 if self.metric.higher_is_better else -1.0
+
+        def score(setting: Setting) -> float:
+            answers = self._held_out_answers(setting.rule, setting.strength, (setting.step,), left_out)[setting.step]
+            return sign * corpus_score(self.metric, answers[lists])
+
+        return max(settings, key=score)
 
     def final(self, setting: Setting) -> tuple[Decision, np.ndarray]:
         """Return the decision of a setting with weights tuned on all lists, and what they answer (N, S)."""
@@ -115,9 +129,8 @@ class SettingChooser:
         shares = influence(weights, self.spreads, self.names)
         return replace(found, weights=weights, score=corpus_score(self.metric, answers), influence=shares)
 
-    def _held_out_answers(self, rule: str, strength: float, left_out: frozenset[int]) -> dict[float, np.ndarray]:
+    def _held_out_answers(self, rule: str, strength: float, steps: Sequence[float], left_out: frozenset[int]) -> dict[float, np.ndarray]:
         """Return for each step the statistics (N, S) of the answers of each fold, with weights tuned without that fold and ``left_out``."""
-        steps = (0.0,) if rule == "max" else STEPS
         pooled = {step: self.first.copy() for step in steps}
         for fold in self.tuner.folds(left_out):
             lists = self.tuner.lists([fold])

@@ -31,7 +31,8 @@ class TunedSystem:
             cross-validation, the best on the lists themselves. It names the scales of all rules tried.
         result: the weights at the strength of the setting.
         weights: the weights that the rule needs.
-        gain: compares the rule's cross-validated answers with the input order; None without cross-validation.
+        label: the row that tells what to expect on other lists.
+        gain: compares the answers of this row with the input order; None without cross-validation.
     """
 
     result: TuningResult
@@ -68,22 +69,25 @@ def tune_system(
 ) -> TunedSystem:
     """Tune the weights of the features ``names``, then strength and scale of the maximum and of every rule, with cross-validation.
 
-    In each fold, weights, strengths and scales are found without its lists. Lists of one utterance stay in one fold.
-    One row per LM of ``lm_names`` shows what it would choose alone. ``folds`` is reduced to the number of utterances;
-    fewer than 3 mean no cross-validation. ``strength`` fixes the strength (see ``shrinkage``). Losses and votes compare
-    texts after the metric's text steps, in lower case if the metric ignores case. The seed of ``options`` also serves
-    the bootstrap.
+    In each fold, weights, strengths and scales are found without its lists, and in one more row the rule, too, if there are
+    several. Lists of one utterance stay in one fold. One row per LM of ``lm_names`` shows what it would choose alone. ``folds``
+    is reduced to the number of utterances; fewer than 3 mean no cross-validation. ``strength`` fixes the strength (see
+    ``shrinkage``). Losses and votes compare texts after the metric's text steps, in lower case if the metric ignores case. The
+    seed of ``options`` also serves the bootstrap.
     """
     chooser = SettingChooser(measured, metric, names, folds=folds, strength=strength, options=options)
     utterances, folds = chooser.utterances, len(chooser.tuner.folds()) if chooser.validated else 0
     tried = [_tried(chooser, rule, folds) for rule in ("max", *dict.fromkeys(rules))]
-    systems = [("input 1-best", measured.first), *(row for of_rule in tried for row in of_rule.rows)]
+    best = _best(tried, metric)
+    cross_validated = [of_rule.rows[-1] for of_rule in tried] if folds else []
+    if len(cross_validated) > 1:  # the best of their figures would be too good
+        cross_validated.append((f"best of {len(tried)} rules, {folds}-fold", chooser.held_out([of_rule.setting.rule for of_rule in tried])))
+    systems = [("input 1-best", measured.first), *(row for of_rule in tried for row in of_rule.rows), *cross_validated[len(tried) :]]
     systems += [
         (f"{name} alone", selection(measured.features, measured.statistics, {name: 1.0}, names=measured.names)) for name in lm_names
     ]
     systems.append(("oracle", oracle(measured.statistics, metric, [answers for _, answers in systems])))
-    best = _best(tried, metric)
-    label, held_out = best.rows[-1]
+    label, held_out = cross_validated[-1] if cross_validated else best.rows[-1]
     gain = None
     if folds:
         gain = paired_test(summed(held_out, utterances), summed(measured.first, utterances), metric, seed=options.seed, folds=folds)
@@ -100,7 +104,7 @@ def tune_system(
         gain,
         systems,
         tuple(of_rule.rows[0][0] for of_rule in tried),
-        {of_rule.rows[-1][0]: folds for of_rule in tried} if folds else {},
+        dict.fromkeys((row for row, _ in cross_validated), folds),
         utterances,
     )
 
@@ -110,7 +114,7 @@ def _tried(chooser: SettingChooser, rule: str, folds: int) -> _Tried:
     decision, answers = chooser.final(setting)
     rows = [(name, answers)]
     if folds:
-        rows.append((f"{name}, {folds}-fold", chooser.held_out(rule)))
+        rows.append((f"{name}, {folds}-fold", chooser.held_out([rule])))
     return _Tried(setting, decision, rows)
 
 
