@@ -5,7 +5,10 @@
 VENV ?= .venv
 PYTHON ?= $(shell for python in python3.11 python3.10 python3.12 python3; do \
 	$$python -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$python && break; done)
-CUDA ?=
+CUDA ?= $(if $(filter gpu,$(MAKECMDGOALS)),1)
+ifneq ($(words $(CURDIR) x$(VENV)),2)
+$(error make cannot work in a path with a space: "$(CURDIR)" and VENV="$(VENV)")
+endif
 
 HERE := $(abspath $(VENV))
 BIN := $(HERE)/bin
@@ -14,9 +17,10 @@ LOG = $(HERE)/log/$(@F).txt
 TORCH := $(shell sed -n 's/^\(torch==[^; ]*\).*/\1/p' constraints.txt)
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check --no-input
 INSTALL := $(PIP) install -c constraints.txt
+TORCH_VERSION := "$(BIN)/python" -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null
 # From 23.3 on a dry run downloads no wheels; from 24.1 on pip refuses the metadata of fairseq 0.12.2's dependencies.
 PIP_VERSION := 'pip>=24.1; python_version >= "3.11"' 'pip>=23.3,<24.1; python_version < "3.11"'
-SOURCES := $(shell find attlm_fairseq cli -name '*.py' -o -name '*.html') pyproject.toml README.md
+SOURCES := $(shell find attlm_fairseq cli -name '*.py' -o -name '*.html' -o -name '*.md') pyproject.toml README.md
 # setuptools would install what an earlier build left there, deleted modules included.
 FRESH_BUILD := rm -rf build/lib
 EVERYTHING := '.[train,test]'
@@ -42,7 +46,7 @@ help:
 	@echo "make lint     check style and types alone"
 	@echo "make kenlm    build KenLM's programs into $(VENV)/bin"
 	@echo "make bench    run the benchmarks"
-	@echo "make gpu      what a GPU can tell: tests, speed, PTB=FOLDER; all of it in build/gpu/report.txt (under 40 minutes)"
+	@echo "make gpu      what a GPU can tell: tests, speed, PTB=FOLDER; all of it in build/gpu/report.txt (under 40 minutes); implies CUDA=1"
 	@echo "make docs     build the documentation into build/docs"
 	@echo "make fuzz     damaged and hostile input for SECONDS=600, runs killed at random"
 	@echo "make install  make or refresh $(VENV) without KenLM's programs"
@@ -58,12 +62,15 @@ $(DONE)/venv:
 	@touch $@
 
 # Alone and first, so that nothing else decides which torch it is. pip is asked what the plain requirement would bring on Linux:
-# where that is the CUDA libraries, torch comes from PyTorch's own index of CPU builds.
-$(DONE)/torch: $(DONE)/venv constraints.txt
+# where that is the CUDA libraries, torch comes from PyTorch's own index of CPU builds. To pip a CPU build satisfies the plain
+# requirement, so that CUDA=1 has to replace it.
+$(DONE)/torch$(CUDA): $(DONE)/venv constraints.txt
 	$(call step,$(TORCH) (about 200 MB to download; a minute or two),\
 		if [ -z "$(CUDA)" ] && [ "$$(uname -s)" = Linux ] && \
 			$(INSTALL) --dry-run --no-deps --quiet --report - $(TORCH) | grep -q '"nvidia-'; then \
 			$(INSTALL) --extra-index-url https://download.pytorch.org/whl/cpu '$(TORCH)+cpu'; \
+		elif [ -n "$(CUDA)" ] && $(TORCH_VERSION) | grep -q '+cpu$$'; then \
+			$(INSTALL) --force-reinstall --no-deps $(TORCH) && $(INSTALL) $(TORCH); \
 		else \
 			$(INSTALL) $(TORCH); \
 		fi)
@@ -72,7 +79,7 @@ $(DONE)/torch: $(DONE)/venv constraints.txt
 # Not isolated: an isolated build would fetch a torch of its own. fairseq asks for torchaudio, which it uses for speech synthesis only;
 # the wheels of PyPI need CUDA, and next to torch for CPUs they would keep transformers' speech models from loading. The tests use ESPnet's
 # beam search, which needs none of ESPnet's dependencies.
-$(DONE)/dependencies: $(DONE)/torch setup.py
+$(DONE)/dependencies: $(DONE)/torch$(CUDA) setup.py
 	$(call step,fairseq and the other dependencies (compiled here: 2 to 5 minutes),$(FRESH_BUILD) && $(INSTALL) --no-build-isolation $(EVERYTHING) \
 		&& { "$(BIN)/python" -c 'import torchaudio' || $(PIP) uninstall --yes torchaudio; } && $(INSTALL) --no-deps espnet)
 	@touch $@

@@ -11,10 +11,12 @@ import pkgutil
 import sys
 import typing
 import warnings
+from collections.abc import Callable, Iterable
 from types import TracebackType
 
 import fairseq.checkpoint_utils
 import fairseq.distributed.utils
+import fairseq.utils
 import omegaconf
 import omegaconf.base
 import torch
@@ -54,6 +56,10 @@ OTHERS_WARNINGS = [
     r"'pin_memory' argument is set as true but no accelerator is found",
     r"`torch\.cuda\.amp\.autocast\(args\.\.\.\)` is deprecated",
     r"`torch\.cuda\.amp\.GradScaler\(args\.\.\.\)` is deprecated",
+    # the same with a GPU, and with several
+    r"amp_C fused kernels unavailable",
+    r"RNN module weights are not part of single contiguous chunk of memory",
+    r"The torch\.cuda\.\*DtypeTensor constructors are no longer recommended",
 ]
 
 
@@ -70,6 +76,7 @@ def register() -> None:
     if fairseq.distributed.utils.broadcast_object is not broadcast_object:
         fairseq.distributed.utils.broadcast_object = broadcast_object
         fairseq.checkpoint_utils.load_checkpoint_to_cpu = refuse_unusable(fairseq.checkpoint_utils.load_checkpoint_to_cpu)
+        fairseq.utils.clip_grad_norm_ = clip_grad_norm
     complete_checkpoints()
     for message in OTHERS_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
@@ -97,6 +104,27 @@ def broadcast_object(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:
 
 
 _broadcast_object = fairseq.distributed.utils.broadcast_object
+
+
+def clip_grad_norm(
+    params: torch.Tensor | Iterable[torch.Tensor],
+    max_norm: float,
+    aggregate_norm_fn: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """Call fairseq's ``clip_grad_norm_`` with the norm on the device of the gradients.
+
+    On a machine with a GPU, fairseq moves the norm to the GPU even with ``--cpu``, and torch then refuses to multiply the gradients by it.
+    """
+    params = [params] if isinstance(params, torch.Tensor) else list(params)
+    device = next((param.grad.device for param in params if param is not None and param.grad is not None), None)
+
+    def on_their_device(norm: torch.Tensor) -> torch.Tensor:
+        return (norm if aggregate_norm_fn is None else aggregate_norm_fn(norm)).to(device)
+
+    return _clip_grad_norm(params, max_norm, on_their_device)
+
+
+_clip_grad_norm = fairseq.utils.clip_grad_norm_
 
 
 def one_line_input_errors(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

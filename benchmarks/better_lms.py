@@ -3,9 +3,9 @@
 
     python benchmarks/better_lms.py --train train.txt --valid valid.txt --lists lists.json --work FOLDER
 
-All LMs are trained on the same text for as many updates; finished trainings in FOLDER are kept. The lists have their references.
-Perplexity is that of the references. WER is that of 5-fold cross-validation by ``tune``, with the lists' own scores and unknown words as
-features. The correlation at the end is over all single LMs.
+All LMs are trained on the same text for as many updates; finished trainings in FOLDER are kept, and refused with other options. The lists
+have their references. Perplexity is that of the references. WER is that of 5-fold cross-validation by ``tune``, with the lists' own scores
+and unknown words as features. The correlation at the end is over all single LMs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from yardstick import Measured, binarised, cross_validated, logged, ngram, read, row
+from yardstick import Measured, cross_validated, ngram, read, row, train
 from yardstick import parser as lm_parser
 
 from attlm_fairseq.nbest.nbest_list import NbestList
@@ -79,13 +79,8 @@ def main() -> None:
 
 def trained(number: int, techniques: Sequence[str], seed: int, options: argparse.Namespace) -> Path:
     """Train the LM of a row, and return its checkpoint."""
-    data, name = binarised(options), f"{number}-{seed}"
-    folder = options.work / name
-    if not (folder / "done").exists():
-        own = ["--seed", seed, "--max-update", options.updates, "--save-dir", folder, *options.train_options.split()]
-        logged(["fairseq-train", data, *COMMON.format(size=options.size).split(), *techniques, *own], options.work / f"{name}.log")
-        (folder / "done").touch()
-    return folder / "checkpoint_best.pt"
+    own = ["--seed", seed, "--max-update", options.updates, *options.train_options.split()]
+    return train(f"{number}-{seed}", [*COMMON.format(size=options.size).split(), *techniques, *own], options)
 
 
 def measured(title: str, lists: Sequence[NbestList], files: Sequence[Path]) -> Found:

@@ -40,6 +40,9 @@ def main() -> None:
     parser.add_argument("--lists", type=int, default=120)
     parser.add_argument("--vocabulary", type=int, default=10_000, help="vocabulary size of both models")
     options = parser.parse_args()
+    if options.nbest == parser.get_default("nbest") and not DATA.is_dir():
+        print(f"skipped: there is no {DATA}")
+        return
     sentences = read_sentences(options.nbest, options.lists)
     words = sum(map(len, sentences))
     print(f"{len(sentences)} hypotheses, {words} words; {torch.get_num_threads()} thread(s), vocabulary {options.vocabulary}")

@@ -56,7 +56,10 @@ def nbest_list(seed: int) -> list[list[str]]:
 
 
 def seconds(call: Callable[[], object], device: str) -> float:
-    """Return the seconds of wall time until the device has finished."""
+    """Return the seconds of wall time until the device has finished. ``peak`` is then the memory of this call."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()
     call()
     if device.startswith("cuda"):
@@ -97,9 +100,10 @@ def main() -> None:
             scorer.score(nbest_list(-1))
             taken = seconds(lambda scorer=scorer: scorer.score(sentences), options.device)
             print(f"rescoring, {score}, {precision}: {words / taken:,.0f} words/s {peak(options.device)}", flush=True)
-        for count in (1, 20, 100):
-            taken = decoder_step(DecoderLM(model), count, options.steps, options.device)
-            print(f"decoding, {score}, {count} hypotheses: {taken:,.0f} microseconds a step", flush=True)
+            lm = DecoderLM(model, precision)
+            for count in (1, 20, 100):
+                taken = decoder_step(lm, count, options.steps, options.device)
+                print(f"decoding, {score}, {precision}, {count} hypotheses: {taken:,.0f} microseconds a step", flush=True)
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def eval_lm(sentences: Sentences, work: Path, options: list[str]) -> float:
     fairseq("preprocess", "--only-source", "--srcdict", work / "dict.txt", "--testpref", work / "test.txt", "--destdir", data)
     result = fairseq(
         "eval-lm", data, "--user-dir", ROOT / "attlm_fairseq", "--path", work / "fairseq" / "checkpoint_last.pt",
-        "--gen-subset", "test", "--sample-break-mode", "eos", "--cpu", *options,
+        "--gen-subset", "test", "--sample-break-mode", "eos", "--cpu", "--distributed-world-size", "1", *options,
     )  # fmt: skip
     tokens, rate = re.search(r"Evaluated ([\d,]+) tokens in .*?\(([\d.]+) tokens/s\)", result).groups()
     return int(tokens.replace(",", "")) / float(rate)
@@ -170,7 +170,7 @@ def train_fairseq(work: Path) -> None:
         "train", work / "tiny-bin", "--task", "language_modeling", "--arch", "lstm_lm", "--decoder-embed-dim", SIZE,
         "--decoder-hidden-size", SIZE, "--decoder-out-embed-dim", SIZE, "--decoder-layers", LAYERS, "--share-decoder-input-output-embed",
         "--optimizer", "sgd", "--lr", "0.1", "--max-update", "1", "--max-tokens", "500", "--sample-break-mode", "eos",
-        "--tokens-per-sample", "100", "--cpu", "--disable-validation", "--save-dir", work / "fairseq",
+        "--tokens-per-sample", "100", "--cpu", "--distributed-world-size", "1", "--disable-validation", "--save-dir", work / "fairseq",
     )  # fmt: skip
 
 

@@ -2,15 +2,16 @@
 
 Same sizes (2 x 650, V = 10,000), dropout (0.5), batch (32 sentences of 35 words) and optimiser (SGD, clipped) for all, each through
 fairseq's own Trainer: forward, loss, backward, clipping, update. Each model is a process of its own, so that its peak memory is its
-own, beyond what its imports took. All take a step in turn, round after round, and the median counts: what else the machine does
-slows all of them alike. Two ratios: by the clock, and by the CPU time that a step took, which other work hardly changes.
+own, beyond what its imports took. The models of one dtype and the baseline run side by side: all take a step in turn, round after
+round, and the median counts, so what else the machine does slows all of them alike. Then the next dtype begins, with the baseline
+measured again. Two ratios: by the clock, and by the CPU time that a step took, which other work hardly changes.
 Beside them what the matrix products of such a step would take at the rate that the machine reaches, in the same run and dtype, on the
 output layer's product alone: the share of that rate (clock), and the ratio that a step of nothing but products at that rate would have.
 With ``--lengths TEXT`` the batches have the lengths of consecutive sentences of the text, cut at 35 words, and padding: words and
 operations are those of the sentences alone.
 
-fairseq's `lstm_lm` is measured in float32 alone: its --bf16 does not run on a CPU. The states of key-value-predict have 651 numbers
-and those of the 4-gram RNN 652, which divide into their parts.
+A model that fails has its error as its row. fairseq's `lstm_lm` is measured in float32 alone: its --bf16 does not run on a CPU. The
+states of key-value-predict have 651 numbers and those of the 4-gram RNN 652, which divide into their parts.
 
     python benchmarks/training_speed.py [--models single,combined] [--steps 5] [--dtypes float32] [--device cuda] [--lengths train.txt]
 """
@@ -18,9 +19,11 @@ and those of the 4-gram RNN 652, which divide into their parts.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import itertools
 import json
+import math
 import os
 import resource
 import statistics
@@ -52,7 +55,7 @@ MODELS = {
 }
 LSTM_OPERATIONS = (
     *("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn", "aten::_cudnn_rnn_backward"),
-    *("_Layer", "_LayerBackward"),  # of attlm_fairseq.modules.kernels.bfloat16_lstm
+    *("_Layer", "_LayerBackward"),  # of attlm_fairseq.modules.kernels.lstm_over_time
 )
 OUTPUT_OPERATIONS = ("_LinearNLL", "_LinearNLLBackward")
 
@@ -130,10 +133,13 @@ def work(model: str, dtype: str, device: str, text: Path | None) -> None:
     def step() -> tuple[float, float]:
         """Return the seconds per word: wall time and CPU time."""
         batch = next(batches)
+        updates = trainer.get_num_updates()
         begin = time.perf_counter(), time.process_time()
         trainer.train_step([batch])
         if device == "cuda":
             torch.cuda.synchronize()
+        if trainer.get_num_updates() == updates:  # fairseq goes on after a lack of GPU memory, and such a step is fast
+            raise RuntimeError("the step changed no weights: there was not enough GPU memory for it")
         return (time.perf_counter() - begin[0]) / batch["ntokens"], (time.process_time() - begin[1]) / batch["ntokens"]
 
     def say(value: Any) -> None:
@@ -234,6 +240,10 @@ def has_bf16(device: str) -> bool:
     return torch.cuda.is_bf16_supported(including_emulation=False) if device == "cuda" else has_bfloat16_instructions()
 
 
+class WorkerError(Exception):
+    """Raised if the process of a model has ended. The message is the last line that it printed."""
+
+
 class Worker:
     """A model in its own process."""
 
@@ -242,30 +252,88 @@ class Worker:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
         command = [sys.executable, __file__, "--worker", model, dtype, "--device", device]
         command += [] if text is None else ["--lengths", str(text)]
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - a pipe that nobody reads can fill up and stop the process
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, env=environment
         )
+        self.error = ""
         self.parameters = 0
         self.operations = 0  # floating-point operations of a word's matrix products
         self.seconds: list[tuple[float, float]] = []  # wall time and CPU time per word
 
     def ask(self, what: str) -> Any:
-        self.process.stdin.write(what + "\n")
-        self.process.stdin.flush()
+        """Send a line and return the answer. Raises WorkerError."""
+        with contextlib.suppress(BrokenPipeError):  # then there is no answer either
+            self.process.stdin.write(what + "\n")
+            self.process.stdin.flush()
         return self.receive()
 
     def receive(self) -> Any:
+        """Return the next answer. Raises WorkerError."""
         line = self.process.stdout.readline()
         if not line:
-            sys.exit(f"{self.model} in {self.dtype} failed:\n{self.process.stderr.read()[-3000:]}")
+            self.errors.seek(0)
+            said = self.errors.read().strip().splitlines()
+            raise WorkerError(said[-1] if said else f"exit code {self.process.wait()}")
         return json.loads(line)
 
     def close(self) -> None:
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
 
     def words_a_second(self, clock: int) -> float:
-        return 1 / statistics.median(seconds[clock] for seconds in self.seconds)
+        """Return the median by wall time (0) or CPU time (1); nan if the model failed."""
+        return math.nan if self.error else 1 / statistics.median(seconds[clock] for seconds in self.seconds)
+
+
+def measure(asked: list[tuple[str, str]], options: argparse.Namespace) -> None:
+    """Measure models, each with its dtype, side by side, and print their rows. The first one is the baseline."""
+    workers = [Worker(*one, options.device, options.lengths) for one in asked]  # which begin all at once
+    rates: dict[str, list[float]] = {dtype: [] for _, dtype in asked}
+
+    def of_each(act: Callable[[Worker], None]) -> None:
+        for worker in workers:
+            try:
+                if not worker.error:
+                    act(worker)
+            except WorkerError as error:
+                worker.error = str(error)
+
+    def begin(worker: Worker) -> None:
+        worker.parameters, worker.operations = worker.receive()
+
+    def print_row(worker: Worker) -> None:
+        end = worker.ask("end")
+        ratios = [worker.words_a_second(clock) / workers[0].words_a_second(clock) for clock in (0, 1)]
+        share = worker.operations / statistics.median(rates[worker.dtype]) * worker.words_a_second(0)
+        outside = "" if end["outside"] is None else f"{end['outside']:.0%}"
+        print(
+            f"{worker.model:20}{worker.dtype:9}{worker.parameters / 1e6:9.1f} M"
+            f"{worker.words_a_second(0):10,.0f}{ratios[0]:7.1f}{ratios[1]:7.1f}{share:10.0%}{ratios[0] / share:9.1f}"
+            f"{end['peak'] / 2**20:10,.0f}  {outside}",
+            flush=True,
+        )
+
+    of_each(begin)
+    for number in range(options.steps + 1):
+        of_each(lambda worker: worker.seconds.append(worker.ask("step")))
+        if not number:  # the first one warms up
+            for worker in workers:
+                worker.seconds.clear()
+        for dtype, found in rates.items():
+            found.append(matmul_rate(options.device, dtype))
+    of_each(print_row)
+    for worker in workers:
+        if worker.error:
+            print(f"{worker.model:20}{worker.dtype:9}failed: {worker.error}", flush=True)
+        worker.close()
+    for dtype, found in rates.items():
+        recurrent = max(matmul_rate(options.device, dtype, SENTENCES, 4 * SIZE) for _ in range(10))
+        print(
+            f"{dtype}: {max(found) / 1e9:,.0f} GFLOP/s in the output layer's product, {recurrent / 1e9:,.0f} in the recurrent ones",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -290,36 +358,11 @@ def main() -> None:
     if unknown:
         parser.error(f"--models: {', '.join(unknown)} is none of {', '.join(MODELS)}")
     dtypes = (options.dtypes or ("float32,bf16" if has_bf16(options.device) else "float32")).split(",")
-    asked = [(BASELINE, "float32"), *((model, dtype) for dtype in dtypes for model in options.models.split(","))]
-    workers = [Worker(model, dtype, options.device, options.lengths) for model, dtype in asked]
-    for worker in workers:  # which begin all at once
-        worker.parameters, worker.operations = worker.receive()
-    rates: dict[str, list[float]] = {dtype: [] for dtype in {*dtypes, "float32"}}
-    for number in range(options.steps + 1):
-        for worker in workers:
-            seconds = worker.ask("step")
-            if number:  # the first one warms up
-                worker.seconds.append(seconds)
-        for dtype, found in rates.items():
-            found.append(matmul_rate(options.device, dtype))
     print(f"training, 2 x {SIZE}, V = {VOCABULARY:,}, batches of {SENTENCES} x {WORDS}, {options.steps} steps; {machine(options.device)}")
     print(f"{'model':20}{'dtype':9}{'parameters':>11}{'words/s':>10}{'ratio':>7}{'CPU':>7}", end="")
-    print(f"{'products':>10}{'at most':>9}{'peak MiB':>10}  outside LSTM and output layer")
-    for worker in workers:
-        end = worker.ask("end")
-        ratios = [worker.words_a_second(clock) / workers[0].words_a_second(clock) for clock in (0, 1)]
-        share = worker.operations / statistics.median(rates[worker.dtype]) * worker.words_a_second(0)
-        outside = "" if end["outside"] is None else f"{end['outside']:.0%}"
-        print(
-            f"{worker.model:20}{worker.dtype:9}{worker.parameters / 1e6:9.1f} M"
-            f"{worker.words_a_second(0):10,.0f}{ratios[0]:7.1f}{ratios[1]:7.1f}{share:10.0%}{ratios[0] / share:9.1f}"
-            f"{end['peak'] / 2**20:10,.0f}  {outside}",
-            flush=True,
-        )
-        worker.close()
-    for dtype, found in rates.items():
-        recurrent = max(matmul_rate(options.device, dtype, SENTENCES, 4 * SIZE) for _ in range(10))
-        print(f"{dtype}: {max(found) / 1e9:,.0f} GFLOP/s in the output layer's product, {recurrent / 1e9:,.0f} in the recurrent ones")
+    print(f"{'products':>10}{'at most':>9}{'peak MiB':>10}  outside LSTM and output layer", flush=True)
+    for dtype in dtypes:  # one after another: the processes of all of them could need more memory than there is
+        measure([(BASELINE, "float32"), *((model, dtype) for model in options.models.split(","))], options)
 
 
 if __name__ == "__main__":

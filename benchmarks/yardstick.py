@@ -3,9 +3,9 @@
 
     python benchmarks/yardstick.py --train train.txt --valid valid.txt --lists dev.json --work FOLDER
 
-All LMs are trained on the same text, both neural ones with as many updates of as many tokens; finished trainings in FOLDER are kept. The
-lists have their references. WER is that of 5-fold cross-validation by ``tune``. Words per second are words of hypotheses per second of
-CPU time, without loading. Memory is the peak of a process that loads the LM and scores.
+All LMs are trained on the same text, both neural ones with as many updates of as many tokens; finished trainings in FOLDER are kept, and
+refused with other options. The lists have their references. WER is that of 5-fold cross-validation by ``tune``. Words per second are words
+of hypotheses per second of CPU time, without loading. Memory is the peak of a process that loads the LM and scores.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import logging
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -93,6 +94,7 @@ def combinations(names: Sequence[str]) -> list[tuple[str, ...]]:
 def ngram(options: argparse.Namespace) -> Path:
     """Estimate the n-gram LM."""
     path = options.work / "lm.arpa"
+    keep_to(options.work / "lm.options", [options.train.resolve(), options.order], made=path.exists())
     if not path.exists():
         program = [sys.executable, "-m", "attlm_cli.main", "ngram", str(options.train), "-o", str(path), "-n", str(options.order)]
         logged(program, options.work / "kenlm.log")
@@ -101,14 +103,27 @@ def ngram(options: argparse.Namespace) -> Path:
 
 def trained(name: str, options: argparse.Namespace) -> Path:
     """Train a neural LM, and return its checkpoint."""
+    limits = ["--max-update", options.updates, "--total-num-update", options.updates]
+    return train(name, [*MODELS[name].format(size=options.size).split(), *COMMON.split(), *limits], options)
+
+
+def train(name: str, words: Sequence[object], options: argparse.Namespace) -> Path:
+    """Train with these options of fairseq-train, unless that is done, and return the checkpoint."""
     data, folder = binarised(options), options.work / name
-    path = folder / "checkpoint_best.pt"
+    keep_to(folder / "options", words, made=any(folder.glob("checkpoint*.pt")))
     if not (folder / "done").exists():
-        limits = ["--max-update", options.updates, "--total-num-update", options.updates, "--save-dir", folder]
-        own = MODELS[name].format(size=options.size).split()
-        logged(["fairseq-train", data, *own, *COMMON.split(), *limits], options.work / f"{name}.log")
+        logged(["fairseq-train", data, *words, "--save-dir", folder], options.work / f"{name}.log")
         (folder / "done").touch()
-    return path
+    return folder / "checkpoint_best.pt"
+
+
+def keep_to(file: Path, words: Sequence[object], made: bool) -> None:
+    """Write down with which options something is made. Exit if it was made with others."""
+    line = " ".join(map(str, words))
+    if made and file.exists() and file.read_text("utf-8") != line:
+        sys.exit(f"{file.parent} was made with other options, those in {file}: choose another --work, or remove it")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(line, "utf-8")
 
 
 def logged(program: Sequence[object], log: Path) -> None:
@@ -140,8 +155,10 @@ def read(path: str) -> list[NbestList]:
 def binarised(options: argparse.Namespace) -> Path:
     """Binarise the texts for fairseq, and return their folder."""
     data = options.work / "data"
+    texts = ["--trainpref", options.train.resolve(), "--validpref", options.valid.resolve()]
+    keep_to(options.work / "data.options", texts, made=data.exists())
     if not data.exists():
-        texts = ["--trainpref", options.train, "--validpref", options.valid]
+        shutil.rmtree(f"{data}.part", ignore_errors=True)  # of a killed run
         logged(["fairseq-preprocess", "--only-source", *texts, "--destdir", f"{data}.part"], options.work / "data.log")
         Path(f"{data}.part").rename(data)
     return data

@@ -181,9 +181,14 @@ class Module:
 def register() -> None:
     """Make ``pretend`` a device of this process, once and before the first backward pass, when torch's autograd counts the devices.
 
+    Not where there is a GPU: torch would take ``pretend`` for the accelerator, and every backward pass on the GPU would fail
+    (https://github.com/pytorch/pytorch/issues/161129).
+
     ``with torch.device(..)`` keeps, from its first use on, the functions that it applies to: they must be torch's own,
     not what ``made_there`` puts in the place of ``torch.tensor``. transformers, for one, asks it for the device in use.
     """
+    if torch.cuda.is_available():
+        return
     with torch.device("cpu"):
         torch.empty(0)
     backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=Module())

@@ -11,7 +11,9 @@ too long is recorded, and the next begins. Without a GPU the program says so and
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,18 +27,21 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = {"tests": 480, "training speed": 600, "rescoring and decoding": 420, "several GPUs": 240}  # seconds, at most
 SHORTEST_TRAINING = 60  # seconds: with less time left PTB is not begun
+# seconds to wait after each. On SIGINT, pytest still prints the failures so far; on SIGTERM it prints nothing
+SIGNALS = {signal.SIGINT: 30, signal.SIGTERM: 10, signal.SIGKILL: 10}
 
 
 def steps(output: Path, ptb: Path | None, gpus: int) -> dict[str, list[str]]:
     """Return the command of each step, by name."""
     python = [sys.executable, "-u"]
+    pytest = [*python, "-m", "pytest", "-vv", "--tb=short", "-n", "0"]  # twice -v: pyproject.toml has a -q
     commands = {
-        "tests": [*python, "-m", "pytest", "-m", "cuda", "-n", "0", "tests"],
+        "tests": [*pytest, "-m", "cuda and not several_gpus", "tests"],
         "training speed": [*python, "benchmarks/training_speed.py", "--device", "cuda", "--dtypes", "float32,tf32,bf16", "--steps", "20"],
         "rescoring and decoding": [*python, "benchmarks/gpu_scoring.py", "--lists", "200"],
     }
     if gpus > 1:
-        commands["several GPUs"] = [*python, "-m", "pytest", "-m", "several_gpus", "-n", "0", "tests"]
+        commands["several GPUs"] = [*pytest, "-m", "several_gpus", "tests"]
     if ptb is not None:
         recipe = [
             "bash",
@@ -62,10 +67,23 @@ def run(command: list[str], seconds: float, report: TextIO) -> str:
     try:
         code = process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
+        stop(process)
         return f"stopped after {seconds:.0f} s"
+    except BaseException:  # Ctrl-C reaches this process alone
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     return f"{'done' if code == 0 else f'failed with exit code {code}'} after {time.monotonic() - began:.0f} s"
+
+
+def stop(process: subprocess.Popen) -> None:
+    """End a process and its group."""
+    for number, seconds in SIGNALS.items():
+        os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+            break
+    with contextlib.suppress(ProcessLookupError):  # what the process has started may go on without it
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def main() -> int:
@@ -93,7 +111,7 @@ def main() -> int:
             if seconds < SHORTEST_TRAINING:
                 say(f"-- {name}: not begun, there is no time left")
                 continue
-            say(f"-- {name}: {' '.join(command)}")
+            say(f"-- {name}: {shlex.join(command)}")
             say(f"-- {name}: {run(command, seconds, report)}")
     print(f"all of it: {output / 'report.txt'}")
     return 0

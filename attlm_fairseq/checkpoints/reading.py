@@ -148,7 +148,8 @@ def check_numbers(weights: Mapping[str, Any], path: Path) -> None:
 def check_finite(model: torch.nn.Module, path: Path | None) -> None:
     """Raise InputError for weights that are nan or infinite, with which every probability would be nan."""
     for name, weights in model.named_parameters():
-        if not weights.sum().isfinite():  # as soon as one of them is not, and in a tenth of the time of looking at each
+        # as soon as one of them is not, and in a tenth of the time of looking at each; a sum in float16 could overflow
+        if not weights.sum(dtype=torch.promote_types(weights.dtype, torch.float32)).isfinite():
             raise InputError(
                 f"its weights are no finite numbers ({name}): training has diverged; take an earlier checkpoint, or train with a smaller "
                 "--lr or --clip-norm",

@@ -63,8 +63,9 @@ class FusedEnsemble(EnsembleModel):
             states = fused.lm.start() if states_before is None else fused.lm.select(states_before[place], parents)
             lm_log_probs, after = fused.lm.step(states, taken)
             self.states.append(after)
-            self.last.append(lm_log_probs)
-            lm_log_probs = lm_log_probs.to(log_probs)
+            # an LM may be on another device: in training, fairseq builds the generator while the model is still on the CPU
+            self.last.append(lm_log_probs.to(log_probs.device))
+            lm_log_probs = self.last[-1].to(log_probs.dtype)
             at_once = 32 if tokens.device.type == "cpu" else len(tokens)  # few rows stay in a CPU's cache until they are added
             for sums, some in zip(log_probs.split(at_once), self.distinct.split(at_once), strict=True):
                 sums.add_(lm_log_probs.index_select(0, some), alpha=fused.weight)  # in place: no other code uses these tensors

@@ -15,7 +15,7 @@ from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
 from torch import Tensor
 
 from attlm_fairseq.checkpoints.reading import check_finite, find_dictionary, is_checkpoint, load_model, read_plain_data
-from attlm_fairseq.checkpoints.vocabulary import EOS, UNK, Vocabulary
+from attlm_fairseq.checkpoints.vocabulary import BOS, EOS, UNK, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.decoding.fusion_lm import FusionLM
 from attlm_fairseq.decoding.incremental_lm import IncrementalLM
@@ -45,10 +45,12 @@ class FairseqLM:
     """One of fairseq's own language models (``transformer_lm``, ``lstm_lm``, ..) as an ``IncrementalLM``.
 
     fairseq changes its incremental states in place. So do not use a state again after passing it to ``step`` or ``select``.
+    With ``add_bos`` a sentence begins with ``<s> </s>``, as ``--add-bos-token`` trains it, else with ``</s>``.
     """
 
-    def __init__(self, model: FairseqLanguageModel) -> None:
+    def __init__(self, model: FairseqLanguageModel, *, add_bos: bool = False) -> None:
         self.model = model.eval()
+        self.add_bos = add_bos
         self.vocabulary = Vocabulary(model.decoder.dictionary.symbols)
         self.eos = EOS
         self.incremental = isinstance(model.decoder, FairseqIncrementalDecoder)
@@ -59,12 +61,20 @@ class FairseqLM:
     @torch.inference_mode()
     def step(self, states: tuple[Tensor, dict], tokens: Tensor) -> tuple[Tensor, tuple[Tensor, dict]]:
         prefix, incremental = states
-        prefix = torch.cat((prefix.to(tokens.device), tokens.unsqueeze(1)), dim=1)
+        device = next(self.model.parameters()).device
+        prefix, taken = prefix.to(device), tokens.to(device).unsqueeze(1)
+        if self.add_bos and not prefix.size(1):
+            prefix = torch.full_like(taken, BOS)
+            if self.incremental:  # which takes one token at a time
+                self.model.decoder(prefix, incremental_state=incremental)
+        prefix = torch.cat((prefix, taken), dim=1)
         output = self.model.decoder(prefix, incremental_state=incremental) if self.incremental else self.model(prefix)
-        return self.model.get_normalized_probs(output, log_probs=True)[:, -1].float(), (prefix, incremental)
+        log_probs = self.model.get_normalized_probs(output, log_probs=True)[:, -1].float()
+        return log_probs.to(tokens.device), (prefix, incremental)
 
     def select(self, states: tuple[Tensor, dict], rows: Tensor) -> tuple[Tensor, dict]:
         prefix, incremental = states
+        rows = rows.to(prefix.device)
         if self.incremental:
             self.model.decoder.reorder_incremental_state_scripting(incremental, rows)
         return prefix[rows], incremental
@@ -156,11 +166,11 @@ def load_folder_or_checkpoint(path: Path, options: LoadOptions) -> DecoderLM | F
         raise InputError("is not a model of this package, which alone can be loaded with --lm-precision", path=path)
     if dictionary.name != "dict.txt":
         raise InputError("fairseq's own language models read a file of the name dict.txt; rename it", path=dictionary)
-    [model], _ = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(dictionary.parent)})
+    [model], saved = checkpoint_utils.load_model_ensemble([str(path)], {"data": str(dictionary.parent)})
     if not isinstance(model, FairseqLanguageModel):
         raise InputError(f"holds a {type(model).__name__}, not a language model", path=path)
     check_finite(model, path)
-    return FairseqLM(model.to(options.device))
+    return FairseqLM(model.to(options.device), add_bos=bool(getattr(saved.task, "add_bos_token", False)))
 
 
 def load_word_lm(path: Path, vocabulary: Vocabulary, options: LoadOptions = LoadOptions()) -> FusedLM:

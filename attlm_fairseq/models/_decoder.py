@@ -4,12 +4,18 @@
 
 import argparse
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any, Optional
 
 import torch
-from fairseq.models import MODEL_DATACLASS_REGISTRY, FairseqIncrementalDecoder, FairseqLanguageModel, register_model
+from fairseq.models import (
+    MODEL_DATACLASS_REGISTRY,
+    BaseFairseqModel,
+    FairseqIncrementalDecoder,
+    FairseqLanguageModel,
+    register_model,
+)
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
@@ -297,21 +303,7 @@ class MemoryLanguageModel(FairseqLanguageModel):
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *others: Any, **named: Any) -> Any:
         """Load weights as fairseq does. Raises InputError if they belong to another model or dictionary."""
-        own = self.state_dict()
-        state_dict = {FINGERPRINT: own[FINGERPRINT], **state_dict}  # older checkpoints lack the fingerprint
-        for name in {**own, **state_dict} if strict else ():
-            shapes = ["x".join(map(str, weights[name].shape)) if name in weights else "none" for weights in (state_dict, own)]
-            if shapes[0] != shapes[1]:
-                raise InputError(
-                    f"the checkpoint's {name.removeprefix('decoder.model.')} is {shapes[0]}, this model's is {shapes[1]}: give the options "
-                    "and the dict.txt, in the data folder, that the checkpoint was trained with"
-                )
-        if not torch.equal(state_dict[FINGERPRINT].to(own[FINGERPRINT]), own[FINGERPRINT]):
-            raise InputError(
-                "the checkpoint was trained with other words than the dict.txt in the data folder, or with these in another order: "
-                "preprocess with the dict.txt that it was trained with (--srcdict)"
-            )
-        loaded = super().load_state_dict(state_dict, strict, *others, **named)
+        loaded = super().load_state_dict(fitting(self, state_dict, strict), strict, *others, **named)
         check_finite(self, None)
         return loaded
 
@@ -331,6 +323,29 @@ class MemoryLanguageModel(FairseqLanguageModel):
                 found = "nan" if of_target[impossible][0].isnan() else "0"
                 raise InputError(f"the model gives the word {word!r} the probability {found}: a perplexity cannot be computed")
         return probs
+
+
+def fitting(model: BaseFairseqModel, weights: Mapping[str, Tensor], strict: bool) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint for ``load_state_dict``, with the fingerprint of the dictionary, which older ones lack.
+
+    Raises:
+        InputError: they belong to another model, or to another dictionary of the words to predict.
+    """
+    own = model.state_dict()
+    given = {FINGERPRINT: own[FINGERPRINT], **weights}
+    for name in {**own, **given} if strict else ():
+        shapes = ["x".join(map(str, some[name].shape)) if name in some else "none" for some in (given, own)]
+        if shapes[0] != shapes[1]:
+            raise InputError(
+                f"the checkpoint's {name.removeprefix('decoder.model.')} is {shapes[0]}, this model's is {shapes[1]}: give the options "
+                "and the dict.txt, in the data folder, that the checkpoint was trained with"
+            )
+    if not torch.equal(given[FINGERPRINT].to(own[FINGERPRINT]), own[FINGERPRINT]):
+        raise InputError(
+            "the checkpoint was trained with other words than the dict.txt in the data folder, or with these in another order: "
+            "preprocess with the dict.txt that it was trained with (--srcdict; --tgtdict for the words of a translation)"
+        )
+    return given
 
 
 def name_both_ways(parser: Any, name: str) -> None:

@@ -17,8 +17,9 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from attlm_fairseq.checkpoints.fairseq_loading import FROM_CHECKPOINT
+from attlm_fairseq.checkpoints.reading import check_finite
 from attlm_fairseq.errors import InputError
-from attlm_fairseq.models._decoder import IncrementalDecoder, LSTMLanguageModelConfig, refuse_model_options, stored_state
+from attlm_fairseq.models._decoder import IncrementalDecoder, LSTMLanguageModelConfig, fitting, refuse_model_options, stored_state
 from attlm_fairseq.modules.families import FAMILIES, build_language_model
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.recurrence.weighted_average import WeightedAverage
@@ -93,6 +94,10 @@ class TranslationDecoder(IncrementalDecoder):
         sizes = [part[0].numel() for part in model.recurrence.initial(1) if part.is_floating_point()]
         self.bridge = nn.Linear(source_size, sum(sizes))
         self.bridge_sizes = sizes
+        if isinstance(model.recurrence, WeightedAverage):
+            for name, parameter in model.recurrence.named_parameters():
+                if name.endswith("first_state"):  # the encoder's replaces it: without a gradient, it would stop training on several GPUs
+                    parameter.requires_grad_(False)
 
     def forward(
         self,
@@ -130,6 +135,12 @@ class TranslationDecoder(IncrementalDecoder):
 @register_model("attentive_lstm", dataclass=AttentiveLSTMTranslationConfig)
 class AttentiveLSTMTranslationModel(FairseqEncoderDecoderModel):
     """fairseq's LSTM encoder with a ``TranslationDecoder``."""
+
+    def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *others: Any, **named: Any) -> Any:
+        """Load weights as fairseq does. Raises InputError if they belong to another model or to another target dictionary."""
+        loaded = super().load_state_dict(fitting(self, state_dict, strict), strict, *others, **named)
+        check_finite(self, None)
+        return loaded
 
     @classmethod
     def build_model(cls, cfg: EncoderConfig, task: FairseqTask) -> "AttentiveLSTMTranslationModel":

@@ -17,6 +17,9 @@ from attlm_fairseq.modules.recurrence import Recurrence
 from attlm_fairseq.modules.regularisation import NOTHING_LEFT_OUT, Regularisation
 from attlm_fairseq.modules.state import LanguageModelState, Memory
 
+OF_WORDS = ("embedding.", "output.", "reader.word_keys.", "reader.word_values.")
+"""The parameters with one row per word begin so."""
+
 
 class Inputs(NamedTuple):
     """Tokens with their input projections, which do not depend on the position."""
@@ -108,11 +111,11 @@ class LanguageModel(nn.Module):
         Args:
             init_range: the largest absolute value of a weight.
             biases_too: draw the trained biases like the weights, except those that the parts set.
-            layers_too: if False, draw only the embeddings and the matrices of the softmax. Other weights and their biases keep the
-                values with which PyTorch has built the layers.
+            layers_too: if False, draw only the tables of words (the embeddings and those of a reader) and the matrices of the softmax.
+                Other weights and their biases keep the values with which PyTorch has built the layers.
         """
         for name, parameter in self.named_parameters():
-            of_words = name.startswith(("embedding.", "output.")) and not name.startswith(("output.latents.", "output.prior."))
+            of_words = name.startswith(OF_WORDS) and not name.startswith(("output.latents.", "output.prior."))
             if not (layers_too or of_words):
                 continue
             if "bias" in name and not (biases_too and parameter.requires_grad):

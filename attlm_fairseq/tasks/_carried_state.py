@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -10,8 +11,7 @@ from torch import Tensor
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.state import EVERYTHING, Carried, LanguageModelState
-
-RESUME = "resume with the options and the data of before, or give --reset-dataloader to begin with the first epoch again"
+from attlm_fairseq.tasks._resuming import RESUME
 
 
 class CarriedState:
@@ -38,6 +38,11 @@ class CarriedState:
         known, state = self._states.get(model) or self._states.get(None) or (rows[:0], initial)
         places = {row: place for place, row in enumerate(known.tolist())}
         if not places.keys() >= set(rows[~starts].tolist()):
+            if isinstance(sys.exc_info()[1], FloatingPointError):  # fairseq reads a batch again to look for the cause
+                raise InputError(
+                    "the gradients are not finite: training has diverged; give a smaller --lr or --clip-norm, and resume from the last "
+                    "checkpoint"
+                )
             if read:
                 raise InputError(
                     "a batch with the beginning of a document was lost, for lack of GPU memory: give a smaller --batch-size or --bptt, and "

@@ -173,7 +173,8 @@ class DocumentDataset(FairseqDataset):
 
         ``whole``: each document goes to the row with the fewest segments so far, and the longest row is finished alone.
         Otherwise the documents are divided evenly, so that all batches are full, since training on few documents alone would
-        undo what was learned. A document in which a new row begins is cut there.
+        undo what was learned. A document in which a new row begins is cut there. With random lengths, rows are even in segments
+        of the dataset's length, not in tokens: a row of short documents has more segments than its tokens need.
         """
         random = np.random.RandomState(seed)
         documents = np.arange(len(self.documents))
@@ -188,7 +189,7 @@ class DocumentDataset(FairseqDataset):
                 queues[shortest].append(stretch)
                 counts[shortest] += ceil_div(stretch.end, self.segment)
         else:
-            queues = divide_evenly(stretches, rows * shards, 1 if random_lengths else self.segment)
+            queues = divide_evenly(stretches, rows * shards, self.segment)
         if order == "rotated":
             queues = [rotate(queue, random.randint(max(1, sum(map(len_of, queue))))) for queue in queues]
         most = max(sum(map(len_of, queue)) for queue in queues)

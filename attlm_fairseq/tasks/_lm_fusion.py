@@ -194,7 +194,10 @@ class LMFusionTask(FairseqTask):
         """Return what ``load`` returns, kept on the task: a program that builds generators again and again loads its LMs once."""
         key = (load, path, options)
         if key not in self.lms:
-            self.lms[key] = load(path, vocabulary, options)
+            try:
+                self.lms[key] = load(path, vocabulary, options)
+            except ValueError as error:  # int8 on a GPU
+                raise InputError(str(error), path=path) from None
         return self.lms[key]
 
 

@@ -2,20 +2,26 @@
 
 fairseq saves the best validation of ``--lr-scheduler reduce_lr_on_plateau``, but not how many worse ones followed, nor the
 validation of the epoch that has just ended, which the scheduler sees only after the checkpoint is written. It does not save
-at all what ``--patience`` counts. With ``--reset-dataloader`` it does not give a task what the task has saved.
+at all what ``--patience`` counts, nor the options on which the batches of an unfinished epoch depend. With ``--reset-dataloader``
+it does not give a task what the task has saved.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import wraps
 from typing import Any
 
 import fairseq.checkpoint_utils
+import torch
 from fairseq.optim import lr_scheduler
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
+logger = logging.getLogger(__name__)
+
+RESUME = "resume with the options and the data of before, or give --reset-dataloader to begin with the first epoch again"
 COUNTERS = ("num_bad_epochs", "cooldown_counter")  # of torch's scheduler
 
 
@@ -65,12 +71,31 @@ def _loading(load: Any) -> Any:
     @wraps(load)
     def load_checkpoint(cfg: Any, trainer: Any, **passthrough: Any) -> Any:
         extra_state, epoch_itr = load(cfg, trainer, **passthrough)
-        goes_on = cfg.reset_dataloader and not cfg.reset_optimizer and extra_state is not None
-        if goes_on and hasattr(trainer.task, "set_average"):
-            trainer.task.set_average(extra_state.get(type(trainer.task).__name__, {}))
+        if extra_state is None or not hasattr(trainer.task, "set_average"):
+            return extra_state, epoch_itr
+        saved = extra_state.get(type(trainer.task).__name__, {})
+        if cfg.reset_dataloader and not cfg.reset_optimizer:
+            trainer.task.set_average(saved)
+        if epoch_itr.iterations_in_epoch > 0 and (changed := changes(saved.get("options", {}), trainer.task.dependencies())):
+            logger.warning(
+                f"the checkpoint was written in the midst of an epoch {changed}: the rest of this epoch reads some words again and leaves "
+                f"others out; {RESUME}"
+            )
         return extra_state, epoch_itr
 
     return load_checkpoint
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the settings that differ, in words; empty if none does. What one of the two lacks is not compared."""
+    changed = [name for name, value in before.items() if name in now and now[name] != value]
+    one, other = (", ".join(f"{name} {options[name]!r}" for name in changed) for options in (before, now))
+    return f"with {one}, and this run has {other}" if changed else ""
+
+
+def world_size() -> int:
+    """Return the number of processes that train together."""
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
 
 
 def patience_dict() -> dict[str, Any]:

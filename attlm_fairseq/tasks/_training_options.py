@@ -43,6 +43,8 @@ class TrainingOptions(ChoiceOptions):
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")
     cpu: bool = II("common.cpu")
+    seed: int = II("common.seed")
+    batch_size: Optional[int] = II("dataset.batch_size")
     train_subset: str = II("dataset.train_subset")
     disable_validation: bool = II("dataset.disable_validation")
     curriculum: int = II("dataset.curriculum")

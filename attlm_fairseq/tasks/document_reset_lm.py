@@ -18,10 +18,11 @@ from torch import Tensor
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.modules.state import Carried, has_slots
-from attlm_fairseq.tasks._carried_state import RESUME, CarriedState
+from attlm_fairseq.tasks._carried_state import CarriedState
 from attlm_fairseq.tasks._document_dataset import DOCUMENT_ORDERS, DocumentDataset, Segment
+from attlm_fairseq.tasks._resuming import RESUME, changes, world_size
 from attlm_fairseq.tasks._training_options import TrainingOptions
-from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMTask
+from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMTask, require_sample
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +71,7 @@ class DocumentResetLMConfig(TrainingOptions):
             "models that store single states: amsrn_lm, kvp_lstm_lm, --attention-score combined"
         },
     )
-    seed: int = II("common.seed")
     sentence_avg: bool = II("optimization.sentence_avg")
-    batch_size: Optional[int] = II("dataset.batch_size")
     validate_after_updates: int = II("dataset.validate_after_updates")
     save_interval_updates: int = II("checkpoint.save_interval_updates")
     max_update: int = II("optimization.max_update")
@@ -127,6 +126,10 @@ class DocumentResetLMTask(SentenceResetLMTask):
                 "--attention-score combined or dot, --arch amsrn_lm, kvp_lstm_lm or lstmn_lm"
             )
         return model
+
+    def build_generator(self, *arguments: Any, **options: Any) -> Any:
+        """Refuse to generate: the sentences to continue would be cut into segments, each of which would be continued."""
+        raise InputError("--task document_reset_lm does not generate: give --task sentence_reset_lm to fairseq-generate or -interactive")
 
     def load_dataset(self, split: str, combine: bool = False, epoch: int = 1, **kwargs: Any) -> None:
         """Load a split. Only if fairseq's trainer loads its training data, the batches are those of training."""
@@ -205,6 +208,8 @@ class DocumentResetLMTask(SentenceResetLMTask):
     def train_step(
         self, sample: dict, model: torch.nn.Module, criterion: torch.nn.Module, optimizer: Any, update_num: int, ignore_grad: bool = False
     ) -> tuple[Tensor, int, dict]:
+        if all(weights.grad is None for weights in model.parameters()):  # an update begins, perhaps again after an overflow of --fp16
+            self._positions = 0
         if not ignore_grad:  # that is a batch of a rank that has no data left, for the others to have company
             sample = self.with_state(sample, self.training_state)
             self._positions = max(self._positions, sample["target"].size(1) if sample else 0)
@@ -247,21 +252,22 @@ class DocumentResetLMTask(SentenceResetLMTask):
             torch.distributed.all_gather_object(self._of_all_ranks, self.training_state.state_dict())
 
     def valid_step(self, sample: dict, model: BaseFairseqModel, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
+        require_sample(sample)
         return FairseqTask.valid_step(self, self.with_state(sample, self.validation_state), model, criterion)
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
-        """Return the state of the rows of all ranks, so that a resumed run continues exactly, and what the rows depend on."""
+        """Return the state of the rows of all ranks, so that a resumed run continues exactly."""
         if world_size() == 1:
             ranks = [self.training_state.state_dict()]
         else:  # states are not gathered at an epoch's end, where no document continues; otherwise `take` raises an error after resuming
             ranks = self._of_all_ranks or [{}] * world_size()
         averaged = super().get_checkpoint_dict()
-        own = {"ranks": ranks, "options": self.dependencies(), **averaged.get(type(self).__name__, {})}
-        return {**averaged, type(self).__name__: own}
+        return {**averaged, type(self).__name__: {"ranks": ranks, **averaged[type(self).__name__]}}
 
     def dependencies(self) -> dict[str, Any]:
         """Return the settings that decide which row reads which words; with others, a row would continue the state of other words."""
         return {
+            "--distributed-world-size": world_size(),
             "--bptt": self.cfg.bptt,
             "--batch-size": self.row_count(self.cfg.batch_size, self.cfg.max_tokens),
             "--seed": self.cfg.seed,
@@ -280,13 +286,6 @@ class DocumentResetLMTask(SentenceResetLMTask):
         if self.cfg.reset == "segment" or not any(ranks):
             return  # every row is reset
         before = {**saved.get("options", {}), "--distributed-world-size": len(ranks)}  # without options: from before they were saved
-        now = {**self.dependencies(), "--distributed-world-size": world_size()}
-        if changed := [name for name, value in before.items() if now[name] != value]:
-            one, other = (", ".join(f"{name} {options[name]!r}" for name in changed) for options in (before, now))
-            raise InputError(f"the checkpoint was written in the midst of documents with {one}, and this run has {other}; {RESUME}")
+        if changed := changes(before, self.dependencies()):
+            raise InputError(f"the checkpoint was written in the midst of documents {changed}; {RESUME}")
         self.training_state.load_state_dict(ranks[torch.distributed.get_rank() if world_size() > 1 else 0])
-
-
-def world_size() -> int:
-    """Return the number of processes that train together."""
-    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1

@@ -28,7 +28,7 @@ from attlm_fairseq.errors import InputError
 from attlm_fairseq.models._decoder import MemoryLanguageModel
 from attlm_fairseq.modules.memory import PointerReader
 from attlm_fairseq.tasks._averaging import WeightAverage, copy_to_masters
-from attlm_fairseq.tasks._resuming import load_patience_dict, patience_dict
+from attlm_fairseq.tasks._resuming import load_patience_dict, patience_dict, world_size
 from attlm_fairseq.tasks._sentence_dataset import BATCH_ORDERS, SentenceDataset
 from attlm_fairseq.tasks._special_words import special_word
 from attlm_fairseq.tasks._training_options import TrainingOptions, refuse_options
@@ -79,6 +79,7 @@ class SentenceResetLMTask(FairseqTask):
         self.dictionary = dictionary
         self.of_this_package: Optional[bool] = None  # the model, once it is built
         self.trains = False  # whether it is built to be trained
+        self._to_train: Optional[BaseFairseqModel] = None  # until there is a criterion
         self._pointer_loss = 0.0  # of a model that is to be trained, if it is not the default
         self._trained: Optional[BaseFairseqModel] = None  # after its first update
         self._own_seed = -1  # of this process for the current update
@@ -108,6 +109,7 @@ class SentenceResetLMTask(FairseqTask):
             self.compare_dictionaries()
         model = super().build_model(cfg, from_checkpoint)
         self.of_this_package = isinstance(model, MemoryLanguageModel)
+        self._to_train = model if self.trains and self.of_this_package else None
         longest = TrainingOptions.__dataclass_fields__["max_target_positions"].default
         if self.trains and self.of_this_package and self.cfg.max_target_positions != longest:
             raise InputError(
@@ -135,7 +137,17 @@ class SentenceResetLMTask(FairseqTask):
                 f"--pointer-loss {self._pointer_loss} has no effect without --criterion lm_cross_entropy: give that criterion, or leave "
                 "--pointer-loss out"
             )
-        return super().build_criterion(cfg, from_checkpoint)
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        model, self._to_train = self._to_train, None
+        if model is not None and getattr(cfg, "_name", None) == "lm_cross_entropy":
+            self.try_out(criterion, model)
+        return criterion
+
+    def try_out(self, criterion: FairseqCriterion, model: BaseFairseqModel) -> None:
+        """Compute the loss of two words, so that a term of the loss that the model cannot have is refused before the data are read."""
+        tokens = torch.full((1, 2), self.dictionary.eos())
+        with torch.random.fork_rng(devices=[]):  # dropout draws, and the training is to be the same without this
+            criterion(model, {"net_input": {"src_tokens": tokens}, "target": tokens, "ntokens": tokens.numel()})
 
     def state_dict(self) -> dict[str, Any]:
         """Return the task's entries in a checkpoint."""
@@ -313,12 +325,27 @@ class SentenceResetLMTask(FairseqTask):
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
         """Return the task's entries for a checkpoint, and put the average into the model, which is saved next."""
-        saved = {"patience": patience} if (patience := patience_dict()) else {}
+        saved: dict[str, Any] = {"options": self.dependencies()}
+        if patience := patience_dict():
+            saved["patience"] = patience
         if self.average.kind != "none":
             if self._trained is not None:
                 self.average.put_in(self._trained)
             saved["average"] = self.average.state_dict()
-        return dict.fromkeys(TASK_CLASSES, saved) if saved else {}  # fairseq gives each task what has its name
+        return dict.fromkeys(TASK_CLASSES, saved)  # fairseq gives each task what has its name
+
+    def dependencies(self) -> dict[str, Any]:
+        """Return the settings that decide which batch has which sentences; with others, an epoch cannot go on where it was interrupted."""
+        return {
+            "--distributed-world-size": world_size(),
+            "--batch-size": self.cfg.batch_size,
+            "--max-tokens": self.cfg.max_tokens,
+            "--seed": self.cfg.seed,
+            "--batch-order": str(self.cfg.batch_order),
+            "--cut-sentences": self.cfg.cut_sentences,
+            "--blank-lines": str(self.cfg.blank_lines),
+            "a training text of so many sentences:": len(self.datasets[self.cfg.train_subset]),
+        }
 
     def set_checkpoint_dict(self, saved: dict[str, Any]) -> None:
         load_patience_dict(saved.get("patience", {}))
@@ -330,6 +357,7 @@ class SentenceResetLMTask(FairseqTask):
             self.average.load_state_dict(saved["average"])
 
     def valid_step(self, sample: dict[str, Any], model: BaseFairseqModel, criterion: torch.nn.Module) -> tuple[Tensor, int, dict]:
+        require_sample(sample)
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
         # the first event of a sentence follows </s> alone: one distribution serves all sentences
         start = sample["target"].new_full((1, 1), self.dictionary.eos())
@@ -391,6 +419,12 @@ class SentenceResetLMTask(FairseqTask):
     @property
     def target_dictionary(self) -> Dictionary:
         return self.dictionary
+
+
+def require_sample(sample: dict[str, Any]) -> None:
+    """Raise InputError for a batch without sentences. fairseq-train replaces it, fairseq-validate on several GPUs does not."""
+    if not sample:
+        raise InputError("fairseq-validate runs as one process: give --distributed-world-size 1")
 
 
 def perplexity(nll: Any) -> float:

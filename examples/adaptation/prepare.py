@@ -40,7 +40,9 @@ def main() -> None:
         (folder / name / f"{split}.txt").write_text(text, encoding="utf-8", newline="\n")
         total, unknown = sum(map(len, of_split)), sum(word not in known for line in of_split for word in line)
         print(f"{name} {split}: {len(of_split)} lines, {total} words, {unknown} of them <unk>", file=sys.stderr)
-    (folder / "joint.txt").write_text("".join((folder / name / "train.txt").read_text(encoding="utf-8") for name in ("general", "domain")))
+    part = folder / "joint.txt.part"  # the last file, whole even if this is killed: run.sh takes it as a sign that all are there
+    part.write_text("".join((folder / name / "train.txt").read_text(encoding="utf-8") for name in ("general", "domain")), encoding="utf-8")
+    part.rename(folder / "joint.txt")
 
 
 if __name__ == "__main__":

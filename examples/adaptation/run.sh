@@ -12,7 +12,7 @@ source "$here/../steps.sh"
 usage="usage: run.sh GENERAL DOMAIN [options of fairseq-train ..]"
 general=$(realpath "${1:?$usage}") domain=$(realpath "${2:?$usage}")
 shift 2
-work=${WORK:-$here/work}
+work=${WORK:-$here/work} order=${ORDER:-3}
 mkdir -p "$work"
 cd "$work"
 
@@ -22,7 +22,7 @@ same_inputs texts.cksum "$general"/train.txt* "$general"/valid.txt* "$domain"/tr
 preprocess dict --only-source --padding-factor 1 --trainpref joint.txt --dict-only
 for text in general domain; do
     preprocess "$text/bin" --only-source --srcdict dict/dict.txt --trainpref "$text/train.txt" --validpref "$text/valid.txt"
-    [ -e "$text.arpa" ] || attlm ngram "$text/train.txt" -o "$text.arpa" -n "${ORDER:-3}" --unk-in-text --discount-fallback
+    [ -e "$text.$order.arpa" ] || attlm ngram "$text/train.txt" -o "$text.$order.arpa" -n "$order" --unk-in-text --discount-fallback
 done
 
 # train NAME TEXT ADAM-RATE EPOCHS OPTION..: trained models are kept, those of other options refused
@@ -42,7 +42,7 @@ train domain-lm domain 0.003 "${MORE:-15}" "$@"
 train adapted domain 0.003 "${MORE:-15}" --init-from general-lm/checkpoint_best.pt "$@"
 
 general=(--lm general=general-lm/checkpoint_best.pt) domain=(--lm domain=domain-lm/checkpoint_best.pt)
-adapted=(--lm adapted=adapted/checkpoint_best.pt) ngrams=(--kenlm ngram_general=general.arpa --kenlm ngram_domain=domain.arpa)
+adapted=(--lm adapted=adapted/checkpoint_best.pt) ngrams=(--kenlm "ngram_general=general.$order.arpa" --kenlm "ngram_domain=domain.$order.arpa")
 # mix NAME LM..: the LMs' linear mixture with the weights that EM finds on the domain's validation text
 mix() {
     attlm mix domain/valid.txt --name "$1" -o "$1.toml" "${@:2}" > "$1.log"

@@ -3,7 +3,7 @@
 # candidates next to the corrections of corrections.sh.
 #
 # usage: corrector.sh atis-train.json.gz [FOLDER]
-# Trains on the lists whose index is not a multiple of 5, tunes and measures on the 793 others. About 15 minutes of one core.
+# Trains on the lists whose index is not a multiple of 5, tunes and measures on the 793 others.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
@@ -23,7 +23,10 @@ training=(pairs-bin --user-dir attlm_fairseq --task translation -s hyp -t ref --
     --batch-size 32 --max-epoch 30 --best-checkpoint-metric ppl --no-epoch-checkpoints --no-last-checkpoints \
     --cpu --distributed-world-size 1 --num-workers 0 --no-progress-bar --save-dir corrector)
 keep_to corrector "${training[*]}"
-[ -e corrector/done ] || { fairseq-train "${training[@]}" > corrector.log 2>&1; touch corrector/done; }
+[ -e corrector/done ] || {
+    fairseq-train "${training[@]}" > corrector.log 2>&1 || { tail -3 corrector.log >&2; exit 1; }
+    touch corrector/done
+}
 tune=(attlm tune dev.json --metric wer --objective risk --corrector corrector/checkpoint_best.pt)
 echo "== the neural corrector alone, with its own score"
 "${tune[@]}" -o corrector.alone.toml

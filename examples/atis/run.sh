@@ -22,7 +22,10 @@ for score in single combined; do
         --batch-size 32 --max-epoch 22 --best-checkpoint-metric ppl --no-epoch-checkpoints --no-last-checkpoints \
         --cpu --distributed-world-size 1 --num-workers 0 --no-progress-bar --save-dir "$score")
     keep_to "$score" "${training[*]}"
-    [ -e "$score/done" ] || { fairseq-train "${training[@]}" > "$score.log" 2>&1; touch "$score/done"; }
+    [ -e "$score/done" ] || {
+        fairseq-train "${training[@]}" > "$score.log" 2>&1 || { tail -3 "$score.log" >&2; exit 1; }
+        touch "$score/done"
+    }
 done
 ngram="--kenlm ngram=lm.arpa"
 neural="--lm attentive=single/checkpoint_best.pt:combined/checkpoint_best.pt"

@@ -12,4 +12,6 @@ if __name__ == "__main__":
     with gzip.open(source, "rt", encoding="utf-8") as file:
         lists = json.load(file)
     for half, part in (("even", lists[::2]), ("odd", lists[1::2])):
-        Path(f"{name}.{half}.json").write_text(json.dumps(part, ensure_ascii=False), encoding="utf-8")
+        unfinished = Path(f"{name}.{half}.json.part")  # renamed when whole: run.sh takes NAME.odd.json as a sign that both are there
+        unfinished.write_text(json.dumps(part, ensure_ascii=False), encoding="utf-8")
+        unfinished.rename(f"{name}.{half}.json")

@@ -7,9 +7,12 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../steps.sh"
-usage="usage: run.sh TRAIN.txt.gz VALID.txt.gz FOLDER LISTS.json.gz.."
-train=$(realpath "${1:?$usage}") valid=$(realpath "${2:?$usage}") work=${3:?$usage}
-lists=$(realpath "${@:4}")
+if [[ $# -lt 4 ]]; then
+    echo "usage: run.sh TRAIN.txt.gz VALID.txt.gz FOLDER LISTS.json.gz.." >&2
+    exit 2
+fi
+train=$(realpath "$1") valid=$(realpath "$2") work=$3
+mapfile -d '' -t lists < <(realpath -z "${@:4}")
 mkdir -p "$work"
 cd "$work"
 
@@ -24,9 +27,12 @@ training=(bin --user-dir attlm_fairseq --task sentence_reset_lm --arch attentive
     --max-tokens 700 --batch-order length --max-update 1900 --cpu --distributed-world-size 1 --num-workers 0 --save-dir attentive --no-epoch-checkpoints \
     --log-interval 100 --log-format simple)
 keep_to attentive "${training[*]}"
-[ -e attentive/done ] || { fairseq-train "${training[@]}" > train.log 2>&1; touch attentive/done; }
+[ -e attentive/done ] || {
+    fairseq-train "${training[@]}" > train.log 2>&1 || { tail -3 train.log >&2; exit 1; }
+    touch attentive/done
+}
 lms="--kenlm ngram=lm.bin --lm attentive=attentive/checkpoint_best.pt"
-for list in $lists; do
+for list in "${lists[@]}"; do
     name=$(basename "$list" .json.gz)
     same_inputs "$name.cksum" "$list" lm.bin attentive/checkpoint_best.pt
     [ -e "$name.odd.json" ] || python "$here/halves.py" "$list" "$name"
@@ -34,8 +40,11 @@ for list in $lists; do
         read -r tuned tested <<< "$halves"
         echo "== $name: tuned on the $tuned lists"
         # shellcheck disable=SC2086 # options with their arguments
-        [ -e "$name.$tuned.txt" ] || attlm tune "$name.$tuned.json" $lms --mbr wer --consensus -o "$name.$tuned.toml" > "$name.$tuned.part" 2>&1
-        [ -e "$name.$tuned.txt" ] || mv "$name.$tuned.part" "$name.$tuned.txt"
+        [ -e "$name.$tuned.txt" ] || {
+            attlm tune "$name.$tuned.json" $lms --mbr wer --consensus -o "$name.$tuned.toml" > "$name.$tuned.part" 2>&1 \
+                || { tail -3 "$name.$tuned.part" >&2; exit 1; }
+            mv "$name.$tuned.part" "$name.$tuned.txt"
+        }
         cat "$name.$tuned.txt"
         echo "-- tested on the $tested lists"
         attlm eval "$name.$tested.json" --config "$name.$tuned.toml"

@@ -24,7 +24,8 @@ step train model "a small attentive LSTM language model, over documents" \
     "fairseq-train data --user-dir attlm_fairseq --task document_reset_lm --bptt 35 --batch-size 16 --arch attentive_lstm_lm \
 --decoder-embed-dim 256 --decoder-hidden-size 256 --decoder-layers 1 --dropout 0.3 --init-range 0.1 --criterion lm_cross_entropy \
 --optimizer adam --lr 0.006 --lr-scheduler polynomial_decay --warmup-updates 60 --total-num-update ${UPDATES:-1200} --clip-norm 5 \
---max-update ${UPDATES:-1200} --best-checkpoint-metric ppl --cpu --num-workers 0 --save-dir model --no-epoch-checkpoints --log-format simple"
+--max-update ${UPDATES:-1200} --best-checkpoint-metric ppl --cpu --distributed-world-size 1 --num-workers 0 \
+--save-dir model --no-epoch-checkpoints --log-format simple"
 lm="--lm lm=model/checkpoint_best.pt"
 ngram="--kenlm ngram=$quickstart/lm.arpa"
 for kind in neural-cache adaptation; do
@@ -33,14 +34,14 @@ for kind in neural-cache adaptation; do
 done
 step fit-unigram-cache unigram-cache.toml "fit: unigram cache of the n-gram LM" \
     "attlm fit dev.txt $ngram --context blank --find unigram-cache -o unigram-cache.toml"
-# setting FILE NAME: the value of an entry that `attlm fit` wrote, or nothing
-setting() { sed -n "s/^$2 = \"\(.*\)\"$/\1/p" "$1"; }
-cache="--neural-cache lm=$(setting neural-cache.toml neural_cache)"
-counts="--unigram-cache ngram=$(setting unigram-cache.toml unigram_cache)"
-adapt="--adapt lm=$(setting adaptation.toml adapt)"
+# fitted FILE NAME OPTION LM: the option with the value that `attlm fit` wrote for NAME, or nothing if it found no gain
+fitted() { sed -n "s/^$2 = \"\(.*\)\"$/$3 $4=\1/p" "$1"; }
+cache=$(fitted neural-cache.toml neural_cache --neural-cache lm)
+counts=$(fitted unigram-cache.toml unigram_cache --unigram-cache ngram)
+adapt=$(fitted adaptation.toml adapt --adapt lm)
 
 systems=${SYSTEMS:-ngram ngram-cache sentences context cache both-sentences both-caches adapt}
-outputs=
+outputs= gains=()
 for system in $systems; do
     case $system in
         ngram) what="n-gram" models=$ngram ;;
@@ -51,6 +52,7 @@ for system in $systems; do
         adapt) what="attentive LM with dynamic evaluation" models="$lm $adapt" ;;
         both-sentences) what="n-gram and attentive LM, single sentences" models="$ngram $lm --context-sentences 0" ;;
         both-caches) what="n-gram and attentive LM, context and caches" models="$ngram $counts $lm $cache" ;;
+        *) echo "conversations.sh: SYSTEMS: $system is not known" >&2; exit 2 ;;
     esac
     step "tune-$system" "$system.toml" "$what: tune the weights on dev" \
         "attlm tune $quickstart/dev.jsonl $models --context file:dev.documents --folds 0 -o $system.toml"
@@ -62,10 +64,11 @@ step errors errors.txt "word error rates on test" \
     "attlm eval $quickstart/test.jsonl$outputs --context file:test.documents > errors.txt"
 for pair in "ngram ngram-cache" "sentences context" "sentences cache" "sentences adapt" "both-sentences both-caches"; do
     read -r first second <<< "$pair"
-    [[ -e $first.jsonl && -e $second.jsonl ]] || continue
+    [[ " $systems " == *" $first "* && " $systems " == *" $second "* ]] || continue
     step "gain-$second" "gain-$second.txt" "what $second adds to $first" \
         "attlm eval $first.jsonl $second.jsonl --context file:test.documents > gain-$second.txt"
+    gains+=("gain-$second.txt")
 done
 echo
 cat errors.txt
-for gain in gain-*.txt; do sed -n 3p "$gain"; done
+for gain in "${gains[@]}"; do sed -n 3p "$gain"; done

@@ -47,7 +47,7 @@ def plot_distances(profiles: list[Path], output: Path) -> None:
         rows = json.loads(path.read_text(encoding="utf-8"))["distances"]
         near = [row for row in rows if row["distance"] is not None and row["distance"] <= FARTHEST]
         ratios = [row["mean"] / row["equal"] for row in near]
-        axes.plot([row["distance"] for row in near], ratios, label=path.name.removesuffix(".distance.json"))
+        axes.plot([row["distance"] for row in near], ratios, label=path.name.split(".")[0])
     axes.axhline(1.0, color="grey", linewidth=0.8)
     axes.set_xlabel("distance of the state")
     axes.set_ylabel("mean weight / uniform weight")

@@ -22,7 +22,8 @@ cd "$work"
 
 plain_texts "$data" python "$here/../wikitext.py" --blank
 binarise --padding-factor 1
-grep -v -m "${LINES_READ:-300}" '^$' test.txt > read.txt
+lines=${LINES_READ:-300} distances=()
+grep -v -m "$lines" '^$' test.txt > read.txt
 cpu=$(printf '%s\n' "$@" | grep -x -e --cpu || true)
 
 printf 'family\treset_every\tskip\tas_trained\tdocuments\tsentences\n' > results.part
@@ -59,8 +60,9 @@ for row in $rows; do
     done
     printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$family" "$every" "${skip:-0}" "${found[@]}" >> results.part
     case $family in plain | averaging) continue ;; esac
-    [ -e "$name.distance.json" ] || attlm attention --file read.txt --lm "$name=$name/checkpoint_best.pt" -o "$name.distance.json"
+    distances+=("$name/$name.$lines.distance.json")
+    [ -e "${distances[-1]}" ] || attlm attention --file read.txt --lm "$name=$name/checkpoint_best.pt" -o "${distances[-1]}"
 done
 mv results.part results.tsv
 cat results.tsv
-python "$here/open_questions.py" results.tsv ./*.distance.json
+python "$here/open_questions.py" results.tsv "${distances[@]}"

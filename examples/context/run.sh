@@ -23,7 +23,7 @@ binarise --padding-factor 1
 # a text without documents is read in its order by all rows of a batch, each from another place
 if grep -q '^$' train.txt; then context=blank order=shuffled; else context=all order=corpus; fi
 
-models=()
+models=() checkpoints=()
 for system in $systems; do
     case $system in
         plain) model=(--arch plain_lstm_lm) ;;
@@ -44,23 +44,29 @@ for system in $systems; do
         --batch-size 20 --max-update "${UPDATES:-2500}" --best-checkpoint-metric ppl --no-epoch-checkpoints --num-workers 0 --log-format simple \
         --save-dir "$system" "${model[@]}" "$@")
     train_model "$system" "" "${training[@]}"
-    models+=(--lm "$system=$system/checkpoint_best.pt")
+    models+=(--lm "$system=$system/checkpoint_best.pt") checkpoints+=("$system/checkpoint_best.pt")
 done
 
 head -n "${FIT:-800}" valid.txt > fit.txt
 head -n "${TEST:-500}" test.txt > part.txt
+# results of other models or texts stay in folders of their own
+results=tests-$({ echo "$systems"; cat fit.txt part.txt "${checkpoints[@]}"; } | cksum | cut -d ' ' -f 1)
+mkdir -p "$results"
 for kind in $kinds; do
+    found=$results/$kind
     case $kind in
         alone) options=("${models[@]}" --context-sentences 0) ;;
         context) options=("${models[@]}") ;;
-        *)
-            options=(--config "$kind.toml")
+        temperature | unigram-cache | neural-cache | adaptation)
             lines=()
-            [ "$kind" != adaptation ] || lines=(--lines "${ADAPT:-400}")
-            [ -e "$kind.toml" ] || attlm fit fit.txt "${models[@]}" --context "$context" --find "$kind" "${lines[@]}" -o "$kind.toml" > "$kind.fit" 2>&1
+            [ "$kind" != adaptation ] || { lines=(--lines "${ADAPT:-400}"); found+=-${ADAPT:-400}; }
+            options=(--config "$found.toml")
+            [ -e "$found.toml" ] || attlm fit fit.txt "${models[@]}" --context "$context" --find "$kind" "${lines[@]}" -o "$found.toml" \
+                > "$found.fit" 2>&1 || { tail -3 "$found.fit" >&2; exit 1; }
             ;;
+        *) echo "run.sh: KINDS: $kind is not known" >&2; exit 2 ;;
     esac
-    [ -e "$kind.tsv" ] || { attlm ppl part.txt "${options[@]}" --context "$context" > part.tsv && mv part.tsv "$kind.tsv"; }
+    [ -e "$found.tsv" ] || { attlm ppl part.txt "${options[@]}" --context "$context" > part.tsv; mv part.tsv "$found.tsv"; }
     echo "== test, $kind"
-    cut -f 1-3 "$kind.tsv"
+    cut -f 1-3 "$found.tsv"
 done

@@ -57,7 +57,7 @@ model=model epochs=${EPOCHS:-9}
 first=$(until_reading "$epochs" "${RATE:-0.0022}")
 train_model weak "$PROCESSES processes" "${training[@]}" $first "${weak[@]}" --max-epoch "${WEAK:-9}" --save-dir weak "$@"
 go_on_from weak model
-train_model model "$PROCESSES processes" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"
+train_model model "$PROCESSES processes; after $(<weak/options)" "${training[@]}" $first "${strong[@]}" --save-dir model "$@"
 cycle=0 rates=(${MORE_RATE:-0.0018})
 for readings in ${MORE:-}; do
     more_rate=${rates[cycle]:-${rates[-1]}} cycle=$((cycle + 1)) before=$model epochs=$((epochs + readings))
@@ -65,24 +65,27 @@ for readings in ${MORE:-}; do
     # the line from the rate at the beginning of the training that has more_rate before these readings and 0 after them
     rate=$(awk -v rate="$more_rate" -v all="$epochs" -v readings="$readings" 'BEGIN { print rate * all / readings }')
     go_on_from "$before" "$model"
-    train_model "$model" "$PROCESSES processes" "${training[@]}" $(until_reading "$epochs" "$rate") "${stronger[@]}" --save-dir "$model" "$@"
+    train_model "$model" "$PROCESSES processes; after $(<"$before/options")" "${training[@]}" $(until_reading "$epochs" "$rate") "${stronger[@]}" \
+        --save-dir "$model" "$@"
 done
 
-mkdir -p "test-$model"
+lines=${LINES:-3370}
+mkdir -p "$model/test"  # in the folder of the model, so that the results go when it is removed
 for kind in ${KINDS:-alone context neural-cache adaptation both}; do
-    found=test-$model/$kind
+    found=$model/test/$kind
     case $kind in
         alone) options=(--lm "lm=$model/checkpoint_best.pt" --context-sentences 0) ;;
         context) options=(--lm "lm=$model/checkpoint_best.pt") ;;
         neural-cache | adaptation | both)
             find=(--find "$kind")
             [ "$kind" != both ] || find=(--find neural-cache --find adaptation)
+            found+=-$lines
             options=(--config "$found.toml")
-            [ -e "$found.toml" ] || attlm fit valid.txt --lm "lm=$model/checkpoint_best.pt" --context all --lines "${LINES:-3370}" "${find[@]}" \
+            [ -e "$found.toml" ] || attlm fit valid.txt --lm "lm=$model/checkpoint_best.pt" --context all --lines "$lines" "${find[@]}" \
                 -o "$found.toml" > "$found.fit" 2>&1 || { tail -3 "$found.fit" >&2; exit 1; }
             ;;
         *) echo "run.sh: KINDS: $kind is not known" >&2; exit 2 ;;
     esac
-    [ -e "$found.tsv" ] || { attlm ppl test.txt "${options[@]}" --context all > part.tsv && mv part.tsv "$found.tsv"; }
+    [ -e "$found.tsv" ] || { attlm ppl test.txt "${options[@]}" --context all > part.tsv; mv part.tsv "$found.tsv"; }
     echo "== test, $kind: ppl $(tail -n 1 "$found.tsv" | cut -f 2)"
 done

@@ -247,6 +247,7 @@ def test_every_state_needs_its_token(lm):
         lm.step_each([lm.start(), lm.start()], [lm.eos])
 
 
+@pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_tokens_and_rows_may_stay_on_the_cpu(tmp_path):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS, attention_score="combined")

@@ -6,11 +6,14 @@ import math
 from argparse import Namespace
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from foreign_lms import write_fairseq_lm
 from lm_files import VARIANTS, write_arpa, write_checkpoint
 from pretend_device import NAME
 from translation_models import BEAM, WORDS, decode, make_dictionary, make_model, make_sample, make_task, texts
@@ -20,10 +23,11 @@ from attlm_fairseq.checkpoints.reading import load_model
 from attlm_fairseq.checkpoints.vocabulary import Vocabulary
 from attlm_fairseq.decoding import fairseq_search
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
-from attlm_fairseq.decoding.fairseq_lms import load_lm, parse_lms
+from attlm_fairseq.decoding.fairseq_lms import LoadOptions, load_folder_or_checkpoint, load_lm, parse_lms
 from attlm_fairseq.decoding.fairseq_search import FewTokensBeamSearch
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.families import FAMILIES
+from attlm_fairseq.scoring.fairseq_lm import load_fairseq_lm
 from attlm_fairseq.scoring.kenlm import KenLMScorer
 from attlm_fairseq.tasks import _lm_fusion
 from attlm_fairseq.verbs.export import export_model
@@ -95,6 +99,26 @@ def test_on_a_device_that_is_not_the_processor(tmp_path, family):
     assert texts(found) == texts(decode(make_task(lms=lms), make_model()))
 
 
+@pytest.mark.usefixtures("pretended_device")
+@pytest.mark.parametrize("kind", ["this package's", "transformer_lm", "lstm_lm"])
+def test_lms_that_stay_on_the_cpu(tmp_path, kind):
+    """For --eval-bleu in training, fairseq builds the generator while the translation model is still on the CPU."""
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS) if kind == "this package's" else write_fairseqs_own(tmp_path, kind)
+    task, model, sample = make_task(lms=f"{path}=0.4"), make_model(), make_sample()
+    expected = decode(task, model, sample)
+    generator = task.build_generator([model], SimpleNamespace(beam=BEAM, max_len_b=12))
+    model.to(NAME)
+    sample["net_input"] = {name: tokens.to(NAME) for name, tokens in sample["net_input"].items()}
+    assert texts(task.inference_step(generator, [model], sample)) == texts(expected)
+
+
+@pytest.mark.usefixtures("pretended_device")
+def test_int8_on_another_device_is_one_line(tmp_path):
+    path = write_checkpoint(tmp_path / "lm.pt", WORDS)
+    with pytest.raises(InputError, match=f"{path}: precision int8 needs a model on an x86 CPU"):
+        decode(make_task(lms=f"{path}=0.6", lm_precision="int8"), make_model().to(NAME))
+
+
 @pytest.mark.parametrize("options", [{"unnormalized": True, "lenpen": 0.5}, {"min_len": 4, "no_repeat_ngram_size": 2, "unkpen": 1.0}])
 def test_the_same_as_lm_path_with_other_options(tmp_path, options):
     path = write_checkpoint(tmp_path / "lm.pt", WORDS)
@@ -147,8 +171,7 @@ def test_an_exported_folder_is_the_checkpoint(tmp_path):
     assert_same(decode(make_task(lms=f"{tmp_path / 'folder'}=0.6"), make_model()), stock(make_model(), path, 0.6))
 
 
-@pytest.mark.parametrize("architecture", ["transformer_lm", "lstm_lm"])
-def test_fairseqs_own_language_models(tmp_path, architecture):
+def write_fairseqs_own(tmp_path, architecture: str) -> Path:
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
     from fairseq.models.transformer_lm import TransformerLanguageModelConfig
     from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
@@ -170,9 +193,29 @@ def test_fairseqs_own_language_models(tmp_path, architecture):
     iterator = {"train_iterator": {"epoch": 2, "iterations_in_epoch": 0}}
     content = {"args": arguments, "model": model.state_dict(), "optimizer_history": history, "extra_state": iterator}
     checkpoint_utils.torch_persistent_save(content, str(tmp_path / "lm.pt"))
-    found = decode(make_task(lms=f"{tmp_path / 'lm.pt'}=0.6"), make_model())
-    assert_same(found, stock(make_model(), tmp_path / "lm.pt", 0.6))
+    return tmp_path / "lm.pt"
+
+
+@pytest.mark.parametrize("architecture", ["transformer_lm", "lstm_lm"])
+def test_fairseqs_own_language_models(tmp_path, architecture):
+    path = write_fairseqs_own(tmp_path, architecture)
+    found = decode(make_task(lms=f"{path}=0.6"), make_model())
+    assert_same(found, stock(make_model(), path, 0.6))
     assert texts(found) != texts(decode(make_task(), make_model()))
+
+
+@pytest.mark.parametrize("kind", ["transformer_lm", "lstm_lm", "fconv_lm"])
+def test_fairseqs_own_language_models_begin_as_they_were_trained(tmp_path, kind):
+    """With --add-bos-token, as scoring reads them."""
+    path = write_fairseq_lm(tmp_path / "lm.pt", kind, add_bos_token=True)
+    scorer = load_fairseq_lm(path, "lm")
+    lm = load_folder_or_checkpoint(path, LoadOptions())
+    sentence = scorer.lm.vocabulary.ids(["the", "cat", "sat"])
+    states, found = lm.start(), []
+    for token, following in pairwise([2, *sentence, 2]):
+        log_probs, states = lm.step(states, torch.tensor([token]))
+        found.append(log_probs[0, following].item())
+    assert found == pytest.approx(scorer.score([["the", "cat", "sat"]])[0].log_probs, abs=1e-4)
 
 
 def test_weight_zero_is_no_lm(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pretend_device
 import pytest
 import torch
 from lm_files import OPTIONS, write_dictionary
@@ -84,6 +85,17 @@ def test_the_other_device_is_one():
     with torch.autocast(NAME, torch.bfloat16):
         assert (there @ there).dtype == torch.bfloat16
         assert (there @ there).exp().dtype == torch.float32
+
+
+def test_next_to_a_gpu_it_is_not_registered(monkeypatch):
+    def fail(*unused: object, **named: object) -> None:
+        raise AssertionError("registered")
+
+    monkeypatch.setattr(pretend_device.backend_registration, "_setup_privateuseone_for_python_backend", fail)
+    with pytest.raises(AssertionError, match="registered"):
+        pretend_device.register()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    pretend_device.register()
 
 
 def test_the_rest_of_the_process_does_not_see_it():

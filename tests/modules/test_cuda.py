@@ -36,8 +36,9 @@ def test_loss_and_gradients(variant, terms):
     found = []
     for model in on_both(variant):
         tokens = sentences().to(model.embedding.weight.device)
-        features, _ = model.train().extract_features(tokens)
-        loss = model.output.loss(features.flatten(0, 1), tokens.flatten(), None, terms).total
+        features, read = model.train().extract_features(tokens, model.output.needs_read)
+        whole = torch.ones_like(tokens, dtype=torch.bool)
+        loss = model.output.loss(features[whole], tokens[whole], read and read.at(whole), terms).total
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         found.append([part.cpu() for part in (loss, *torch.autograd.grad(loss, trained))])
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-3)

@@ -7,9 +7,17 @@ import pickle
 
 import pytest
 import torch
+from small_models import V, make_model
 
+from attlm_fairseq.attention.weights import read_batch
+from attlm_fairseq.checkpoints.reading import TrainedModel
+from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
+from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.modules.kernels import products
 from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, product, product_into, round_up_to_few
+from attlm_fairseq.modules.recurrence import LSTM
+from attlm_fairseq.scoring.scoring_models import Float32Model
+from attlm_fairseq.scoring.sequences import read_sequences
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.2, torch.float64: 1e-12}
 
@@ -48,3 +56,24 @@ def test_numbers_of_rows_are_rounded_up_to_few():
     assert all(count <= size <= max(count + 3, 1.07 * count) for count, size in enumerate(sizes))
     assert len({size for size in sizes if 512 < size <= 1024}) == 16
     assert all(round_up_to_few(size) == size for size in sizes)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "none"])
+def test_scores_after_a_history_are_read_without_tf32(monkeypatch, tmp_path, precision):
+    """cuDNN's recurrent layers, which read many positions at once, would round to TF32 by default."""
+    used = []
+
+    def read_together(lstm, embedded, before):
+        used.append(torch.backends.cudnn.rnn.fp32_precision)
+        return lstm(embedded, before)
+
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", precision == "tf32")
+    monkeypatch.setattr(LSTM, "read_together", read_together)
+    model = make_model("single", torch.float32)
+    vocabulary = Vocabulary([*SPECIAL_SYMBOLS, *map(str, range(V - len(SPECIAL_SYMBOLS)))])
+    trained, state = TrainedModel(model.eval(), vocabulary, tmp_path, "attentive_lstm_lm", ""), model.initial_state(1)
+    DecoderLM(trained).read(state, torch.tensor([[4, 5, 6]]))
+    read_sequences(Float32Model(model), [[4, 5, 6]], [state])
+    read_batch(trained, [[4, 5, 6]], True)
+    assert used == ["ieee"] * 3
+    assert torch.backends.cudnn.rnn.fp32_precision == precision

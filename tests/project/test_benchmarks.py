@@ -142,6 +142,30 @@ def test_yardstick_tunes_every_combination_of_lms(monkeypatch):
     assert module.cross_validated(made, {}).interval.score > found.interval.score
 
 
+def test_yardstick_keeps_to_the_options_of_what_is_trained(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    module = importlib.import_module("yardstick")
+    ran = []
+
+    def logged(program, _):
+        ran.append(program[0])
+        if program[0] == "fairseq-preprocess":
+            assert not (tmp_path / "data.part").exists()
+            (tmp_path / "data.part").mkdir()
+        else:
+            (tmp_path / "attentive" / "checkpoint_best.pt").touch()
+
+    monkeypatch.setattr(module, "logged", logged)
+    (tmp_path / "data.part").mkdir()  # of a killed run
+    words = ["--train", "train.txt", "--valid", "valid.txt", "--lists", "lists.json", "--work", str(tmp_path)]
+    for _ in range(2):
+        module.trained("attentive", module.parser("", updates=3).parse_args(words))
+    assert ran == ["fairseq-preprocess", "fairseq-train"]
+    for other in (["--updates", "4"], ["--size", "8"], ["--train", "other.txt"]):
+        with pytest.raises(SystemExit, match="was made with other options"):
+            module.trained("attentive", module.parser("", updates=3).parse_args([*words, *other]))
+
+
 def test_better_lms_are_trained_with_the_options_of_fairseq_and_measured(monkeypatch, tmp_path):
     from fairseq import options
 

@@ -205,6 +205,12 @@ def test_context(corpus, tmp_path):
         rows = [line.split("\t") for line in table.splitlines()[1:] if "\t" in line]
         assert [row[0] for row in rows] == ["lm", "averaging"]
         assert float(rows[1][1]) > 1
+    measured = [line for line in printed.splitlines() if line.startswith("averaging\t")]
+    for changed, expected in (({"TEST": "3"}, False), ({}, True)):  # what was measured on six lines is shown for six alone
+        again = run("context", corpus, *toy, work=tmp_path / "trained", **settings | {"KINDS": "context"} | changed)
+        assert (measured[0] in again.splitlines()) == expected
+    unknown = run("context", corpus, *toy, work=tmp_path / "trained", code=2, **settings | {"KINDS": "caches"})
+    assert unknown.splitlines()[-1] == "run.sh: KINDS: caches is not known"
 
 
 def test_open_questions(corpus, tmp_path):

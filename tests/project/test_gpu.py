@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def test_the_steps_are_there(tool, tmp_path):
     alone, both = tool.steps(tmp_path, None, 1), tool.steps(tmp_path, tmp_path, 2)
     assert list(alone) == ["tests", "training speed", "rescoring and decoding"]
     assert list(both) == ["tests", "training speed", "rescoring and decoding", "several GPUs", "PTB"]
+    assert "cuda and not several_gpus" in both["tests"]
     files = [word for command in both.values() for word in command if word.startswith(("benchmarks/", "examples/"))]
     assert len(files) == 3
     assert all((ROOT / file).is_file() for file in files)
@@ -49,6 +51,40 @@ def test_a_step_that_fails_or_takes_too_long_is_recorded(tool, tmp_path):
     assert (tmp_path / "report.txt").read_text() == "found\nbroken\nbegun\n"
 
 
+def test_tests_that_take_too_long_still_say_what_failed(tool, tmp_path):
+    (tmp_path / "test_it.py").write_text("import time\ndef test_one():\n    assert 1 == 2\ndef test_two():\n    time.sleep(600)\n")
+    command = [sys.executable, "-u", "-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider", "-vv", "--tb=short", "test_it.py"]
+    report = tmp_path / "report.txt"
+    with report.open("a") as file, subprocess.Popen(command, cwd=tmp_path, stdout=file, start_new_session=True) as process:
+        while "test_two" not in report.read_text():
+            assert process.poll() is None
+            time.sleep(0.1)
+        tool.stop(process)
+    assert "E   assert 1 == 2" in report.read_text()
+
+
+def test_what_ignores_signals_is_killed(tool, tmp_path, monkeypatch):
+    monkeypatch.setattr(tool, "SIGNALS", dict.fromkeys(tool.SIGNALS, 1))
+    with (tmp_path / "report.txt").open("a") as report:
+        assert tool.run(["sh", "-c", "trap '' INT TERM; while :; do sleep 1; done"], 1, report) == "stopped after 1 s"
+
+
+def test_an_interrupted_measurement_leaves_no_process(tool, tmp_path, monkeypatch):
+    started = []
+
+    class Interrupted(subprocess.Popen):
+        def wait(self, timeout=None):
+            if timeout is None:
+                return super().wait()
+            started.append(self)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(tool.subprocess, "Popen", Interrupted)
+    with (tmp_path / "report.txt").open("a") as report, pytest.raises(KeyboardInterrupt):
+        tool.run(["sleep", "600"], 60, report)
+    assert started[0].wait() == -9
+
+
 def test_scoring_at_toy_size(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = importlib.import_module("gpu_scoring")
@@ -57,5 +93,5 @@ def test_scoring_at_toy_size(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["gpu_scoring.py", "--device", "cpu", "--lists", "2", "--steps", "3"])
     module.main()
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 * (2 + 3)
+    assert len(lines) == 2 * 2 * (1 + 3)
     assert all("words/s" in line or "microseconds a step" in line for line in lines)

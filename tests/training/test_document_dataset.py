@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -104,13 +106,20 @@ def test_random_lengths_read_every_token_once(dictionary, order, rows, shards):
             read[segment.row] += [(segment.document, segment.begin + place) for place in range(segment.length)]
     every = sorted(place for of_row in read.values() for place in of_row)
     assert every == [(document, place) for document, tokens in enumerate(made.tokens) for place in range(tokens)]
-    sizes = [len(of_row) for of_row in read.values()]
+    of_documents = [Counter(document for document, _ in of_row).values() for of_row in read.values()]
+    sizes = [sum(-(-tokens // 12) for tokens in of_row) for of_row in of_documents]
     assert max(sizes) - min(sizes) <= 1, "rows are even"
     assert len(set(lengths)) > 3
     corpus = made.batches("corpus", 3, rows, shards, whole=False, random_lengths=True)
     begins = [next((each.document, each.begin) for batch in corpus for each in batch if each.row == row) for row in read]
     assert order != "rotated" or [of_row[0] for of_row in read.values()] != begins
     assert batches != made.batches(order, 4, rows, shards, whole=False, random_lengths=True), "other lengths in another epoch"
+
+
+def test_random_lengths_of_rows_with_short_documents_leave_no_thin_batches(dictionary):
+    made = dataset(dictionary, "\n\n".join(["a b c d e f g h i j " * 60, *["c d"] * 50]), segment=12)
+    batches = made.batches("corpus", 3, 2, whole=False, random_lengths=True)
+    assert sum(len(batch) < 2 for batch in batches) < 0.15 * len(batches)
 
 
 def test_random_lengths_are_normal_around_the_length_or_half_of_it():
@@ -321,6 +330,11 @@ def test_a_document_whose_state_was_never_saved_is_said(dictionary):
     carried.take(model, rows, torch.tensor([True, True]))  # the batch is lost: no state is put back
     with pytest.raises(InputError, match="was lost, for lack of GPU memory"):
         carried.take(model, rows, starts)
+    try:
+        raise FloatingPointError("gradients are Nan/Inf")
+    except FloatingPointError:  # in which fairseq reads the batch again
+        with pytest.raises(InputError, match="the gradients are not finite: training has diverged; give a smaller --lr"):
+            carried.take(model, rows, starts)
 
 
 def test_a_batch_without_room_for_a_segment_is_said(dictionary):
@@ -380,12 +394,52 @@ def test_states_are_gathered_where_a_checkpoint_may_follow(dictionary, monkeypat
     made = make_task(dictionary, disable_validation=disable, validate_after_updates=after, **saved)
     after_steps = []
     for update in range(3):
-        made.train_step({}, None, None, None, update)
+        made.train_step({}, torch.nn.Module(), None, None, update)
         after_steps.append(bool(gathered))
         gathered.clear()
     assert after_steps == expected
     made.begin_valid_epoch(1, None)
     assert gathered == [{}]
+
+
+def test_the_length_of_a_segment_whose_update_overflowed_is_forgotten(dictionary, monkeypatch):
+    """--fp16: fairseq then forgets the gradients, and updates the weights with those of the next batch alone."""
+    model, rates = torch.nn.Linear(1, 1), []
+
+    def train_step(task, sample, model, *unused) -> tuple:
+        model.weight.grad = torch.ones(1, 1)
+        return torch.zeros(()), 1, {}
+
+    class Optimizer:
+        def get_lr(self) -> float:
+            return 1.0
+
+        def set_lr(self, rate: float) -> None:
+            rates.append(rate)
+
+    monkeypatch.setattr(FairseqTask, "train_step", train_step)
+    monkeypatch.setattr(FairseqTask, "optimizer_step", lambda *unused, **named: None)
+    made = make_task(dictionary, random_bptt=True, bptt=2, sentence_avg=False, save_interval_updates=0, max_update=0, stop_time_hours=0)
+
+    def read(length: int) -> None:
+        made.train_step({"target": torch.zeros(1, length), "net_input": {}}, model, None, None, 0)
+
+    read(8)
+    model.zero_grad()
+    read(4)
+    read(3)  # --update-freq 2
+    made.optimizer_step(Optimizer(), model, 0)
+    assert rates == [2.0, 1.0]
+
+
+def test_it_does_not_generate(dictionary):
+    with pytest.raises(InputError, match="document_reset_lm does not generate: give --task sentence_reset_lm"):
+        make_task(dictionary).build_generator([], None)
+
+
+def test_an_empty_batch_of_fairseq_validate_is_one_line(dictionary):
+    with pytest.raises(InputError, match="fairseq-validate runs as one process: give --distributed-world-size 1"):
+        make_task(dictionary).valid_step({}, None, None)
 
 
 def test_what_a_batch_leaves_is_carried_only_once_its_loss_is_there(dictionary, monkeypatch):

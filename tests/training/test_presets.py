@@ -276,3 +276,13 @@ def test_bfloat16_is_slow_where_the_cpu_has_no_instructions_for_it(monkeypatch, 
 def noting_autocast(call: Callable[..., Any], lows: list[bool], *given: object) -> Any:
     lows.append(torch.is_autocast_enabled("cpu"))
     return call(*given)
+
+
+def test_tables_of_words_of_a_reader_are_drawn_with_the_embeddings():
+    torch.manual_seed(1)
+    config = of_hydra("rm_lm", decoder_embed_dim=8, decoder_hidden_size=8, init_layers="torch")
+    model = build_language_model("rm_lm", config, 50, PAD)
+    model.initialise(config.init_range, layers_too=False)
+    for table in (model.embedding, model.reader.word_keys, model.reader.word_values):
+        assert 0 < table.weight.abs().max() <= config.init_range
+    assert model.lstm.weight_hh_l0.abs().max() > config.init_range

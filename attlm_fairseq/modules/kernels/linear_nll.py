@@ -285,5 +285,6 @@ class _RoundedProducts:
         if not piece.start:
             self.grad_weight.copy_(of_piece)
             return
-        for some in range(0, words, ADDED_ROWS):  # without an array of all in float32
-            self.grad_weight[some : some + ADDED_ROWS] += of_piece[some : some + ADDED_ROWS]
+        at_once = ADDED_ROWS if errors.device.type == "cpu" else words  # few rows stay in a CPU's cache while they are converted
+        for sums, some in zip(self.grad_weight.split(at_once), of_piece.split(at_once), strict=True):
+            sums += some

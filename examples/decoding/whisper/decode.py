@@ -9,6 +9,7 @@ Without ``--model``, a small Whisper with random weights reads noise: nothing is
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 import torch
@@ -46,8 +47,14 @@ def loaded_whisper(folder: str, recordings: list[str]) -> tuple[Any, Any, dict[s
     import soundfile
     from transformers import WhisperForConditionalGeneration, WhisperProcessor
 
+    audio = []
+    for recording in recordings:
+        samples, rate = soundfile.read(recording)
+        if rate != RATE or samples.ndim > 1:
+            channels = "mono" if samples.ndim == 1 else f"{samples.shape[1]} channels"
+            sys.exit(f"decode.py: {recording} has {rate} Hz, {channels}; Whisper reads 16000 Hz, mono: convert it")
+        audio.append(samples)
     processor = WhisperProcessor.from_pretrained(folder)
-    audio = [soundfile.read(recording)[0] for recording in recordings]
     features = processor(audio, sampling_rate=RATE, return_tensors="pt")
     model = WhisperForConditionalGeneration.from_pretrained(folder, use_safetensors=True).eval()
     return model, processor.tokenizer, {"input_features": features.input_features}
@@ -58,7 +65,7 @@ def main() -> None:
     parser.add_argument("--lm", action="append", required=True, metavar="FILE=WEIGHT", help="a language model of words; repeatable")
     parser.add_argument("--model", help="folder of a Whisper")
     parser.add_argument("--max-tokens", type=int, default=30)
-    parser.add_argument("recordings", nargs="*", help="files of 16 kHz")
+    parser.add_argument("recordings", nargs="*", help="mono files of 16 kHz")
     options = parser.parse_args()
     model, tokenizer, inputs = loaded_whisper(options.model, options.recordings) if options.model else random_whisper()
     lms = LogLinearLM.load({path: float(weight) for path, _, weight in (lm.rpartition("=") for lm in options.lm)})

@@ -1,0 +1,75 @@
+"""A run that goes on within an epoch with other options is warned of: the batches of that epoch are others then."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+from attlm_fairseq.errors import InputError
+from attlm_fairseq.tasks import _resuming
+from attlm_fairseq.tasks._document_dataset import DocumentDataset
+from attlm_fairseq.tasks.document_reset_lm import DocumentResetLMConfig, DocumentResetLMTask
+from attlm_fairseq.tasks.sentence_reset_lm import SentenceResetLMConfig, SentenceResetLMTask
+
+GIVEN = {"batch_size": 2, "max_tokens": None, "seed": 1, "train_subset": "train"}
+
+
+def make_task(kind: str = "sentences", lines: int = 9, **options: object) -> SentenceResetLMTask:
+    if kind == "sentences":
+        task = SentenceResetLMTask(SentenceResetLMConfig(**{**GIVEN, **options}), Dictionary())
+        task.datasets["train"] = range(lines)
+        return task
+    dictionary = Dictionary()
+    task = DocumentResetLMTask(DocumentResetLMConfig(**{**GIVEN, "bptt": 2, "reset": "segment", **options}), dictionary)
+    text = [torch.tensor([dictionary.unk(), dictionary.eos()])] * lines
+    task.datasets["train"] = DocumentDataset(text, [2] * lines, dictionary, "text", segment=2, training=True)
+    return task
+
+
+def warning(saving: SentenceResetLMTask, resumed: SentenceResetLMTask, caplog, inside: int = 3, reset: bool = False) -> str:
+    """What is said when a checkpoint of one task is resumed by another."""
+    extra_state = {"train_iterator": {}, **saving.get_checkpoint_dict()}
+    load = _resuming._loading(lambda cfg, trainer: (extra_state, SimpleNamespace(iterations_in_epoch=inside)))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        load(SimpleNamespace(reset_dataloader=reset, reset_optimizer=False), SimpleNamespace(task=resumed))
+    return caplog.text
+
+
+@pytest.mark.parametrize("kind", ["sentences", "documents"])
+def test_other_batches_within_an_epoch_are_warned_of(kind, caplog):
+    assert warning(make_task(kind), make_task(kind), caplog) == ""
+    for name, value in {"batch_size": 3, "seed": 4}.items():
+        option = f"--{name.replace('_', '-')}"
+        said = warning(make_task(kind), make_task(kind, **{name: value}), caplog)
+        assert f"in the midst of an epoch with {option} {GIVEN[name]}, and this run has {option} {value}:" in said
+        assert "--reset-dataloader" in said
+        assert warning(make_task(kind), make_task(kind, **{name: value}), caplog, inside=0) == "", "between epochs"
+        assert warning(make_task(kind), make_task(kind, **{name: value}), caplog, inside=0, reset=True) == ""
+    assert "a training text of so many" in warning(make_task(kind), make_task(kind, lines=10), caplog)
+
+
+def test_options_of_either_task(caplog, monkeypatch):
+    assert "--batch-order" in warning(make_task(), make_task(batch_order="corpus"), caplog)
+    assert "--cut-sentences" in warning(make_task(), make_task(cut_sentences=35), caplog)
+    assert "--bptt" in warning(make_task("documents"), make_task("documents", bptt=3), caplog)
+    one = make_task()
+    saved = one.get_checkpoint_dict()
+    monkeypatch.setattr("attlm_fairseq.tasks.sentence_reset_lm.world_size", lambda: 2)
+    one.get_checkpoint_dict = lambda: saved
+    assert "--distributed-world-size 1, and this run has --distributed-world-size 2" in warning(one, make_task(), caplog)
+
+
+def test_a_checkpoint_of_before_says_nothing(caplog):
+    older = make_task()
+    older.get_checkpoint_dict = dict
+    assert warning(older, make_task(seed=3), caplog) == ""
+
+
+def test_an_empty_batch_of_fairseq_validate_is_one_line():
+    with pytest.raises(InputError, match="fairseq-validate runs as one process: give --distributed-world-size 1"):
+        make_task().valid_step({}, None, None)
