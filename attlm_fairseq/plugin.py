@@ -22,7 +22,7 @@ import omegaconf.base
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
 
-from attlm_fairseq.checkpoints.fairseq_loading import refuse_unusable
+from attlm_fairseq.checkpoints.fairseq_loading import close_eval, refuse_unusable
 from attlm_fairseq.checkpoints.plain_arrays import STAND_INS
 from attlm_fairseq.checkpoints.reading import SafeGlobals, allowed_globals, require_safe_torch
 from attlm_fairseq.errors import InputError
@@ -77,6 +77,7 @@ def register() -> None:
         fairseq.distributed.utils.broadcast_object = broadcast_object
         fairseq.checkpoint_utils.load_checkpoint_to_cpu = refuse_unusable(fairseq.checkpoint_utils.load_checkpoint_to_cpu)
         fairseq.utils.clip_grad_norm_ = clip_grad_norm
+    close_eval()
     complete_checkpoints()
     for message in OTHERS_WARNINGS:
         warnings.filterwarnings("ignore", message=message)

@@ -274,7 +274,8 @@ class Worker:
         if not line:
             self.errors.seek(0)
             said = self.errors.read().strip().splitlines()
-            raise WorkerError(said[-1] if said else f"exit code {self.process.wait()}")
+            code = self.process.wait()
+            raise WorkerError(said[-1] if said and code > 0 else f"exit code {code}")  # killed: the last line says nothing
         return json.loads(line)
 
     def close(self) -> None:

@@ -77,13 +77,15 @@ def run(command: list[str], seconds: float, report: TextIO) -> str:
 
 def stop(process: subprocess.Popen) -> None:
     """End a process and its group."""
-    for number, seconds in SIGNALS.items():
-        os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
-            break
-    with contextlib.suppress(ProcessLookupError):  # what the process has started may go on without it
-        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        for number, seconds in SIGNALS.items():
+            os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+                break
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # what the process has started may go on without it
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def main() -> int:
@@ -93,7 +95,7 @@ def main() -> int:
     parser.add_argument("--ptb", type=Path, help="folder with train, valid and test of the Penn Treebank, .txt or .txt.gz")
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        print("measure_gpu.py: there is no GPU that torch can use; run `make gpu CUDA=1` on a machine that has one", file=sys.stderr)
+        print("measure_gpu.py: there is no GPU that torch can use; run `make gpu` on a machine that has one", file=sys.stderr)
         return 2
     output, end = options.output.resolve(), time.monotonic() + 60 * options.minutes
     output.mkdir(parents=True, exist_ok=True)

@@ -1,20 +1,23 @@
 """Load checkpoints in fairseq's own commands: a refused file is one line, and no option in it is run as code.
 
 fairseq calls ``eval`` on some options of its models, such as ``--decoder-layers`` of ``fconv_lm``, which come from the
-checkpoint.
+checkpoint. ``close_eval`` makes it take plain values alone, and options that are more than these are refused before.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import operator
 import pickle
+import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from enum import Enum
 from functools import wraps
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from attlm_fairseq.checkpoints.reading import checked_sparse_tensors, first_sentence
 from attlm_fairseq.errors import InputError
@@ -56,43 +59,67 @@ def refuse_unusable(load: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:  # broken bytes make torch and fairseq raise almost anything
             why = f"{type(error).__name__}: {first_sentence(error)}"
             raise InputError(f"is not a checkpoint written by fairseq-train, or is cut short ({why})", path=path) from None
-        for name, text in option_texts({"cfg": state.get("cfg"), "args": state.get("args")}):
-            if name not in NAMES_OF_FILES and runs(text):
-                raise InputError(f"refused: its option {name} is {text[:60]!r}, which fairseq could run as Python code", path=path)
+        close_eval()
+        try:
+            for name, value in option_values({"cfg": state.get("cfg"), "args": state.get("args")}):
+                if reason := refusal(name, value):
+                    shown = repr(value[:60]) if isinstance(value, str | bytes) else f"a {type(value).__name__}"
+                    raise InputError(f"refused: its option {name} is {shown}, {reason}", path=path)
+        except RecursionError:
+            raise InputError("refused: its options are nested too deep", path=path) from None
         return state
 
     return loaded
 
 
-def option_texts(options: Any) -> Iterator[tuple[str, str | bytes]]:
-    """Yield the name and value of every text in the options of a checkpoint, nested options included."""
+PLAIN_TYPES = (bool, int, float, type(None))
+"""What an option may be besides texts and containers. An object of another type can hide options in attributes, or be read as a text."""
+
+
+def refusal(name: str, value: Any) -> str | None:
+    """Return why a checkpoint with such an option is refused; None if it is not."""
+    if not isinstance(value, str | bytes):
+        return "expected a number, a text, or a list or dictionary of these"
+    if name not in NAMES_OF_FILES and runs(value):
+        return "which fairseq could run as Python code"
+    return "which lets fairseq write, fetch or start something" if acts(name, value) else None
+
+
+def option_values(options: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name and value of every text in the options of a checkpoint, nested options included, and of what is of no plain type."""
     seen: dict[int, Any] = {}  # by id(), which is unique only among objects that are kept
     waiting = [("", options)]
     while waiting:
         name, value = waiting.pop()
-        if isinstance(value, str | bytes | bytearray):
-            yield name, value if isinstance(value, str) else bytes(value)
-        if id(value) in seen:  # an object that holds itself
+        if type(value) in (*PLAIN_TYPES, str, bytes) or isinstance(value, Enum) or id(value) in seen:  # seen: an object that holds itself
+            if type(value) in (str, bytes):
+                yield name, value
             continue
         seen[id(value)] = value
-        if isinstance(value, DictConfig):
-            value = OmegaConf.to_container(value, resolve=False)
-            waiting.append((name, value))
-        elif isinstance(value, argparse.Namespace):
+        if type(value) in (DictConfig, ListConfig):
+            waiting.append((name, OmegaConf.to_container(value, resolve=False)))
+        elif type(value) is argparse.Namespace:
             waiting.append((name, vars(value)))
-        elif isinstance(value, Mapping):
+        elif type(value) is dict:
             waiting += [(str(key), each) for key, each in value.items()]
-        elif isinstance(value, list | tuple | set):
+        elif type(value) in (list, tuple, set):
             waiting += [(name, each) for each in value]
+        else:
+            yield name, value
+
+
+def acts(name: str, text: str | bytes) -> bool:
+    """Return whether an option lets a criterion or task of fairseq write a file, fetch one or start a program."""
+    return name == "save_predictions" or (name, text) == ("dataset_impl", "fasta") or str(text).startswith(("http:", "https:", "s3:"))
 
 
 PLAIN_NODES = (
     *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.Load),
     *(ast.Tuple, ast.List, ast.Set, ast.Dict),
-    *(ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.BoolOp, ast.boolop, ast.Compare, ast.cmpop),
+    *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.UnaryOp, ast.unaryop),
 )
-"""What the values of real options are made of. Anything else can run what the file names: a comprehension can assign to a class, and an
-index then calls it."""
+"""What the values of real options are made of, and names of files look like. Anything else can run what the file names: a comprehension can
+assign to a class, and an index or ``%`` then calls it."""
 
 
 def runs(text: str | bytes) -> bool:
@@ -109,3 +136,61 @@ def runs(text: str | bytes) -> bool:
     except (MemoryError, RecursionError):
         return True
     return not all(isinstance(node, PLAIN_NODES) for node in ast.walk(parsed))
+
+
+def close_eval() -> None:
+    """Let fairseq's modules evaluate plain values alone: their global ``eval`` hides Python's."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fairseq.") and module is not None:
+            vars(module).setdefault("eval", plain_value)
+
+
+LARGEST = 1 << 16  # members of a list: models have some hundred layers
+
+
+def plain_value(text: str) -> Any:
+    """Return the value of numbers, texts and containers of these, such as ``[(512, 3)] * 20 + [(1024, 3)]``.
+
+    Raises:
+        TypeError: it is no text, as ``eval`` does, on which fairseq relies.
+        InputError: it is something else.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"expected a text, found {type(text).__name__}")
+    try:
+        return _value_of(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, MemoryError, RecursionError):
+        raise InputError(f"fairseq's option {text[:60]!r} is no plain value: expected numbers, texts or lists of these") from None
+
+
+def _value_of(node: ast.expr) -> Any:
+    match node:
+        case ast.Constant(value):
+            return value
+        case ast.List(members):
+            return list(map(_value_of, members))
+        case ast.Tuple(members):
+            return tuple(map(_value_of, members))
+        case ast.Dict(names, members):
+            return dict(zip((_value_of(name) for name in names if name is not None), map(_value_of, members), strict=True))
+        case ast.UnaryOp(ast.USub(), of):
+            return operator.neg(_value_of(of))
+        case ast.UnaryOp(ast.UAdd(), of):
+            return operator.pos(_value_of(of))
+        case ast.BinOp(left, (ast.Add() | ast.Sub() | ast.Mult() | ast.Div()) as sign, right):
+            one, other = _value_of(left), _value_of(right)
+            if isinstance(sign, ast.Mult):
+                lengths = [len(of) if isinstance(of, list | tuple | str | bytes) else 0 for of in (one, other)]
+                if any(lengths) and max(lengths) * max(of for of in (one, other) if isinstance(of, int)) > LARGEST:
+                    raise ValueError("too long")
+            return _OPERATORS[type(sign)](one, other)
+        case _:
+            raise ValueError("no plain value")
+
+
+_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}

@@ -158,7 +158,7 @@ class PyctcdecodeLM(AbstractLanguageModel):
                 for number, precision in zip(range(len(weights)), precisions, strict=True)
             ]
             return cls(LogLinearLM(lms, weights), unigrams, **attributes)
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(f"does not hold what save_to_dir wrote: {error}", path=folder) from None
 
     def get_start_state(self) -> HypothesisState:  # type: ignore[override]  # pyctcdecode's type hint is list, but it accepts any object

@@ -94,10 +94,6 @@ class TranslationDecoder(IncrementalDecoder):
         sizes = [part[0].numel() for part in model.recurrence.initial(1) if part.is_floating_point()]
         self.bridge = nn.Linear(source_size, sum(sizes))
         self.bridge_sizes = sizes
-        if isinstance(model.recurrence, WeightedAverage):
-            for name, parameter in model.recurrence.named_parameters():
-                if name.endswith("first_state"):  # the encoder's replaces it: without a gradient, it would stop training on several GPUs
-                    parameter.requires_grad_(False)
 
     def forward(
         self,
@@ -128,7 +124,9 @@ class TranslationDecoder(IncrementalDecoder):
         # a mask of slots stays as it is
         recurrent = tuple(next(parts).view_as(like) if like.is_floating_point() else like for like in empty.recurrent)
         if isinstance(self.model.recurrence, WeightedAverage):
-            recurrent = (recurrent[0], *empty.recurrent[1:])  # sums over words: before the first word they are empty
+            # the decoder's own first state has no effect, but a gradient of 0, without which training on several GPUs would stop;
+            # the others are sums over words: before the first word they are empty
+            recurrent = (recurrent[0] + 0 * empty.recurrent[0], *empty.recurrent[1:])
         return LanguageModelState(recurrent, empty.memory)
 
 

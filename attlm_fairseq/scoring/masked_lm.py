@@ -102,7 +102,9 @@ class MaskedLMScorer(Scorer):
         encoded = encode_words(self.tokenizer, sentences)
         distinct = sorted(set(encoded), key=lambda sentence: (sentence.tokens, sentence.lengths))
         if (with_room := self._with_room_for(max(map(len, distinct), default=0))) is not self:
-            return with_room.score(sentences)
+            scores = with_room.score(sentences)
+            self.deviation = self.deviation or with_room.deviation
+            return scores
         if self.compute.precision != "float32" and self.deviation is None and distinct:
             self.deviation = measured_on(distinct, self._log_probs, self.compute.precision)
         found = self._log_probs(distinct, self.compute.precision)

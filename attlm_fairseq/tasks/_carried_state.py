@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attlm_fairseq.checkpoints.reading import first_sentence
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.modules.language_model import LanguageModel
 from attlm_fairseq.modules.state import EVERYTHING, Carried, LanguageModelState
@@ -38,9 +39,9 @@ class CarriedState:
         known, state = self._states.get(model) or self._states.get(None) or (rows[:0], initial)
         places = {row: place for place, row in enumerate(known.tolist())}
         if not places.keys() >= set(rows[~starts].tolist()):
-            if isinstance(sys.exc_info()[1], FloatingPointError):  # fairseq reads a batch again to look for the cause
+            if isinstance(error := sys.exc_info()[1], FloatingPointError):  # fairseq reads a batch again to look for the cause
                 raise InputError(
-                    "the gradients are not finite: training has diverged; give a smaller --lr or --clip-norm, and resume from the last "
+                    f"{first_sentence(error)}: if training has diverged, give a smaller --lr or --clip-norm, and resume from the last "
                     "checkpoint"
                 )
             if read:

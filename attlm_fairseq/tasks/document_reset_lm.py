@@ -273,7 +273,7 @@ class DocumentResetLMTask(SentenceResetLMTask):
             "--seed": self.cfg.seed,
             "--document-marker": self.cfg.document_marker,
             "--document-order": str(self.cfg.document_order),
-            "--random-bptt": self.cfg.random_bptt,
+            "--random-bptt": "rows of segments" if self.cfg.random_bptt else False,  # not True, as when rows were divided otherwise
             "--reset-every": self.cfg.reset_every,
             "a training text of so many tokens:": sum(self.datasets[self.cfg.train_subset].tokens),
         }

@@ -340,7 +340,7 @@ class SentenceResetLMTask(FairseqTask):
             "--distributed-world-size": world_size(),
             "--batch-size": self.cfg.batch_size,
             "--max-tokens": self.cfg.max_tokens,
-            "--seed": self.cfg.seed,
+            "--seed": None if str(self.cfg.batch_order) == "corpus" else self.cfg.seed,
             "--batch-order": str(self.cfg.batch_order),
             "--cut-sentences": self.cfg.cut_sentences,
             "--blank-lines": str(self.cfg.blank_lines),

@@ -88,7 +88,7 @@ def pairs_command(nbest: str, output: Path, format_name: str | None, refs: Refer
 
     Each distinct hypothesis of NBEST is paired with its reference. One list in 20 goes to valid, with its 1-best only.
     """
-    check_files({"the input": [nbest], "the references": refs.paths}, {"the output": output})
+    check_files({"the input": [nbest], "the references": refs.paths}, {"the output": output}, folders=True)
     counts = write_correction_pairs(NbestFile(nbest, format_name), refs, output)
     note(f"wrote {output}: {counts['train']} pairs to train on, {counts['valid']} to stop by")
 

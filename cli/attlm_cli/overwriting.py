@@ -38,8 +38,9 @@ def check_files(
             continue
         if not target.parent.is_dir():
             raise InputError(f"{option} cannot be written: there is no folder {target.parent}", path=output)
-        if not os.access(place := target if target.exists() else target.parent, os.W_OK):
-            raise InputError(f"{option} cannot be written: {place} is write-protected", path=output)
+        for place in (target.parent, target):  # a file is made next to its place, and moved
+            if place.exists() and not os.access(place, os.W_OK):
+                raise InputError(f"{option} cannot be written: {place} is write-protected", path=output)
         for what, files in (*inputs.items(), *(files_of(config) if config else ())):
             for file in files:
                 if file in (None, "-") or not target.exists() or not Path(file).exists():

@@ -12,7 +12,8 @@ if [[ $# -lt 4 ]]; then
     exit 2
 fi
 train=$(realpath "$1") valid=$(realpath "$2") work=$3
-mapfile -d '' -t lists < <(realpath -z "${@:4}")
+lists=()
+for list in "${@:4}"; do lists+=("$(realpath "$list")"); done
 mkdir -p "$work"
 cd "$work"
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from collections import OrderedDict
 from pathlib import Path
 
+import numpy as np
 import omegaconf
 import pickle_programs as pickles
 import pytest
 import torch
 from lm_files import write_checkpoint
 
-from attlm_fairseq.checkpoints.fairseq_loading import option_texts, refuse_unusable, runs
+import attlm_fairseq.plugin
+from attlm_fairseq.checkpoints.fairseq_loading import option_values, refuse_unusable, runs
 from attlm_fairseq.checkpoints.reading import allowed_globals, read_plain_data
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.plugin import FILE_GLOBALS
@@ -114,11 +117,47 @@ EVALUATED = "__import__('os').system('true')"
         {"cfg": {"model": {"decoder_layers": '[F["true"] for F.__class_getitem__ in [utils.os.system]]'}}},
         {"cfg": {"model": {"decoder_layers": 'utils.torch.ctypes.cdll["/tmp/a.so"]'}}},
         {"cfg": {"model": {"decoder_layers": 'f"{utils.os!r}"'}}},
+        {"cfg": {"model": {"decoder_layers": "'%(./a.so)s' % utils.torch.ctypes.cdll"}}},  # calls __getitem__, which loads a library
+        {"cfg": {"model": {"decoder_layers": "9**9**9**9"}}},
     ],
 )
 def test_options_that_fairseq_would_run_are_refused(options):
     with pytest.raises(InputError, match=r"evil.pt: refused: its option (decoder_layers|encoder_layers) is .* run as Python code"):
         refuse_unusable(lambda path: options)("evil.pt")
+
+
+def test_options_that_are_hidden_or_no_plain_values_are_refused():
+    """In attributes of an object that torch allows, or as numbers whose bytes are a text."""
+    hidden = OrderedDict()
+    hidden.decoder_layers = EVALUATED
+    numbers = np.frombuffer(EVALUATED.ljust(-8 * (-len(EVALUATED) // 8)).encode(), "<i8")
+    for model in (hidden, {"encoder": hidden}, argparse.Namespace(decoder_layers=numbers), {"layers": [torch.ones(1)]}):
+        for cfg in ({"model": model}, omegaconf.OmegaConf.create({"model": model}, flags={"allow_objects": True})):
+            with pytest.raises(InputError, match=r"evil.pt: refused: its option \w+ is a \w+, expected a number, a text"):
+                refuse_unusable(lambda path, cfg=cfg: {"cfg": cfg})("evil.pt")
+
+
+@pytest.mark.parametrize("option", [{"save_predictions": "/a"}, {"dataset_impl": "fasta"}, {"gpt2_encoder_json": "https://a/b"}])
+def test_options_that_write_fetch_or_start_something_are_refused(option):
+    with pytest.raises(InputError, match=r"evil.pt: refused: .* which lets fairseq write, fetch or start something"):
+        refuse_unusable(lambda path: {"cfg": {"criterion": option}})("evil.pt")
+
+
+def test_fairseq_evaluates_plain_values_alone(tmp_path):
+    import fairseq.models.fconv_lm
+    import fairseq.utils
+
+    attlm_fairseq.plugin.register()
+    for module in (fairseq.models.fconv_lm, fairseq.utils):
+        for text in (EVALUATED, "utils.os", "[1 for _ in (1,)]", "'%s' % 1", "[0] * 10**9", "9**9", "[0] * 100_000", "x"):
+            with pytest.raises(InputError, match="no plain value"):
+                module.eval(text)
+        assert module.eval("[(512, 3)] * 2 + [(1024, -3.5)]") == [(512, 3), (512, 3), (1024, -3.5)]
+        assert module.eval(" {'a': None, 'b': [True, 1e-3]}") == {"a": None, "b": [True, 1e-3]}
+        with pytest.raises(TypeError):  # on which fairseq relies
+            module.eval(np.zeros(2))
+    assert fairseq.utils.eval_bool(True) is True
+    assert fairseq.utils.eval_str_list("0.9,0.5", type=float) == [0.9, 0.5]
 
 
 def test_options_of_real_models_are_none_that_run():
@@ -128,7 +167,7 @@ def test_options_of_real_models_are_none_that_run():
     assert refuse_unusable(lambda path: options)("a.pt") is options
     holding_itself = argparse.Namespace(name="x")
     holding_itself.again = [holding_itself]
-    assert list(option_texts(holding_itself)) == [("name", "x")]
+    assert list(option_values(holding_itself)) == [("name", "x")]
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more", b"a text"])

@@ -14,7 +14,7 @@ from attlm_fairseq.checkpoints.reading import TrainedModel
 from attlm_fairseq.checkpoints.vocabulary import SPECIAL_SYMBOLS, Vocabulary
 from attlm_fairseq.decoding.decoder_lm import DecoderLM
 from attlm_fairseq.modules.kernels import products
-from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, product, product_into, round_up_to_few
+from attlm_fairseq.modules.kernels.products import FixedLinear, FixedProduct, full_float32, product, product_into, round_up_to_few
 from attlm_fairseq.modules.recurrence import LSTM
 from attlm_fairseq.scoring.scoring_models import Float32Model
 from attlm_fairseq.scoring.sequences import read_sequences
@@ -68,6 +68,7 @@ def test_scores_after_a_history_are_read_without_tf32(monkeypatch, tmp_path, pre
         return lstm(embedded, before)
 
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", precision == "tf32")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(LSTM, "read_together", read_together)
     model = make_model("single", torch.float32)
     vocabulary = Vocabulary([*SPECIAL_SYMBOLS, *map(str, range(V - len(SPECIAL_SYMBOLS)))])
@@ -76,4 +77,9 @@ def test_scores_after_a_history_are_read_without_tf32(monkeypatch, tmp_path, pre
     read_sequences(Float32Model(model), [[4, 5, 6]], [state])
     read_batch(trained, [[4, 5, 6]], True)
     assert used == ["ieee"] * 3
+    one, other = full_float32(), full_float32()  # of two threads
+    with one:
+        other.__enter__()
+    assert torch.backends.cudnn.rnn.fp32_precision == "ieee"
+    other.__exit__(None, None, None)
     assert torch.backends.cudnn.rnn.fp32_precision == precision

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ from attlm_fairseq.nbest.run.block import Block
 from attlm_fairseq.nbest.run.block_scores import BlockScorer, BlockScores
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.rescoring import growing_limits
-from attlm_fairseq.nbest.run.score_cache import ScoreCache
+from attlm_fairseq.nbest.run.score_cache import JOURNAL_MAGIC, ScoreCache
 from attlm_fairseq.nbest.run.workers import OneProcess, Processes
 from attlm_fairseq.scoring.compute import DeviceConfig, parse_devices, parse_memory
 from attlm_fairseq.scoring.lm_spec import LMSpec
@@ -305,6 +306,23 @@ def test_a_damaged_cache_is_scored_again_in_one_line(folder, tmp_path):
     with collected() as told:
         assert contents(list(ScoreCache(place).score(OneProcess(lms), blocks))) == whole
     assert told == ["note: out.unfinished is damaged: its lists are scored again"]
+
+
+def test_a_journal_that_names_another_file_does_not_delete_it(folder, tmp_path):
+    """SQLite would: the name stands where that of a journal of several databases does."""
+    lms, place, precious = kenlm(folder), tmp_path / "out.unfinished", tmp_path / "precious"
+    blocks = blocks_of([["w1 w2"], ["w3"]])
+    whole = contents(list(ScoreCache(place).score(OneProcess(lms), blocks)))
+    precious.write_text("of the user")
+    name, pages = os.fsencode(precious), place.stat().st_size // 4096
+    header = (JOURNAL_MAGIC + struct.pack(">5I", 0, 0, pages, 512, 4096)).ljust(512, b"\0")
+    end = struct.pack(">I", 1) + name + struct.pack(">II", len(name), sum(name)) + JOURNAL_MAGIC
+    (tmp_path / "out.unfinished-journal").write_bytes(header + end)
+    with collected() as told:
+        assert contents(list(ScoreCache(place).score(OneProcess(lms), blocks))) == whole
+    assert told == ["note: out.unfinished is damaged: its lists are scored again"]
+    assert precious.read_text() == "of the user"
+    assert not (tmp_path / "out.unfinished-journal").exists()
 
 
 def test_a_cache_is_of_one_run_at_a_time(folder, tmp_path):

@@ -26,7 +26,7 @@ def test_without_a_gpu_it_is_one_line(tmp_path):
     assert ran.returncode == 2
     assert ran.stdout == ""
     [line] = ran.stderr.splitlines()
-    assert line == "measure_gpu.py: there is no GPU that torch can use; run `make gpu CUDA=1` on a machine that has one"
+    assert line == "measure_gpu.py: there is no GPU that torch can use; run `make gpu` on a machine that has one"
     assert not (tmp_path / "gpu").exists()
     printed = subprocess.run(["make", "-n", "gpu", "PTB=texts"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert 'tools/measure_gpu.py --ptb "texts"' in printed

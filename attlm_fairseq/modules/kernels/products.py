@@ -5,6 +5,7 @@ Shapes: N rows, K columns of both factors, M outputs.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -21,12 +22,35 @@ FEW_ROWS = 16  # rows of a product in a decoder, about: oneDNN's layouts for 8 t
 @contextmanager
 def full_float32() -> Iterator[None]:
     """Keep cuDNN's recurrent layers from rounding factors to TF32, which is torch's default: scores are promised in float32."""
-    rnn: Any = torch.backends.cudnn.rnn
-    before, rnn.fp32_precision = rnn.fp32_precision, "ieee"
-    try:
+    if not torch.cuda.is_available():
         yield
-    finally:
-        rnn.fp32_precision = before
+        return
+    with _FULL_FLOAT32:
+        yield
+
+
+class _WhileInside:
+    """Sets the precision for as long as a thread is inside: it is one for the whole process."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, ""
+
+    def __enter__(self) -> None:
+        rnn: Any = torch.backends.cudnn.rnn
+        with self._lock:
+            if not self._inside:
+                self._before, rnn.fp32_precision = rnn.fp32_precision, "ieee"
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        rnn: Any = torch.backends.cudnn.rnn
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                rnn.fp32_precision = self._before
+
+
+_FULL_FLOAT32 = _WhileInside()
 
 
 def round_up_to_few(count: int) -> int:

@@ -178,9 +178,10 @@ def lm_next_to(table: Path) -> Path:
 
 def _is_lm_of(lm: Path, table: Path) -> bool:
     try:
-        return read_table(table).own_lm == sha256(lm)
+        earlier = read_table(table)
     except InputError:  # no table is there
         return False
+    return earlier.own_lm == sha256(lm) or (not earlier.own_lm and earlier.lm is not None and earlier.lm.resolve() == lm.resolve())
 
 
 def learn_corrections(lists: Iterable[NbestList], *, lm: Path | None = None, language: str = "en") -> Corrections:

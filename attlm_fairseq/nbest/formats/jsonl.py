@@ -173,7 +173,7 @@ def _line(nbest: NbestList) -> str:
     texts = values_of(column)
     changed = [_changed(nbest, hypothesis, texts[place_of(nbest, hypothesis)]) for hypothesis in nbest.hypotheses]
     new = with_members(text, {"hyps": with_values(column, changed)} | _confidences(nbest))
-    if nbest.sausage is None:
+    if nbest.sausage is None and CONFIDENCES in own.extras:
         new = without_member(new, CONFIDENCES)  # they were of another rescoring, perhaps of another first hypothesis
     return body[: len(body) - len(text)] + new + end
 

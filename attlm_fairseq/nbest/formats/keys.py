@@ -37,6 +37,7 @@ REFERENCES = (
     *("ref", "refs", "reference", "references", "text_reference", "reference_text", "ref_text", "target", "ground_truth", "truth"),
     *("gold", "label", "output", *TEXTS_OR_REFERENCES),
 )
+OF_HYPOTHESES_TOO = ("label", "output")  # of tables: a reference unless it differs within a list, such as what is right or wrong
 TOKENS = ("tokens", "sequence", "words")  # a hypothesis' text as a list of its tokens, if it has no other
 SEGMENTS = ("segments", "transcription")  # a hypothesis' text in pieces, if it has no other
 # what holds the utterances of a document
@@ -73,9 +74,10 @@ NOT_READ = frozenset(("rank", "index", "total", "total_score", LENGTH_PENALTY, *
 COSTS = frozenset(("cost", "nll", "loss", "neg_logprob"))  # smaller is better: read with the other sign
 _SCORE_LIKE = re.compile(r"score|prob|cost|nll|loss|likelihood|confidence")
 # a list of numbers of such a name may have one for each word, token, .. of one text
-_OF_PARTS = re.compile(r"word|token|char|letter|piece|phone|frame|step|segment|lang|speech")
-_UNNAMED = re.compile(r"(?:unnamed:_?\d+)?")  # a column without a name, such as the index of pandas' to_csv
+_OF_PARTS = re.compile(r"word|token|char|letter|piece|phone|frame|step|segment|lang|speech|transition|positional")
+_COUNTER = re.compile(r"(?:unnamed:_?\d+)?|(?:.+_)?(?:idx|index|id|no|nr|row)|#")  # without a name: the index of pandas' to_csv
 COUNTED_LISTS = 10  # by so many lists at the beginning of a file it is decided which numbers count the hypotheses
+FEWEST_LISTS = 3  # of several hypotheses, by which numbers of any other name are taken to count them
 
 
 @dataclass(frozen=True)
@@ -151,9 +153,9 @@ def is_list_of_scores(key: str) -> bool:
 def is_count(key: str, lists: Sequence[Sequence[object]]) -> bool:
     """Return whether the numbers of this name count hypotheses or rows: as scores they would turn the lists upside down.
 
-    They are whole, written without a point (scores that this package writes have one), and consecutive within each list,
-    from 0 or 1 in the first. The order does not matter, so that a reordered list is read like before. An index without a
-    name, as pandas writes it, may have gaps.
+    They are whole and written without a point (scores that this package writes have one). Under the name of a counter, or
+    none, they are counts whatever they are. Under other names they are consecutive within each list, from 0 or 1 in the first,
+    in FEWEST_LISTS lists. The order does not matter, so that a reordered list is read like before.
 
     Args:
         key: the name as ``of_header`` returns it.
@@ -162,10 +164,10 @@ def is_count(key: str, lists: Sequence[Sequence[object]]) -> bool:
     filled = [sorted(value for value in values if type(value) is int) for values in lists if values]
     if not filled or is_score_column(key) or sum(map(len, filled)) < sum(map(len, lists)) or any(values[0] < 0 for values in filled):
         return False
-    if _UNNAMED.fullmatch(key):
+    if _COUNTER.fullmatch(key):
         return True
     consecutive = all(values == list(range(values[0], values[0] + len(values))) for values in filled)
-    return consecutive and filled[0][0] in (0, 1) and any(len(values) > 1 for values in filled)
+    return consecutive and filled[0][0] in (0, 1) and sum(len(values) > 1 for values in filled) >= FEWEST_LISTS
 
 
 def as_member(name: str) -> str:

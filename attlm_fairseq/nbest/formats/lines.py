@@ -189,12 +189,13 @@ def require_one_utterance(known: dict[str, Any], told: Mapping[str, Any], name: 
         InputError: they differ, so these are rows of two utterances, such as segments of one recording.
     """
     for what, value in told.items():
-        if value in (None, ""):
+        if value in (None, "") or value != value:  # nan of pandas
             continue
         before = known.setdefault(what, value)
         if before != value:
             found = f"two rows of id {quoted(name)} have the {what} {quoted(str(before))} and {quoted(str(value))}"
-            raise InputError(f"{found}: expected one; give each utterance an id of its own", path=path, line=line)
+            what_to_do = "give each utterance an id of its own, or another name to what is of hypotheses"
+            raise InputError(f"{found}: expected one; {what_to_do}", path=path, line=line)
 
 
 class SeenIds:

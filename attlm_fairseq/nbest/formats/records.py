@@ -338,7 +338,9 @@ def are_scores(key: str, values: Any) -> bool:
 
 def _require_scores_of_all(whole: Mapping[str, Any], layout: Layout, place: Place) -> None:
     """Raise InputError for scores next to the hypotheses that are not one number for each: without a word they would count for nothing."""
-    if layout.container is None or any(map(has_scores, layout.hypotheses)):
+    if layout.container is None or len(layout.hypotheses) == 1 or any(map(has_scores, layout.hypotheses)):
+        return
+    if any(map(keys.is_score_column, layout.columns)):  # there are scores; this is something else
         return
     for key, values in whole.items():
         if key in (layout.container, *layout.columns) or not are_scores(key, values):

@@ -78,6 +78,16 @@ class Columns:
                 self.extras.append(self.names[place])
                 note(f"note: {path}: the column {quoted(self.names[place])} counts the hypotheses or rows: it is not read as a score")
 
+    def set_apart_reference(self, lists: Sequence[Sequence[Sequence[str]]], path: str) -> None:
+        """Find out by the rows of the first lists whether a column that may be the reference is of hypotheses instead."""
+        place = self.reference
+        if place is None or self.spelled[place] not in keys.OF_HYPOTHESES_TOO:
+            return
+        if any(len({row[place] for row in rows} - {""}) > 1 for rows in lists):
+            self.reference = None
+            self.extras.append(self.names[place])
+            note(f"note: {path}: the column {quoted(self.names[place])} differs within a list: it is not read as the reference")
+
     def decide(self, rows: Sequence[Sequence[str]]) -> None:
         """Decide which columns are scores: those with a score's name, and others if all values of the first list are numbers.
 
@@ -292,7 +302,9 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str, bl
     whole = _whole(rows, len(columns.names), not file.framing[1:], path)
     groups = ((name, list(group)) for name, group in itertools.groupby(whole, lambda row: row.fields[columns.id]))
     first_groups = list(itertools.islice(groups, keys.COUNTED_LISTS))
-    columns.set_apart_counts([[row.fields for row in of_list] for _, of_list in first_groups], path)
+    first_rows = [[row.fields for row in of_list] for _, of_list in first_groups]
+    columns.set_apart_counts(first_rows, path)
+    columns.set_apart_reference(first_rows, path)
     for name, of_list in itertools.chain(first_groups, groups):
         first, found_any = of_list[0], True
         if not seen.add(name):

@@ -34,6 +34,7 @@ from attlm_fairseq.scoring.oov import OOVCount
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 APPLICATION_ID = 0x61746C6D  # at byte 68 of the file: attlm's, not another program's database
+JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # of a journal's beginning, and of its end if that names a journal of several databases
 OLDER_START = b'{"attlm": "'  # how a file of attlm 0.1 begins
 SCHEMA = 'CREATE TABLE scores (block TEXT PRIMARY KEY, scores TEXT NOT NULL, "check" TEXT NOT NULL) WITHOUT ROWID'
 
@@ -160,12 +161,13 @@ class ScoreCache:
         if kind == "other":
             raise InputError("is in the way of the scores of an unfinished run: move it, or use --no-resume", path=path)
         try:
-            if kind != "older":
+            if kind != "older" and not _deletes_another(path.with_name(f"{path.name}-journal")):
                 return _connect(path)
         except (sqlite3.Error, ValueError) as error:
             if "locked" in str(error):
                 raise InputError("another attlm is using this file: wait for it, or write another output", path=path) from None
             kind = "damaged" if path.exists() and path.stat().st_size else "new"
+        kind = "damaged" if kind == "cache" else kind
         if kind != "new":
             note(f"note: {path.name} is {'of an older attlm' if kind == 'older' else 'damaged'}: its lists are scored again")
         try:
@@ -222,6 +224,21 @@ def _kind(path: Path) -> str:
         return "older"
     cut_short = head.startswith(SQLITE_MAGIC) and len(head) < 72
     return "cache" if not head or cut_short or head[68:72] == APPLICATION_ID.to_bytes(4, "big") else "other"
+
+
+def _deletes_another(journal: Path) -> bool:
+    """Return whether a journal is not of this cache alone: SQLite deletes the file that a journal of several databases names at its end."""
+    if journal.is_symlink():
+        return True
+    try:
+        with journal.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - len(JOURNAL_MAGIC)))
+            return file.read() == JOURNAL_MAGIC
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def _connect(path: Path) -> sqlite3.Connection:

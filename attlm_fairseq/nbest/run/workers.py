@@ -151,8 +151,12 @@ class Processes(contextlib.AbstractContextManager):
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is not None:  # an interrupted run does not wait for work that nobody wants
-            for process in list((self._pool._processes or {}).values()):
+            pool: Any = self._pool
+            for process in list((pool._processes or {}).values()):
                 process.terminate()
+            # who writes work into a full pipe, or reads a result that was cut, waits for as long as this process could be the other side
+            pool._call_queue._reader.close()
+            pool._result_queue._writer.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future:

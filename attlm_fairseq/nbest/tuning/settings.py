@@ -62,8 +62,16 @@ class SettingChooser:
         if self.compared and self.spreads.get("rank") and "rank" not in options.intervals:
             self.strengths = STRENGTHS
         self._deciders: dict[str, Decider] = {}
+        self._settings: dict[tuple[str, frozenset[int], float | None], Setting] = {}
 
     def best(self, rule: str, left_out: frozenset[int] = NOTHING, strength: float | None = None) -> Setting:
+        """Return what ``_found`` finds, which is searched once."""
+        key = (rule, left_out, strength)
+        if key not in self._settings:
+            self._settings[key] = self._found(rule, left_out, strength)
+        return self._settings[key]
+
+    def _found(self, rule: str, left_out: frozenset[int], strength: float | None) -> Setting:
         """Return the best setting of this rule on the lists that are not left out, each answered as held out. ``strength``: at this one.
 
         For each strength, the scale with the greatest trusted gain counts, the largest one in a tie. Of the strengths with a

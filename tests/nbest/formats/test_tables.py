@@ -145,10 +145,20 @@ COUNTED = [
     ("csv", ",id,hyp,am\n0,u1,a,-1.5\n1,u1,b,-2.5\n2,u2,c,-1.5\n"),  # pandas' to_csv
     ("csv", "Unnamed: 0,id,hyp,am\n4,u1,a,-1.5\n7,u1,b,-2.5\n9,u2,c,-1.5\n"),  # written from a part of a table and read again
     ("csv", "id,idx,hyp,am\nu0,0,x,-1\nu1,1,b,-1.5\nu1,0,a,-2.5\nu2,0,c,-1.5\n"),  # rescored: in another order
+    ("csv", "id,hyp,place,am\n" + "".join(f"u{n},a,0,-1\nu{n},b,1,-2\n" for n in range(3))),
+    ("csv", "hyp_id,id,hyp,am\n500,u0,x,-1.5\n"),  # the second part of a file
     ("csv", "hyp_id,id,hyp,am\n1,u1,a,-1.5\n2,u1,b,-2.5\n3,u2,c,-1.5\n4,u2,d,-1.5\n"),
     ("json", '{"id": "u1", "text": "a", "idx": 0, "am": -1.5}\n{"id": "u1", "text": "b", "idx": 1, "am": -2.5}\n'),
     ("json", '{"u0": [{"text": "a", "no": 1, "am": -1}], "u1": [{"text": "a", "no": 2, "am": -1.5}, {"text": "b", "no": 1, "am": -2.5}]}'),
 ]
+
+
+def test_a_label_of_each_hypothesis_is_no_reference():
+    with collected() as told:
+        lists = read("id,hyp,am,label\nu1,a,-1.5,0\nu1,b,-2.5,1\n", "csv")
+    assert [nbest.references for nbest in lists] == [()]
+    assert [hypothesis.scores for hypothesis in lists[0].hypotheses] == [{"am": -1.5}, {"am": -2.5}]
+    assert "the column 'label' differs within a list: it is not read as the reference" in told[0]
 
 
 @pytest.mark.parametrize(("name", "text"), COUNTED)
@@ -170,6 +180,7 @@ def test_numbers_that_count_are_no_scores(name, text):
     [
         ("csv", "id,hyp,am\nu1,a,1\nu1,b,2\nu2,a,1\nu2,b,1\n"),  # a list in which they do not count
         ("csv", "id,hyp,am\nu1,a,2\nu1,b,3\n"),
+        ("csv", "id,hyp,am\nu1,a,1\nu1,b,2\nu2,a,1\nu2,b,2\nu3,a,1\n"),  # too few lists to tell
         ("csv", "id,hyp,am\nu1,a,0.0\nu1,b,1.0\n"),  # as this package writes scores
         ("csv", "id,hyp,am score\nu1,a,0\nu1,b,1\n"),
         ("csv", "id,hyp,\nu1,a,-1.5\nu1,b,-2.5\n"),
