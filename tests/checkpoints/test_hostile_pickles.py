@@ -156,7 +156,8 @@ def test_fairseq_evaluates_plain_values_alone(tmp_path):
         assert module.eval(" {'a': None, 'b': [True, 1e-3]}") == {"a": None, "b": [True, 1e-3]}
         with pytest.raises(TypeError):  # on which fairseq relies
             module.eval(np.zeros(2))
-    assert fairseq.utils.eval_bool(True) is True
+    assert fairseq.utils.eval_bool("True") is True
+    assert fairseq.utils.eval_bool(True, default="given") == "given"
     assert fairseq.utils.eval_str_list("0.9,0.5", type=float) == [0.9, 0.5]
 
 
