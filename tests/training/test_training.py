@@ -354,7 +354,7 @@ def test_two_processes_carry_documents_like_one_with_their_rows(data):
         (data / folder).mkdir()
         (data / folder / "checkpoint_last.pt").write_bytes((data / "two rows" / checkpoint).read_bytes())
     refused = fairseq("train", *common, "--batch-size", 4, "--save-dir", data / "one refused", check=False)
-    expect_one_line(refused, "--distributed-world-size 2, --batch-size 2", "--batch-size 4, --distributed-world-size 1")
+    expect_one_line(refused, "--distributed-world-size 2, --batch-size 2", "--distributed-world-size 1, --batch-size 4")
     assert saved_states(data / "two rows" / "checkpoint1.pt") == [{}, {}]
     fairseq("train", *common, "--batch-size", 4, "--save-dir", data / "one resumed")
     same_weights(data / "four rows" / "checkpoint_last.pt", data / "one resumed" / "checkpoint_last.pt", 1e-5)
