@@ -110,7 +110,8 @@ def option_values(options: Any) -> Iterator[tuple[str, Any]]:
 
 def acts(name: str, text: str | bytes) -> bool:
     """Return whether an option lets a criterion or task of fairseq write a file, fetch one or start a program."""
-    return name == "save_predictions" or (name, text) == ("dataset_impl", "fasta") or str(text).startswith(("http:", "https:", "s3:"))
+    text = text if isinstance(text, str) else text.decode(errors="replace")
+    return name == "save_predictions" or (name, text) == ("dataset_impl", "fasta") or text.startswith(("http:", "https:", "s3:"))
 
 
 PLAIN_NODES = (

@@ -137,7 +137,9 @@ def test_options_that_are_hidden_or_no_plain_values_are_refused():
                 refuse_unusable(lambda path, cfg=cfg: {"cfg": cfg})("evil.pt")
 
 
-@pytest.mark.parametrize("option", [{"save_predictions": "/a"}, {"dataset_impl": "fasta"}, {"gpt2_encoder_json": "https://a/b"}])
+@pytest.mark.parametrize(
+    "option", [{"save_predictions": "/a"}, {"dataset_impl": "fasta"}, {"gpt2_encoder_json": "https://a/b"}, {"bpe_codes": b"http://a/b"}]
+)
 def test_options_that_write_fetch_or_start_something_are_refused(option):
     with pytest.raises(InputError, match=r"evil.pt: refused: .* which lets fairseq write, fetch or start something"):
         refuse_unusable(lambda path: {"cfg": {"criterion": option}})("evil.pt")

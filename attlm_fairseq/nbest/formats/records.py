@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,7 +158,7 @@ class Reader:
         if isinstance(value, dict) and layout.container not in (None, *keys.HYPOTHESES) and len(several := _like_hypotheses(value)) > 1:
             raise place.error(f"has several lists of hypotheses, {' and '.join(several)}: give one the name hyps, and leave the others out")
         whole = value if isinstance(value, dict) else {}
-        _require_scores_of_all(whole, layout, place)
+        _require_scores_of_all(whole, layout, place, self._counts)
         steps: tuple[str | int, ...] = () if layout.container is None else (layout.container,)
         columns = {key: whole[key] for key in layout.columns}
         hypotheses, extras = [], set()
@@ -321,10 +321,11 @@ class Reader:
         return place.error(f"is {found}: {EXPECTED if first else 'expected hypotheses like those before'}{hint}")
 
 
-def has_scores(hypothesis: Any) -> bool:
-    """Return whether a hypothesis has scores of its own, next to its text."""
+def has_scores(hypothesis: Any, counts: Container[str] = ()) -> bool:
+    """Return whether a hypothesis has scores of its own, next to its text. Numbers under ``counts`` are none."""
     if isinstance(hypothesis, dict):
-        return keys.SCORES in hypothesis or any(is_number(found) and keys.is_score(key) for key, found in hypothesis.items())
+        numbers = (key for key, found in hypothesis.items() if is_number(found) and key not in counts)
+        return keys.SCORES in hypothesis or any(map(keys.is_score, numbers))
     return isinstance(hypothesis, list) and any(map(is_number, hypothesis))
 
 
@@ -336,9 +337,9 @@ def are_scores(key: str, values: Any) -> bool:
     return 0 < numbers == len(values) - values.count(None)
 
 
-def _require_scores_of_all(whole: Mapping[str, Any], layout: Layout, place: Place) -> None:
+def _require_scores_of_all(whole: Mapping[str, Any], layout: Layout, place: Place, counts: Container[str]) -> None:
     """Raise InputError for scores next to the hypotheses that are not one number for each: without a word they would count for nothing."""
-    if layout.container is None or len(layout.hypotheses) == 1 or any(map(has_scores, layout.hypotheses)):
+    if layout.container is None or len(layout.hypotheses) == 1 or any(has_scores(hypothesis, counts) for hypothesis in layout.hypotheses):
         return
     if any(map(keys.is_score_column, layout.columns)):  # there are scores; this is something else
         return

@@ -65,19 +65,19 @@ class SettingChooser:
         self._settings: dict[tuple[str, frozenset[int], float | None], Setting] = {}
 
     def best(self, rule: str, left_out: frozenset[int] = NOTHING, strength: float | None = None) -> Setting:
-        """Return what ``_found`` finds, which is searched once."""
-        key = (rule, left_out, strength)
-        if key not in self._settings:
-            self._settings[key] = self._found(rule, left_out, strength)
-        return self._settings[key]
-
-    def _found(self, rule: str, left_out: frozenset[int], strength: float | None) -> Setting:
         """Return the best setting of this rule on the lists that are not left out, each answered as held out. ``strength``: at this one.
 
         For each strength, the scale with the greatest trusted gain counts, the largest one in a tie. Of the strengths with a
         trusted gain, the greatest that is as good as the best is chosen (``is_as_good``), because a smaller one loses
         accuracy where LMs help. Without cross-validation it is the best setting on the lists themselves.
         """
+        key = (rule, left_out, strength)
+        if key not in self._settings:
+            self._settings[key] = self._found(rule, left_out, strength)
+        return self._settings[key]
+
+    def _found(self, rule: str, left_out: frozenset[int], strength: float | None) -> Setting:
+        """Search for ``best``, which keeps what was found."""
         if rule == "max" and not self.compared:
             return Setting(rule, self.strengths[0], 0.0, trusted=True)
         strengths = self.strengths if rule == "max" or not self.compared else (0.0, *self.strengths)

@@ -165,6 +165,7 @@ BROKEN = [
     ("json", '{"u1": [{"text": "a",\n "score": 1e999}]}', 2, "[0].score is inf: expected a finite number"),
     ("json", '{"u1": {"texts": ["a", "b"],\n "scores": [-1,\n NaN]}}', 3, "scores[1] is nan: expected a finite number"),
     ("json", '{"u1": [{"text": "\\ud800"}]}', 1, "[0] holds one half of a surrogate pair"),
+    ("json", '[{"id": "u", "nbest": [{"text": "a", "idx": 0}, {"text": "b", "idx": 1}], "scores": [-1]}]', 1, "has 1 numbers: expected 2"),
     ("json", '{"texts": ["a"], "scores": [1]} x', 1, "found 'x' after the end of the JSON document"),
     ("json", '{"texts": ["a"], "scores": [1]', 1, "the file ends too early"),
     ("json", '{"u1": [["a", "b"], ["c"]]}', 1, "utterance 'u1': [0] is '[\"a\", \"b\"]': expected a hypothesis"),
