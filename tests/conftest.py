@@ -7,6 +7,7 @@ next to itself, in the installed copy: tests give it the path of the checkout's 
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -55,6 +56,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the slowest files: one that begins last keeps one process busy when the others have ended."""
     places = {ROOT / "tests" / name: place for place, name in enumerate(SLOWEST_FILES)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_runtest_setup() -> None:
+    """Let the package's loggers speak as in a new process: libraries that other tests import or run can switch loggers off."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] == "attlm_fairseq":
+            logger.disabled, logger.propagate = False, True
 
 
 def pytest_collection_finish() -> None:

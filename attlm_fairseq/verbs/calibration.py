@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from attlm_fairseq.nbest.tuning.folds import assign_folds
 FOLDS = 5
 
 
-def judged_words(lists: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> JudgedWords:
-    """Mark each word of the chosen hypotheses as right or wrong, after the metric's text steps.
+def judged_words(
+    lists: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision, places: Sequence[int] | None = None
+) -> JudgedWords:
+    """Mark each word of the chosen hypotheses as right or wrong, after the metric's text steps. ``places``: of these lists, else of all.
 
     Raises:
         InputError: the metric does not count words.
@@ -29,16 +31,26 @@ def judged_words(lists: MeasuredLists, metric: Metric, weights: Mapping[str, flo
         raise InputError(f"--confidence is of words that are right or wrong: it goes with --metric wer, not {metric.name}")
     text = decision.text if decision.text.steps else compared_text(metric)
     loaded = Decision(decision.rule, decision.scale, text.load(), tokenize=decision.tokenize)
-    return JudgedWords.of(lists.lists, weights, loaded)
+    return JudgedWords.of(lists.lists if places is None else [lists.lists[place] for place in places], weights, loaded)
 
 
-def fit(lists: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> Confidence:
+def fit(
+    lists: MeasuredLists, metric: Metric, held_out: Iterable[tuple[Sequence[int], Mapping[str, float]]], decision: Decision
+) -> Confidence:
     """Return the scale and coverage that best fit the word confidences on these lists.
+
+    Args:
+        lists: scored lists with references.
+        metric: must be WER.
+        held_out: numbers of lists, with the weights that decide on them: those tuned without them, because weights
+            know the lists they were tuned on, and their answers look surer than others will be.
+        decision: makes the answers.
 
     Raises:
         InputError: the metric does not count words, or the decision cannot be made with these weights.
     """
-    return fit_confidence(judged_words(lists, metric, weights, decision))
+    parts = [judged_words(lists, metric, weights, decision, places) for places, weights in held_out]
+    return fit_confidence(JudgedWords.joined(parts))
 
 
 def calibrate(lists: MeasuredLists, metric: Metric, run: RunConfig, utterances: np.ndarray) -> Calibration:

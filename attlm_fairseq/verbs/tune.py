@@ -323,9 +323,12 @@ def _judged(found: Measurement, metric: Metric, run: RunConfig, system: TunedSys
         weights, decision = dict.fromkeys(system.weights, 0.0), Decision(text=compared_text(metric), tokenize=decision.tokenize)
     if not any(weights.values()):
         candidates = CandidateSpec()
-    weights = _zeros(found, run, options, weights) | weights
+    zeros = _zeros(found, run, options, weights)
+    # the input order was not tuned, and needs no folds
+    answered = [(list(range(len(found.lists.lists))), weights)] if gain is False else system.held_out
+    weights = zeros | weights
     record = _record(found, metric, rows, system, gain, options.seed)
-    confidence = fit(found.lists, metric, weights, decision) if options.confidence else None
+    confidence = fit(found.lists, metric, [(of, zeros | tuned) for of, tuned in answered], decision) if options.confidence else None
     config = replace(run, weights=weights, decision=decision, candidates=candidates, confidence=confidence, tuned_on=record[TUNED_ON])
     tuned = Tuned(config, metric, rows, system, tuple(options.rules), gain, record, found, title, repeats)
     return replace(tuned, notes=[_verdict(tuned, options, run.candidates), *repeats])

@@ -11,13 +11,15 @@ import pytest
 from cli_runs import folder, refused, run  # noqa: F401 - a fixture
 from decision_lists import some_lists
 
-from attlm_fairseq import InputError, rescore
+from attlm_fairseq import InputError, TuneOptions, evaluate, rescore, tune
 from attlm_fairseq.nbest.decision.confidence import AlignedAnswer, Confidence
 from attlm_fairseq.nbest.decision.decision import RULES, Decision, decide
 from attlm_fairseq.nbest.decision.posterior import posteriors
+from attlm_fairseq.nbest.features.within_lists import standard_deviation
 from attlm_fairseq.nbest.formats import open_nbest
 from attlm_fairseq.nbest.formats.ctm import write_ctm
 from attlm_fairseq.nbest.formats.sausage import write_sausages
+from attlm_fairseq.nbest.metrics import make_metric
 from attlm_fairseq.nbest.nbest_list import Hypothesis, NbestList, Sausage, WordShare
 from attlm_fairseq.nbest.run.config import RunConfig
 from attlm_fairseq.nbest.run.config_file import TUNED_ON, read_config, write_config
@@ -29,6 +31,8 @@ from attlm_fairseq.nbest.statistics.calibration import (
     reliability,
     right_words,
 )
+from attlm_fairseq.nbest.tuning.search_options import SearchOptions
+from attlm_fairseq.nbest.tuning.tuning import tune as tune_weights
 from attlm_fairseq.text import parse_steps
 
 WEIGHTS = {"am": 1.3, "rank": -0.2}
@@ -276,3 +280,41 @@ def test_fields_of_hyporadise_that_repeat_the_hypotheses_are_named(folder):  # n
     assert (written["input1"], written["input2"]) == ("A mad.", "a mat. a mud.")
     assert "repeat" not in run("rescore", "one.json", "--weight", "rank=-1").stderr
     assert open_nbest(str(folder / "one.json"))[0].name == "hyporadise"
+
+
+def test_the_fit_answers_lists_with_weights_that_have_not_seen_them():
+    """Five scores of noise: weights tuned on few lists choose well on these alone, which made confidences too high. Folds by loops."""
+    generator = np.random.default_rng(3)
+    lists = []
+    for number in range(90):
+        reference = " ".join(generator.choice(["a", "b", "c", "d"], 6))
+        hypotheses = []
+        for rank in range(1, 7):
+            words = [word if generator.random() < 0.6 else "x" for word in reference.split()]
+            hypotheses.append(Hypothesis(" ".join(words), {f"s{i}": float(generator.normal()) for i in range(5)}, rank))
+        lists.append(NbestList(str(number), hypotheses, references=[reference]))
+    lists, others = lists[:30], lists[30:]
+    options = TuneOptions(confidence=True, strength=1.0, folds=3, restarts=1, without=["rank", "words"])
+    found = tune(lists, options=options)
+    measured = found.measurement.lists
+    names = list(found.weights.keys() - {"rank", "words"})
+    columns = [measured.names.index(name) for name in names]
+
+    def totals(weights):
+        return [of_list[:, columns] @ [weights[name] for name in names] for of_list in measured.features]
+
+    words, fold_of = [], np.arange(30) % 3
+    for fold in range(3):
+        rest, own = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+        features, statistics = [measured.features[i][:, columns] for i in rest], [measured.statistics[i] for i in rest]
+        weights = tune_weights(features, statistics, make_metric("wer"), names=names, options=SearchOptions(restarts=1)).weights
+        stretch = standard_deviation(totals(found.weights)) / standard_deviation(totals(weights))
+        weights = {"rank": 0.0, "words": 0.0, **{name: stretch * weight for name, weight in weights.items()}}
+        words.append(JudgedWords.of([measured.lists[i] for i in own], weights, Decision()))
+    expected = fit_confidence(JudgedWords.joined(words))
+    assert found.config.confidence.scale == pytest.approx(expected.scale, rel=1e-3)
+    assert found.config.confidence.coverage == pytest.approx(expected.coverage, abs=1e-5)
+    seen = tune(lists, options=replace(options, folds=0))
+    assert seen.weights == found.weights
+    nce = [evaluate(others, config=config, confidence=True).calibration.nce for config in (found.config, seen.config)]
+    assert nce[0] > nce[1] + 0.05

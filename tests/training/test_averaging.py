@@ -85,14 +85,12 @@ def test_a_state_that_is_saved_and_loaded_goes_on():
 
 
 @pytest.mark.parametrize(("before", "after"), [("ema", "nt-asgd"), ("nt-asgd", "ema"), ("ema", "none"), ("nt-asgd", "asgd")])
-def test_another_kind_goes_on_from_the_latest_weights_without_the_average(before, after, caplog, monkeypatch):
+def test_another_kind_goes_on_from_the_latest_weights_without_the_average(before, after, caplog):
     average = WeightAverage(before, 0.9, 5)
     average.triggered = True
     model, history = trained_steps(average, 3)
     average.put_in(model)
     resumed = WeightAverage(after, 0.9, 5)
-    monkeypatch.setattr(_averaging.logger, "disabled", False)  # by what earlier tests of this process have imported
-    monkeypatch.setattr(_averaging.logger, "handlers", [caplog.handler])
     with caplog.at_level(logging.INFO, logger=_averaging.logger.name):
         resumed.load_state_dict(average.state_dict())
     assert f"not of --average {after}: training goes on from the latest weights" in caplog.text

@@ -40,6 +40,11 @@ class JudgedWords:
             judged.right.append(right_words(answer.words, [decision.text.prepared(text).split() for text in nbest.references]))
         return judged
 
+    @classmethod
+    def joined(cls, parts: Sequence[JudgedWords]) -> JudgedWords:
+        """Return the words of all parts as one."""
+        return cls(*([of_list for part in parts for of_list in getattr(part, column)] for column in ("agreement", "totals", "right")))
+
     def of_lists(self, places: Sequence[int]) -> JudgedWords:
         return JudgedWords(*([column[i] for i in places] for column in (self.agreement, self.totals, self.right)))
 

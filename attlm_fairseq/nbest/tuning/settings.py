@@ -122,6 +122,23 @@ class SettingChooser:
 
         return max(settings, key=score)
 
+    def held_out_weights(self, setting: Setting) -> list[tuple[list[int], dict[str, float]]]:
+        """Return for each fold its lists, and the weights at this setting that were tuned without it.
+
+        They are multiplied so that totals spread as those of the weights tuned on all lists: one scale fits all folds.
+        Without cross-validation, all lists with the weights tuned on them.
+        """
+        if not self.validated:
+            return [(list(range(len(self.first))), self._weights(setting.rule, setting.strength, NOTHING))]
+        unit = standard_deviation(self._totals(setting.rule, setting.strength, NOTHING))
+        found = []
+        for fold in self.tuner.folds():
+            weights = self._weights(setting.rule, setting.strength, frozenset({fold}))
+            of_fold = standard_deviation(self._totals(setting.rule, setting.strength, frozenset({fold})))
+            stretch = unit / of_fold if unit and of_fold else 1.0
+            found.append((self.tuner.lists([fold]), {name: stretch * weight for name, weight in weights.items()}))
+        return found
+
     def final(self, setting: Setting) -> tuple[Decision, np.ndarray]:
         """Return the decision of a setting with weights tuned on all lists, and what they answer (N, S)."""
         totals = self._totals(setting.rule, setting.strength, NOTHING)
@@ -155,8 +172,12 @@ class SettingChooser:
 
     def _totals(self, rule: str, strength: float, left_out: frozenset[int]) -> list[np.ndarray]:
         """Return the totals (n_i,) of all lists with weights tuned without some folds."""
+        return weighted_totals(self.measured.features, self.measured.names, self._weights(rule, strength, left_out))
+
+    def _weights(self, rule: str, strength: float, left_out: frozenset[int]) -> dict[str, float]:
+        """Return the weights that a rule needs, tuned without some folds."""
         weights = pulled(self.tuner.without(left_out).weights, strength, self.spreads)
-        return weighted_totals(self.measured.features, self.measured.names, weights if rule == "max" else posterior_weights(weights))
+        return weights if rule == "max" else posterior_weights(weights)
 
     def _decider(self, rule: str) -> Decider:
         if rule not in self._deciders:

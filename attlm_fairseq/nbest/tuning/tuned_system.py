@@ -31,6 +31,8 @@ class TunedSystem:
             cross-validation, the best on the lists themselves. It names the scales of all rules tried.
         result: the weights at the strength of the setting.
         weights: the weights that the rule needs.
+        held_out: the lists of each fold with the weights tuned without them, in the units of ``weights``; without
+            cross-validation, all lists with ``weights``.
         label: the row that tells what to expect on other lists.
         gain: compares the answers of this row with the input order; None without cross-validation.
     """
@@ -38,6 +40,7 @@ class TunedSystem:
     result: TuningResult
     setting: Setting
     weights: dict[str, float]
+    held_out: list[tuple[list[int], dict[str, float]]] = field(repr=False)
     decision: Decision
     label: str
     gain: PairedComparison | None
@@ -99,6 +102,7 @@ def tune_system(
         result,
         best.setting,
         result.weights if rule == "max" else posterior_weights(result.weights),
+        chooser.held_out_weights(best.setting),
         replace(best.decision, scales=scales, tokenize=tokenize),
         label,
         gain,
