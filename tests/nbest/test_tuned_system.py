@@ -164,7 +164,7 @@ def test_the_rule_is_chosen_without_the_lists_that_it_answers():
         if changed:
             lists = [replace(nbest, references=(f"other words {i}",)) if held_out[i] else nbest for i, nbest in enumerate(lists)]
         chooser = SettingChooser(measure_lists(lists, WER), WER, ["am", "rank"], folds=3, options=options)
-        chosen.append(chooser._best_of(("max", *RULES), frozenset({0})))
+        chosen.append(chooser.best_of(("max", *RULES), frozenset({0})))
         assert (chooser.tuner.fold_of == np.arange(15) % 3).all()
     assert chosen[0] == chosen[1]
 

@@ -103,13 +103,16 @@ class SettingChooser:
         """Return what the lists answer (N, S) with weights, rule and setting found without each list's fold."""
         answers = self.first.copy()
         for fold in self.tuner.folds():
-            setting, lists = self._best_of(rules, frozenset({fold})), self.tuner.lists([fold])
+            setting, lists = self.best_of(rules, frozenset({fold})), self.tuner.lists([fold])
             if setting.trusted:
                 answers[lists] = self._answers(setting.rule, setting.strength, [setting.step], frozenset({fold}), lists)[setting.step]
         return answers
 
-    def _best_of(self, rules: Sequence[str], left_out: frozenset[int]) -> Setting:
-        """Return the best setting of the rule with the best held-out answers of the lists that are not left out, trusted if any is."""
+    def best_of(self, rules: Sequence[str], left_out: frozenset[int] = NOTHING) -> Setting:
+        """Return the best setting of the rule with the best held-out answers of the lists that are not left out, trusted if any is.
+
+        Without cross-validation these are the answers on the lists themselves.
+        """
         settings = [self.best(rule, left_out) for rule in rules]
         settings = [setting for setting in settings if setting.trusted] or settings
         if len(settings) == 1:

@@ -10,7 +10,7 @@ import numpy as np
 from attlm_fairseq.errors import InputError
 from attlm_fairseq.nbest.decision.decision import Decider, Decision, posterior_weights
 from attlm_fairseq.nbest.features.combination import check_totals, weighted_totals
-from attlm_fairseq.nbest.metrics import Metric, corpus_score
+from attlm_fairseq.nbest.metrics import Metric
 from attlm_fairseq.nbest.statistics.bootstrap import PairedComparison, paired_test, summed
 from attlm_fairseq.nbest.statistics.evaluation import MeasuredLists
 from attlm_fairseq.nbest.tuning.oracle import oracle
@@ -27,8 +27,7 @@ class TunedSystem:
         systems: rows of the table, (label, statistics (N, S)): the input order first, the oracle last.
         in_sample: labels of rows whose weights and scale were found on the lists of the row.
         folds: number of folds by label of a cross-validated row.
-        decision: the rule with the best cross-validated score among the trusted ones, if there is one; without
-            cross-validation, the best on the lists themselves. It names the scales of all rules tried.
+        decision: the rule with the best held-out answers (see ``SettingChooser.best_of``). It names the scales of all rules tried.
         result: the weights at the strength of the setting.
         weights: the weights that the rule needs.
         held_out: the lists of each fold with the weights tuned without them, in the units of ``weights``; without
@@ -81,7 +80,8 @@ def tune_system(
     chooser = SettingChooser(measured, metric, names, folds=folds, strength=strength, options=options)
     utterances, folds = chooser.utterances, len(chooser.tuner.folds()) if chooser.validated else 0
     tried = [_tried(chooser, rule, folds) for rule in ("max", *dict.fromkeys(rules))]
-    best = _best(tried, metric)
+    chosen = chooser.best_of([of_rule.setting.rule for of_rule in tried])
+    best = next(of_rule for of_rule in tried if of_rule.setting.rule == chosen.rule)
     cross_validated = [of_rule.rows[-1] for of_rule in tried] if folds else []
     if len(cross_validated) > 1:  # the best of their figures would be too good
         cross_validated.append((f"best of {len(tried)} rules, {folds}-fold", chooser.held_out([of_rule.setting.rule for of_rule in tried])))
@@ -128,13 +128,6 @@ def _scale_at(chooser: SettingChooser, of_rule: _Tried, strength: float) -> floa
         return of_rule.decision.scale
     decision, _ = chooser.final(chooser.best(of_rule.setting.rule, strength=strength))
     return decision.scale
-
-
-def _best(tried: Sequence[_Tried], metric: Metric) -> _Tried:
-    """Return the rule with the best last row, of those that are trusted if any is."""
-    sign = 1.0 if metric.higher_is_better else -1.0
-    trusted = [of_rule for of_rule in tried if of_rule.setting.trusted]
-    return max(trusted or tried, key=lambda of_rule: sign * corpus_score(metric, of_rule.rows[-1][1]))
 
 
 def answers_of(measured: MeasuredLists, metric: Metric, weights: Mapping[str, float], decision: Decision) -> list[tuple[str, np.ndarray]]:
