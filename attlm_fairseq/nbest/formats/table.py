@@ -57,6 +57,11 @@ class Columns:
     scores: dict[int, str] = field(default_factory=dict)
     extras: list[str] = field(default_factory=list)
 
+    @property
+    def offset(self) -> int | None:
+        """The column with the time at which the utterance begins in its recording."""
+        return self.spelled.index("offset") if "offset" in self.spelled else None
+
     @staticmethod
     def of(header: Sequence[str], known_texts: Sequence[str] = keys.ALL_TEXTS) -> Columns | None:
         """Return what a header says; None if it names no id or no text. The first of ``known_texts`` in it is the text."""
@@ -310,10 +315,8 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str, bl
         if not seen.add(name):
             raise InputError(f"the list of id {name} continues here after other ids: put its rows together", path=path, line=first.line)
         columns.decide([row.fields for row in of_list])
-        references: tuple[str, ...] = ()
-        if columns.reference is not None:
-            reference = _reference(of_list, columns.reference, name, path)
-            references = (reference,) if reference or blank_references else ()
+        reference = _reference(of_list, columns, name, path)
+        references = (reference,) if columns.reference is not None and (reference or blank_references) else ()
         text = ListText(file, first.before, size=len(of_list), extras=tuple(columns.extras))
         nbest = NbestList(name, [], references, first.line, text, path=path)
         for rank, row in enumerate(of_list, 1):
@@ -324,11 +327,13 @@ def _lists(rows: Iterator[_Row], columns: Columns, file: FileText, path: str, bl
         raise InputError("no n-best list in it: a header alone", path=path)
 
 
-def _reference(rows: Sequence[_Row], place: int, name: str, path: str) -> str:
-    """Return the reference of a list, which need not stand in every row. Raises InputError if it has two."""
+def _reference(rows: Sequence[_Row], columns: Columns, name: str, path: str) -> str:
+    """Return the reference of a list, which need not stand in every row. Raises InputError if rows of one id are of two utterances."""
+    places = {"references": columns.reference, "offsets": columns.offset}
     known: dict[str, str] = {}
     for row in rows:
-        require_one_utterance(known, {"references": row.fields[place] if row.fields[place].strip() else ""}, name, path, row.line)
+        told = {what: row.fields[place] for what, place in places.items() if place is not None and row.fields[place].strip()}
+        require_one_utterance(known, told, name, path, row.line)
     return known.get("references", "")
 
 

@@ -175,6 +175,7 @@ BROKEN = [
     ("json", MANIFEST + MANIFEST.replace("one", "two"), 2, "two rows of id 'a.wav' have the references 'ref one' and 'ref two': expected"),
     ("json", MANIFEST + MANIFEST.replace('t": 0', 't": 3'), 2, "have the offsets '0' and '3': expected one; give each utterance an id of"),
     ("json", '[{"id": "u", "hyp": "a", "ref": ""},\n{"id": "u", "hyp": "b", "ref": "c"},\n{"id": "u", "hyp": "b", "ref": "d"}]', 3, "'c' "),
+    ("csv", "file,offset,hyp\na.wav,0,a\na.wav,0,b\na.wav,3.5,c\n", 4, "have the offsets '0' and '3.5': expected one; give each utterance"),
     ("csv", "file,hyp,ref\na.wav,a,a\na.wav,b,\na.wav,c,b\n", 4, "two rows of id 'a.wav' have the references 'a' and 'b': expected one"),
     # scores next to the hypotheses
     ("json", '{"id": "u", "texts": ["a", "b", "c"],\n "scores": [-1, -2]}', 2, "scores has 2 numbers: expected 3, one for each hypothesis"),
